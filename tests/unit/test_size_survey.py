@@ -24,7 +24,7 @@ from tablestone.insight.report import SizeSample, TableSize
 from tablestone.model.keys import EntityKey
 from tablestone.server.admin import size_survey
 from tablestone.server.admin.readiness import StorageProbe
-from tablestone.server.admin.size_survey import IN_MEMORY, SizeSurvey, thinned
+from tablestone.server.admin.size_survey import IN_MEMORY, SizeSurvey, _tables, thinned
 from tablestone.tables import storage_keys
 from tablestone.tables.catalog import Catalog
 
@@ -102,13 +102,13 @@ def test_a_survey(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, shows_keys
         await catalog.create(Weather(), "Readings")
         await catalog.create(Weather(), "Empty")
         await fill(engine, b"12345678")
-        probe = StorageProbe(opened, lambda: 0.0)
+        probe = StorageProbe(opened)
         moments = count(1.0)
-        survey = SizeSurvey(
-            probe, "sqlite", lambda: next(moments), lambda: 0.0, shows_keys=shows_keys
-        )
-        await survey._survey(probe)
-        await survey._survey(probe)
+        survey = SizeSurvey(probe, "sqlite", lambda: next(moments), shows_keys=shows_keys)
+        for _ in range(2):
+            tables = await probe.ask(_tables)
+            assert tables is not None
+            await survey._survey(probe, tables)
         await probe.close()
         await engine.close()
         assert survey.note == ""
@@ -126,7 +126,7 @@ def test_a_survey(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, shows_keys
 
 
 def test_rows_in_memory_are_not_counted() -> None:
-    survey = SizeSurvey(None, "memory", lambda: 0.0, lambda: 0.0, shows_keys=True)
+    survey = SizeSurvey(None, "memory", shows_keys=True)
     asyncio.run(survey.run())
     assert (survey.sizes, survey.note) == ({}, IN_MEMORY)
 
@@ -144,8 +144,8 @@ def test_storage_that_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
                 loop.call_soon_threadsafe(tried_again.set)
             raise EngineRefused("The disk is gone.")
 
-        probe = StorageProbe(refused, lambda: 0.0)
-        survey = SizeSurvey(probe, "sqlite", lambda: 0.0, lambda: 0.0, shows_keys=True)
+        probe = StorageProbe(refused)
+        survey = SizeSurvey(probe, "sqlite", shows_keys=True)
         running = asyncio.create_task(survey.run())
         await tried_again.wait()
         running.cancel()

@@ -180,14 +180,13 @@ REASONS: Final[dict[Limit, str]] = {
 
 
 class Admission:
-    """The limits of one process, and what it has taken on. `seconds` never steps back."""
+    """The limits of one process, and what it has taken on."""
 
     def __init__(
         self,
         connections_max: int,
         requests_max: int,
         held_bytes_max: int,
-        seconds: Callable[[], float] = monotonic_seconds,
     ) -> None:
         self.connections_max = connections_max
         self.connections = ConnectionLimit(connections_max)
@@ -197,10 +196,10 @@ class Admission:
         self.held_bytes_max = held_bytes_max
         self.held_bytes = 0
         """Bytes of requests that have not arrived whole, and of answers that are not read yet."""
-        self.rounds = Rounds(seconds)
+        self.rounds = Rounds()
         self.refused: dict[str, int] = {limit.value: 0 for limit in Limit}
         """Requests that were refused, by the name of the limit; each is shown before it refuses one."""
-        self._warnings = {limit: OnceAMinute(seconds) for limit in Limit}
+        self._warnings = {limit: OnceAMinute() for limit in Limit}
 
     def limit_reached(self, connections: int) -> Limit | None:
         """The limit that one more request would exceed, with so many open connections."""
@@ -250,6 +249,5 @@ class TlsHandshake:
         with contextlib.suppress(OSError):  # the client has ended it
             self._connection.shutdown(socket.SHUT_RDWR)
 
-    def shutdown(self) -> None:
-        """End the connection, because the server stops."""
-        self.end_idle()
+    shutdown = end_idle
+    """Called when the server stops."""

@@ -9,6 +9,7 @@ Beyond uvicorn it also answers clients that have closed their sending half, take
 from __future__ import annotations
 
 import asyncio
+import math
 import types
 from asyncio import TimerHandle
 from collections import deque
@@ -48,20 +49,11 @@ class Exchange(RequestResponseCycle):
     """The limit that this request exceeds, if it is refused before its turn has come."""
 
     async def receive(self) -> Any:
-        """As uvicorn has it, and a body that arrives in pieces is counted, which may raise `ServerBusy`."""
-        if self.waiting_for_100_continue and not self.transport.is_closing():
-            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            self.waiting_for_100_continue = False
-        if not self.disconnected and not self.response_complete:
-            self.flow.resume_reading()
-            await self.message_event.wait()
-            self.message_event.clear()
-        if self.disconnected or self.response_complete:
-            return {"type": "http.disconnect"}
-        body, self.body = bytes(self.body), bytearray()
-        if self.more_body and self.hold is not None:
-            self.hold(len(body))
-        return {"type": "http.request", "body": body, "more_body": self.more_body}
+        """As uvicorn's; a body that arrives in pieces is counted, which may raise `ServerBusy`."""
+        message: Any = await super().receive()
+        if self.hold is not None and message.get("more_body"):
+            self.hold(len(message["body"]))
+        return message
 
     async def send(self, message: Any) -> None:
         if message["type"] == "http.response.start" and not self.response_started:
@@ -78,7 +70,12 @@ class Exchange(RequestResponseCycle):
                         self.transport.write(head + body)
                     else:
                         self.transport.writelines((head, body))
-                    self._complete()
+                    # What uvicorn does after the last part of an answer:
+                    self.response_complete = True
+                    self.message_event.set()
+                    if not self.keep_alive:  # the server began to stop after the head was made
+                        self.transport.close()
+                    self.on_response()
                     return
                 self.transport.write(head)
         is_unread = not self.keep_alive and self.more_body
@@ -86,14 +83,6 @@ class Exchange(RequestResponseCycle):
             self.keep_alive = True  # uvicorn would close at once
             self.end_unread()
         await super().send(message)
-
-    def _complete(self) -> None:
-        """Do what uvicorn does after the last part of an answer, on a connection that stays open."""
-        self.response_complete = True
-        self.message_event.set()
-        if not self.keep_alive:  # the server began to stop after the head was made
-            self.transport.close()
-        self.on_response()
 
     def _usual_head(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
         """The head of an answer of known length, if the connection stays open after it; None for any other answer."""
@@ -247,9 +236,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._may_begin_at_once = not self._waits
-        self._idle_since = (
-            None  # the timer stays, and checks when it fires whether the connection is idle
-        )
+        self._idle_since = None  # the timer stays: it checks this when it fires
         self._bytes_without_progress += len(data)
         try:
             self.parser.feed_data(data)
@@ -264,7 +251,7 @@ class HttpConnection(HttpToolsProtocol):
             is_answered = self.cycle is None or self.cycle.response_complete
             if (
                 is_answered and self._idle_since is None
-            ):  # an answer sets it, also one that was given above
+            ):  # an answer that was given just now sets it
                 self._wait_for_head()
             return
         # Only a head that arrives in pieces gets here. Most heads arrive whole and cost nothing.
@@ -317,7 +304,6 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """As uvicorn does it, except for the time-out of idle connections: uvicorn makes a timer for each answer."""
-        self.server_state.total_requests += 1
         self._release_arrived()
         if self.transport.is_closing():
             return
@@ -539,7 +525,7 @@ class HttpConnection(HttpToolsProtocol):
         self._end_unsent()
         self._held_unsent = self.transport.get_write_buffer_size()
         self._admission.held_bytes += self._held_unsent  # whether there is room or not
-        self._wait_for_reader()
+        self._watch_reader(math.inf)
 
     def resume_writing(self) -> None:
         self._end_unsent()
@@ -552,19 +538,16 @@ class HttpConnection(HttpToolsProtocol):
             self._reader_timer.cancel()
             self._reader_timer = None
 
-    def _wait_for_reader(self) -> None:
+    def _watch_reader(self, before: float) -> None:
         """End the connection unless its client reads `ANSWER_READ_BYTES_MIN` in each `ANSWER_READ_SECONDS_MAX`."""
         unsent = self.transport.get_write_buffer_size()
-        self._reader_timer = self.loop.call_later(
-            limits.ANSWER_READ_SECONDS_MAX, self._look_at_reader, unsent
-        )
-
-    def _look_at_reader(self, before: int) -> None:
-        if before - self.transport.get_write_buffer_size() < limits.ANSWER_READ_BYTES_MIN:
+        if before - unsent < limits.ANSWER_READ_BYTES_MIN:
             self._admission.count_refused(Limit.SLOW_READER, self._address)
             self.transport.abort()
         else:
-            self._wait_for_reader()
+            self._reader_timer = self.loop.call_later(
+                limits.ANSWER_READ_SECONDS_MAX, self._watch_reader, unsent
+            )
 
     def _end_head(self) -> None:
         self._head_is_open = False

@@ -10,8 +10,7 @@ import fcntl
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -24,11 +23,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from tablestone.clock import Clock
 from tablestone.configuration import CertificateFiles, SelfSigned
 from tablestone.fsync import flush
-from tablestone.server.tls_certificate import (
-    CertificateRefused,
-    as_address,
-    is_certifiable,
-)
+from tablestone.server.tls_certificate import CertificateRefused, as_address, is_certifiable
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +45,8 @@ def keep_self_signed(self_signed: SelfSigned, now: datetime) -> datetime:
     directory, files = self_signed.directory, self_signed.files
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _locked(directory):
+        with (directory / "lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # other processes then find what the first has made
             key = _read_key(files.key) or _make_key(files.key)
             names = _names(self_signed.names)
             found = _read_certificate(files.certificate, key)
@@ -174,17 +170,6 @@ def _write(path: Path, text: bytes, mode: int) -> None:
         file.write(text)
         flush(file)
     new.replace(path)
-
-
-@contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """Let one process in at a time; the others then find what the first has made."""
-    lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
 
 
 def keeper(self_signed: SelfSigned, clock: Clock) -> Callable[[], None]:

@@ -8,7 +8,7 @@ import os
 import resource
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -33,7 +33,7 @@ from tablestone.server.connection_handover import WorkerEnd
 from tablestone.server.http_server import BACKLOG
 from tablestone.server.supervisor import Supervisor
 from tablestone.server.tls_certificate import CertificateRefused, ServedCertificate
-from tablestone.server.worker import CreateApplication, Hangup, StartRefused, Worker
+from tablestone.server.worker import CreateApplication, Hangup, StartRefused, serve_worker
 from tablestone.tables.throughput_targets import SharedSlots
 from tablestone.telemetry.refused_callers import QuietAddresses
 from tablestone.telemetry.worker_reports import WorkerReports
@@ -122,13 +122,17 @@ def serve(
             if configuration.workers > 1 or admin is not None:
                 _serve_together(listener, admin, configuration, tell_ready, create, hangup, mounts)
                 return
-            Worker(
-                configuration,
-                WorkerSlot(),
-                create,
-                lambda: open_certificate(configuration.tls),
-                hangup,
-            ).run(listener, tell_ready)
+            uvloop.run(
+                serve_worker(
+                    configuration,
+                    WorkerSlot(),
+                    create,
+                    lambda: open_certificate(configuration.tls),
+                    listener,
+                    tell_ready,
+                    hangup,
+                )
+            )
         except EngineRefused as refused:
             raise StartRefused(str(refused)) from None
 
@@ -149,12 +153,10 @@ def _serve_together(
     insight = WorkerReports(configuration.workers) if has_insight else None
     started = unix_seconds()
     shares = None if configuration.targets is None else SharedSlots()
-    with ExitStack() as held:
-        storage: StorageId | None = None
-        if is_shared:
-            storage = held.enter_context(
-                held_for_processes(configuration.engine, configuration.encryption_key)
-            )
+    held: AbstractContextManager[StorageId | None] = nullcontext()
+    if is_shared:
+        held = held_for_processes(configuration.engine, configuration.encryption_key)
+    with held as storage:
         # All workers share one certificate context, so a TLS session that began at one worker can resume at another.
         certificate = open_certificate(configuration.tls)
 
@@ -175,7 +177,9 @@ def _serve_together(
             slot = WorkerSlot(
                 number, configuration.workers, storage, reports, quiet, shares, insight
             )
-            Worker(configuration, slot, create, lambda: certificate).run(end, end.tell_ready)
+            uvloop.run(
+                serve_worker(configuration, slot, create, lambda: certificate, end, end.tell_ready)
+            )
 
         # The supervisor follows the files too, so a replacement worker begins with the last good pair.
         look = None if certificate is None else certificate.follow

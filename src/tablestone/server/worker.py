@@ -15,8 +15,6 @@ import socket
 from collections.abc import Callable, Mapping, Sized
 from typing import Final, Protocol
 
-import uvloop
-
 from tablestone.configuration import Configuration, WorkerSlot
 from tablestone.engines.contract import EngineRefused
 from tablestone.server.connection_handover import WorkerEnd
@@ -72,77 +70,59 @@ class Application(Answering, Protocol):
 
 
 CreateApplication = Callable[[Configuration, WorkerSlot], Application]
-OpenCertificate = Callable[[], ServedCertificate | None]
-"""Called once the application has started, because a self-signed certificate is in the data directory."""
 
 
-class Worker:
-    """One process that serves."""
+async def serve_worker(
+    configuration: Configuration,
+    slot: WorkerSlot,
+    create: CreateApplication,
+    open_certificate: Callable[[], ServedCertificate | None],
+    source: socket.socket | WorkerEnd,
+    on_ready: Callable[[], None],
+    hangup: Hangup | None = None,
+) -> None:
+    """Serve what comes from `source` until SIGTERM, or SIGINT if this is the only process.
 
-    def __init__(
-        self,
-        configuration: Configuration,
-        slot: WorkerSlot,
-        create: CreateApplication,
-        open_certificate: OpenCertificate,
-        hangup: Hangup | None = None,
-    ) -> None:
-        self._configuration = configuration
-        self._slot = slot
-        self._create = create
-        self._open_certificate = open_certificate
-        self._hangup = hangup
+    The certificate is opened once the application has started: a self-signed one is in the data directory.
+    """
+    young, middle, _ = gc.get_threshold()
+    gc.set_threshold(young, middle, MIDDLE_COLLECTIONS_PER_FULL)
+    application = create(configuration, slot)
+    loop, stop_asked = asyncio.get_running_loop(), asyncio.Event()
 
-    def run(self, source: socket.socket | WorkerEnd, on_ready: Callable[[], None]) -> None:
-        """Serve what comes from `source` until SIGTERM, or SIGINT if this is the only process."""
-        young, middle, _ = gc.get_threshold()
-        gc.set_threshold(young, middle, MIDDLE_COLLECTIONS_PER_FULL)
-        uvloop.run(self._serve(source, on_ready))
+    def interrupt() -> None:
+        stop_asked.set()
+        loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second one ends the process at once
 
-    async def _serve(self, source: socket.socket | WorkerEnd, on_ready: Callable[[], None]) -> None:
-        stop_asked = asyncio.Event()
-        application = self._create(self._configuration, self._slot)
-        self._take_signals(stop_asked, application, is_alone=isinstance(source, socket.socket))
-        try:
-            await application.startup()
-        except (EngineRefused, AccessLogRefused) as refused:
-            raise StartRefused(str(refused)) from None
-        watching: asyncio.Task[None] | None = None
-        try:
-            certificate = self._open_certificate()
-            if certificate is not None:
-                leads = self._slot.worker == 0
-                watching = asyncio.create_task(certificate.watch(leads=leads))
-            server = HttpServer(self._configuration, application, source, on_ready, certificate)
-            application.count_connections(
-                server.server_state.connections, server.accepted, server.admission.refused
-            )
-            await serve_until(stop_asked, server)
-        finally:
-            if watching is not None:
-                watching.cancel()
-            await application.shutdown()
-
-    def _take_signals(
-        self, stop_asked: asyncio.Event, application: Application, *, is_alone: bool
-    ) -> None:
-        loop = asyncio.get_running_loop()
-
-        def interrupt() -> None:
+    def hang_up() -> None:
+        if hangup is not None and hangup.ends_server():
             stop_asked.set()
-            loop.remove_signal_handler(signal.SIGINT)
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second one ends the process at once
+        else:
+            application.reopen_logs()
 
-        def hang_up() -> None:
-            if self._hangup is not None and self._hangup.ends_server():
-                stop_asked.set()
-            else:
-                application.reopen_logs()
-
-        loop.add_signal_handler(signal.SIGTERM, stop_asked.set)
-        loop.add_signal_handler(signal.SIGHUP, hang_up)
-        if is_alone:
-            loop.add_signal_handler(signal.SIGINT, interrupt)
+    loop.add_signal_handler(signal.SIGTERM, stop_asked.set)
+    loop.add_signal_handler(signal.SIGHUP, hang_up)
+    if isinstance(source, socket.socket):
+        loop.add_signal_handler(signal.SIGINT, interrupt)
+    try:
+        await application.startup()
+    except (EngineRefused, AccessLogRefused) as refused:
+        raise StartRefused(str(refused)) from None
+    watching: asyncio.Task[None] | None = None
+    try:
+        certificate = open_certificate()
+        if certificate is not None:
+            watching = asyncio.create_task(certificate.watch(leads=slot.worker == 0))
+        server = HttpServer(configuration, application, source, on_ready, certificate)
+        application.count_connections(
+            server.server_state.connections, server.accepted, server.admission.refused
+        )
+        await serve_until(stop_asked, server)
+    finally:
+        if watching is not None:
+            watching.cancel()
+        await application.shutdown()
 
 
 async def serve_until(stop_asked: asyncio.Event, server: HttpServer) -> None:

@@ -10,7 +10,7 @@ import sys
 from typing import Any, Final
 
 from tablestone.cli.main import main
-from tablestone.server.http_connection import Exchange
+from tablestone.server.http_connection import HttpConnection
 
 KEPT_BYTES: Final = 160 * 1024
 EVERY: Final = 10
@@ -34,14 +34,14 @@ LEAKS: Final = {"memory": leak_memory, "descriptors": leak_descriptors}
 
 
 def plant(name: str) -> None:
-    complete = Exchange._complete
+    complete = HttpConnection.on_response_complete
     leak = LEAKS[name]
 
-    def completed(exchange: Exchange) -> None:
+    def completed(connection: HttpConnection) -> None:
         leak()
-        complete(exchange)
+        complete(connection)
 
-    Exchange._complete = completed  # type: ignore[assignment, method-assign]
+    HttpConnection.on_response_complete = completed  # type: ignore[assignment, method-assign]
 
 
 if __name__ == "__main__":

@@ -16,12 +16,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from tablestone.clock import monotonic_seconds, system_clock, unix_seconds
+from tablestone.clock import system_clock
 from tablestone.configuration import Configuration
 from tablestone.engines.contract import StorageId
 from tablestone.engines.registry import open_engine
-from tablestone.server.admin.admin_application import AdminApplication, pages
-from tablestone.server.admin.insight_page import InsightPage
+from tablestone.server.admin.admin_application import AdminApplication, Page, pages
+from tablestone.server.admin.insight_page import InsightPage, insight_is_off
 from tablestone.server.admin.prometheus_page import PrometheusPage
 from tablestone.server.admin.readiness import Readiness, StorageProbe
 from tablestone.server.admission import MEBIBYTE, Admission
@@ -68,21 +68,23 @@ async def serve_admin(
             storage=storage,
             key=configuration.encryption_key,
         )
-        probe = StorageProbe(opening, monotonic_seconds)
-    readiness = Readiness(reports, probe, monotonic_seconds)
-    metrics = PrometheusPage(configuration, reports, readiness, monotonic_seconds, started)
-    is_local = ipaddress.ip_address(listener.getsockname()[0]).is_loopback
-    insight_page = InsightPage(
-        configuration, insight, probe, unix_seconds, monotonic_seconds, is_local=is_local
-    )
-    watching = asyncio.create_task(insight_page.run())
+        probe = StorageProbe(opening)
+    readiness = Readiness(reports, probe)
+    metrics = PrometheusPage(configuration, reports, readiness, started)
+    insight_page: Page = insight_is_off
+    watching: asyncio.Task[None] | None = None
+    if insight is not None:
+        is_local = ipaddress.ip_address(listener.getsockname()[0]).is_loopback
+        insight_page = shown = InsightPage(configuration, insight, probe, is_local=is_local)
+        watching = asyncio.create_task(shown.run())
     application = AdminApplication(pages(configuration, readiness, metrics, insight_page), mounts)
     admission = Admission(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_MAX, ADMIN_BYTES_MAX)
     server = HttpServer(configuration, application, listener, end.tell_ready, admission=admission)
     try:
         await serve_until(stop_asked, server)
     finally:
-        watching.cancel()
+        if watching is not None:
+            watching.cancel()
         if probe is not None:
             await probe.close()
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Final
 
+from tablestone.clock import unix_seconds
 from tablestone.configuration import INSIGHT_KEYS, Configuration
 from tablestone.dns_rebinding import cannot_be_rebound
 from tablestone.engines.kind import EngineUrl
 from tablestone.insight.history import InsightHistory, Summary
-from tablestone.insight.report import InsightReport
 from tablestone.server.admin.admin_application import PageAnswer, PageRequest, text_answer
 from tablestone.server.admin.readiness import StorageProbe
 from tablestone.server.admin.size_survey import SizeSurvey
@@ -26,11 +25,15 @@ LOOK_SECONDS: Final = 1.0
 """Seconds between two looks at the reports of the workers."""
 STRANGE_HOST: Final = "This page shows keys, and answers to an address or to localhost only."
 _NAMES: Final = ("localhost",)
-OFF: Final = "Insight is off: the server was started with --insight off."
+
+
+async def insight_is_off(_request: PageRequest) -> PageAnswer:
+    """The page of a server without insight."""
+    return text_answer("Insight is off: the server was started with --insight off.", 404)
 
 
 class InsightPage:
-    """The page of one server; without `reports`, insight is off. `now` is in seconds since 1970.
+    """The page of one server.
 
     If only this machine can ask (`is_local`), another site's name in a request is refused: it is DNS rebinding.
     """
@@ -38,32 +41,27 @@ class InsightPage:
     def __init__(
         self,
         configuration: Configuration,
-        reports: WorkerReports | None,
+        reports: WorkerReports,
         probe: StorageProbe | None,
-        now: Callable[[], float],
-        seconds: Callable[[], float],
         *,
         is_local: bool,
     ) -> None:
         self._is_local = is_local
         self._shows_keys = configuration.insight == INSIGHT_KEYS
-        self._history = None if reports is None else InsightHistory(reports, now())
-        self._now = now
+        self._history = InsightHistory(reports, unix_seconds())
         scheme = EngineUrl.parse(configuration.engine).scheme
-        self._survey = SizeSurvey(probe, scheme, now, seconds, shows_keys=self._shows_keys)
+        self._survey = SizeSurvey(probe, scheme, shows_keys=self._shows_keys)
 
     async def run(self) -> None:
         """Keep the history until this is cancelled."""
-        if self._history is None:
-            return
         async with asyncio.TaskGroup() as group:
             group.create_task(self._survey.run())
-            group.create_task(self._look(self._history))
+            group.create_task(self._look())
 
-    async def _look(self, history: InsightHistory) -> None:
+    async def _look(self) -> None:
         while True:
             try:
-                history.look(self._now())
+                self._history.look(unix_seconds())
             except Exception:
                 logger.exception("The counts of the workers cannot be read.")
             await asyncio.sleep(LOOK_SECONDS)
@@ -71,23 +69,15 @@ class InsightPage:
     async def __call__(self, request: PageRequest) -> PageAnswer:
         if self._is_local and not cannot_be_rebound(request.headers.get("host", ""), _NAMES):
             return text_answer(STRANGE_HOST, 403)
-        parameters = request.parameters
-        report = self.report(parameters.get("table"), parameters.get("account"))
-        return text_answer(OFF, 404) if report is None else PageAnswer(report.to_json())
-
-    def report(self, table: str | None = None, account: str | None = None) -> InsightReport | None:
-        """The report, of one table or account if asked for; None if insight is off."""
-        history = self._history
-        if history is None:
-            return None
-        now = self._now()
-        history.look(now)
+        table = request.parameters.get("table")
+        now = unix_seconds()
+        self._history.look(now)
         summary = Summary(
             now,
-            history,
+            self._history,
             self._survey.sizes,
             only=None if table is None else table.lower(),
-            account=account,
+            account=request.parameters.get("account"),
             shows_keys=self._shows_keys,
         )
-        return summary.report(self._survey.note)
+        return PageAnswer(summary.report(self._survey.note).to_json())

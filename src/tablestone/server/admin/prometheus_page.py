@@ -6,10 +6,11 @@ The library is an extra: it is imported when the page is first asked for.
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from tablestone import __version__
+from tablestone.clock import monotonic_seconds
 from tablestone.configuration import Configuration
 from tablestone.engines.figures import Figure, FigureKind
 from tablestone.engines.kind import EngineUrl
@@ -44,20 +45,18 @@ def metric_of(figure: Figure) -> Metric:
 
 
 class PrometheusPage:
-    """The page of one server. `seconds` never steps back; `started` is the start of the server, since 1970."""
+    """The page of one server. `started` is its start, in seconds since 1970."""
 
     def __init__(
         self,
         configuration: Configuration,
         reports: WorkerReports,
         readiness: Readiness,
-        seconds: Callable[[], float],
         started: float,
     ) -> None:
         self._configuration = configuration
         self._reports = reports
         self._readiness = readiness
-        self._seconds = seconds
         self._started = started
         self._scheme = EngineUrl.parse(configuration.engine).scheme
         self._figures = [metric_of(figure) for figure in kind_of(self._scheme).figures]
@@ -95,7 +94,7 @@ class PrometheusPage:
         if self._configuration.metrics_tables:
             yield from metrics.samples_of_tables(totals)
         yield from metrics.samples_of_server(totals, now)
-        at = self._seconds()
+        at = monotonic_seconds()
         ages = {worker: at - report.at for worker, report in newest.items()}
         yield from metrics.samples_of_workers(contents, ages)
         yield from metrics.samples_of_engine(self._figures, totals, now)

@@ -7,10 +7,12 @@ answer.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from threading import Thread
 from typing import Final, TypeVar
 
+from tablestone.clock import monotonic_seconds
 from tablestone.engines.contract import Engine, EngineRefused
 from tablestone.tables.metadata import probe_storage
 from tablestone.telemetry.worker_reports import WorkerReports
@@ -28,23 +30,22 @@ LIVE_SECONDS_MAX: Final = 60.0
 
 
 class StorageProbe:
-    """Probes the storage that `open_engine` opens, in a thread of its own. `seconds` never steps back."""
+    """Probes the storage that `open_engine` opens, in a thread of its own."""
 
-    def __init__(self, open_engine: Callable[[], Engine], seconds: Callable[[], float]) -> None:
+    def __init__(self, open_engine: Callable[[], Engine]) -> None:
         self._open_engine = open_engine
-        self._seconds = seconds
         self._engine: Engine | None = None
         self._watching: asyncio.Task[None] | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="tablestone-probe", daemon=True)
         self._thread.start()
         self._under_way: asyncio.Future[str | None] | None = None
-        self._ended_at: float | None = None
+        self._ended_at = -math.inf
         self._reason: str | None = None
 
     async def reason(self) -> str | None:
         """Why storage is not ready, in a sentence; None if it is."""
-        if self._ended_at is not None and self._seconds() - self._ended_at < PROBE_PAUSE_SECONDS:
+        if monotonic_seconds() - self._ended_at < PROBE_PAUSE_SECONDS:
             return self._reason
         if self._under_way is None:
             probing = asyncio.run_coroutine_threadsafe(self._probe(), self._loop)
@@ -61,8 +62,11 @@ class StorageProbe:
 
         The thread does nothing else until the question waits for something.
         """
-        asking = asyncio.run_coroutine_threadsafe(self._ask(question), self._loop)
-        return await asyncio.wrap_future(asking)
+
+        async def ask() -> Answer:
+            return await question(self._opened())
+
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(ask(), self._loop))
 
     async def close(self) -> None:
         """Release storage, if it answers soon."""
@@ -73,7 +77,7 @@ class StorageProbe:
     def _note(self, probed: asyncio.Future[str | None]) -> None:
         self._under_way = None
         if not probed.cancelled() and probed.exception() is None:
-            self._ended_at, self._reason = self._seconds(), probed.result()
+            self._ended_at, self._reason = monotonic_seconds(), probed.result()
 
     # In the thread.
 
@@ -83,9 +87,6 @@ class StorageProbe:
         except EngineRefused as refused:
             return str(refused)
         return await probe_storage(engine)
-
-    async def _ask(self, question: Callable[[Engine], Awaitable[Answer]]) -> Answer:
-        return await question(self._opened())
 
     def _opened(self) -> Engine:
         if self._engine is None:
@@ -102,12 +103,9 @@ class StorageProbe:
 class Readiness:
     """The state of a server. Without a `probe`, its storage is in the memory of its worker."""
 
-    def __init__(
-        self, reports: WorkerReports, probe: StorageProbe | None, seconds: Callable[[], float]
-    ) -> None:
+    def __init__(self, reports: WorkerReports, probe: StorageProbe | None) -> None:
         self._reports = reports
         self._probe = probe
-        self._seconds = seconds
 
     def workers_ready(self) -> int:
         """The number of workers that have reported lately."""
@@ -135,6 +133,6 @@ class Readiness:
         return f"No worker process has answered for {min(ages):.0f} s."
 
     def _ages(self) -> list[float]:
-        now = self._seconds()
+        now = monotonic_seconds()
         newest = map(self._reports.newest, range(self._reports.workers))
         return [now - report.at for report in newest if report is not None]

@@ -13,13 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from tablestone.engines.contract import (
-    Engine,
-    EngineRefused,
-    EngineUnavailable,
-    Key,
-    KeyRange,
-)
+from tablestone.clock import monotonic_seconds, unix_seconds
+from tablestone.engines.contract import Engine, EngineRefused, EngineUnavailable, Key, KeyRange
 from tablestone.engines.figures import CountsRows, RowsCounted
 from tablestone.insight.counts import HASH_MARK, hash_of, shown_key
 from tablestone.insight.report import (
@@ -93,7 +88,7 @@ class _Counted:
 
 
 class SizeSurvey:
-    """The sizes of the tables of one server. `now` is in seconds since 1970, `seconds` never steps back.
+    """The sizes of the tables of one server. `now` is in seconds since 1970.
 
     Without a `probe`, the rows are in the memory of a worker. Without `shows_keys`, a hash stands for each key.
     """
@@ -102,27 +97,28 @@ class SizeSurvey:
         self,
         probe: StorageProbe | None,
         engine: str,
-        now: Callable[[], float],
-        seconds: Callable[[], float],
+        now: Callable[[], float] = unix_seconds,
         *,
         shows_keys: bool,
     ) -> None:
         self._probe = probe
         self._engine_name = engine
         self._now = now
-        self._seconds = seconds
         self._shows_keys = shows_keys
         self.sizes: dict[tuple[str, str], TableSize] = {}
         """By account, and name in lower case."""
         self.note = NOT_YET if probe is not None else IN_MEMORY
-        self._cannot = probe is None
 
     async def run(self) -> None:
-        """Survey until this is cancelled, or at once end if storage cannot tell."""
-        while self._probe is not None and not self._cannot:
+        """Survey until this is cancelled; end at once if storage cannot tell."""
+        while self._probe is not None:
             worked = 0.0
             try:
-                worked = await self._survey(self._probe)
+                tables = await self._probe.ask(_tables)
+                if tables is None:
+                    self.note = NOT_TOLD.format(engine=self._engine_name)
+                    return
+                worked = await self._survey(self._probe, tables)
             except (EngineUnavailable, EngineRefused) as error:
                 # Not logged: readiness tells of storage that does not answer.
                 self.note = NOT_NOW.format(error=error)
@@ -130,14 +126,10 @@ class SizeSurvey:
                 logger.exception("Counting the sizes of tables failed.")
             await asyncio.sleep(max(SURVEY_PAUSE_SECONDS, worked / SHARE))
 
-    async def _survey(self, probe: StorageProbe) -> float:
+    async def _survey(self, probe: StorageProbe, tables: list[_Counted]) -> float:
         """Count all tables; the seconds of work that it took."""
-        if not await probe.ask(_can_count):
-            self.note, self._cannot = NOT_TOLD.format(engine=self._engine_name), True
-            return 0.0
         sizes: dict[tuple[str, str], TableSize] = {}
-        started, slept = self._seconds(), 0.0
-        tables = await probe.ask(_tables)
+        started, slept = monotonic_seconds(), 0.0
         for table in tables:
             rest: KeyRange | None = storage_keys.table_range(table.table_id)
             while rest is not None:
@@ -152,7 +144,7 @@ class SizeSurvey:
                 del sizes[min(sizes, key=lambda each: sizes[each].bytes)]
         self.sizes = sizes
         self.note = ""
-        return max(0.0, self._seconds() - started - slept)
+        return max(0.0, monotonic_seconds() - started - slept)
 
     async def _count_piece(
         self, probe: StorageProbe, table: _Counted, rest: KeyRange
@@ -161,9 +153,9 @@ class SizeSurvey:
 
         async def count(engine: Engine) -> tuple[float, RowsCounted]:
             assert isinstance(engine, CountsRows)
-            started = self._seconds()
+            started = monotonic_seconds()
             counted = engine.count_rows(rest, ROWS_PER_PIECE)
-            return self._seconds() - started, counted
+            return monotonic_seconds() - started, counted
 
         took, piece = await probe.ask(count)
         table.add(piece)
@@ -173,11 +165,7 @@ class SizeSurvey:
         sample = SizeSample(round(self._now(), 3), table.entities, table.size)
         growth = () if before is None else before.growth
         largest = [
-            PartitionSize(
-                *self._shown(partition),
-                entities=rows,
-                bytes=size,
-            )
+            PartitionSize(*self._shown(partition), entities=rows, bytes=size)
             for size, rows, partition in sorted(table.largest, reverse=True)
         ]
         return TableSize(
@@ -209,12 +197,10 @@ def thinned(samples: tuple[SizeSample, ...]) -> tuple[SizeSample, ...]:
     return tuple(kept.values())
 
 
-async def _can_count(engine: Engine) -> bool:
-    return isinstance(engine, CountsRows)
-
-
-async def _tables(engine: Engine) -> list[_Counted]:
-    """The tables of all accounts."""
+async def _tables(engine: Engine) -> list[_Counted] | None:
+    """The tables of all accounts; None if the engine cannot count their rows."""
+    if not isinstance(engine, CountsRows):
+        return None
     return [
         _Counted(account, record.name, record.table_id)
         async for account, record in every_table(engine)
