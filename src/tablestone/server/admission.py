@@ -156,27 +156,17 @@ class Rounds:
 MEBIBYTE: Final = 1024 * 1024
 
 
-class Limit(enum.StrEnum):
-    """The limits by which requests are refused, as metrics name them."""
+class Limit(enum.Enum):
+    """The limits that refuse requests, each with its reason. Metrics have their names in lower case."""
 
-    CONNECTIONS = "connections"
-    REQUESTS = "requests"
-    BUFFERS = "buffers"
-    PIPELINED = "pipelined"
-    SLOW_READER = "slow_reader"
+    CONNECTIONS = "too many connections, none of which is idle"
+    REQUESTS = "too many requests under way"
+    BUFFERS = "too many bytes of requests and answers in memory"
+    PIPELINED = "too many requests on one connection before their answers"
+    SLOW_READER = "the answer is read too slowly"
     """The connection is closed: there is no answer that the client would read."""
-    OPEN_FILES = "open_files"
+    OPEN_FILES = "this process may open no more files"
     """The connection is closed before it is opened: there is no descriptor for it."""
-
-
-REASONS: Final[dict[Limit, str]] = {
-    Limit.CONNECTIONS: "too many connections, none of which is idle",
-    Limit.REQUESTS: "too many requests under way",
-    Limit.BUFFERS: "too many bytes of requests and answers in memory",
-    Limit.PIPELINED: "too many requests on one connection before their answers",
-    Limit.SLOW_READER: "the answer is read too slowly",
-    Limit.OPEN_FILES: "this process may open no more files",
-}
 
 
 class Admission:
@@ -197,7 +187,7 @@ class Admission:
         self.held_bytes = 0
         """Bytes of requests that have not arrived whole, and of answers that are not read yet."""
         self.rounds = Rounds()
-        self.refused: dict[str, int] = {limit.value: 0 for limit in Limit}
+        self.refused: dict[str, int] = {limit.name.lower(): 0 for limit in Limit}
         """Requests that were refused, by the name of the limit; each is shown before it refuses one."""
         self._warnings = {limit: OnceAMinute() for limit in Limit}
 
@@ -211,9 +201,9 @@ class Admission:
 
     def count_refused(self, limit: Limit, address: str) -> None:
         """Count a request that is refused; the log names the limit once a minute."""
-        self.refused[limit.value] += 1
+        self.refused[limit.name.lower()] += 1
         if self._warnings[limit].is_due():
-            logger.warning("A request of %s is refused: %s.", address or "a client", REASONS[limit])
+            logger.warning("A request of %s is refused: %s.", address or "a client", limit.value)
 
 
 EARLIER_SECONDS: Final = 24 * 60 * 60.0

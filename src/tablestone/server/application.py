@@ -23,7 +23,6 @@ from tablestone.engines.kind import EngineUrl
 from tablestone.engines.registry import kind_of, open_engine
 from tablestone.insight.counts import InsightCounts
 from tablestone.model.errors import StorageError
-from tablestone.server.admission import REASONS
 from tablestone.server.asgi import Message, Receive, Send
 from tablestone.server.requests.account_address import Addresses
 from tablestone.server.requests.body import (
@@ -314,7 +313,7 @@ class Application:
         headers = dict(scope["headers"])
         details = RequestDetails(scope["method"], _address(scope["client"]))
         record = RequestRecord(monotonic_seconds(), details)
-        response = self._pipeline.refusal(headers, REASONS[scope["limit"]], record)
+        response = self._pipeline.refusal(headers, scope["limit"].value, record)
         self._note(record, response)
         if is_worth_discarding(headers):
             await RequestBody(receive, headers, self._body_time_limit).discard()

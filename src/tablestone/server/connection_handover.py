@@ -1,7 +1,7 @@
 """The channel between the supervisor and one worker: accepted connections one way, the worker's state the other way.
 
-A message to a worker is one byte, the number of the sockets attached to it (SCM_RIGHTS). A worker sends once that it is
-ready, or one sentence that says why it cannot start, and later that it stops; the supervisor then closes its sending
+A message to a worker is one byte, the number of the sockets attached to it (SCM_RIGHTS). A worker sends that it is
+ready, or one sentence that says why it cannot start, and later that it stops. Then the supervisor closes its sending
 side, so the worker knows when it has its last connection. The channel closes when either process ends. The number of
 ended connections is in memory that both share. Nothing here waits.
 """

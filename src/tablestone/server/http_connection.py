@@ -29,7 +29,7 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from tablestone import limits
 from tablestone.model.errors import RETRY_AFTER, StorageError
-from tablestone.server.admission import REASONS, Admission, Limit
+from tablestone.server.admission import Admission, Limit
 from tablestone.server.asgi import AsgiApplication
 
 
@@ -511,8 +511,7 @@ class HttpConnection(HttpToolsProtocol):
     def _require_room(self, number: int) -> None:
         """Count bytes of a body. Raises `ServerBusy` if there is no room for them."""
         if number and not self._hold(number):
-            reason = REASONS[Limit.BUFFERS]
-            raise StorageError("ServerBusy", reason=reason, headers=RETRY_AFTER)
+            raise StorageError("ServerBusy", reason=Limit.BUFFERS.value, headers=RETRY_AFTER)
 
     def _release_arrived(self) -> None:
         """Count what has arrived no more: it is answered."""

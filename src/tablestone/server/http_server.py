@@ -76,7 +76,7 @@ def uvicorn_config(
     """The loaded configuration of uvicorn. The bench uses it too, so that it measures the real server."""
     served: Any = application
     if configuration.trusted_proxies:
-        served = TrustedProxies(served, as_seen(configuration.trusted_proxies))
+        served = TrustedProxies(served, _as_seen(configuration.trusted_proxies))
     connection: Any = partial(
         HttpConnection, waits=application.waits, admission=admission, refuse=application.refuse
     )
@@ -98,7 +98,7 @@ def uvicorn_config(
     return config
 
 
-def as_seen(addresses: Sequence[str]) -> list[str]:
+def _as_seen(addresses: Sequence[str]) -> list[str]:
     """The addresses, and those of IPv4 a second time in the form that a socket for both families shows."""
     networks = [ipaddress.ip_network(address) for address in addresses]
     mapped = [

@@ -182,7 +182,7 @@ def _serve_together(
             )
 
         # The supervisor follows the files too, so a replacement worker begins with the last good pair.
-        look = None if certificate is None else certificate.follow
+        look = None if certificate is None else partial(certificate.look, leads=False)
         Supervisor(
             listener,
             configuration.workers,

@@ -1,8 +1,8 @@
-"""The TLS certificate that new connections get: loaded, and read again when its files change.
+"""The TLS certificate of new connections: loaded, and read again when its files change.
 
-A connection gets the certificate that is current at its handshake: the listening context asks for the current context,
-and a change replaces that one as a whole. Loading the files into the listening context itself could leave half of a
-broken pair in it, or an old RSA certificate beside a new one of another kind.
+Each handshake asks for the current context, and a change replaces that one as a whole. Loading the files into the
+listening context itself could leave half of a broken pair in it, or an old RSA certificate beside a new one of another
+kind.
 """
 
 from __future__ import annotations
@@ -59,56 +59,45 @@ class ServedCertificate:
     def __init__(self, files: CertificateFiles, renew: Callable[[], None] | None = None) -> None:
         self._files = files
         self._renew = renew
-        self._leads = True
         self._loaded = _look(files)
         self._refused: Seen | None = None
         self._logged: Seen | None = None
         self.context = self._current = _context(files)
         self.context.sni_callback = self._choose
 
-    async def watch(self, *, leads: bool = True) -> None:
+    async def watch(self, *, leads: bool) -> None:
         """Look at the files while the server runs. One process of several `leads`: it renews them and logs errors."""
-        self._leads = leads
         while True:
             try:
-                self.look()  # before the first sleep: a process may start long after the certificate was loaded
+                self.look(
+                    leads=leads
+                )  # before the first sleep: a process may start long after the certificate was loaded
             except Exception:
                 log.exception("looking at the certificate failed")
             await asyncio.sleep(LOOK_SECONDS)
 
-    def follow(self) -> None:
-        """Look at the files once, in a process that does not lead."""
-        self._leads = False
-        self.look()
-
-    def look(self) -> None:
+    def look(self, *, leads: bool = True) -> None:
         """Load the files if they changed. If they cannot be used, the old certificate stays and one error is logged."""
         try:
-            if self._renew is not None and self._leads:
+            if self._renew is not None and leads:
                 self._renew()
             seen = _look(self._files)
             if seen == self._loaded:
                 return
             self._current = _context(self._files)
         except CertificateRefused as refused:
-            self._log_refusal(str(refused))
+            # Once for each state of the files, and at the second look: the two files are replaced one by one.
+            seen = _look(self._files)
+            if seen == self._refused and seen != self._logged and leads:
+                log.error("The previous certificate stays in use: %s", refused)  # noqa: TRY400 - an operator's mistake
+                self._logged = seen
+            self._refused = seen
         else:
             self._loaded, self._refused, self._logged = seen, None, None
             log.info("New connections get the new certificate of %s.", self._files.certificate)
 
-    def _log_refusal(self, sentence: str) -> None:
-        """Log once for each state of the files, and at the second look: the two files are replaced one by one."""
-        seen = _look(self._files)
-        if seen == self._refused and seen != self._logged and self._leads:
-            log.error("The previous certificate stays in use: %s", sentence)
-            self._logged = seen
-        self._refused = seen
-
     def _choose(
-        self,
-        connection: ssl.SSLObject | ssl.SSLSocket,
-        _name: str | None,
-        _listening: ssl.SSLContext,
+        self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _: ssl.SSLContext
     ) -> None:
         """Called in every handshake, even if the client does not name a server."""
         connection.context = self._current

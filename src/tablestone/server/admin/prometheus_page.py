@@ -123,11 +123,9 @@ def _family(samples: Samples) -> Family:
         for labels, (total, *counts) in samples.values.items():
             histogram.add_metric(labels, _cumulative(metric.bounds, counts), total)
         return histogram
-    family: core.CounterMetricFamily | core.GaugeMetricFamily = (
-        core.CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
-        if metric.kind is MetricKind.COUNTER
-        else core.GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
-    )
+    is_counter = metric.kind is MetricKind.COUNTER
+    make = core.CounterMetricFamily if is_counter else core.GaugeMetricFamily
+    family = make(metric.name, metric.help, labels=metric.labels)
     for labels, value in samples.values.items():
         family.add_metric(labels, value)
     return family
