@@ -24,7 +24,7 @@ _COUNTER_BYTES: Final = 8
 
 
 def ended_counters(workers: int) -> memoryview[int]:
-    """The number of ended connections of each worker, in memory that processes share which are forked later."""
+    """The number of ended connections of each worker, in memory that later forks share."""
     return memoryview(mmap.mmap(-1, workers * _COUNTER_BYTES)).cast("Q")
 
 

@@ -41,11 +41,11 @@ from tablestone.telemetry.worker_reports import WorkerReports
 logger = logging.getLogger(__name__)
 
 OTHER_FILES: Final = 100
-"""Descriptors kept for all else: a worker has about 30, of its files, its event loop and its channel."""
+"""Descriptors kept for everything else: a worker needs about 30, for files, event loop and channel."""
 OTHER_FILES_SHARE: Final = 4
-"""Where only few files may be open, one in four is kept for all else."""
+"""Where few files may be open, one in four is kept for everything else."""
 BURST: Final = 1.5
-"""Descriptors for each connection of the limit: those above it are for connections that come while none is idle."""
+"""Descriptors for each allowed connection: the surplus is for those that arrive while no other is idle."""
 
 
 def allow_connections(limits: AdmissionLimits, workers: int) -> AdmissionLimits:
@@ -74,13 +74,13 @@ def allow_connections(limits: AdmissionLimits, workers: int) -> AdmissionLimits:
 
 
 def connections_of(files: int) -> int:
-    """The connections of a process that may have so many files open."""
+    """How many connections a process may serve that may have so many files open."""
     left = files - min(OTHER_FILES, files // OTHER_FILES_SHARE)
     return max(1, int(left / BURST))
 
 
 USUAL_PORT: Final = 10002
-"""The port of tables that SDKs know as the development storage's: also that of Azurite."""
+"""The table port of the development storage, which SDKs know and Azurite uses."""
 ON_THIS_MACHINE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
 """Where a client on this machine finds a server that listens on all addresses."""
 OnReady = Callable[[str, str | None], None]
@@ -257,7 +257,7 @@ def _require_key_files(issuers: Sequence[TrustedIssuer]) -> None:
 
 
 def authority(host: str, port: int) -> str:
-    """The two as they stand in a URL."""
+    """Host and port as in a URL."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

@@ -94,11 +94,11 @@ class Supervisor:
         processes = workers + has_admin
         self._ended = ended_counters(processes)
         self._processes: dict[int, _Process] = {}
-        """Those that run, by their numbers."""
+        """The running processes, by number."""
         self._missing: dict[int, float] = dict.fromkeys(range(processes), 0.0)
         """The numbers without a process, each with the earliest time of its next start."""
         self._late: set[int] = set()
-        """Those of them whose last start failed, which was logged."""
+        """The missing numbers whose last start failed, which is logged once."""
         self._selector = selectors.DefaultSelector()
         self._wake_up, self._waker = socket.socketpair()
         self._is_start = True

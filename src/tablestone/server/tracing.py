@@ -164,7 +164,7 @@ class RequestTrace:
             except Exception as error:
                 if (
                     kind is SpanKind.CLIENT
-                ):  # the request's own span tells of an error that is answered
+                ):  # other errors are answered, and stand in the request's span
                     span.set_attribute("error.type", type(error).__qualname__)
                     span.set_status(Status(StatusCode.ERROR))
                 raise
@@ -196,7 +196,7 @@ class RequestTrace:
             "error.type": record.error_code,
         }
         span.set_attributes({name: value for name, value in found.items() if value != ""})
-        if record.status >= 500:  # a client's mistake is no error of the server's span
+        if record.status >= 500:  # a client's mistake is no error of the server
             span.set_status(Status(StatusCode.ERROR, record.reason))
         authenticated = details.authenticated_at
         if authenticated:
@@ -267,7 +267,7 @@ class TracedEngine(ForwardingEngine):
 
     async def commit(self, write_set: WriteSet) -> Committed | Conflict:
         with _call(self._system, "commit") as span:
-            if len(write_set.changes) > 1:  # a batch of one is none, say the conventions
+            if len(write_set.changes) > 1:  # by the conventions, one change is no batch
                 span.set_attribute(_BATCH_SIZE, len(write_set.changes))
             return await super().commit(write_set)
 

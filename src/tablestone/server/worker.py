@@ -24,7 +24,7 @@ from tablestone.telemetry.access_log import AccessLogRefused
 
 
 class Hangup:
-    """Made before the server serves. From then on SIGHUP ends the process no more."""
+    """Keeps SIGHUP from ending the process. Make it before the server serves."""
 
     def __init__(self) -> None:
         ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # as nohup leaves it
@@ -32,7 +32,7 @@ class Hangup:
         signal.signal(signal.SIGHUP, lambda *_: None)
 
     def ends_server(self) -> bool:
-        """Whether the SIGHUP that has come tells that the terminal has gone."""
+        """Whether SIGHUP came because the terminal is gone."""
         return self._needs_terminal and not _has_terminal()
 
 

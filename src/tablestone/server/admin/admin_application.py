@@ -61,11 +61,9 @@ class AdminApplication:
     waits: Final = True
     """A page may wait, so every request is a task of its own."""
 
-    def __init__(
-        self, pages: Mapping[str, Page], mounts: Mapping[str, AsgiApplication] | None = None
-    ) -> None:
+    def __init__(self, pages: Mapping[str, Page], mounts: Mapping[str, AsgiApplication]) -> None:
         self._pages = pages
-        self._mounts = mounts or {}
+        self._mounts = mounts
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
