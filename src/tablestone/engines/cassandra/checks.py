@@ -297,7 +297,8 @@ def too_many_copies(
     if is_made:
         fewer = f"ALTER KEYSPACE {connection.keyspace} WITH {replication(fitting)}"
     else:
-        fewer = f"make the keyspace with replication={_as_option(fitting)}"
+        option = ",".join(f"{name}:{number}" for name, number in fitting.items())
+        fewer = f"make the keyspace with replication={option}"
     found = []
     for name, number in copies_in.items():
         if not there[name]:
@@ -345,10 +346,6 @@ def other_copies(
 
 def _datacenters(connection: Connection) -> list[str]:
     return sorted({str(host.datacenter) for host in connection.cluster.metadata.all_hosts()})
-
-
-def _as_option(copies_in: Mapping[str, int]) -> str:
-    return ",".join(f"{name}:{number}" for name, number in copies_in.items())
 
 
 def _in_words(copies_in: Mapping[str, int]) -> str:

@@ -212,10 +212,7 @@ class Directory:
 
     async def holds(self, partition: bytes) -> bool:
         """Whether there is an entry of this partition."""
-        async for found in self.partitions(partition, partition, None):
-            if found:
-                return True
-        return False
+        return any([found async for found in self.partitions(partition, partition, None)])
 
     # Finding the way.
 
