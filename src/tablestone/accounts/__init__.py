@@ -1,1 +1,1 @@
-"""Accounts, role documents and the keys of token issuers: the facts that `auth` needs, configured and stored."""
+"""Configured and stored accounts, roles, and the keys of token issuers, for `auth`."""

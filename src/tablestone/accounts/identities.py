@@ -1,8 +1,7 @@
-"""The identities behind requests without an account key: tokens, roles of their holders, user delegation keys.
+"""The identities behind requests without an account key: holders of tokens, their roles, user delegation keys.
 
-Joins the configuration with stored documents. Documents are read from the cache while it is valid, so a change of roles
-acts on the very next request in every process. `auth/bearer_tokens.py` has the rules of a valid token; it is loaded for
-the first token or for a configured issuer.
+Documents are read from the cache while it is valid, so a change of roles acts on the very next request in every
+process. `auth/bearer_tokens.py`, the rules of a valid token, is loaded for the first token or a configured issuer.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ if TYPE_CHECKING:
 
 
 class Identities:
-    """Finds the caller of a request that `authenticate` cannot decide alone. `seconds` never steps back.
+    """Finds the callers for which `authenticate` needs stored data. `seconds` never steps back.
 
-    `logs_warnings`: whether this process logs a warning if an issuer's keys cannot be read or fetched.
+    `logs_warnings`: this process logs a warning if an issuer's keys cannot be fetched.
     """
 
     def __init__(
@@ -50,15 +49,14 @@ class Identities:
             "WWW-Authenticate",
             f"Bearer authorization_uri={authorize} resource_id=https://storage.azure.com",
         )
-        """The header of a 401, with the address that issues tokens."""
 
     async def watch(self) -> None:
-        """Keep the keys of configured issuers fresh while the server runs."""
+        """Keep the keys of configured issuers fresh until cancelled."""
         if self._rules.issuers:
             await self._bearer_tokens().keys.watch()
 
     async def caller(self, token: PresentedToken, account: str, now: int) -> RoleHolder:
-        """The holder of a token, with the current roles in this account; raises the service's refusal."""
+        """The holder of a token with the present roles in this account; raises the service's refusal."""
         checked = await self._bearer_tokens().check(token, account, now)
         assigned = (await self.assignments(account)).of(checked.principals)
         tenant = checked.tenant_id or self._rules.tenant
@@ -69,13 +67,13 @@ class Identities:
         return NO_ASSIGNMENTS if found is None else found
 
     async def delegation_secret(self) -> bytes | None:
-        """The secret from which user delegation keys are derived; None if no key was ever issued."""
+        """The secret from which user delegation keys are derived; None before the first key."""
         return await self._documents.get(DocumentKind.SECRETS, DELEGATION, read_secret)
 
     async def user_delegation_key(
         self, identity: str, caller: Caller, asked: GetUserDelegationKey, version: str, now: int
     ) -> UserDelegationKey:
-        """A user delegation key for the holder of a token. Refused to other callers, which have no identity.
+        """A user delegation key for the holder of a token; other callers, without an identity, get none.
 
         The first one makes the secret.
         """
@@ -95,7 +93,7 @@ class Identities:
 
     def _bearer_tokens(self) -> BearerTokens:
         if self._tokens is None:
-            # Cryptography takes a tenth of a second to load, and most servers never get a token.
+            # Cryptography takes a tenth of a second to load, and most servers never see a token.
             from tablestone.accounts.issuer_keys import BearerTokens  # noqa: PLC0415
 
             self._tokens = BearerTokens(

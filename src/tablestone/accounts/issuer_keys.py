@@ -1,9 +1,8 @@
-"""The public keys of token issuers, kept fresh while requests are answered, and the check of tokens with them.
+"""The public keys of token issuers, kept fresh in the background, and the check of tokens with them.
 
-A file is read every few seconds, and an address every quarter of an hour. Both are read again when a token names an
-unknown key, but seldom, because any client can send such a token. A failure to read or fetch is logged, and the old
-keys stay valid for a day. An empty set of keys, or a file that is gone, withdraws the keys at once. Threads fetch; only
-the request that named an unknown key waits for them.
+A file is read every few seconds, an address every quarter of an hour. A token with an unknown key makes both be read
+again, but seldom, because any client can send such a token; only its request waits. After a failure, which is logged,
+the old keys stay valid for a day. An empty set of keys, or a file that is gone, withdraws the keys at once.
 """
 
 from __future__ import annotations
@@ -37,17 +36,17 @@ log = logging.getLogger(__name__)
 FILE_SECONDS: Final = 5.0
 """Seconds between two reads of a file."""
 ADDRESS_SECONDS: Final = 15 * 60.0
-"""Seconds between two fetches from an address; issuers publish a key a day before they use it."""
+"""Seconds between two fetches from an address. Issuers publish a key a day before they use it."""
 FAILED_SECONDS: Final = 30.0
 """Seconds between a failed fetch and the next one."""
 ASK_AGAIN_SECONDS: Final = 10.0
-"""Seconds between two fetches from an address because of unknown keys, at least."""
+"""The least number of seconds between two fetches from an address because of unknown keys."""
 READ_AGAIN_SECONDS: Final = 1.0
-"""Seconds between two reads of a file because of unknown keys, at least."""
+"""The same for two reads of a file."""
 KEPT_SECONDS_MAX: Final = 24 * 3600.0
-"""Seconds for which keys stay valid that can no longer be fetched: the issuer may have withdrawn them."""
+"""Seconds for which keys stay valid that cannot be fetched again: the issuer may have withdrawn them."""
 WAIT_SECONDS_MAX: Final = 3.0
-"""Seconds that the request that named an unknown key waits for the fetch."""
+"""Seconds that a request with an unknown key waits for the fetch."""
 FETCH_SECONDS_MAX: Final = 10.0
 DOCUMENT_BYTES_MAX: Final = 1024 * 1024
 DISCOVERY: Final = "/.well-known/openid-configuration"
@@ -121,10 +120,10 @@ class _Source:
 
 
 class IssuerKeys:
-    """The configured issuers with their current keys. `seconds` never steps back.
+    """The configured issuers with their present keys. `seconds` never steps back.
 
-    `logs_warnings`: whether this process logs failures as warnings and errors. One of several processes does, because
-    a failure is the same in all of them; the others log at level info.
+    With `logs_warnings`, failures are logged as warnings and errors, else at level info: a failure is the same in all
+    processes, so one of them warns.
     """
 
     def __init__(
@@ -149,7 +148,7 @@ class IssuerKeys:
             await asyncio.sleep(FILE_SECONDS)
 
     async def look_again(self, name: str) -> bool:
-        """Fetch an issuer's keys again, unless the last fetch is too recent. True if they have changed."""
+        """Fetch an issuer's keys again, unless the last fetch is too recent. Returns whether they have changed."""
         source = self._sources.get(name)
         if source is None:
             return False
@@ -169,7 +168,7 @@ class IssuerKeys:
         return source.asking
 
     async def _refresh(self, source: _Source) -> bool:
-        """Read the keys again; True if they have changed. Never raises."""
+        """Read the keys again. Returns whether they have changed; never raises."""
         asked_at = source.asked_at
         try:
             document = await asyncio.to_thread(source.read)
@@ -205,7 +204,7 @@ class IssuerKeys:
         return changed
 
     def _forget_old(self, source: _Source) -> None:
-        """Withdraw keys that are too old. This also happens while a fetch hangs, which is no failure yet."""
+        """Withdraw keys that are too old, also while a fetch hangs."""
         if source.keys and self._seconds() - source.had_at >= KEPT_SECONDS_MAX:
             log.error("the keys of %s are too old to be used", source.issuer.name)
             self._withdraw(source)
@@ -222,7 +221,7 @@ class IssuerKeys:
 
 
 class BearerTokens:
-    """Checks tokens with the current keys. `seconds` never steps back."""
+    """Checks tokens with the present keys. `seconds` never steps back."""
 
     def __init__(
         self,
@@ -240,7 +239,7 @@ class BearerTokens:
         self._trusted: tuple[Issuer, ...] = ()
 
     async def check(self, token: PresentedToken, account: str, now: int) -> Token:
-        """The content of a token that is valid for this account, `now` in ticks; else raises the refusal."""
+        """The content of a token that is valid for this account at `now` (ticks); else raises the refusal."""
         trust = await self._current_trust()
         issuer = trust.missing_key_of(token.text)
         if issuer is not None and await self.keys.look_again(issuer):
@@ -251,7 +250,7 @@ class BearerTokens:
             raise token.refusal(f"a bearer token is refused: {refused}") from None
 
     async def _current_trust(self) -> TokenTrust:
-        """The rules with the current keys. It caches verified tokens, so it stays the same while no key changes."""
+        """The trust in the present keys. It caches verified tokens, so it stays the same until a key changes."""
         own = await self._documents.get(DocumentKind.SECRETS, OWN_KEY, self._read_own)
         trusted = self.keys.issuers if own is None else (*self.keys.issuers, own)
         if trusted != self._trusted:
@@ -262,7 +261,7 @@ class BearerTokens:
         return self._trust
 
     def _read_own(self, members: Members) -> Issuer:
-        """The same issuer object for the same key: any change of a document makes this one be read again."""
+        """The issuer in a document. Unless it has changed, this is the same object, so that `TokenTrust` stays."""
         if self._own is None or self._own[0] != members:
             self._own = (members, own_issuer(members))
         return self._own[1]

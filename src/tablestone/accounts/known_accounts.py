@@ -1,8 +1,8 @@
 """The accounts of a server: configured accounts, stored accounts, and the development account.
 
-If a name belongs to several, the configured account wins over the stored one, and the stored one over the development
-account. A stored account, with its keys decoded, is read from the cache while that is valid, so a rotated key is
-refused on the very next request in every process.
+Of several accounts of one name, the configured one wins over the stored one, and the stored one over the development
+account. Stored accounts are read from the cache while it is valid, so a rotated key is refused on the very next request
+in every process.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def _hold(members: Members) -> _Held:
 class KnownAccounts:
     """Every account of a server, by name. Accounts of `fallback` are known unless they are configured or stored.
 
-    An account of the name of a fallback may be stored, with other keys, while requests of the fallback are under way.
-    `incarnations`, which belong to `documents`, tell the requests of the two accounts apart.
+    An account with the name of a fallback may be stored while requests of the fallback are under way. `incarnations`
+    (of `documents`) distinguish the requests of the two.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class KnownAccounts:
         self._incarnations = incarnations
         self._fallback_now: dict[str, Account] = {}
         self._places: dict[str, Key] = {}
-        """The places of accounts that exist. Other names are not kept, or clients could fill the memory."""
+        """The places of accounts that exist. With other names, clients could fill the memory."""
 
     def kept(self, name: str) -> Account | NotKept | None:
-        """The result of `find` if it is in the cache. Every request calls this, so it has to be very fast."""
+        """The result of `find` if it is cached. Every request calls this, so it must be fast."""
         account = self._configured.get(name)
         if account is not None:
             return account
@@ -80,7 +80,7 @@ class KnownAccounts:
     async def _find_fallback(self, name: str, account: Account) -> Account | None:
         """The account that is stored under the name of a fallback, else the fallback with its incarnation."""
         while True:
-            # Read before the account: an account that is stored after this has another incarnation than the fallback.
+            # Read this first: an account that is stored afterwards has another incarnation than the fallback.
             incarnations = self._incarnations
             incarnation = None if incarnations is None else await incarnations.known(name)
             held = await self._held(name)

@@ -1,7 +1,7 @@
-"""Stored accounts: the form in which accounts and their keys are stored, their administration, and the check of them.
+"""Stored accounts: their stored form, their administration and their check.
 
-Works on an engine beside a running server or without one. A change acts on the server's very next request. Keys are
-stored as base64 text (docs/storage-format.md); this module never prints or logs a key.
+Works on an engine, beside a running server or without one. A change acts on the server's very next request. Keys are
+stored as base64 text (docs/storage-format.md) and never printed or logged.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tablestone.tables.integrity import DocumentReaders
 
 KEY_BYTES: Final = 64
-"""Bytes of a key, as many as in keys of the service."""
+"""As many bytes as in keys of the service."""
 ACCOUNT_ID_BYTES: Final = 16
 """Random bytes that distinguish an account from earlier accounts of its name."""
 _INCARNATION: Final = "tenure"
@@ -43,10 +43,10 @@ _INCARNATION: Final = "tenure"
 
 
 class StoredAccount(NamedTuple):
-    """An account as it is stored. One that `is_being_deleted` is refused already, but its name is not free yet.
+    """An account as it is stored. One that `is_being_deleted` is refused, but its name is not free yet.
 
-    `account_id` is fresh at every creation: rights to an earlier account of the name are not rights to this one.
-    `incarnation` is that of the name at the creation (`tables.account_incarnation`); None if the account is older than
+    `account_id` is fresh at every creation, so rights to an earlier account of the name are not rights to this one.
+    `incarnation` is that of the name at the creation (`tables.account_incarnation`); None for accounts older than
     incarnations.
     """
 
@@ -75,7 +75,7 @@ class StoredAccount(NamedTuple):
         return members | {"isBeingDeleted": True} if self.is_being_deleted else members
 
     def decoded(self) -> Account:
-        """The account with its keys decoded; raises `ValueError` for an invalid name or key."""
+        """The account with its keys decoded. Raises `ValueError` for an invalid name or key."""
         return Account(self.name, self.keys, self.account_id, self.incarnation)
 
     def __repr__(self) -> str:
@@ -120,7 +120,7 @@ class StoredAccounts:
         return await self._catalog.find(Named(name), table) is not None
 
     async def create(self, name: str, keys: tuple[str, ...]) -> int:
-        """Store a new account. Returns the number of its tables: existing tables of this name belong to it."""
+        """Store a new account. Returns the number of its tables: existing tables of the name belong to it."""
         try:
             Account(name, keys)
         except ValueError as error:
@@ -147,14 +147,13 @@ class StoredAccounts:
         return await self._count_tables(name)
 
     async def replace_key(self, name: str, number: int, key: str) -> None:
-        """Replace key 1 or 2. Requests that the old key signed are refused from now on."""
+        """Replace key 1 or 2. Requests that the old key signed are refused at once."""
 
         def edit(account: StoredAccount) -> StoredAccount:
             if account.is_being_deleted:
                 raise _being_deleted(name)
             keys = list(account.keys)
             if key in keys[: number - 1] + keys[number:]:
-                # A rotation ends one key while the other stays valid.
                 raise AccountRefused(
                     f"This is key {3 - number} of {name} already: it has to be another one."
                 )
@@ -172,11 +171,11 @@ class StoredAccounts:
         await self._change(name, edit)
 
     async def delete(self, name: str, *, with_tables: bool) -> int:
-        """Delete the account and everything that belongs to it. Returns the number of its tables.
+        """Delete the account and all that belongs to it. Returns the number of its tables.
 
-        The account is refused before its first table is deleted, and its name is free after the last one is. If the
-        deletion is interrupted, it has to be started again. A request that was authenticated before either ends as this
-        account's or fails.
+        The account is refused before its first table is deleted, and its name is free after the last one. An
+        interrupted deletion has to be started again. A request that was authenticated before either still acts on this
+        account or fails.
         """
         await self.get(name)
         if not with_tables:

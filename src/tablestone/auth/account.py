@@ -1,7 +1,4 @@
-"""The accounts a server knows, each with its keys.
-
-A key never leaves this package in readable form: its `repr` hides it, and no code logs it. Does not know requests.
-"""
+"""Accounts and their keys. A key never leaves this package in readable form: `repr` hides it, and no code logs it."""
 
 from __future__ import annotations
 
@@ -13,14 +10,14 @@ import re
 from collections.abc import Iterable
 
 KEYS_MAX = 2
-"""The number of keys an account can have, all of them valid (auth 1, 6)."""
+"""An account has at most so many keys, all of them valid (auth 1, 6)."""
 _NAME = re.compile(r"[a-z0-9]{3,24}", re.ASCII)
 
 
 class SigningKey:
-    """A key ready for signing: HMAC-SHA256 with the inner and the outer key already hashed (RFC 2104).
+    """A key for HMAC-SHA256 with the inner and the outer key already hashed (RFC 2104).
 
-    Copying two prepared states costs less than a one-shot HMAC, which computes both for every text.
+    Copying these two states costs less than a one-shot HMAC, which computes both for every text.
     """
 
     __slots__ = ("_inner", "_outer")
@@ -31,7 +28,7 @@ class SigningKey:
         self._outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in block))
 
     def signature(self, string_to_sign: bytes) -> bytes:
-        """Base64 of the HMAC-SHA256 of the text (auth 1.1)."""
+        """The HMAC-SHA256 of the text in base64 (auth 1.1)."""
         inner = self._inner.copy()
         inner.update(string_to_sign)
         outer = self._outer.copy()
@@ -49,7 +46,7 @@ _BLOCK = 64
 class Account:
     """An account: its name (3 to 24 lower-case letters or digits) and one or two keys, all of them valid (auth 6).
 
-    `identity` is unique also among accounts that had the same name before, if `account_id` is. `tables/` uses
+    With an `account_id`, `identity` differs from that of an earlier account of the same name. `tables/` uses
     `incarnation` and `known_at` to decide whether the account still has its name.
     """
 
@@ -62,7 +59,7 @@ class Account:
         account_id: str = "",
         incarnation: int | None = None,
     ) -> None:
-        """Raise `ValueError` with one sentence for an invalid name or key; the sentence never quotes the key."""
+        """Raises `ValueError` for an invalid name or key. The error never quotes the key."""
         if not is_account_name(name):
             raise ValueError(
                 f"'{name}' is not an account name: 3 to 24 lower-case letters and digits."
@@ -91,7 +88,7 @@ def is_account_name(text: str) -> bool:
 
 
 def decode_key(text: str) -> bytes:
-    """The bytes of a key; raises `ValueError` if it is not base64. The error never quotes it."""
+    """The bytes of a key. Raises `ValueError` if it is not base64. The error never quotes the key."""
     try:
         key = base64.b64decode(text, validate=True)
     except ValueError:
@@ -102,7 +99,7 @@ def decode_key(text: str) -> bytes:
 
 
 def accounts_by_name(accounts: Iterable[Account]) -> dict[str, Account]:
-    """Accounts by their name; raises `ValueError` if two accounts have the same name."""
+    """Accounts by name. Raises `ValueError` if two have the same name."""
     found: dict[str, Account] = {}
     for account in accounts:
         if account.name in found:

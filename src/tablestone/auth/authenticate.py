@@ -1,7 +1,7 @@
-"""Authentication: picks the scheme of a request, checks the credentials and returns the caller (auth 11, from step 3).
+"""Authentication: pick the scheme of a request, check the credentials and return the caller (auth 11, from step 3).
 
-This is the only entry to authentication. If a request has an Authorization header, the header alone decides; otherwise
-the signature in the URL does (auth 5.1). No unchecked request gets a caller.
+This is the only entry to authentication. An Authorization header decides alone; without one, the signature in the URL
+does (auth 5.1).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _VERSION_OF_TOKENS: Final = "2017-11-09"
 
 
 class PresentedToken(NamedTuple):
-    """A bearer token that came over HTTPS with a version that has tokens. It is not verified yet."""
+    """A bearer token, not verified yet, that came over HTTPS with a version that has tokens."""
 
     text: bytes
     version: str
@@ -46,7 +46,7 @@ class PresentedToken(NamedTuple):
 
 
 PendingCaller = TableSasOfPolicy | PresentedToken | UserDelegationSas
-"""Credentials that depend on stored data (policies, keys, roles): the pipeline reads it and makes the caller."""
+"""Credentials that depend on stored policies, keys or roles, which the pipeline reads to make the caller."""
 
 
 def authenticate(
@@ -60,9 +60,9 @@ def authenticate(
 ) -> Caller | PendingCaller:
     """The caller of a request; raises the service's error if authentication fails. `now` is in ticks.
 
-    `repeated` has the parameters that occur twice; no parameter of a signature may (auth 2.1). A signature is of one of
-    `versions`. The result is a `PendingCaller` for a token, a signature that names a stored access policy, or a
-    signature by a user.
+    `repeated` has the parameters that occur twice; those of a signature must not (auth 2.1). A signature must have one
+    of `versions`. The result is a `PendingCaller` for a token, a signature with a stored access policy, and a signature
+    by a user.
     """
     authorization = request.headers.get(b"authorization")
     if authorization is None:
@@ -74,8 +74,8 @@ def authenticate(
             if "ss" in parameters or "srt" in parameters:
                 return authenticate_account_sas(request, account, parameters, now, versions)
             return authenticate_table_sas(request, account, parameters, now, versions)
-        is_told = version >= _VERSION_OF_CHALLENGE
-        raise StorageError("NoAuthenticationInformation" if is_told else "ResourceNotFound")
+        is_challenged = version >= _VERSION_OF_CHALLENGE
+        raise StorageError("NoAuthenticationInformation" if is_challenged else "ResourceNotFound")
     scheme, _, credentials = authorization.partition(b" ")
     scheme = scheme.lower()
     if scheme in SCHEMES:
@@ -91,18 +91,3 @@ def authenticate(
             raise token.refusal("a bearer token came with a version that has no bearer tokens")
         return token
     raise StorageError("InvalidAuthenticationInfo")
-
-
-def _authenticate_sas(
-    request: RawRequest,
-    account: Account,
-    parameters: Parameters,
-    now: int,
-    versions: ServedVersions,
-) -> Caller | TableSasOfPolicy | UserDelegationSas:
-    """The kind of SAS follows from parameters that only one kind has (auth 2.1, 3.11)."""
-    if "skoid" in parameters:
-        return parse_user_delegation_sas(account, parameters, versions)
-    if "ss" in parameters or "srt" in parameters:
-        return authenticate_account_sas(request, account, parameters, now, versions)
-    return authenticate_table_sas(request, account, parameters, now, versions)

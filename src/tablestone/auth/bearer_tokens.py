@@ -1,7 +1,7 @@
-"""Bearer tokens: the keys of issuers, whether a token is accepted and what it says of its holder, and issuing tokens.
+"""Bearer tokens: the keys of issuers, the check of a token, its holder, and issuing tokens.
 
-A token is accepted if a trusted issuer signed it with a key that the issuer publishes, if its audience is this service,
-and if it is valid now (auth 4). The server is an issuer too, so that tokens can be tried without a cloud.
+A token is accepted if a trusted issuer signed it with a published key, if its audience is this service, and if it is
+valid now (auth 4). The server is an issuer too, so that tokens can be tried without a cloud.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from tablestone.auth.roles import Role, find_role
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
 
 ALGORITHMS: Final = {"RSA": "RS256", "EC": "ES256"}
-"""The algorithm of each type of key; a token cannot choose its algorithm."""
+"""The algorithm of each type of key. A token cannot choose its algorithm."""
 RSA_BITS_MIN: Final = 2048
 _PUBLIC_MEMBERS: Final = frozenset(("kty", "n", "e", "crv", "x", "y"))
 
 NO_KEY: Final = "it has no key with an id that signs with RS256 or ES256"
-"""The reason for refusing a JWK set that has no usable key."""
+"""The reason to refuse a JWK set without a usable key."""
 
 Keys = Mapping[str, PyJWK]
 """Public keys by their id (`kid`)."""
 
 
 def read_keys(document: bytes) -> Keys:
-    """The usable keys of a JWK set, perhaps none; raises `ValueError` with a reason if the document is no JWK set."""
+    """The usable keys of a JWK set, perhaps none. Raises `ValueError` with a reason if the document is not one."""
     try:
         parsed = orjson.loads(document)
     except orjson.JSONDecodeError:
@@ -80,7 +80,7 @@ def _key(member: dict[str, Any]) -> PyJWK | None:
 
 
 VERIFIED_KEPT_MAX: Final = 1024
-"""The number of tokens in the cache of verified tokens; the oldest are removed first."""
+"""Verified tokens in the cache, which drops the oldest first."""
 AUDIENCES: Final = frozenset(
     (
         *("https://storage.azure.com", "https://storage.azure.us", "https://storage.azure.cn"),
@@ -88,14 +88,14 @@ AUDIENCES: Final = frozenset(
         "e406a681-f3d4-42a8-90b6-c2b029497af1",
     )
 )
-"""The audiences of tokens for Azure Storage, without the slash that some have at their end (auth 0.2, 4.3)."""
+"""The audiences of tokens for Azure Storage, without the slash at the end of some (auth 0.2, 4.3)."""
 ACCOUNT_DOMAINS: Final = (
     "core.windows.net",
     "core.chinacloudapi.cn",
     "core.usgovcloudapi.net",
     "core.cloudapi.de",
 )
-"""The domains below which an account's own name is an audience: `https://NAME.table.DOMAIN` (auth 4.3)."""
+"""The domains of accounts: `https://NAME.table.DOMAIN` is an audience (auth 4.3)."""
 
 _TOKEN = re.compile(rb"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _LEEWAY: Final = limits.TOKEN_LEEWAY_SECONDS * TICKS_PER_SECOND
@@ -105,12 +105,12 @@ _jws: Final = PyJWS()
 
 
 class TokenRefused(Exception):
-    """The token is not accepted. The text says why, for the server's log only, and contains no part of the token."""
+    """The token is not accepted. The text says why, for the server's log only, and quotes no part of the token."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Issuer:
-    """A trusted issuer of tokens: `name` is the `iss` of its tokens, and `tenant`, if there is one, their `tid`."""
+    """A trusted issuer. Its tokens have `name` as `iss`, and `tenant`, if there is one, as `tid`."""
 
     name: str
     tenant: str | None
@@ -130,7 +130,7 @@ class Token(NamedTuple):
 
 
 class TokenTrust:
-    """The trusted issuers and the accepted audiences. When an issuer's keys change, a new object replaces this one."""
+    """The trusted issuers and the accepted audiences. A new object replaces this one when an issuer's keys change."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class TokenTrust:
         domains: Iterable[str] = (),
         custom_domains: Iterable[tuple[str, str]] = (),
     ) -> None:
-        """`domains` have accounts at `NAME.table.DOMAIN`; `custom_domains` are pairs of a host and its account."""
+        """`domains` are further domains of accounts; `custom_domains` are pairs of a host and its account."""
         self._domains = frozenset((*ACCOUNT_DOMAINS, *(domain.lower() for domain in domains)))
         self._hosts = {host.lower(): account for host, account in custom_domains}
         self._issuers: Mapping[str, Issuer] = {issuer.name: issuer for issuer in issuers}
@@ -147,9 +147,9 @@ class TokenTrust:
         self._verified: dict[bytes, Token] = {}
 
     def missing_key_of(self, text: bytes) -> str | None:
-        """The issuer whose keys should be read again, because the token names an unknown key of this issuer; or None.
+        """The trusted issuer whose keys should be read again, because the token names an unknown one; or None.
 
-        The token is not verified: the result only says which keys to read.
+        The token is not verified.
         """
         if text in self._verified:
             return None
@@ -161,7 +161,7 @@ class TokenTrust:
         return issuer.name if header.get("kid") not in issuer.keys else None
 
     def check(self, text: bytes, account: str, now: int) -> Token:
-        """The content of the token, if it is accepted for this account at `now` (ticks); else `TokenRefused`."""
+        """The content of a token that is accepted for this account at `now` (ticks); else raises `TokenRefused`."""
         token = self._verified.get(text)
         if token is None:
             token = self._verify(text)
@@ -219,7 +219,7 @@ def _unverified(text: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
         payload = orjson.loads(read["payload"])
     except (PyJWTError, ValueError):
         raise TokenRefused("it cannot be read") from None
-    # Base64 can write one signature in several ways; only the canonical one is accepted.
+    # Base64 can encode a signature in several ways. Only the canonical one is accepted.
     as_written = base64.urlsafe_b64encode(read["signature"]).rstrip(b"=")
     if not isinstance(payload, dict) or not text.endswith(b"." + as_written):
         raise TokenRefused("it cannot be read")
@@ -227,7 +227,7 @@ def _unverified(text: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _token(claims: dict[str, Any], issuer: Issuer) -> Token:
-    """The content of a token whose signature was verified; raises if a necessary claim is missing."""
+    """The content of a token whose signature was verified. Raises `TokenRefused` if a necessary claim is missing."""
     tenant = _text(claims, "tid")
     if issuer.tenant is not None and tenant.lower() != issuer.tenant.lower():
         raise TokenRefused("it is of another tenant")
@@ -235,7 +235,7 @@ def _token(claims: dict[str, Any], issuer: Issuer) -> Token:
     if not object_id:
         raise TokenRefused("it does not name its holder")
     roles = dict.fromkeys(filter(None, map(find_role, _texts(claims, "roles"))))
-    # With a scope, the application acts for a user; without one for itself, and its ids count (auth 4.3).
+    # With a scope, the application acts for a user. Without one it acts for itself, and its ids count (auth 4.3).
     own = () if "scp" in claims else (_text(claims, "appid"), _text(claims, "azp"))
     return Token(
         object_id,
@@ -264,7 +264,7 @@ def _texts(claims: dict[str, Any], name: str) -> tuple[str, ...]:
 
 
 def _instant(claims: dict[str, Any], name: str) -> int:
-    """The ticks of a claim that has seconds since 1970, perhaps with a fraction (RFC 7519, 2)."""
+    """A claim in ticks. It has seconds since 1970, perhaps with a fraction (RFC 7519, 2)."""
     seconds = claims.get(name)
     if not isinstance(seconds, int | float) or isinstance(seconds, bool):
         raise TokenRefused(f"it has no {name}")
@@ -277,7 +277,7 @@ Members = Mapping[str, Any]
 
 
 def make_issuer() -> dict[str, Any]:
-    """A new issuer in its stored form. Its name is unique, so that tokens of another server are not accepted."""
+    """A new issuer in its stored form, with a unique name, so that tokens of another server are not accepted."""
     private = rsa.generate_private_key(public_exponent=65537, key_size=RSA_BITS_MIN)
     public = RSAAlgorithm.to_jwk(private.public_key(), as_dict=True)
     pem = private.private_bytes(
@@ -294,12 +294,12 @@ def make_issuer() -> dict[str, Any]:
 
 
 def own_issuer(members: Members) -> Issuer:
-    """The stored issuer as a trusted issuer, for tokens of any tenant."""
+    """The stored issuer as a trusted one, for tokens of any tenant."""
     return Issuer(members["issuer"], None, read_keys(orjson.dumps({"keys": members["keys"]})))
 
 
 def require_whole(members: Members) -> None:
-    """Raise `ValueError` if tokens of a stored issuer could not be accepted; the error quotes no part of the keys."""
+    """Raise `ValueError` if a stored issuer is damaged. The error quotes no part of the keys."""
     if not isinstance(members["issuer"], str):
         raise ValueError("its name is not a text")  # noqa: TRY004 - a broken document, not our mistake
     issuer = own_issuer(members)
@@ -323,7 +323,7 @@ def issue_token(
     lifetime_seconds: int,
     now: int,
 ) -> str:
-    """A token of the stored issuer, valid from `now` (ticks) on, with the claims of Entra ID's tokens."""
+    """A token of the stored issuer, valid from `now` (ticks), with the claims of Entra ID's tokens."""
     issued_at = (now - UNIX_EPOCH_TICKS) // TICKS_PER_SECOND
     claims = {
         "iss": members["issuer"],

@@ -1,8 +1,7 @@
 """The permissions that each operation needs if the caller is not the account's owner.
 
-The one table of permissions, with a row for each operation and a column for each kind of caller: account SAS
-(auth 2.4), table SAS (auth 3.6, 3.8), roles (auth 4.4). docs/security.md shows it. An operation without a row fails a
-test.
+One table has a row for each operation and a column for each kind of caller: account SAS (auth 2.4), table SAS
+(auth 3.6, 3.8), roles (auth 4.4). docs/security.md shows it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ GENERATE_USER_DELEGATION_KEY: Final = f"{SERVICE}/generateUserDelegationKey/acti
 """The action of Get User Delegation Key (auth 3.11)."""
 
 AnyOf = tuple[frozenset[str], ...]
-"""Alternatives: the caller needs everything in one of them. Without an alternative the operation is never allowed."""
+"""Alternatives: the caller needs everything in one of them. Without an alternative, the operation is never allowed."""
 
 
 def is_met(alternatives: AnyOf, held: frozenset[str]) -> bool:
@@ -27,10 +26,10 @@ def is_met(alternatives: AnyOf, held: frozenset[str]) -> bool:
 
 
 class Need(NamedTuple):
-    """The permissions that an operation needs. None or no alternative: not available to this kind of caller.
+    """The permissions that an operation needs. None or no alternative: this kind of caller cannot have them.
 
-    `resource_type` is a letter of `srt`, `account_sas` are letters of `sp` of an account SAS, `table_sas` letters of
-    `sp` of a table SAS, and `actions` are the actions of a role. A transaction needs nothing; its operations do.
+    `resource_type` is a letter of `srt`, `account_sas` and `table_sas` are letters of `sp`, and `actions` are those of
+    a role. A transaction itself is never checked; its operations are.
     """
 
     resource_type: str | None
@@ -40,7 +39,7 @@ class Need(NamedTuple):
 
 
 def _any_of(*alternatives: Iterable[str]) -> AnyOf:
-    """Alternatives, each given as a string of letters or as several actions."""
+    """Alternatives, each of them a string of letters or several actions."""
     return tuple([frozenset(alternative) for alternative in alternatives])
 
 
@@ -79,15 +78,11 @@ NEEDS: Final[dict[type, Need]] = {
     operations.GetServiceStats: _READ_SERVICE,
     operations.GetUserDelegationKey: Need(None, (), (), _any_of((GENERATE_USER_DELEGATION_KEY,))),
 }
-"""The needed permissions by the type of the operation."""
 
 
 class Caller(Protocol):
     def permit(self, operation: operations.Operation) -> operations.Operation:
-        """The operation that this caller may execute, possibly narrower than the one requested.
-
-        Raises the service's error if the caller may not execute it.
-        """
+        """The operation, possibly narrowed; raises the service's error if the caller may not execute it."""
 
 
 class _Owner:

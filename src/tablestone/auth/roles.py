@@ -1,7 +1,7 @@
 """Roles: the actions of each role, the assignments of roles, and the caller that holds roles (auth 4.4).
 
 A role is a set of actions with Azure's name and id. A principal holds a role because a token says so, or because the
-role was assigned on this server, for a whole account or for one table. Values only: does not know tokens or storage.
+role was assigned on this server, for a whole account or for one table.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ ACCOUNT_CONTRIBUTOR: Final = Role(
     "17d1049b-9a84-46fb-8f53-869881c3d3ab",
     frozenset((f"{SERVICE}/read", f"{SERVICE}/write", GENERATE_USER_DELEGATION_KEY)),
 )
-"""The service's own settings, and no data. On Azure it may also read the account's keys; here no token can."""
+"""Settings of the service, but no data. On Azure it may also read the account's keys; here no token can."""
 
 ROLES: Final = (DATA_READER, DATA_CONTRIBUTOR, DELEGATOR, ACCOUNT_CONTRIBUTOR)
 _BLANKS = re.compile(r"[\s._-]+")
 
 
 def _folded(name: str) -> str:
-    """The name for comparisons: in lower case, without blanks and the marks that often replace blanks."""
+    """The name for comparisons: in lower case, without blanks and what often replaces them."""
     return _BLANKS.sub("", name).lower()
 
 
@@ -69,7 +69,7 @@ _BY_NAME: Final = {_folded(text): role for role in ROLES for text in (role.name,
 
 
 def find_role(name: str) -> Role | None:
-    """The role with this name or id, in any usual spelling; None if there is none."""
+    """The role with this name or id, in any usual spelling."""
     return _BY_NAME.get(_folded(name))
 
 
@@ -81,7 +81,7 @@ class Assignment(NamedTuple):
     table: str | None
 
     def is_same(self, other: Assignment) -> bool:
-        """Whether both are the same assignment; case does not matter. No table has an empty name."""
+        """Whether both are the same; case does not matter. No table has an empty name."""
         return (
             self.role == other.role
             and self.principal.lower() == other.principal.lower()
@@ -101,7 +101,7 @@ class Assignments:
         return (one for of_principal in self._by_principal.values() for one in of_principal)
 
     def of(self, principals: Iterable[str]) -> list[Assignment]:
-        """The assignments of any of these principals: the ids of a caller and of the caller's groups."""
+        """The assignments of these principals: the ids of a caller and of the caller's groups."""
         return [
             assignment
             for principal in principals
@@ -110,7 +110,7 @@ class Assignments:
 
     @classmethod
     def read(cls, members: Mapping[str, Any]) -> Assignments:
-        """The assignments from their stored form (`members`). A role that this version does not know is skipped."""
+        """Read what `members` returned, without roles that this version does not know."""
         return cls(
             Assignment(stored["principal"], role, stored.get("table"))
             for stored in members["assignments"]
@@ -129,9 +129,9 @@ NO_ASSIGNMENTS: Final = Assignments()
 
 
 class RoleHolder:
-    """A caller whose permissions follow from roles: those that the token claims, and those assigned here (auth 4.4).
+    """A caller with the roles that the token claims and those assigned here (auth 4.4).
 
-    `object_id` and `tenant_id` identify the caller; `claimed` are the roles that came with the token.
+    `object_id` and `tenant_id` identify the caller.
     """
 
     __slots__ = ("_everywhere", "_tables", "claimed", "object_id", "tenant_id")
@@ -154,7 +154,7 @@ class RoleHolder:
         self._everywhere = frozenset(everywhere)
 
     def permit(self, operation: Operation) -> Operation:
-        """The operation itself; 403 if no role permits it, and 404 if no role could, as recorded (auth 4.4)."""
+        """The operation; 403 if no role of the caller permits it, 404 if no role at all does (recorded, auth 4.4)."""
         needed = NEEDS[type(operation)].actions
         if not needed:
             raise StorageError("ResourceNotFound")

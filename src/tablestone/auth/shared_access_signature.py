@@ -1,8 +1,8 @@
 """Shared access signatures: of an account (auth 2), of a table (auth 3), and of a table by a user's key (auth 3.11).
 
-Every kind takes the same steps, in the order of auth 2.5: read the parameters, find the key that signed them, check the
-time, the address and the protocol. Values are used as the decoded URL has them, never normalised (auth 2.1). The caller
-reads what is stored (an access policy; the secret and roles behind a user's key) and passes it to `completed`.
+Every kind takes the same steps in the order of auth 2.5: read the parameters, find the key that signed, check the time,
+the address and the protocol. Values are those of the decoded URL, never normalized (auth 2.1). What is stored (an
+access policy; the secret and roles behind a user's key) is an argument of `completed`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tablestone.wire.versions import ServedVersions
 VERSION_OF_TABLE_SAS: Final = "2012-02-12"
 """The first version with table SAS (auth 3.1)."""
 VERSION_OF_CONDITIONS: Final = "2015-04-05"
-"""From this version on, signatures can restrict address and protocol (auth 3.1), and account SAS exist (auth 2.1)."""
+"""The first version that can restrict address and protocol (auth 3.1), and the first with account SAS (auth 2.1)."""
 _VERSION_OF_SERVICE_PREFIX: Final = "2015-02-21"
 """From this version on the signed resource begins with `/table` (auth 3.2)."""
 _VERSION_OF_SCOPE: Final = "2020-12-06"
@@ -48,7 +48,7 @@ _VERSION_OF_SCOPE: Final = "2020-12-06"
 
 
 class _Kind(NamedTuple):
-    """A kind of signature: its first version, its parameters in the order of signing, and those it must have."""
+    """A kind of signature: its first version, its parameters in the order of signing, and the required ones."""
 
     name: str
     version_min: str
@@ -81,15 +81,15 @@ _NAMES: Final = frozenset((*_ACCOUNT.signed, *_TABLE.signed, *_DELEGATED.signed,
 
 
 def refused(reason: str, detail: str | None = None) -> StorageError:
-    """`AuthenticationFailed`. The reason goes to the server's log only; the client does not get it (auth 5.3).
+    """`AuthenticationFailed`. The reason, which repeats nothing of the request, is for the log only (auth 5.3).
 
-    `detail` is a part of the request that the reason is about. The reason contains nothing of the request.
+    `detail` is the part of the request that the reason is about.
     """
     return StorageError("AuthenticationFailed", reason=reason, detail=detail)
 
 
 def require_single(repeated: frozenset[str]) -> None:
-    """Raise if a parameter of the signature occurs twice, since only one of the two can be signed (auth 2.1)."""
+    """Raise if a parameter of the signature occurs twice: only one of the two can be signed (auth 2.1)."""
     found = repeated & _NAMES
     if found:
         raise refused(f"{', '.join(sorted(found))} came twice")
@@ -99,7 +99,7 @@ def require_single(repeated: frozenset[str]) -> None:
 
 
 def _require_well_formed(kind: _Kind, parameters: Parameters, versions: ServedVersions) -> None:
-    """Raise for a value with a line feed, a version that is not served, and a parameter that is missing or empty.
+    """Raise for a value with a line feed, a version that is not served, or a required parameter without a value.
 
     Versions are compared as texts, so one later than the latest known has the form of the latest.
     """
@@ -115,7 +115,7 @@ def _require_well_formed(kind: _Kind, parameters: Parameters, versions: ServedVe
 
 
 def _instant_or_none(parameters: Parameters, name: str) -> int | None:
-    """A date in ticks, or None if the parameter is missing or empty; the string to sign treats both the same."""
+    """A date in ticks; None if it is missing or empty, which the string to sign does not distinguish."""
     text = parameters.get(name)
     if not text:
         return None
@@ -126,13 +126,13 @@ def _instant_or_none(parameters: Parameters, name: str) -> int | None:
 
 
 class Validity(NamedTuple):
-    """The time in which a signature is valid, in ticks: from `start` (None: always) until just before `expiry`."""
+    """When a signature is valid, in ticks: from `start` (None: always) until just before `expiry`."""
 
     start: int | None
     expiry: int
 
     def require(self, now: int) -> None:
-        """Raise if the signature is not valid at this moment; there is no grace period for clocks (auth 2.5)."""
+        """Raise if the signature is not valid now. There is no grace period for clocks (auth 2.5)."""
         if self.start is not None and now < self.start:
             raise refused("the signature does not hold yet")
         if now >= self.expiry:
@@ -152,13 +152,13 @@ _IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Conditions(NamedTuple):
-    """The addresses (`sip`, both ends inclusive) and the protocol (`spr`) that a signature is limited to."""
+    """The addresses (`sip`, both ends inclusive) and the protocol (`spr`) of a signature."""
 
     addresses: tuple[_IPAddress, _IPAddress] | None
     https_only: bool
 
     def require(self, request: RawRequest) -> None:
-        """Raise if the request came from another address or over another protocol, in this order (auth 2.5)."""
+        """Raise if the request came from another address or, checked second, over another protocol (auth 2.5)."""
         if self.addresses is not None and not _is_between(request.client, *self.addresses):
             code = "AuthorizationSourceIPMismatch"
             raise StorageError(code, ERRORS[code].text.format(SourceIP=request.client))
@@ -167,7 +167,7 @@ class Conditions(NamedTuple):
 
 
 def parse_conditions(parameters: Parameters) -> Conditions:
-    """The conditions in `sip` and `spr`; raises for an invalid value. An empty value is no condition."""
+    """The conditions in `sip` and `spr`. An empty value is no condition; raises for an invalid one."""
     protocol = parameters.get("spr", "")
     if protocol not in ("", "https", "https,http"):
         raise refused("spr is no protocol", repr(protocol))
@@ -188,7 +188,7 @@ def _parse_addresses(text: str) -> tuple[_IPAddress, _IPAddress]:
 
 
 def _parse_address(text: str) -> _IPAddress:
-    """An address. An IPv4-mapped IPv6 address becomes the IPv4 address; an address with a zone is refused."""
+    """An address. An IPv4-mapped IPv6 address becomes the IPv4 address; one with a zone is refused."""
     if "%" in text:
         raise ValueError(text)
     address = ipaddress.ip_address(text)
@@ -206,9 +206,9 @@ def _is_between(client: str, start: _IPAddress, end: _IPAddress) -> bool:
 
 
 def _parse_bounds(parameters: Parameters) -> KeyBounds | None:
-    """The range of keys, None for all keys; a row key without its partition key is refused (auth 3.5).
+    """The range of keys; None for all keys. A row key without its partition key is refused (auth 3.5).
 
-    An empty value means the same as a missing one: the string to sign does not distinguish the two.
+    An empty value counts as missing, because the string to sign does not distinguish the two.
     """
     given = [parameters.get(name) or None for name in _BOUNDS]
     if not any(given):
@@ -225,14 +225,14 @@ def _parse_bounds(parameters: Parameters) -> KeyBounds | None:
 
 
 def string_to_sign_account_sas(account: str, parameters: Parameters) -> str:
-    """The account and the values, each followed by a line feed (auth 2.2)."""
+    """The account and the values, each with a line feed after it (auth 2.2)."""
     has_scope = parameters.get("sv", "") >= _VERSION_OF_SCOPE
     names = _ACCOUNT.signed if has_scope else _ACCOUNT.signed[:-1]
     return "".join([f"{account}\n", *[f"{parameters.get(name, '')}\n" for name in names]])
 
 
 def string_to_sign_table_sas(account: str, parameters: Parameters) -> str:
-    """The values, joined with line feeds and without one at the end (auth 3.2)."""
+    """The values, with line feeds between them (auth 3.2)."""
     names: Iterable[str] = _TABLE.signed
     if parameters.get("sv", "") < VERSION_OF_CONDITIONS:
         names = [name for name in names if name not in ("sip", "spr")]
@@ -245,14 +245,14 @@ def string_to_sign_user_delegation_sas(account: str, parameters: Parameters) -> 
 
 
 def _joined(account: str, names: Iterable[str], parameters: Parameters) -> str:
-    """The values on a line each; the table is signed in lower case and with its account (auth 3.2)."""
+    """The values, one on each line; the table in lower case and with its account (auth 3.2)."""
     prefix = "/table" if parameters.get("sv", "") >= _VERSION_OF_SERVICE_PREFIX else ""
     resource = f"{prefix}/{account}/{parameters.get('tn', '').lower()}"
     return "\n".join([resource if name == "tn" else parameters.get(name, "") for name in names])
 
 
 def _has_signed(parameters: Parameters, string_to_sign: str, key: SigningKey) -> bool:
-    """Whether the key gives the signature in `sig`. A blank in `sig` is a plus that was not encoded (auth 2.1)."""
+    """Whether the key has made the signature in `sig`, where a blank is an unencoded plus (auth 2.1)."""
     given = parameters["sig"].replace(" ", "+").encode("utf-8")
     return hmac.compare_digest(key.signature(string_to_sign.encode("utf-8")), given)
 
@@ -263,7 +263,7 @@ def _require_account_key(parameters: Parameters, string_to_sign: str, account: A
 
 
 def signed_sas(account: str, key: str, parameters: Mapping[str, str]) -> dict[str, str]:
-    """The parameters and `sig`, with a key in base64: of a table SAS if they name a table (`tn`), else of an account.
+    """The parameters with `sig`: of a table SAS if they name a table (`tn`), else of an account SAS.
 
     Raises `ValueError` for a key that is not base64.
     """
@@ -284,7 +284,7 @@ class AccountSas:
         self._permissions = frozenset(permissions)
 
     def permit(self, operation: Operation) -> Operation:
-        """The operation itself, or the error for a missing resource type or permission, in this order."""
+        """The operation, or the error for a missing resource type or, checked second, a missing permission."""
         need = NEEDS[type(operation)]
         if need.resource_type is None:
             raise StorageError("AuthorizationFailure")
@@ -322,7 +322,7 @@ class TableSas:
         self._bounds = bounds
 
     def permit(self, operation: Operation) -> Operation:
-        """The operation, a query narrowed to the range of keys; or the error that auth 3.3, 3.6 and 3.8 give."""
+        """The operation, a query narrowed to the range of keys; or the error of auth 3.3, 3.6 and 3.8."""
         need = NEEDS[type(operation)]
         if not need.table_sas:
             raise StorageError("AuthorizationFailure")
@@ -345,7 +345,7 @@ class TableSas:
 
 @dataclass(frozen=True, slots=True)
 class TableSasOfPolicy:
-    """A correctly signed table SAS that names a stored access policy: its permissions depend on that policy."""
+    """A correctly signed table SAS whose permissions depend on a stored access policy."""
 
     table: str
     identifier: str
@@ -382,7 +382,7 @@ _Value = TypeVar("_Value", int, str)
 
 
 def _one_of(name: str, stated: _Value | None, of_policy: _Value | None) -> _Value | None:
-    """The value from the signature or from its policy. It must not be in both, even if the two are equal."""
+    """The value from the signature or from its policy. It must not be in both, even if equal."""
     if stated is not None and of_policy is not None:
         raise refused(f"{name} is in the signature and in its policy")
     return of_policy if stated is None else stated
@@ -413,7 +413,7 @@ def authenticate_table_sas(
 
 
 class DelegatedTableSas:
-    """The holder of a user delegation SAS, limited to operations that the signature and the user's roles permit."""
+    """The holder of a user delegation SAS: both the signature and the user's roles must permit an operation."""
 
     def __init__(self, sas: TableSas, user: RoleHolder) -> None:
         self._sas = sas
@@ -425,7 +425,7 @@ class DelegatedTableSas:
 
 @dataclass(frozen=True, slots=True)
 class UserDelegationSas:
-    """A signature that claims to be made with a user's key. It is not verified before `completed`."""
+    """A signature that claims to be made with a user's key. `completed` verifies it."""
 
     _account: Account
     _parameters: Parameters
@@ -466,7 +466,7 @@ def parse_user_delegation_sas(
     if parameters.get("si"):
         raise refused("a policy in a user delegation SAS")
     if parameters.get("sduoid") or parameters.get("skdutid"):
-        # It would need a token of that user too, but a request with an Authorization header ignores the signature.
+        # It would need a token of that user too, but with an Authorization header the signature is ignored.
         raise refused("a user delegation SAS that is bound to another user")
     return UserDelegationSas(
         account,

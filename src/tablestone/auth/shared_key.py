@@ -1,7 +1,7 @@
-"""SharedKey and SharedKeyLite: one check, two canonical strings (auth 1).
+"""SharedKey and SharedKeyLite: one check, two strings to sign (auth 1).
 
-Either key of the account may have signed. Signatures are compared in constant time. The same signature may arrive
-again: clients sign once and send the same signature on every retry (auth 0.1).
+Either key of the account may have signed. Signatures are compared in constant time. A signature may arrive several
+times, because clients repeat it on retries (auth 0.1).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tablestone.wire.messages import Headers, RawRequest
 
 
 def canonicalized_resource(account: bytes, raw_path: bytes, comp: bytes | None) -> bytes:
-    """`/`, the account, the path as on the wire, and of the query only `?comp=` (auth 1.5)."""
+    """`/`, the account, the path as on the wire, and from the query only `?comp=` (auth 1.5)."""
     path = raw_path or b"/"
     return b"/" + account + path if comp is None else b"/" + account + path + b"?comp=" + comp
 
@@ -52,7 +52,7 @@ _STRINGS_TO_SIGN: Final[dict[bytes, Callable[[str, Headers, bytes, bytes], bytes
     b"sharedkeylite": string_to_sign_shared_key_lite,
 }
 SCHEMES: Final = frozenset(_STRINGS_TO_SIGN)
-"""The authorization schemes that this module checks, in lower case."""
+"""The schemes that this module checks, in lower case."""
 
 
 def _parse_date(text: bytes) -> int | None:
@@ -66,8 +66,8 @@ def _parse_date(text: bytes) -> int | None:
 
 
 _SHORT: Final = 64
-"""The longest date that is cached, in bytes; clients send 29. The limit is needed because no key was checked yet."""
-# Within one second all clients send the same text.
+"""The longest date that is cached, in bytes; clients send 29. A caller without a key must not fill the cache."""
+# Within a second, all clients send the same text.
 _parse_short_date = functools.lru_cache(maxsize=1024)(_parse_date)
 
 
@@ -79,9 +79,9 @@ def require_shared_key(
     comp: bytes | None,
     now: int,
 ) -> None:
-    """Return if the request is signed by a key of the account, else raise `AuthenticationFailed`.
+    """Raise `AuthenticationFailed` unless a key of the account has signed the request.
 
-    `credentials` is the part after the scheme in Authorization. Without a colon in it: `InvalidAuthenticationInfo`.
+    `credentials` is what follows the scheme in Authorization; without a colon, raise `InvalidAuthenticationInfo`.
     """
     name, colon, given = credentials.rpartition(b":")
     if not colon:
@@ -94,7 +94,7 @@ def require_shared_key(
     if abs(now - signed_at) > _SKEW_TICKS:
         raise _refused("the date is more than 15 minutes from the server's", _readable(date))
     if name != account.name_bytes:
-        # An invalid name is not logged: it may be a part of a signature or of a token.
+        # Do not log an invalid name: it may be a part of a signature or of a token.
         is_name = is_account_name(name.decode("latin-1"))
         who = f"account {_readable(name)}" if is_name else "no account"
         raise _refused("signed by another account than the URL names", who)
@@ -118,7 +118,7 @@ def _refused(reason: str, detail: str) -> StorageError:
 
 
 def signed_paths(raw_path: bytes, account: bytes) -> tuple[bytes, ...]:
-    """The paths a client may have signed: the path on the wire and, on the secondary, the primary's too (auth 1.5)."""
+    """The paths a client may have signed: the one on the wire and, on the secondary, the primary's (auth 1.5)."""
     primary = b"/" + account
     secondary = primary + b"-secondary"
     if not raw_path.startswith(secondary):

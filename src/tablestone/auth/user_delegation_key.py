@@ -1,8 +1,8 @@
-"""User delegation keys: a principal signs shared access signatures with one instead of the account's key (auth 3.11).
+"""User delegation keys, with which a principal signs shared access signatures (auth 3.11).
 
-A key is not stored. It is derived from a secret of the server, the account and all fields of the key that a signature
-repeats, so no field can be changed. It is also derived from the data role that the principal's token claimed, because
-later requests do not contain it. Roles assigned on this server are looked up at each request, so they can be revoked.
+A key is not stored but derived: from a secret of the server, the account, all fields of the key that a signature
+repeats, and the data role that the principal's token claimed, which later requests do not contain. Roles assigned on
+this server are looked up at each request, so they can be revoked.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SECRET_LENGTH: Final = 32
 
 
 class DelegationFields(NamedTuple):
-    """The fields of the key in a signature, exactly as written: skoid, sktid, skt, ske, sks, skv and skdutid."""
+    """The fields of the key in a signature, as written there: skoid, sktid, skt, ske, sks, skv and skdutid."""
 
     object_id: str
     tenant_id: str
@@ -48,7 +48,7 @@ def delegation_key(
 ) -> bytes:
     """The 32 bytes of the key of a principal whose token claimed this data role, or none.
 
-    `identity` is the account's identity and not its name: the key is not valid for a later account of the same name.
+    With the account's identity, the key is not valid for a later account of the same name.
     """
     text = orjson.dumps([identity, *fields, None if claimed is None else claimed.id])
     return hmac.digest(secret, text, hashlib.sha256)
@@ -62,7 +62,7 @@ def issue_key(
     version: str,
     now: int,
 ) -> UserDelegationKey:
-    """The requested key, with its times cut to seconds; `now` is in ticks.
+    """The requested key, its times cut to seconds. `now` is in ticks.
 
     Raises `InvalidXmlDocument` for times that a key cannot have.
     """
@@ -99,10 +99,7 @@ def delegating_holder(
     assignments: Assignments,
     has_signed: Callable[[bytes], bool],
 ) -> RoleHolder | None:
-    """The signing user with the roles of this moment; None if `has_signed` is false for every possible key.
-
-    A signature never permits more than its user's roles do (auth 3.11).
-    """
+    """The user whose key has signed, with the present roles; None if `has_signed` is false for every possible key."""
     for claimed in _DATA_ROLES:
         if has_signed(delegation_key(secret, identity, fields, claimed)):
             roles = () if claimed is None else (claimed,)
