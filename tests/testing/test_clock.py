@@ -149,8 +149,8 @@ def test_skipped_time_is_time_that_a_page_has_used() -> None:
         (lambda clock: clock.advance(hours=-1), "not negative: use set"),
         (lambda clock: clock.advance(days=9_000_000), "does not advance beyond 9999-12-31"),
         (lambda clock: clock.tick(-1), "at a rate from 0"),
-        (lambda clock: clock.tick("fast"), "A clock goes by numbers, not by 'fast'"),
-        (lambda clock: clock.advance(hours=math.nan), "A clock goes by numbers, not by nan"),
+        (lambda clock: clock.tick("fast"), "A clock takes numbers, not 'fast'"),
+        (lambda clock: clock.advance(hours=math.nan), "A clock takes numbers, not nan"),
         (lambda clock: clock.advance(5), "A clock advances by a timedelta, not by 5: use hours="),
         (
             lambda clock: clock.advance(weeks=1, hours=1),

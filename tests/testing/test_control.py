@@ -119,9 +119,9 @@ def test_every_operation_answers_as_the_document_says(control: ControlClient) ->
         ("DELETE", "/faults/99", None, 404, "There is no rule '99'."),
         ("POST", "/snapshots/99/restore", None, 404, "There is no snapshot '99'."),
         ("DELETE", "/accounts/nobody", None, 404, "There is no account 'nobody' that was created"),
-        ("POST", "/accounts", {"name": "No"}, 400, "'No' is no name of an account"),
-        ("POST", "/accounts", {"nam": "a"}, 400, "There is no member 'nam' here; there are name."),
-        ("POST", "/clock/reset", {"to": 1}, 400, "There is no member 'to' here; there is none."),
+        ("POST", "/accounts", {"name": "No"}, 400, "'No' is not an account name"),
+        ("POST", "/accounts", {"nam": "a"}, 400, "There is no member 'nam' here; the members are name."),
+        ("POST", "/clock/reset", {"to": 1}, 400, "There is no member 'to' here; there are none."),
         ("POST", "/reset", {"account": "nobody"}, 400, "There is no account 'nobody' in this"),
         (
             "POST",
@@ -394,7 +394,7 @@ def test_a_snapshot_goes_to_another_server_as_bytes(control: ControlClient, serv
         for wrong, sentence in (
             (data.replace(b'snapshot":1', b'snapshot":2'), "has version 2, and this Tablestone"),
             (data.rpartition(b"\n")[0].rpartition(b"\n")[0], "is cut off: it has "),
-            (b"{}", "This is no snapshot of the test kit."),
+            (b"{}", "This is not a snapshot of the test kit."),
         ):
             refused = another.ask("POST", "/snapshots", body=wrong, form="application/octet-stream")
             assert refused.status == 400

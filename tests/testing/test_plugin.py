@@ -307,4 +307,4 @@ def test_a_second_plugin_is_refused_in_one_sentence(tmp_path: Path) -> None:
     )
     run = run_pytest(tmp_path, SNIPPET)
     assert run.status == 4
-    assert "The plugin of tablestone is there twice" in run.output
+    assert "The plugin of tablestone is loaded twice" in run.output

@@ -136,21 +136,21 @@ def test_of_a_bad_file_nothing_is_stored(
         ),
         (
             {"PartitionKey": "p", "RowKey": "r", "a": []},
-            "a: no property has a value of the type list",
+            "a: a property cannot have the type list",
         ),
-        ({"PartitionKey": "p", "RowKey": "r", "a": (1, "Edm.Byte")}, "'Edm.Byte' is no type"),
-        ("PartitionKey", "entity 1 of Orders is no dict"),
+        ({"PartitionKey": "p", "RowKey": "r", "a": (1, "Edm.Byte")}, "'Edm.Byte' is not a type"),
+        ("PartitionKey", "entity 1 of Orders is not a dict"),
         (
             {"PartitionKey": "p", "RowKey": "r", "x": "a\ud800"},
-            "^entity 1 of Orders: x: 'a.ud800' has half of a surrogate pair, which is no text",
+            "^entity 1 of Orders: x: 'a.ud800' has half of a surrogate pair, which UTF-8 cannot",
         ),
         (
             {"PartitionKey": "p", "RowKey": "r", "\ud800": 1},
-            "^entity 1 of Orders: the name of a property is a text, not '.ud800'",
+            "^entity 1 of Orders: the name of a property must be a str, not '.ud800'",
         ),
         (
             {"PartitionKey": "p", "RowKey": "r", 5: 1},
-            "^entity 1 of Orders: the name of a property is a text, not 5",
+            "^entity 1 of Orders: the name of a property must be a str, not 5",
         ),
         (
             {"PartitionKey": "p", "RowKey": "r", "x": 2**63},
@@ -166,10 +166,10 @@ def test_of_a_bad_file_nothing_is_stored(
         ),
         (
             {"PartitionKey": 5, "RowKey": "r"},
-            "^entity 1 of Orders: PartitionKey is a text, not 5",
+            "^entity 1 of Orders: PartitionKey must be a str, not 5",
         ),
-        ({"PartitionKey": "p", "RowKey": 2**40}, "RowKey is a text, not 1099511627776"),
-        ({"PartitionKey": "p", "RowKey": True}, "RowKey is a text, not True"),
+        ({"PartitionKey": "p", "RowKey": 2**40}, "RowKey must be a str, not 1099511627776"),
+        ({"PartitionKey": "p", "RowKey": True}, "RowKey must be a str, not True"),
         ({"PartitionKey": "p", "RowKey": "r", "a": datetime(2026, 1, 1)}, "has no time zone"),  # noqa: DTZ001
     ],
 )
@@ -199,7 +199,7 @@ def test_a_key_occurs_once_in_a_seed(memory: TableStorage, tmp_path: Path) -> No
     "seed", [5, [{"PartitionKey": "p", "RowKey": "r"}], {"Orders": 5}, {"Orders": ORDERS[0]}]
 )
 def test_a_seed_of_another_kind_is_refused(memory: TableStorage, seed: Any) -> None:
-    with pytest.raises(SeedRefused, match=r"^(A seed is a dict of lists|'Orders' has a list)"):
+    with pytest.raises(SeedRefused, match=r"^(A seed is a dict such as|'Orders' must have a list)"):
         memory.seed(seed)
 
 
@@ -304,8 +304,8 @@ def test_a_snapshot_is_kept_in_a_file(memory: TableStorage, tmp_path: Path) -> N
     [
         ((b'snapshot":1', b'snapshot":2'), "has version 2, and this Tablestone reads version 1"),
         ((b'"rows":', b'"rows":1'), "is cut off: it has "),
-        ((b"tablestone", b"something"), "This is no snapshot of the test kit"),
-        ((b"\n[", b"\n{"), "Line 2 of this snapshot is no row"),
+        ((b"tablestone", b"something"), "This is not a snapshot of the test kit"),
+        ((b"\n[", b"\n{"), "Line 2 of this snapshot is not a row"),
     ],
 )
 def test_a_file_that_is_no_snapshot_is_refused(

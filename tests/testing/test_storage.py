@@ -237,7 +237,7 @@ def test_what_is_refused_is_told_in_one_sentence() -> None:
             storage.start()
         with pytest.raises(StorageRefused, match=r"^There is an account devstoreaccount1 "):
             storage.create_account("devstoreaccount1")
-        with pytest.raises(StorageRefused, match="is no name of an account"):
+        with pytest.raises(StorageRefused, match="is not an account name"):
             storage.create_account("Not a name")
         with pytest.raises(StartRefused, match="Cannot listen on 127"):
             TableStorage(port=storage.port).start()

@@ -1,7 +1,7 @@
-"""A table service for tests: inside the test's own process, fresh for every test in a millisecond.
+"""A table service for tests: in the test's own process, fresh for every test in a millisecond.
 
-Users import this package; the server never does. A name is loaded when it is first asked for, because pytest imports
-this package at every start of every project that has it installed.
+A name is loaded at its first use, because pytest imports this package at every start of every project that has it
+installed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A clock that a test controls: freeze it, set it, advance it, or let it tick at another rate.
 
-It decides Timestamps, ETags, the validity of signatures and tokens, and how long the deletion of a table takes. An
-entity's Timestamp never goes back, even if the clock does: the engine sees to that. Dates signed with a shared key are
-checked against the machine's clock, because the SDKs take them from there.
+It decides Timestamps, ETags, the validity of signatures and tokens, and how long the deletion of a table takes. The
+engine never lets an entity's Timestamp go back, even if the clock does. Dates signed with a shared key are checked
+against the machine's clock, because the SDKs take them from there.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _LATEST: Final = datetime(9999, 12, 31, tzinfo=UTC)
 
 
 class ClockRefused(ValueError):
-    """A moment, a step or a rate that no clock can have."""
+    """An impossible moment, step or rate."""
 
 
 class _Course(NamedTuple):
-    """The clock shows `moment` when the machine's shows `since`; then it goes `rate` ticks for one of the machine's."""
+    """The clock shows `moment` when the machine's clock shows `since`, and then ticks `rate` times as fast."""
 
     moment: int
     since: int
@@ -35,11 +35,10 @@ class _Course(NamedTuple):
 
 
 _REAL: Final = _Course(0, 0, 1)
-"""The course of the machine's clock."""
 
 
 class StorageClock:
-    """The clock of one storage, at first the machine's. Any thread may change it."""
+    """The clock of one storage, at first that of the machine. Any thread may change it."""
 
     def __init__(self, machine: Clock, seconds: Callable[[], float]) -> None:
         self._machine = machine
@@ -53,15 +52,15 @@ class StorageClock:
         return moment + round((self._machine() - since) * rate)
 
     def elapsed_seconds(self) -> float:
-        """The machine's monotonic seconds, and those that `advance` skipped.
+        """The machine's monotonic seconds, plus those that `advance` skipped.
 
-        They go on while the clock is frozen, so a scan still gives way to other requests.
+        They go on while the clock is frozen, so a scan still yields to other requests.
         """
         return self._seconds() + self._skipped_seconds
 
     @property
     def rate(self) -> float:
-        """Its ticks for each of the machine's: 1 at first, 0 while frozen."""
+        """Ticks for each tick of the machine: 1 at first, 0 while frozen."""
         return self._course.rate
 
     def now(self) -> datetime:
@@ -82,7 +81,7 @@ class StorageClock:
         self, step: timedelta | None = None, *, days: float = 0, hours: float = 0,
         minutes: float = 0, seconds: float = 0, **others: object,
     ) -> None:  # fmt: skip
-        """Skip some time, which also counts as time spent on a page under way."""
+        """Skip some time. It also counts as time spent on a page under way."""
         if others:
             raise ClockRefused(
                 f"A clock advances by days, hours, minutes and seconds, not by {', '.join(others)}."
@@ -116,16 +115,16 @@ class StorageClock:
         self._course = _Course(self.ticks(), self._machine(), rate)
 
     def reset(self) -> None:
-        """Go back to the machine's clock."""
+        """Return to the machine's clock."""
         self._course = _REAL
 
 
 def ticks_of(moment: datetime) -> int:
-    """A moment in ticks. Raises `ClockRefused` without a time zone, or if no Timestamp can have the moment."""
+    """A moment in ticks. Raises `ClockRefused` if it has no time zone or cannot be a Timestamp."""
     if not isinstance(moment, datetime):
         raise ClockRefused(f"A clock is set to a datetime in UTC, not to {moment!r}.")
     if moment.tzinfo is None:
-        raise ClockRefused(f"{moment} has no time zone: a clock is set to a moment in UTC.")
+        raise ClockRefused(f"{moment} has no time zone: give a moment in UTC.")
     if not _EARLIEST <= moment <= _LATEST:
         raise ClockRefused(f"{moment} is not from {_EARLIEST:%Y-%m-%d} to {_LATEST:%Y-%m-%d}.")
     return (moment - _EPOCH) // _MICROSECOND * _TICKS_PER_MICROSECOND + UNIX_EPOCH_TICKS
@@ -133,4 +132,4 @@ def ticks_of(moment: datetime) -> int:
 
 def _require_number(value: Any) -> None:
     if not isinstance(value, int | float) or not math.isfinite(value):
-        raise ClockRefused(f"A clock goes by numbers, not by {value!r}.")
+        raise ClockRefused(f"A clock takes numbers, not {value!r}.")

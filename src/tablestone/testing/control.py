@@ -1,8 +1,7 @@
-"""The control API of a server for tests: `tablestone serve --control PORT`, for tests in any language.
+"""The control API of a server for tests in any language: `tablestone serve --control PORT`.
 
-Each function below is one operation on the storage that the server serves. The API listens on the loopback address
-only. It refuses the scripts of web pages, whose requests name an origin or another host, because a page of any site may
-send requests to this machine. docs/decisions/0012-control.md.
+The API listens on the loopback address only. A web page of any site can send requests to this machine, so requests that
+name an origin or another host are refused. docs/decisions/0012-control.md.
 """
 
 from __future__ import annotations
@@ -57,20 +56,18 @@ SEED_FILES: Final = {
     "application/x-ndjson": ".jsonl",
     "text/csv": ".csv",
 }
-"""The media types of a seed besides JSON, and the suffix of such a file."""
+"""The media types of a seed other than JSON, and the suffixes of such files."""
 REFUSALS: Final = (
     *(AccountRefused, ClockRefused, ExpectationRefused, FaultRefused, schema.MemberRefused),
     *(SeedRefused, StateRefused, StorageRefused),
 )
-"""Errors that are answered 400 with their own text."""
-
-
+"""Errors that are answered 400 with their text."""
 Perform = Callable[..., Coroutine[Any, Any, Any]]
 OPERATIONS: Final[dict[Perform, Operation]] = {}
 
 
 def operation(*parts: Any, **options: Any) -> Callable[[Perform], Perform]:
-    """Add the decorated method to the operations of the API; the arguments are those of `Operation`."""
+    """Add the decorated method to the API, with the arguments of `Operation`."""
 
     def add(perform: Perform) -> Perform:
         OPERATIONS[perform] = Operation(*parts, **options)
@@ -82,8 +79,8 @@ def operation(*parts: Any, **options: Any) -> Callable[[Perform], Perform]:
 class Control:
     """The operations on a storage that serves at `address`.
 
-    A method gets the name in the path and, as keywords, the parameters of the query and the members of the JSON, or
-    `body` and `content_type`.
+    The argument of a method is the name in the path. Its keywords are the parameters of the query and the members of
+    the JSON, or `body` and `content_type`.
     """
 
     def __init__(self, storage: StorageService, address: str) -> None:
@@ -163,7 +160,7 @@ class Control:
         if content_type == BYTES and body is not None:
             snapshot = Snapshot.from_bytes(body)
         else:
-            snapshot = self._storage.state.snapshot()
+            snapshot = await self._storage.state.snapshot()
         self._taken += 1
         self._snapshots[str(self._taken)] = snapshot
         return {"id": str(self._taken)}
@@ -179,7 +176,7 @@ class Control:
 
     @operation("POST /snapshots/{id}/restore", "Go back to a snapshot.", None, 204)
     async def restore_snapshot(self, number: str) -> None:
-        self._storage.state.restore(_found(self._snapshots, number, "snapshot"))
+        await self._storage.state.restore(_found(self._snapshots, number, "snapshot"))
 
     @operation("GET /faults", "The rules, and the secondary.", "Faults")
     async def list_faults(self) -> Any:
@@ -292,7 +289,7 @@ def _read_body(body: bytes, content_type: str, table: str) -> tuple[list[SeedRow
 
 
 def json_of_rule(number: int, rule: Rule) -> dict[str, Any]:
-    """The number of a rule, and its parts that differ from the defaults."""
+    """The number of a rule and its parts that differ from the defaults."""
     shown: dict[str, Any] = {"id": str(number)}
     for part in fields(rule):
         value = getattr(rule, part.name)
@@ -305,7 +302,7 @@ def json_of_rule(number: int, rule: Rule) -> dict[str, Any]:
 
 
 class ControlApplication(Starlette):
-    """The ASGI application of the control API, which is served at `address`."""
+    """The ASGI application of the control API, served at `address`."""
 
     waits = True
 
@@ -380,7 +377,7 @@ def _endpoint(operation: Operation, perform: Perform) -> Callable[[Request], Awa
 
 
 def _query_of(operation: Operation, given: Mapping[str, str]) -> dict[str, Any]:
-    """The parameters of the query; whole numbers arrive as texts."""
+    """The parameters of the query, with whole numbers read from their texts."""
     wholes = {member.name for member in operation.query if member.kind is WHOLE}
     values = {
         name: int(text) if name in wholes and text.isascii() and text.isdigit() else text
@@ -430,14 +427,14 @@ def _refusal(status: int, sentence: str) -> Response:
 
 
 class ControlledService(StorageService):
-    """The service of a server under control, with the control API beside it. `StartRefused` if its port is taken."""
+    """The service of a server under control, with the control API. Raises `StartRefused` if its port is taken."""
 
     def __init__(self, configuration: Configuration) -> None:
         assert configuration.control_port is not None
         clock = machine_clock()
         faults = no_faults(clock, realism=configuration.realism)
         super().__init__(configuration, clock, LastRequests(), faults)
-        # The control is reached without TLS and without a proxy, whatever the server itself is behind.
+        # Clients reach the control API without TLS and without a proxy, even if the server has both.
         self._plain = replace(configuration, trusted_proxies=(), tls=None, workers=1)
         self._listener = listen(HOST, configuration.control_port)
         self.control_address = base_address(self._listener)
@@ -445,7 +442,7 @@ class ControlledService(StorageService):
         self._serving: asyncio.Task[None] | None = None
 
     def begin_control(self, address: str) -> None:
-        """Serve the control API; the server itself has this address. Call it on the loop."""
+        """Serve the control API of the server at this address. Call it on the loop."""
         application = ControlApplication(Control(self, address), self.control_address)
         self._control = HttpServer(self._plain, application, self._listener, lambda: None)
         self._serving = asyncio.create_task(self._control.serve())

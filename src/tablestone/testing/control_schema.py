@@ -1,6 +1,6 @@
-"""The schema of the control API: the members that its operations take, what they answer, and the OpenAPI document.
+"""The schema of the control API: the members that its operations take, their answers, and the OpenAPI document.
 
-Requests are checked and the document is written from the same values, so the two cannot differ.
+The same values check requests and make the document, so the two cannot differ.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ Schema = dict[str, Any]
 
 
 class MemberRefused(ValueError):
-    """A member that an operation does not take, or a value of another type; the text is one sentence."""
+    """An unknown or missing member, or a value of another type. The text is one sentence."""
 
 
 class Operation(NamedTuple):
-    """An operation: `METHOD /path`, and what it takes and answers. `answer` is a name of `ANSWERS`, `BYTES` or None.
+    """An operation: `METHOD /path`, what it takes and what it answers (a name of `ANSWERS`, `BYTES` or None).
 
-    `members` is None for a JSON object with members of any names. `bodies` are content types of other bodies.
+    `members` is None for a JSON object with any members. `bodies` are the content types of other bodies.
     """
 
     place: str
@@ -196,15 +196,15 @@ ANSWERS: Final[Mapping[str, Schema]] = {
     "Complaints": _object({"complaints": _array(TEXT.schema)}),
     "Error": _object({"error": TEXT.schema}),
 }
-"""The answers by name, each with the schema of its JSON."""
+"""The JSON schemas of the answers, by name."""
 
 
 def checked(members: Collection[Member], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The given members. Raises `MemberRefused` for an unknown one, a missing one, or a value of another type."""
+    """The given members. Raises `MemberRefused` for an unknown or missing one, or a value of another type."""
     by_name = {member.name: member for member in members}
     for name, value in given.items():
         if name not in by_name:
-            known = f"there are {', '.join(by_name)}" if by_name else "there is none"
+            known = f"the members are {', '.join(by_name)}" if by_name else "there are none"
             raise MemberRefused(f"There is no member {name[:40]!r} here; {known}.")
         if not by_name[name].kind.accepts(value):
             raise MemberRefused(f"{name} is {by_name[name].kind.words}.")
@@ -215,7 +215,7 @@ def checked(members: Collection[Member], given: Mapping[str, Any]) -> dict[str, 
 
 
 def openapi(operations: Mapping[str, Operation], address: str) -> Schema:
-    """The OpenAPI document of these operations, by their names, at this address."""
+    """The OpenAPI document of named operations at an address."""
     done = {"description": "Done.", "content": {JSON: {"schema": {"type": "object"}}}}
     this = {"summary": "This document.", "operationId": "openapi", "responses": {"200": done}}
     paths: dict[str, Schema] = {"/openapi.json": {"get": this}}
@@ -228,8 +228,8 @@ def openapi(operations: Mapping[str, Operation], address: str) -> Schema:
             "title": "Control of a Tablestone server for tests",
             "version": __version__,
             "description": (
-                "State, faults and clock of a Tablestone server that was started with --control. It is for tests, and "
-                "only programs on the same machine reach it. Each error is one sentence."
+                "State, faults and clock of a Tablestone server that was started with --control. It is for tests. Only "
+                "programs on the same machine can reach it. Each error is one sentence."
             ),
             "license": {"name": "MIT", "identifier": "MIT"},
         },

@@ -1,8 +1,8 @@
 """Assertions about cost: how much the code under test may ask of the service, and how it could ask for less.
 
-`storage.expect(...)` returns an `Expectation`. It judges the records of the requests inside its block: whole-table
-reads, the number of requests, and entities that are read and not returned. Azure bills operations, and a query that
-reads much is slow on every service.
+`storage.expect(...)` returns an `Expectation`, which judges the requests inside its block: scans of whole tables, the
+number of requests, and entities that are read but not returned. Azure bills operations, and a query that reads much is
+slow on every service.
 """
 
 from __future__ import annotations
@@ -20,26 +20,25 @@ from tablestone.testing.recorded_requests import LastRequests, RecordedRequest
 
 _WRITES: Final = frozenset(write.__name__ for write in get_args(EntityWrite))
 REQUESTS_JUDGED_MAX: Final = 100_000
-"""The most requests that a block is judged by. They take less than 100 MB."""
+"""The most requests of a block that are judged. They take less than 100 MB."""
 SHOWN_MAX: Final = 10
 """The most requests that a message lists."""
 
 
 class TooExpensive(AssertionError):
-    """The code under test asked for more than the test expected; the text names the requests and a cheaper way."""
+    """The code under test asked for more than expected. The text names the requests and a cheaper way."""
 
 
 class ExpectationRefused(ValueError):
-    """An expectation without a meaning; the text is one sentence."""
+    """An expectation without meaning. The text is one sentence."""
 
 
 @dataclass(frozen=True)
 class Budget:
     """The limits of a block; None is no limit.
 
-    `scans` is the number of queries that read a whole table. `rows_read` is the number of entities that all requests
-    read. `read_ratio` is the number of entities that a query may read for each that it returns. With `account` only
-    the requests of that account count.
+    `scans` limits the queries that read a whole table, `rows_read` the entities that all requests read, and
+    `read_ratio` the entities that a query reads for each that it returns. With `account`, only its requests count.
     """
 
     scans: int | None = None
@@ -59,12 +58,12 @@ class Budget:
                 )
         if (self.requests or 0) > REQUESTS_JUDGED_MAX:
             raise ExpectationRefused(
-                f"A block is judged by its first {REQUESTS_JUDGED_MAX} requests: expect no more than those."
+                f"Only the first {REQUESTS_JUDGED_MAX} requests of a block are judged: expect no more than those."
             )
 
 
 class Expectation:
-    """A block of code that must stay within a budget. An exception of the block itself passes through."""
+    """A block of code that must stay within a budget. An exception in the block passes through."""
 
     def __init__(self, requests: LastRequests, budget: Budget) -> None:
         self._requests = requests
@@ -75,11 +74,13 @@ class Expectation:
 
     def __enter__(self) -> Self:
         self._before = self._requests.count
-        self._requests.begin_keeping(self._keep)
+        self._requests.keepers += (self._keep,)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._requests.end_keeping(self._keep)
+        self._requests.keepers = tuple(
+            each for each in self._requests.keepers if each != self._keep
+        )
         if kind is None:
             made = self.requests
             complaints = judge(self._budget, made[:REQUESTS_JUDGED_MAX])
@@ -94,13 +95,13 @@ class Expectation:
     def requests(self) -> list[RecordedRequest]:
         """The requests of the block so far; all but the last thousand without their headers."""
         last = [each for each in self._requests.since(self._before) if self._is_meant(each)]
-        # A request that has left the last ones since is in both.
+        # A request may have moved to the earlier ones since.
         return [
             each for each in tuple(self._earlier) if not last or each.number < last[0].number
         ] + last
 
     def _keep(self, record: RecordedRequest) -> None:
-        """Keep a request of the block that is no longer one of the last, without its headers to save memory."""
+        """Keep a request that `LastRequests` drops, without its headers to save memory."""
         if record.number <= self._before or not self._is_meant(record):
             return
         if len(self._earlier) < REQUESTS_JUDGED_MAX:
@@ -159,7 +160,7 @@ def _complaint(
 
 
 def _key_that_helps(record: RecordedRequest) -> str:
-    """How the query could read less; empty for a request that is no query."""
+    """How a query could read less; empty for other requests."""
     if not record.plan:
         return ""
     query = QueryUse(
@@ -174,7 +175,7 @@ def _key_that_helps(record: RecordedRequest) -> str:
 
 
 _ANY_READ: Final = Thresholds(ratio=0, entities_read=0)
-"""The test says what is too much, so every read that a key would narrow counts."""
+"""The test says what is too much, so every read counts that a key would narrow."""
 
 
 def _what_one_request_would_do(records: list[RecordedRequest]) -> list[str]:

@@ -1,7 +1,7 @@
 """The rules of faults: which requests a rule applies to, how often it acts, and what it does.
 
-Rules are values, checked when they are made; they do nothing to a request themselves. Chance comes from a seed, the
-number of the rule and the number of the request: the same program gets the same faults in every run.
+Rules are values, checked when they are made. Random numbers come from a seed, the number of the rule and the number of
+the request, so a program gets the same faults in every run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OPERATIONS: Final = tuple(
     for operation in (get_args(union) or (union,))
 )
 OPERATIONS: Final = frozenset(operation.__name__ for operation in _OPERATIONS)
-"""The operations, as they are named in a record."""
+"""The names of operations in a record."""
 CODE_OF_STATUS: Final = {
     400: "InvalidInput",
     401: "NoAuthenticationInformation",
@@ -42,29 +42,29 @@ CODE_OF_STATUS: Final = {
     501: "NotImplemented",
     503: "ServerBusy",
 }
-"""The error for a status, where a rule names no error: every status that the service has an error for (wire 11)."""
+"""The error for each status of the service's errors (wire 11), for a rule that names none."""
 QUERY: Final = operations.QueryEntities.__name__
 CONDITIONAL_WRITES: Final = frozenset(
     operation.__name__
     for operation in (operations.EntityGroupTransaction, *get_args(operations.EntityWrite))
     if operation is operations.EntityGroupTransaction or "if_match" in operation.__annotations__
 )
-"""The writes that can have a condition on an ETag."""
+"""Writes that can have a condition on an ETag."""
 WITHOUT_TABLE: Final = frozenset(
     operation.__name__ for operation in _OPERATIONS if "table" not in operation.__annotations__
 )
-"""The operations that are not about one table."""
+"""Operations that are not about one table."""
 Moment = Literal["before", "within", "after"]
 Share = Literal["account", "table", "partition"]
 
 Draw = Callable[[], float]
-"""The next number of at least 0 and less than 1."""
+"""Returns the next random number, at least 0 and less than 1."""
 Latency = Callable[[Draw], float]
 """Seconds that a request waits."""
 
 
 class FaultRefused(ValueError):
-    """A rule that cannot mean anything, or that contradicts itself. The text is one sentence."""
+    """A rule without meaning, or that contradicts itself. The text is one sentence."""
 
 
 def is_number(value: Any) -> bool:
@@ -76,7 +76,7 @@ def is_whole(value: Any) -> bool:
 
 
 class Kind(NamedTuple):
-    """The values that a member may have: in words, as a JSON schema, and as a check."""
+    """The values of a member: in words, as a JSON schema, and as a check."""
 
     words: str
     schema: dict[str, Any]
@@ -84,7 +84,7 @@ class Kind(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A part of a rule, a member of a request's JSON, or a parameter of its query."""
+    """A part of a rule, a member of a JSON object, or a parameter of a query."""
 
     name: str
     kind: Kind
@@ -149,7 +149,7 @@ def _require_seconds(latency: fixed | normal | long_tail) -> None:
 
 
 @dataclass(frozen=True)
-class fixed:  # noqa: N801 - the reader of a rule sees a latency, not a class
+class fixed:  # noqa: N801 - in a rule it reads as a function
     """The same wait every time."""
 
     seconds: float
@@ -178,7 +178,7 @@ class normal:  # noqa: N801 - as above
 
 @dataclass(frozen=True)
 class long_tail:  # noqa: N801 - as above
-    """Half of all requests wait at most `median`; the others have a long tail, up to `longest`.
+    """Half of all requests wait at most `median`, the others up to `longest`.
 
     The tail falls as 1/x: one request in a thousand waits at least 500 times the median, or `longest` if that is less.
     """
@@ -198,18 +198,18 @@ class Rule:
     """One rule: the requests it applies to, how often it acts, and what it does.
 
     `account`, `table`, `operation`, `plan` (of a query) and `header` (a part of each header's value) select requests.
-    Of these the rule acts on `count` from the `nth` on (the first is 1), each with this `probability`; without `nth`
+    The rule acts on `count` of these from the `nth` on (the first is 1), each with this `probability`; without `nth`
     and `count`, on all of them.
 
     A rule does one of the following. It may wait for a `latency` first, or do only that: a number of seconds, or one
     of `fixed`, `normal` and `long_tail`.
-    - `error` or `status`, with `retry_after` in seconds: the service gives this answer and does not carry out the
-      operation; with `committed` it carries it out first;
+    - `error` or `status`, with `retry_after` in seconds: the service answers this without carrying out the operation;
+      with `committed` it carries it out first;
     - `reset`: the connection is reset `before` the operation, `after` it without an answer, or `within` the answer;
     - `truncate`: the connection ends after this many bytes of the body;
     - `page_max`: a page has at most this many entities, and a continuation token; 0 is an empty page;
     - `conflict`: another write changes the entity first, so that a condition on its ETag fails;
-    - `rate`: above this many operations a second of a `share` (account, table or partition) the answer is ServerBusy.
+    - `rate`: above this many operations per second in a `share` (account, table or partition), answer ServerBusy.
     """
 
     account: str | None = None
@@ -255,11 +255,11 @@ class Rule:
             )
         for is_so, sentence in self._contradictions():
             if is_so:
-                raise FaultRefused(f"A rule that means nothing: {sentence}.")
+                raise FaultRefused(f"The rule has no meaning: {sentence}.")
 
     @property
     def actions(self) -> list[str]:
-        """The names of its actions; a latency is not an action."""
+        """The names of its actions, which a latency is not."""
         named = {
             "error": self.error is not None or self.status is not None,
             "reset": self.reset is not None,
@@ -302,7 +302,7 @@ class Rule:
         )
 
     def acts_on(self, number: int, draw: Draw) -> bool:
-        """Whether it acts on the request with this number, from 1, among those that it applies to."""
+        """Whether it acts on the request with this number among those that it applies to, the first being 1."""
         first = self.nth or 1
         count = self.count if self.count is not None or self.nth is None else 1
         if number < first or (count is not None and number >= first + count):
@@ -310,7 +310,7 @@ class Rule:
         return self.probability >= 1 or draw() < self.probability
 
     def _contradictions(self) -> tuple[tuple[bool, str], ...]:
-        """What would make the rule meaningless, or never act: whether it is so, and the sentence that says it."""
+        """What makes a rule meaningless, or keeps it from ever acting: whether it is so, and a sentence."""
         operation = self.operation
         is_about_queries = operation in (None, QUERY)
         is_error = self.error is not None or self.status is not None
@@ -368,7 +368,7 @@ class Rule:
 
 
 def chance(seed: int, rule: int, number: int) -> Draw:
-    """The random numbers of one rule for one request: always the same ones."""
+    """The random numbers of one rule for one request, always the same."""
     drawn = 0
 
     def draw() -> float:

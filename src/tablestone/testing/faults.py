@@ -1,8 +1,7 @@
 """Faults: the rules of a storage act on its requests, between the signature check and the tables.
 
-A request to which no rule applies is carried out as usual. A rule that cuts or loses an answer notes that in the record
-of the request, and `AnswerSender`, which knows the connection, does it. Runs on the loop of the storage; any thread may
-change the rules.
+A rule that cuts or loses an answer notes that in the record of the request; `AnswerSender`, which has the connection,
+does it. Runs on the loop of the storage; any thread may change the rules.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ from tablestone.testing.recorded_requests import Ending, Next, RecordedRequest
 _AT_FRONT_DOOR: Final = frozenset(
     ("AuthenticationFailed", "InvalidAuthenticationInfo", "NoAuthenticationInformation")
 )
-"""Errors of authentication, which are answered before an operation has its own format (wire 8.3)."""
+"""Errors of authentication, which are answered before the format of the answer is known (wire 8.3)."""
 _EARLY: Final = frozenset(("MethodNotAllowed", "NotImplemented"))
-"""The errors that the service finds while it parses a request, so that the answer has other headers (wire 2.2)."""
+"""Errors that the service finds while it parses a request, whose answers have other headers (wire 2.2)."""
 
 
 class Faults:
-    """The faults of one storage; at first it has none. `seconds` never goes back."""
+    """The faults of one storage, at first none. `seconds` never goes back."""
 
     def __init__(self, seconds: Callable[[], float], secondary: Secondary) -> None:
         self._seconds = seconds
@@ -60,15 +59,15 @@ class Faults:
     @property
     def rules(self) -> list[Rule]:
         """The rules, in the order in which they were added."""
-        return [active.rule for active in self._rules]
+        return list(self.numbered.values())
 
     @property
     def numbered(self) -> dict[int, Rule]:
-        """The rules by number, counted from the last `clear`."""
+        """The rules by their numbers since the last `clear`."""
         return {active.number: active.rule for active in self._rules}
 
     def add(self, **what: Any) -> Rule:
-        """Add a rule after the others, with the arguments of `Rule`. Raises `FaultRefused` if they make no rule."""
+        """Add a rule after the others, with the arguments of `Rule`. Raises `FaultRefused` if they are wrong."""
         parts = [part.name for part in fields(Rule)]
         for name in what:
             if name not in parts:
@@ -83,7 +82,7 @@ class Faults:
         self._rules = tuple(active for active in self._rules if active.rule is not rule)
 
     def clear(self, seed: int = 0) -> None:
-        """Remove all rules, let the secondary follow as usual, and restart the random numbers from this seed."""
+        """Remove all rules, let the secondary follow as usual, and restart the random numbers with this seed."""
         self._rules = ()
         self.secondary.follow()
         self._added = 0
@@ -110,7 +109,7 @@ class Faults:
     async def around(
         self, record: RecordedRequest, owner: Owner, operation: Operation, following: Next
     ) -> Result:
-        """Carry out the operation, or the first action that a rule has for it; the latencies before it add up."""
+        """Carry out the operation, or the first action of a rule for it. The latencies before it add up."""
         if self.secondary.is_behind and (
             record.is_secondary or isinstance(operation, GetServiceStats)
         ):
@@ -130,7 +129,7 @@ class Faults:
 
 
 class _ActiveRule:
-    """A rule and the number of requests it was applied to; with a rate, the operations that each share has left."""
+    """A rule and the number of requests it applied to; with a rate, the operations that each share has left."""
 
     def __init__(self, rule: Rule, number: int, seconds: Callable[[], float]) -> None:
         self.rule = rule
@@ -141,7 +140,7 @@ class _ActiveRule:
         )
 
     def asked_about(self, seed: int, record: RecordedRequest, operation: Operation) -> Draw | None:
-        """The random numbers of the rule if it acts on this request, or None."""
+        """The random numbers for this request if the rule acts on it, or None."""
         rule = self.rule
         if not rule.concerns(record) or not _can_meet(rule, operation):
             return None
@@ -154,7 +153,6 @@ class _ActiveRule:
         return draw
 
     def _share(self, record: RecordedRequest) -> tuple[str, ...]:
-        """The share that the request is counted for."""
         share = [record.account]
         if self.rule.share != "account":
             share.append(record.table.lower())
@@ -164,7 +162,7 @@ class _ActiveRule:
 
 
 def _can_meet(rule: Rule, operation: Operation) -> bool:
-    """Whether the rule can do its action to this operation."""
+    """Whether the rule's action is possible for this operation."""
     if rule.page_max is not None:
         return isinstance(operation, QueryEntities)
     return not rule.conflict or _conditional_write(operation) is not None
@@ -209,7 +207,7 @@ async def _carry_out(
 async def _short_page(
     page_max: int, owner: Owner, query: QueryEntities, following: Next
 ) -> EntitiesPage:
-    """The beginning of the page. After an empty page, the query continues where the page would have begun."""
+    """The beginning of the page. After an empty page, the query continues where that would have begun."""
     page = await following(owner, replace(query, top=min(query.top, max(page_max, 1))))
     assert isinstance(page, EntitiesPage)
     if page_max or not page.stored:
@@ -218,7 +216,7 @@ async def _short_page(
 
 
 async def _write_in_between(owner: Owner, operation: Operation, following: Next) -> None:
-    """Give the entity a new ETag, as the write of another client would; its properties stay."""
+    """Give the entity a new ETag, as the write of another client would, and keep its properties."""
     write = _conditional_write(operation)
     assert write is not None
     try:
@@ -226,11 +224,11 @@ async def _write_in_between(owner: Owner, operation: Operation, following: Next)
             owner, MergeEntity(write.table, Entity(entity_key(write), {}), IF_MATCH_ANY)
         )
     except StorageError:
-        return  # there is no such entity, and the operation itself answers that
+        return  # there is no such entity: let the operation itself answer that
 
 
 _LINGER_NOT: Final = struct.pack("ii", 1, 0)
-"""A socket that is closed with this option sends RST, and drops the bytes that it has not sent yet."""
+"""With this option, a socket that is closed sends RST and drops the bytes that it has not sent yet."""
 
 
 class ConnectionLost(Exception):
@@ -242,7 +240,7 @@ class ConnectionLost(Exception):
 
 
 class AnswerSender:
-    """An ASGI `send` that notes the answer in the request's record, and ends the connection where a fault says so."""
+    """An ASGI `send` that notes the answer in the request's record, and ends the connection if a fault says so."""
 
     def __init__(self, record: RecordedRequest, send: Send) -> None:
         self._record = record
@@ -268,7 +266,7 @@ class AnswerSender:
             await self._end(record.ending, message["body"])
 
     async def _end(self, ending: Ending, body: bytes) -> None:
-        # uvicorn's `send` is a method of the request's cycle, which has the transport. Another `send` has no socket.
+        # uvicorn's `send` is a method of the request's cycle, which has the transport. Other `send`s have no socket.
         cycle: Any = getattr(self._send, "__self__", None)
         transport: asyncio.Transport | None = getattr(cycle, "transport", None)
         if ending.sent is None:
@@ -289,5 +287,5 @@ class AnswerSender:
         else:
             transport.close()
         while not cycle.disconnected:  # noqa: ASYNC110 - uvicorn has no event for it
-            # The loop has to tell uvicorn first, which would answer 500 otherwise.
+            # uvicorn must learn of the disconnection first, or it would answer 500.
             await asyncio.sleep(0)

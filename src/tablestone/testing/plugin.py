@@ -1,8 +1,8 @@
-"""The pytest plugin: fixtures of a table service in the test's own process, and its requests in a failure's report.
+"""The pytest plugin: fixtures of a table service in the test's own process; a failing test's report shows its requests.
 
-pytest finds it by itself (entry point `pytest11`). It imports the service when the first test asks for a fixture, so a
-run without such a test pays nothing. Each process has one storage, under pytest-xdist too. Each test has an account of
-its own, unless an option lets a class, module, package or session share one.
+pytest finds the plugin by itself (entry point `pytest11`). The service is imported when a test first asks for a
+fixture. Each process has one storage, also with pytest-xdist. Each test has its own account, unless an option lets a
+class, module, package or session share one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ANY_VERSION_OPTION: Final = "tablestone_any_version"
 ANY_VERSIONS: Final = tuple(form.value for form in UnknownVersions)
 SCOPES: Final = ("function", "class", "module", "package", "session")
 REQUESTS_SHOWN_MAX: Final = 20
-"""The most requests that the report of a failing test shows."""
+"""The most requests in the report of a failing test."""
 TABLE_NAME: Final = "TestTable"
 """The table of the first `table_client` of an account."""
 SECTION: Final = "tablestone: last requests"
@@ -54,13 +54,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini(ENGINE_OPTION, "memory, sqlite, or the URL of an engine", default="memory")
     parser.addini(
         REALISM_OPTION,
-        "names of deleted tables are taken for 40 s, pages end with partition ranges, the secondary is behind",
+        "names of deleted tables stay taken for 40 s, pages end with partition ranges, the secondary is behind",
         type="bool",
         default=False,
     )
     parser.addini(
         ANY_VERSION_OPTION,
-        f"which versions of the service that are not known are served: {', '.join(ANY_VERSIONS)}",
+        f"which unknown versions of the service are served: {', '.join(ANY_VERSIONS)}",
         default=UnknownVersions.LATER.value,
     )
     parser.addini(
@@ -74,7 +74,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Check the options before the first test runs."""
     if _KEY in config.stash:
         raise pytest.UsageError(
-            "The plugin of tablestone is there twice: pytest finds it by itself, so leave out -p."
+            "The plugin of tablestone is loaded twice: pytest finds it by itself, so leave out -p."
         )
     config.stash[_KEY] = _OneProcess()
     config.addinivalue_line(
@@ -103,7 +103,7 @@ def _account_scope(fixture_name: str, config: pytest.Config) -> Scope:  # noqa: 
 
 @pytest.fixture(scope="session")
 def table_storage(request: pytest.FixtureRequest) -> Iterator[TableStorage]:
-    """The table service of this process. After each test its clock is reset and its faults are removed."""
+    """The table service of this process. After each test, its clock is reset and its faults are removed."""
     from tablestone.engines.contract import EngineRefused  # noqa: PLC0415 - loads the server
     from tablestone.testing.storage import TableStorage  # noqa: PLC0415 - as above
     from tablestone.testing.storage_service import StorageRefused  # noqa: PLC0415 - as above
@@ -174,10 +174,7 @@ def table_service(connection_string: str) -> Iterator[TableServiceClient]:
 
 @pytest.fixture(scope=_account_scope)
 def _table_names() -> Iterator[str]:
-    """Names for the tables of `table_client`, another for each test that shares the account.
-
-    The name of a deleted table may not be free at once.
-    """
+    """Table names for the tests that share the account: the name of a deleted table may not be free at once."""
     return (f"{TABLE_NAME}{number}" if number > 1 else TABLE_NAME for number in count(1))
 
 
@@ -203,7 +200,7 @@ def async_table_service(
 ) -> AsyncTableServiceClient:
     """An `azure.data.tables.aio.TableServiceClient` on the account, without a socket.
 
-    It belongs to no event loop and needs no `close`, so it works with every plugin for asynchronous tests.
+    It belongs to no event loop and needs no `close`, so it works with every plugin for async tests.
     """
     from azure.data.tables.aio import TableServiceClient  # noqa: PLC0415 - loads slowly
 
@@ -231,9 +228,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
-    """Reset the clock and remove the faults, before the fixtures are torn down and again afterwards.
+    """Reset the clock and remove the faults before the fixtures are torn down, and again afterwards.
 
-    So they do not act on the teardown, and what a teardown adds does not reach the next test, even if it fails.
+    So they do not disturb the teardown, and those that a teardown adds do not reach the next test.
     """
     process = item.config.stash[_KEY]
     _reset_clock_and_faults(process.storage)
@@ -254,7 +251,7 @@ def pytest_runtest_makereport(
     item: pytest.Item,
     call: pytest.CallInfo[Any],  # noqa: ARG001 - pytest gives it by name
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the requests of a failed test and their answers in its report."""
+    """Add the requests of a failed test to its report."""
     report = yield
     process = item.config.stash[_KEY]
     if report.failed and process.storage is not None:

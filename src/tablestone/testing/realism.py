@@ -1,8 +1,8 @@
 """Where Azure differs from one machine: a secondary that is behind, and pages that end with partition ranges.
 
-The secondary follows the primary at once, some seconds later, or not at all. While it is behind, it has rows of its
-own: a copy from the moment when it began to be behind, and since then the commits of the primary, each when its time
-has come. It runs on the loop of the storage; any thread may say how far it is behind.
+The secondary follows the primary at once, some seconds later, or not at all. While it is behind, it has its own rows: a
+copy from the moment when that began, to which the commits of the primary are applied when they are due. It runs on the
+loop of the storage; any thread may set how far it is behind.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ from tablestone.testing.fault_rules import FaultRefused
 from tablestone.testing.recorded_requests import Next
 
 EVENTUAL_SECONDS: Final = 60.0
-"""How far the secondary is behind with `realism`. Azure promises no limit; minutes are usual."""
+"""How far the secondary is behind with `realism`. Azure guarantees no limit; minutes are usual."""
 _EVERYTHING: Final = KeyRange(Key(b"", b""), Key(b"\xff", b""))
 _ROWS_PER_SCAN: Final = 1000
 
 
 class _Course(NamedTuple):
-    """How far the secondary is behind, from a moment on; two courses are never the same object."""
+    """How far the secondary is behind, from a moment on. Compared by identity."""
 
     seconds: float
     began: int
 
 
 class _Commit(NamedTuple):
-    """A commit of the primary: when it was made, and the version that each of its changes got."""
+    """A commit of the primary: its moment, and the version of each of its changes."""
 
     at: float
     write_set: WriteSet
@@ -107,7 +107,7 @@ class Secondary:
             self._copied_for = self._course
 
     async def copy(self, primary: Engine) -> None:
-        """Copy the rows of the primary before its first commit, if this secondary is to be behind."""
+        """Copy the rows of the primary before its first commit, if the secondary is behind."""
         if self._copied_for is self._course or not self.is_behind:
             return
         async with self._copying:
@@ -118,7 +118,7 @@ class Secondary:
                 self._copied_for = course
 
     async def learn(self, write_set: WriteSet, versions: Sequence[int], *, at_once: bool) -> None:
-        """Queue a commit of the primary; `at_once` applies it and all that wait."""
+        """Queue a commit of the primary. `at_once` applies it and all that wait."""
         if math.isinf(self._course.seconds) or not self.is_behind:
             return
         self._waiting.append(_Commit(self._clock.elapsed_seconds(), write_set, versions))
@@ -151,7 +151,7 @@ class Secondary:
 
 
 class FollowedEngine(ForwardingEngine):
-    """The engine of the primary. The secondary learns of its commits; those `at_once` are not delayed."""
+    """The engine of the primary. The secondary learns of its commits, without delay if `at_once`."""
 
     def __init__(self, engine: Engine, secondary: Secondary, *, at_once: bool = False) -> None:
         super().__init__(engine)
@@ -184,7 +184,7 @@ _KEY_BEGINS: Final = len(storage_keys.ENTITIES) + storage_keys.TABLE_ID_LENGTH
 
 
 def begins_range(partition: bytes) -> bool:
-    """Whether a range begins with this partition. It depends on the PartitionKey alone, so every run is the same."""
+    """Whether a range begins with this partition. This depends on the PartitionKey alone, so every run is the same."""
     return blake2b(partition[_KEY_BEGINS:], digest_size=1).digest()[0] % PARTITIONS_PER_RANGE == 0
 
 
@@ -200,7 +200,7 @@ class RangedEngine(ForwardingEngine):
 
 
 class _RangedSnapshot(ForwardingSnapshot):
-    """A snapshot that passes when a partition range ends: the page ends there, even if it is empty."""
+    """A snapshot whose moment passes when a partition range ends, so that the page ends there, even if empty."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)
@@ -218,7 +218,7 @@ class _RangedSnapshot(ForwardingSnapshot):
 
 
 def _of_first_range(rows: Rows, start: Key) -> Rows:
-    """The rows before the first partition, except that of the first row, that begins a range."""
+    """The rows up to the next partition, after that of the first row, that begins a range."""
     if not start.partition.startswith(storage_keys.ENTITIES):
         return rows
     before: bytes | None = None
@@ -231,7 +231,7 @@ def _of_first_range(rows: Rows, start: Key) -> Rows:
 
 
 def _divides(rows: Rows, next_key: Key) -> bool:
-    """Whether a range begins with the next row, which is of another partition than the last one."""
+    """Whether the next row is in another partition than the last one, and begins a range."""
     if not rows.values or not next_key.partition.startswith(storage_keys.ENTITIES):
         return False
     last = _place_of(rows.values[-1], next_key)

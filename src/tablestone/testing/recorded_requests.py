@@ -1,7 +1,6 @@
-"""The last requests that a storage answered: each with its operation, its answer, and the number of rows it read.
+"""The last requests of a storage: each with its operation, its answer, and the number of rows it read.
 
-The table service and the engine of a storage write into the record of a request while it is under way. A signature is
-never recorded.
+The table service and the engine fill in the record of a request while it is under way. Signatures are never recorded.
 """
 
 from __future__ import annotations
@@ -34,14 +33,13 @@ from tablestone.tables.account_incarnation import Owner
 from tablestone.tables.service import TableService
 
 REQUESTS_KEPT_MAX: Final = 1000
-"""The most requests that are kept; the oldest goes first."""
 
 
 class Ending(NamedTuple):
     """How a fault ends the connection of a request.
 
-    `sent` is None where nothing of the answer is sent; else the part of its body before a reset, from 0 to 1, or the
-    number of its first bytes.
+    `sent` is None if nothing of the answer is sent. Else it is the part of its body before a reset, from 0 to 1, or
+    without a reset the number of its first bytes.
     """
 
     sent: float | None
@@ -52,9 +50,9 @@ class Ending(NamedTuple):
 class RecordedRequest:
     """One request and its answer. A batch with a transaction is one request.
 
-    `operation`, `account` and `table` are empty for a request that was refused before its operation was known; `plan`
-    is empty for an operation that is no query. `partition` is the PartitionKey of a write or a point read. `status` is
-    0 while the request is under way, and where the answer was lost.
+    `operation`, `account` and `table` are empty if the request was refused before its operation was known. Only queries
+    have a `plan`. `partition` is the PartitionKey of a write or a point read. `status` is 0 while the request is under
+    way, and if the answer was lost.
     """
 
     number: int
@@ -95,8 +93,6 @@ class RecordedRequest:
 
 CURRENT: Final[ContextVar[RecordedRequest | None]] = ContextVar("CURRENT", default=None)
 """The record of the request that the present task answers."""
-
-
 Keep = Callable[[RecordedRequest], None]
 """Takes a request that `LastRequests` is about to drop."""
 
@@ -107,46 +103,38 @@ class LastRequests:
     def __init__(self) -> None:
         self._requests: deque[RecordedRequest] = deque(maxlen=REQUESTS_KEPT_MAX)
         self.count = 0
-        """How many requests there have been, also those that are not kept any more."""
-        self._keepers: tuple[Keep, ...] = ()
+        """How many requests there have been."""
+        self.keepers: tuple[Keep, ...] = ()
+        """Called on the loop of the storage with each request that is dropped."""
 
     def begin(self, method: str, path: str, headers: Mapping[str, str]) -> RecordedRequest:
         """Add the record of a request that has arrived, and return it."""
         self.count += 1
-        if self._keepers and len(self._requests) == REQUESTS_KEPT_MAX:
-            for keep in self._keepers:
+        if self.keepers and len(self._requests) == REQUESTS_KEPT_MAX:
+            for keep in self.keepers:
                 keep(self._requests[0])
         record = RecordedRequest(self.count, method, path, headers)
         self._requests.append(record)
         return record
 
-    def begin_keeping(self, keep: Keep) -> None:
-        """Call `keep` for each request that is dropped, on the loop of the storage, until `end_keeping`."""
-        self._keepers = (*self._keepers, keep)
-
-    def end_keeping(self, keep: Keep) -> None:
-        """Stop calling `keep`."""
-        self._keepers = tuple(each for each in self._keepers if each != keep)
-
     def since(self, count: int) -> list[RecordedRequest]:
-        """The requests after the first `count`, as far as they are kept."""
+        """The requests after the first `count` that are still kept."""
         return [record for record in tuple(self._requests) if record.number > count]
 
 
 Next = Callable[[Owner, Operation], Awaitable[Result]]
 Around = Callable[[RecordedRequest, Owner, Operation, Next], Awaitable[Result]]
-"""Carries out an operation with its last argument, or does something else in its place."""
+"""Carries out an operation with its last argument, or does something else instead."""
 
 
 class ObservedTables(TableService):
-    """A `TableService` that fills in the record of the present request, and lets `around` carry out the operation."""
+    """A `TableService` that fills in the record of the present request and lets `around` carry out the operation."""
 
     def __init__(self, *arguments: Any, around: Around, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._around = around
 
     async def execute(self, owner: Owner, operation: Operation) -> Result:
-        """Like `TableService.execute`."""
         record = CURRENT.get()
         if record is None:
             return await super().execute(owner, operation)
@@ -166,7 +154,6 @@ class ObservedTables(TableService):
 
 
 def _describe(record: RecordedRequest, owner: Owner, operation: Operation) -> None:
-    """Write the operation and its parts into the record."""
     record.account = owner.name
     record.operation = type(operation).__name__
     record.table = getattr(operation, "table", "")
@@ -182,7 +169,7 @@ def _describe(record: RecordedRequest, owner: Owner, operation: Operation) -> No
 
 
 def _partition_of(operation: Operation) -> str:
-    """The PartitionKey of a write, of a transaction or of a point read; empty for any other operation."""
+    """The PartitionKey of a write, a transaction or a point read; else empty."""
     if isinstance(operation, EntityGroupTransaction):
         return operation.partition_key
     if isinstance(operation, GetEntity):
@@ -191,17 +178,14 @@ def _partition_of(operation: Operation) -> str:
 
 
 def _count(rows: int, first: Key) -> None:
-    """Count rows of entities. Rows of the catalog do not count: a query does not ask for them."""
+    """Count rows of entities, but not those of the catalog."""
     record = CURRENT.get()
     if record is not None and first.partition.startswith(storage_keys.ENTITIES):
         record.rows_read += rows
 
 
 class ObservedEngine(ForwardingEngine):
-    """An engine that counts the rows that the present request reads.
-
-    Where an engine leaves out rows by a hint, only the rows that it returns count.
-    """
+    """An engine that counts the rows that the present request reads, without those that the engine leaves out."""
 
     async def get(self, key: Key) -> bytes | None:
         value = await super().get(key)

@@ -1,7 +1,7 @@
-"""The state of a storage: seeds that fill it, dumps that show it, snapshots that put it back as it was.
+"""The state of a storage: seeds fill it, dumps show it, snapshots restore it.
 
-This works on the engine and the tables without a request, so none of it is recorded or gets a fault. Runs on the loop
-of the storage. The data of a seed is turned into the service's JSON; its reader decides whether an entity is valid.
+All this works on the engine and the tables without requests, so nothing is recorded or disturbed by faults. It runs on
+the loop of the storage. The data of a seed becomes the service's JSON, whose reader checks the entities.
 """
 
 from __future__ import annotations
@@ -48,29 +48,29 @@ ANNOTATION: Final = "@odata.type"
 _SYSTEM_MEMBERS: Final = ("odata.etag", "Timestamp", "Timestamp" + ANNOTATION)
 
 Dump = dict[str, list[dict[str, Any]]]
-"""Entities by table, in the order of their keys, as the service writes them."""
+"""Entities by table, in the order of their keys, in the service's JSON."""
 
 
 class StateRefused(Exception):
-    """An operation that the storage cannot do on its state. The text is one sentence."""
+    """An impossible operation on the state of a storage. The text is one sentence."""
 
 
 class Snapshot(NamedTuple):
-    """Everything that a storage held at one moment: accounts, tables, policies, entities with their ETags.
+    """Everything in a storage at one moment: accounts, tables, policies, entities with their ETags.
 
-    As bytes it is a line of JSON with the version of the format and the number of rows, by which a file of another
-    version or a truncated one is refused, and then a line for each row.
+    As bytes it is a line of JSON with the version of the format and the number of rows, by which files of another
+    version and truncated ones are recognized, followed by a line for each row.
     """
 
     contents: MemoryContents
 
     def save(self, path: str | Path) -> None:
-        """Write it to a file. It holds the keys of the accounts that `create_account` made."""
+        """Write it to a file, which contains the keys of the accounts that `create_account` made."""
         Path(path).write_bytes(self.to_bytes())
 
     @classmethod
     def load(cls, path: str | Path) -> Snapshot:
-        """Read it from a file. Raises `StateRefused` for a file of another version, or one that is no snapshot."""
+        """Read it from a file. Raises `StateRefused` for a file of another version, or that is not a snapshot."""
         try:
             return cls.from_bytes(Path(path).read_bytes())
         except StateRefused as refused:
@@ -92,7 +92,7 @@ class Snapshot(NamedTuple):
         first, *lines = data.removesuffix(b"\n").split(b"\n")
         head = _parsed(first)
         if not isinstance(head, dict) or _MARK not in head:
-            raise StateRefused("This is no snapshot of the test kit.")
+            raise StateRefused("This is not a snapshot of the test kit.")
         if head[_MARK] != SNAPSHOT_VERSION:
             raise StateRefused(
                 f"This snapshot has version {head[_MARK]}, and this Tablestone reads version {SNAPSHOT_VERSION}."
@@ -107,7 +107,7 @@ class Snapshot(NamedTuple):
                 partition, row, version, value = _parsed(line)
                 rows[Key(_bytes(partition), _bytes(row))] = (int(version), _bytes(value))
             except (TypeError, ValueError, binascii.Error):
-                raise StateRefused(f"Line {number} of this snapshot is no row.") from None
+                raise StateRefused(f"Line {number} of this snapshot is not a row.") from None
         return cls(MemoryContents(sorted(rows), rows))
 
 
@@ -129,19 +129,19 @@ def _bytes(text: str) -> bytes:
 _NOT_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _KEY: Final = (PARTITION_KEY, ROW_KEY)
 FILES: Final = (".jsonl", ".ndjson", ".json", ".csv")
-"""Suffixes of the files that a seed can be."""
+"""Suffixes of seed files."""
 
 Entities = Iterable[Mapping[str, Any]]
 Seed = Mapping[str, Entities] | str | Path
-"""Entities by table, or a file whose name is that of the table, or a directory of such files."""
+"""Entities by table, a file that is named after its table, or a directory of such files."""
 
 
 class SeedRefused(ValueError):
-    """A seed that cannot be stored; none of it is. The text is one sentence that names the line."""
+    """A seed of which nothing is stored. The text is one sentence that names the wrong line."""
 
 
 class SeedRow(NamedTuple):
-    """One entity: its table, its JSON, and its place in the seed, for messages."""
+    """One entity: its table, its JSON, and its place in the seed for messages."""
 
     table: str
     body: bytes
@@ -149,16 +149,14 @@ class SeedRow(NamedTuple):
 
 
 def read_seed(seed: Seed, table: str | None) -> tuple[list[SeedRow], list[str]]:
-    """The entities of a seed and its tables, also those without an entity.
+    """The entities of a seed and its tables, also those without an entity. Raises `SeedRefused`.
 
-    If `table` is given, it is the table of a file, in the place of the file's name. Raises `SeedRefused`.
+    `table` is the table of a file that is not named after it.
     """
     if isinstance(seed, Mapping):
         return list(_rows_of_tables(seed)), list(seed)
     if not isinstance(seed, str | Path):
-        raise SeedRefused(
-            'A seed is a dict of lists by table, such as {"Orders": [...]}, a file or a directory.'
-        )
+        raise SeedRefused('A seed is a dict such as {"Orders": [...]}, a file or a directory.')
     path = Path(seed)
     if path.is_dir():
         if table is not None:
@@ -167,7 +165,7 @@ def read_seed(seed: Seed, table: str | None) -> tuple[list[SeedRow], list[str]]:
         if not files:
             raise SeedRefused(f"{path} has no file that ends in {', '.join(FILES)}.")
     elif not path.exists():
-        raise SeedRefused(f"{path} is not there.")
+        raise SeedRefused(f"{path} does not exist.")
     elif path.suffix not in FILES or not path.is_file():
         raise SeedRefused(f"{path} does not end in {', '.join(FILES)}.")
     else:
@@ -179,14 +177,14 @@ def read_seed(seed: Seed, table: str | None) -> tuple[list[SeedRow], list[str]]:
 def _rows_of_tables(seed: Mapping[str, Entities]) -> Iterator[SeedRow]:
     for name, entities in seed.items():
         if isinstance(entities, Mapping) or not isinstance(entities, Iterable):
-            raise SeedRefused(f"{name!r} has a list of entities, each a dict.")
+            raise SeedRefused(f"{name!r} must have a list of entities, each a dict.")
         for number, entity in enumerate(entities, start=1):
             place = f"entity {number} of {name}"
             yield SeedRow(name, _body(entity, place), place)
 
 
 def _rows_of_file(path: Path, table: str) -> Iterator[SeedRow]:
-    # These are the readers of the data tools. The reader of CSV needs pyarrow; the test kit itself does not.
+    # The readers of the data tools. That of CSV needs pyarrow, which the test kit itself does not.
     from tablestone.tools.errors import TransferRefused  # noqa: PLC0415
     from tablestone.tools.formats.compressed import ReadPosition  # noqa: PLC0415
     from tablestone.tools.formats.reading_file import read_rows  # noqa: PLC0415
@@ -208,16 +206,16 @@ def _rows_of_file(path: Path, table: str) -> Iterator[SeedRow]:
 
 def _body(entity: Mapping[str, Any], place: str) -> bytes:
     if not isinstance(entity, Mapping):
-        raise SeedRefused(f"{place} is no dict.")
+        raise SeedRefused(f"{place} is not a dict.")
     members: dict[str, Any] = {}
     for name, value in entity.items():
         if not _is_text(name):
-            raise SeedRefused(f"{place}: the name of a property is a text, not {name!r}.")
+            raise SeedRefused(f"{place}: the name of a property must be a str, not {name!r}.")
         text, kind = _typed(value, f"{place}: {name}")
         if name in _KEY and not (
             isinstance(text, str | NoneType) and kind in (None, EdmType.STRING)
         ):
-            raise SeedRefused(f"{place}: {name} is a text, not {str(value)[:80]}.")
+            raise SeedRefused(f"{place}: {name} must be a str, not {str(value)[:80]}.")
         members[name] = text
         if kind is not None and name + ANNOTATION not in entity:
             members[name + ANNOTATION] = kind.value
@@ -225,19 +223,19 @@ def _body(entity: Mapping[str, Any], place: str) -> bytes:
 
 
 def _typed(value: Any, place: str) -> tuple[Any, EdmType | None]:
-    """A value as in the service's JSON, and its type where the JSON value alone does not say it."""
+    """A value in the service's JSON, and its type if the JSON value alone does not tell it."""
     if isinstance(value, tuple) and len(value) == 2:
         text, _ = _typed(value[0], place)
         try:
             kind = EdmType(getattr(value[1], "value", value[1]))
         except ValueError:
-            raise SeedRefused(f"{place}: {value[1]!r} is no type, such as Edm.Int64.") from None
+            raise SeedRefused(f"{place}: {value[1]!r} is not a type such as Edm.Int64.") from None
         if kind is EdmType.INT32 and isinstance(value[0], int):
             _require_within(value[0], kind, INT32_MIN, INT32_MAX, place)
         return (str(text) if kind is EdmType.INT64 else text), kind
     if isinstance(value, str) and not _is_text(value):
         raise SeedRefused(
-            f"{place}: {value[:80]!r} has half of a surrogate pair, which is no text."
+            f"{place}: {value[:80]!r} has half of a surrogate pair, which UTF-8 cannot encode."
         )
     if value is None or isinstance(value, bool | str):
         return value, None
@@ -254,7 +252,7 @@ def _typed(value: Any, place: str) -> tuple[Any, EdmType | None]:
         return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"), EdmType.DATE_TIME
     if isinstance(value, UUID):
         return str(value), EdmType.GUID
-    raise SeedRefused(f"{place}: no property has a value of the type {type(value).__name__}.")
+    raise SeedRefused(f"{place}: a property cannot have the type {type(value).__name__}.")
 
 
 def _require_within(value: int, kind: EdmType, first: int, last: int, place: str) -> None:
@@ -265,7 +263,7 @@ def _require_within(value: int, kind: EdmType, first: int, last: int, place: str
 
 
 def _is_text(value: Any) -> bool:
-    """Whether the value is a text that UTF-8 can encode, without half of a surrogate pair."""
+    """Whether the value is a text that UTF-8 can encode."""
     if not isinstance(value, str):
         return False
     try:
@@ -276,7 +274,7 @@ def _is_text(value: Any) -> bool:
 
 
 class State:
-    """The state of the storage on one engine. `tables` carries out operations that are not recorded."""
+    """The state of the storage on one engine. `tables` carries out operations without recording them."""
 
     def __init__(self, engine: Engine, clock: StorageClock, secondary: Secondary) -> None:
         self._primary = engine
@@ -288,11 +286,11 @@ class State:
         )
         self._sweeper = Sweeper(self.engine, clock.ticks, storage_keys.fresh_table_id)
 
-    def snapshot(self) -> Snapshot:
+    async def snapshot(self) -> Snapshot:
         return Snapshot(self._memory().contents())
 
-    def restore(self, snapshot: Snapshot) -> None:
-        """Go back to the state of the snapshot, with the same ETags. Requests under way may see either state."""
+    async def restore(self, snapshot: Snapshot) -> None:
+        """Go back to a snapshot, with the same ETags. Requests under way may see either state."""
         if not isinstance(snapshot, Snapshot):
             raise StateRefused(
                 f"restore() takes a Snapshot, not {str(snapshot)[:80]!r}: Snapshot.load(path) reads one from a file."
@@ -306,7 +304,7 @@ class State:
         return self._primary
 
     async def empty_account(self, account: str) -> None:
-        """Delete all tables of the account and its service properties; the account stays."""
+        """Delete all tables of the account and its service properties, but not the account."""
         catalog = self.tables.catalog
         await catalog.delete_all(Named(account))
         while await self._sweeper.sweep(account):
@@ -315,12 +313,12 @@ class State:
         await properties.reset(account, await catalog.incarnations.current(account))
 
     async def delete_table(self, account: str, table: str) -> None:
-        """Delete a table if it is there; its name is free at once."""
+        """Delete a table if it exists. Its name is free at once."""
         with suppress(StorageError):
             await self.tables.catalog.delete(Named(account), table)
 
     async def empty_table(self, account: str, table: str) -> None:
-        """Delete all entities of a table; its policies stay."""
+        """Delete all entities of a table, but not its policies."""
         try:
             record = await self.tables.catalog.require(Named(account), table)
         except StorageError:
@@ -332,7 +330,7 @@ class State:
                 await self.engine.commit(WriteSet(partition, changes))
 
     async def seed(self, account: str, rows: Iterable[SeedRow], tables: Sequence[str]) -> int:
-        """Store entities, and create the tables that are missing. All entities are checked before one is stored."""
+        """Create the tables that are missing, and store entities, after all of them have been checked."""
         writes = []
         places: dict[tuple[str, EntityKey], str] = {}
         for table in tables:
@@ -362,7 +360,7 @@ class State:
         return len(writes)
 
     async def dump(self, account: str) -> Dump:
-        """The entities of all tables of the account, without ETags and Timestamps, so that two runs can be compared."""
+        """The entities of all tables of the account, without ETags and Timestamps."""
         found: Dump = {}
         first: str | None = ""
         while first is not None:

@@ -1,4 +1,4 @@
-"""A table service inside this process: a thread with an event loop, a free port on the loopback address, real HTTP.
+"""A table service in this process: a thread with an event loop, a free port on the loopback address, real HTTP.
 
 Any thread or coroutine may call the methods of a `TableStorage`. Most take far less than a millisecond on the loop of
 the storage, and none needs the loop of the caller.
@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
@@ -65,7 +64,7 @@ CALL_SECONDS_MAX: Final = 60
 """How long a call waits for the thread of the storage."""
 PORT_MAX: Final = 65_535
 ENGINES: Final = ("memory", "sqlite")
-"""The engines with a name. Give any other as a URL, as to `tablestone serve --engine`."""
+"""The engines with a name. Others have a URL, as for `tablestone serve --engine`."""
 
 
 class TableStorage:
@@ -118,7 +117,7 @@ class TableStorage:
         return self
 
     def close(self) -> None:
-        """Stop and drop all data. The thread has ended when this returns. A second call does nothing."""
+        """Stop, end the thread and drop all data. A second call does nothing."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -199,29 +198,29 @@ class TableStorage:
 
     def snapshot(self) -> Snapshot:
         """A copy of the present state, for `restore`. It takes milliseconds, and needs the memory engine."""
-        return self._call(_snapshot)
+        return self._call(lambda service: service.state.snapshot())
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go back to a snapshot: its accounts, tables, policies, and entities with the same ETags and Timestamps."""
-        self._call(partial(_restore, snapshot=snapshot))
+        self._call(lambda service: service.state.restore(snapshot))
 
     def seed(
         self, seed: Seed, *, table: str | None = None, account: StorageAccount | str | None = None
     ) -> int:
-        """Store entities and return their number. Raises `SeedRefused` for the first bad one, and stores none then.
+        """Store entities and return their number. If one is wrong, store none and raise `SeedRefused`.
 
-        A seed is a dict of entities by table, a file (`orders.jsonl`, `orders.csv`) whose name is that of the table
-        unless `table` gives another, or a directory of such files. An entity that exists is replaced. A table without
-        entities is created too, so that a dump can be a seed.
+        A seed is a dict of entities by table, a file (`orders.jsonl`, `orders.csv`) that is named after its table
+        unless `table` is given, or a directory of such files. Existing entities are replaced. Tables without entities
+        are created too, so that a dump can be a seed.
         """
         rows, tables = read_seed(seed, table)
         name = self._name_of(account)
         return self._call(lambda service: service.seed(name, rows, tables))
 
     def dump(self, account: StorageAccount | str | None = None) -> Dump:
-        """All entities of an account by table, as the service writes them, without ETags and Timestamps.
+        """All entities of an account by table, in the service's JSON, without ETags and Timestamps.
 
-        Two dumps are equal if the same entities are stored. A dump can be used as a seed.
+        Two dumps of the same entities are equal. A dump can be used as a seed.
         """
         name = self._name_of(account)
         return self._call(lambda service: service.dump(name))
@@ -232,11 +231,11 @@ class TableStorage:
         return self._requests.count
 
     def requests_since(self, count: int) -> list[RecordedRequest]:
-        """The requests after the first `count`, as far as they are kept."""
+        """The requests after the first `count` that are still kept."""
         return self._requests.since(count)
 
     def create_account(self, name: str | None = None) -> StorageAccount:
-        """A new account without tables. If no name is given, it gets one that no other account of this storage has."""
+        """A new account without tables. Without a name, it gets one that no other account of this storage has."""
         return self._account(*self._call(lambda service: service.create_account(name)))
 
     def delete_account(self, name: str) -> None:
@@ -252,7 +251,7 @@ class TableStorage:
         self._call(lambda service: service.delete_table(name, table))
 
     def begin(self, ask: Callable[[StorageService], Coroutine[Any, Any, Value]]) -> Future[Value]:
-        """Start `ask` on the loop of the storage. Any thread but that of the loop may wait for the future."""
+        """Start `ask` on the loop of the storage. Any other thread may wait for the future."""
         thread = self._running
         return asyncio.run_coroutine_threadsafe(ask(thread.service), thread.loop)
 
@@ -296,18 +295,10 @@ def _require_possible(engine: Any, port: Any, any_version: Any) -> None:
         raise StorageRefused(f"any_version is 'later', 'true' or 'false', not {any_version!r}.")
 
 
-async def _snapshot(service: StorageService) -> Snapshot:
-    return service.state.snapshot()
-
-
-async def _restore(service: StorageService, snapshot: Snapshot) -> None:
-    service.state.restore(snapshot)
-
-
 class _ServingThread:
-    """The thread of one storage: an event loop with uvicorn, as in `tablestone serve`, without signal handlers.
+    """The thread of one storage: an event loop with the server of `tablestone serve`, without signal handlers.
 
-    It is a daemon, so the process can end while a storage is still open.
+    It is a daemon, so the process can end while a storage is open.
     """
 
     def __init__(self, configuration: Configuration, service: StorageService) -> None:

@@ -1,6 +1,6 @@
-"""The service of a storage: the application of `tablestone serve`, with an engine, a clock and records of its own.
+"""The service of a storage: the application of `tablestone serve`, with its own engine, clock and records.
 
-Runs on an event loop that the caller provides. Knows neither threads nor sockets.
+Runs on an event loop that the caller provides.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from tablestone.testing.recorded_requests import (
 from tablestone.testing.state import Dump, SeedRow, State
 
 AZURE_DELETION_SECONDS: Final = 40
-"""With realism, the name of a deleted table cannot be used for so long (wire 3.4), unless the configuration says it."""
+"""With realism, the name of a deleted table stays taken for so long (wire 3.4), unless configured otherwise."""
 
 
 class StorageRefused(Exception):
-    """An operation that a storage cannot do; the text is one sentence for the author of the test."""
+    """An impossible operation on a storage. The text is one sentence for the author of the test."""
 
 
 class StorageService:
-    """The ASGI application of a storage. The loop that serves it runs `startup` and `shutdown` too."""
+    """The ASGI application of a storage. `startup` and `shutdown` run on the same loop."""
 
     waits = True
-    """Every request is a task of its own: the record is a context variable of that task."""
+    """Every request needs a task of its own, which has the record as a context variable."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class StorageService:
         return self._state
 
     async def account_names(self) -> list[str]:
-        """The accounts of the configuration, and those that were created since."""
+        """The configured accounts, and those that were created since."""
         return [*self._configured, *(account.name for account in await self.accounts.all())]
 
     @property
@@ -86,7 +86,7 @@ class StorageService:
         return [*names, DEVELOPMENT_ACCOUNT_NAME] if is_added else names
 
     async def create_account(self, name: str | None) -> tuple[str, str]:
-        """Create an account without tables. Returns its name, a new one if none is given, and its key."""
+        """Create an account without tables. Returns its name (a new one if none is given) and its key."""
         if name is None:
             # A snapshot of another storage may have brought accounts with such names.
             name = f"account{next(self._numbers):06d}"
@@ -94,7 +94,7 @@ class StorageService:
                 name = f"account{next(self._numbers):06d}"
         elif not is_account_name(name):
             raise StorageRefused(
-                f"{name[:40]!r} is no name of an account: it has 3 to 24 lower-case letters and digits."
+                f"{name[:40]!r} is not an account name: it has 3 to 24 lower-case letters and digits."
             )
         if name in self._configured:
             raise StorageRefused(f"There is an account {name} already.")
@@ -106,7 +106,7 @@ class StorageService:
         return name, key
 
     async def delete_account(self, name: str) -> None:
-        """Delete an account that was created here, with its tables."""
+        """Delete an account that was created here, and its tables."""
         if not await self.accounts.exists(name):
             raise StorageRefused(f"There is no account {name[:40]!r} that was created here.")
         await self.accounts.delete(name, with_tables=True)
@@ -128,17 +128,16 @@ class StorageService:
             raise StorageRefused(f"There is no account {name[:40]!r} in this storage.")
 
     async def seed(self, account: str, rows: Iterable[SeedRow], tables: Sequence[str]) -> int:
-        """Store entities in the tables of an account, and return their number (`State.seed`)."""
+        """Store entities of an account, and return their number."""
         await self.require_account(account)
         return await self.state.seed(account, rows, tables)
 
     async def dump(self, account: str) -> Dump:
-        """The entities of all tables of an account (`State.dump`)."""
         await self.require_account(account)
         return await self.state.dump(account)
 
     async def delete_table(self, account: str, table: str) -> None:
-        """Delete a table of an account if it is there; its name is free at once."""
+        """Delete a table if it exists. Its name is free at once."""
         await self.require_account(account)
         await self.state.delete_table(account, table)
 
@@ -165,7 +164,6 @@ class StorageService:
             CURRENT.reset(token)
 
     async def refuse(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer that the service is busy, because there are too many connections."""
         await self._application.refuse(scope, receive, send)
 
     def reopen_logs(self) -> None:
@@ -177,10 +175,10 @@ class StorageService:
         self._application.count_connections(connections, accepted, refused)
 
     def _now(self) -> int:
-        """The time that judges the present request.
+        """The time for checking the present request.
 
-        An SDK that signs with an account key takes the date from the machine, so the machine's clock judges it. The
-        entities that such a request stores get their Timestamps from the clock of the test all the same.
+        An SDK that signs with an account key takes the date from the machine, so the machine's clock checks it. The
+        Timestamps of entities come from the test's clock all the same.
         """
         record = CURRENT.get()
         is_dated = record is not None and record.has_machine_date
@@ -220,5 +218,5 @@ def machine_clock() -> StorageClock:
 
 
 def no_faults(clock: StorageClock, *, realism: bool) -> Faults:
-    """The faults of a storage at first: none. With `realism`, its secondary is behind all the same."""
+    """No faults; with `realism`, a secondary that is behind."""
     return Faults(clock.elapsed_seconds, Secondary(clock, EVENTUAL_SECONDS if realism else 0.0))
