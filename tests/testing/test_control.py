@@ -120,7 +120,13 @@ def test_every_operation_answers_as_the_document_says(control: ControlClient) ->
         ("POST", "/snapshots/99/restore", None, 404, "There is no snapshot '99'."),
         ("DELETE", "/accounts/nobody", None, 404, "There is no account 'nobody' that was created"),
         ("POST", "/accounts", {"name": "No"}, 400, "'No' is not an account name"),
-        ("POST", "/accounts", {"nam": "a"}, 400, "There is no member 'nam' here; the members are name."),
+        (
+            "POST",
+            "/accounts",
+            {"nam": "a"},
+            400,
+            "There is no member 'nam' here; the members are name.",
+        ),
         ("POST", "/clock/reset", {"to": 1}, 400, "There is no member 'to' here; there are none."),
         ("POST", "/reset", {"account": "nobody"}, 400, "There is no account 'nobody' in this"),
         (

@@ -172,7 +172,9 @@ def test_the_requests_that_a_block_is_judged_by_are_limited(
         Expectation(requests, Budget(scans=0)),
     ):
         made(requests, 3001, "point")
-    with pytest.raises(ExpectationRefused, match="Only the first 3000 requests of a block are judged"):
+    with pytest.raises(
+        ExpectationRefused, match="Only the first 3000 requests of a block are judged"
+    ):
         Budget(requests=3001)
 
 
