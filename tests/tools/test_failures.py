@@ -186,6 +186,19 @@ def test_files_that_cannot_be_used(
     assert ended.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("command", ["query", "delete"])
+def test_a_whole_number_beyond_32_bits_in_a_filter(
+    tools: DataTools, loaded: str, command: str
+) -> None:
+    """It is said before anything is sent, with what to write."""
+    filtered = ("--filter", "n gt 2147483648")
+    refused = tools.run(command, loaded, *filtered, status=2).stderr
+    assert refused == (
+        "tablestone: The filter cannot be read: Unrecognized 'Edm.Int32' literal '2147483648' at '5' in "
+        "'n gt 2147483648'. Write 2147483648L: a whole number beyond 32 bits ends in L.\n"
+    )
+
+
 def test_a_directory_of_journals_that_cannot_be_made(tools: DataTools, loaded: str) -> None:
     (tools.directory / "journals").rename(tools.directory / "other")
     (tools.directory / "journals").write_text("a file")

@@ -33,6 +33,7 @@ from tablestone.server.requests.account_address import Addresses
 from tablestone.server.requests.pipeline import Pipeline
 from tablestone.tables.metadata import DocumentKind, Documents
 from tablestone.tables.service import TableService
+from tablestone.tables.throughput_targets import Throughput
 from tablestone.telemetry.request_record import RequestRecord
 from tablestone.wire.messages import RawRequest, single_headers
 from tablestone.wire.versions import UnknownVersions
@@ -124,6 +125,7 @@ class ServiceUnderTest:
         table_deletion_seconds: int = 0,
         reached: Callable[[Engine], Engine] = lambda engine: engine,
         unknown_versions: UnknownVersions = UnknownVersions.LATER,
+        throughput: Throughput | None = None,
     ) -> None:
         """`reached` says how the service reaches the engine: at once, or over a network."""
         self.clock: Clock = Clock() if other is None else other.clock
@@ -140,6 +142,7 @@ class ServiceUnderTest:
             lambda: next(self.seconds),
             lambda: next(ids).to_bytes(8, "big"),
             table_deletion_seconds=table_deletion_seconds,
+            throughput=throughput,
         )
         accounts = KnownAccounts(
             [AccountKeys(ACCOUNT, (KEY, SECOND_KEY)), AccountKeys(OTHER_ACCOUNT, (OTHER_KEY,))],

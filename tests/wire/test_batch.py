@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tablestone import limits
+from tablestone.tables.throughput_targets import SharedSlots, Throughput
 from tablestone.wire.batch import parse_batch
 from tablestone.wire.messages import RawRequest
 from wire.case_tables import Row, check, error_of, expanded, fill, load, parameters, prepare, send
@@ -15,7 +16,7 @@ from wire.service_under_test import Headers, Response, ServiceUnderTest
 
 _TABLE = load("batch.toml")
 _GUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-_OPERATION = re.compile(r"(\w+) (\S+)((?: [\w-]+: \S+)*)(?: (\{.*\}))?", re.DOTALL)
+_OPERATION = re.compile(r"(\w+) (\S*)((?: [\w-]+: \S+)*)(?: (\{.*\}))?", re.DOTALL)
 _OUTER = re.compile(rf"multipart/mixed; boundary=(batchresponse_{_GUID})")
 _INNER = re.compile(
     rf"Content-Type: multipart/mixed; boundary=(changesetresponse_{_GUID})\r\n\r\n--\1\r\n"
@@ -256,6 +257,37 @@ def test_an_operation_that_cannot_be_read_is_answered_in_the_default_form(
         "--changesetresponse_G2--\r\n--batchresponse_G1--\r\n"
     )
     assert _everything(service)[:2] == before
+
+
+def test_nothing_between_two_delimiters_is_an_operation_that_cannot_be_read(
+    service: ServiceUnderTest,
+) -> None:
+    """As recorded of a pre-release of Python's SDK (test_batch_single_update, 2020-09-09)."""
+    body = (
+        b"--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n--c\r\n\r\n--c--\r\n\r\n--b--\r\n"
+    )
+    response = service.send("POST", "/$batch", [*_OUTER_HEADERS, ("Accept", "*/*")], body)
+    assert response.status == 202
+    assert _named(response) == (
+        "--batchresponse_G1\r\nContent-Type: multipart/mixed; boundary=changesetresponse_G2\r\n\r\n"
+        f"--changesetresponse_G2\r\n{_PART_HEADERS}{_UNREADABLE}"
+        "--changesetresponse_G2--\r\n--batchresponse_G1--\r\n"
+    )
+
+
+def test_a_change_set_over_a_target_is_refused_without_an_index() -> None:
+    """With one, .NET blames the operation (`TableTransactionFailedException`), and not the load (wire 7.3)."""
+    service = ServiceUnderTest(throughput=Throughput(0, 2, lambda: 1.0, SharedSlots()))
+    prepare(service, {"given": ['POST /Tables {"TableName":"tab"}']})
+    operations = [f'POST /tab {{"PartitionKey":"p","RowKey":"{row}"}}' for row in "abc"]
+    texts = [
+        _named(service.send("POST", "/$batch", _OUTER_HEADERS, _batch(operations)))
+        for _ in range(3)
+    ]
+    service.close()
+    assert "\r\nHTTP/1.1 503 " in texts[-1]
+    assert '"code":"ServerBusy"' in texts[-1]
+    assert '"value":"The server is busy.\\n' in texts[-1]
 
 
 def test_a_batch_that_nothing_was_added_to_is_a_success(service: ServiceUnderTest) -> None:

@@ -316,21 +316,24 @@ def authenticate_account_sas(
 class TableSas:
     """The holder of a table SAS, limited to the entities of one table, its range of keys and its permissions."""
 
-    def __init__(self, table: str, permissions: str, bounds: KeyBounds | None) -> None:
+    def __init__(
+        self, table: str, permissions: str, bounds: KeyBounds | None, version: str
+    ) -> None:
         self._table = table.lower()
         self._permissions = frozenset(permissions)
         self._bounds = bounds
+        self._version = version
 
     def permit(self, operation: Operation) -> Operation:
         """The operation, a query narrowed to the range of keys; or the error of auth 3.3, 3.6 and 3.8."""
         need = NEEDS[type(operation)]
         if not need.table_sas:
-            raise StorageError("AuthorizationFailure")
+            raise self._denied("AuthorizationFailure")
         assert isinstance(operation, GetEntity | QueryEntities | EntityWrite)
         if operation.table.lower() != self._table:
-            raise refused("a signature of another table", repr(self._table))
+            raise self._denied("AuthenticationFailed", reason="a signature of another table")
         if not is_met(need.table_sas, self._permissions):
-            raise StorageError("AuthorizationPermissionMismatch")
+            raise self._denied("AuthorizationPermissionMismatch")
         if self._bounds is None:
             return operation
         if isinstance(operation, QueryEntities):
@@ -339,8 +342,13 @@ class TableSas:
             if not self._bounds.hold(operation.key):
                 raise StorageError("ResourceNotFound")  # the same answer as for a missing entity
         elif not self._bounds.hold(entity_key(operation)):
-            raise StorageError("AuthorizationFailure")
+            raise self._denied("AuthorizationFailure")
         return operation
+
+    def _denied(self, code: str, reason: str | None = None) -> StorageError:
+        """The error for what the signature does not permit: one for all before 2015-04-05 (auth 2.5)."""
+        known = code if self._version >= VERSION_OF_CONDITIONS else "ResourceNotFound"
+        return StorageError(known, reason=reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,6 +357,7 @@ class TableSasOfPolicy:
 
     table: str
     identifier: str
+    _version: str
     _stated: AccessPolicy
     _bounds: KeyBounds | None
     _conditions: Conditions
@@ -375,7 +384,7 @@ class TableSasOfPolicy:
             raise refused("se or sp is neither in the signature nor in its policy")
         Validity(effective.start, effective.expiry).require(now)
         self._conditions.require(request)
-        return TableSas(self.table, effective.permission, self._bounds)
+        return TableSas(self.table, effective.permission, self._bounds, self._version)
 
 
 _Value = TypeVar("_Value", int, str)
@@ -408,7 +417,7 @@ def authenticate_table_sas(
     bounds, conditions = _parse_bounds(parameters), parse_conditions(parameters)
     identifier = parameters.get("si", "")
     _require_account_key(parameters, string_to_sign_table_sas(account.name, parameters), account)
-    signature = TableSasOfPolicy(parameters["tn"], identifier, stated, bounds, conditions)
+    signature = TableSasOfPolicy(parameters["tn"], identifier, version, stated, bounds, conditions)
     return signature if identifier else signature.holder(stated, request, now)
 
 
@@ -474,5 +483,5 @@ def parse_user_delegation_sas(
         _parse_validity(_DELEGATED, parameters, "skt", "ske"),
         _parse_validity(_DELEGATED, parameters),
         parse_conditions(parameters),
-        TableSas(parameters["tn"], parameters["sp"], _parse_bounds(parameters)),
+        TableSas(parameters["tn"], parameters["sp"], _parse_bounds(parameters), parameters["sv"]),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import heapq
 import math
+import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -45,6 +46,7 @@ from tablestone.tools.progress import Progress, Reached, shown_bytes, shown_coun
 from tablestone.tools.writing import quoted
 
 PAGES_AHEAD: Final = 1
+_BEYOND_INT32: Final = re.compile(r"'Edm\.Int32' literal '(-?\d+)'")
 
 
 @dataclass
@@ -64,7 +66,9 @@ def checked_filter(text: str | None) -> str | None:
     try:
         parse_filter(text)
     except StorageError as error:
-        raise TransferRefused(f"The filter cannot be read: {error.text}") from None
+        beyond = _BEYOND_INT32.search(error.text)
+        cure = f" Write {beyond[1]}L: a whole number beyond 32 bits ends in L." if beyond else ""
+        raise TransferRefused(f"The filter cannot be read: {error.text}{cure}") from None
     return text
 
 

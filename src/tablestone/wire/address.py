@@ -205,7 +205,7 @@ def _parse_behind_set(first: str, *segments: str, account: str) -> Address:
         raise table_name_error(table, early=True)
     if _ONE_KEY.fullmatch(last):
         raise _key_count_error(table, account)
-    if not _SET.fullmatch(last):
+    if not (_SET.fullmatch(last) or _ENTITY.fullmatch(last)):
         raise _syntax_error()
     return Address(AddressKind.BEHIND_ENTITY_SET, table)
 

@@ -27,7 +27,7 @@ from tablestone.model.errors import StorageError
 from tablestone.model.keys import EntityKey
 from tablestone.model.operations import Projection
 from tablestone.wire.address import format_entity_path, format_table_path
-from tablestone.wire.json_payload import Members, entity_of_members, unreadable
+from tablestone.wire.json_payload import Members, entity_of_members, table_name_of, unreadable
 from tablestone.wire.negotiate import AtomForm
 from tablestone.wire.xml_input import parse_xml
 
@@ -76,10 +76,7 @@ def _member(name: str, element: Element) -> Members:
 
 def decode_table_name(body: bytes) -> str:
     """The TableName in the body of Create Table."""
-    name: str | None = _members(body).get("TableName")
-    if name is None:
-        raise StorageError("PropertiesNeedValue")
-    return name
+    return table_name_of(_members(body))
 
 
 def decode_entity(body: bytes, key_in_url: EntityKey | None) -> Entity:

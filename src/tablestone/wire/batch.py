@@ -203,6 +203,8 @@ def _read_part(
 
     The delimiter is `after`, unless a Content-Length leads to a later one: then `after` is inside a value (wire 7.1).
     """
+    if not body[start : after.start].strip():
+        return None, after
     mime, at = _mime_headers(body, start, after.start)
     if not mime.get(b"content-type", b"").lower().startswith(b"application/http"):
         raise _malformed()
@@ -239,6 +241,8 @@ def _parse_head(head: bytes, scheme: str, client: str) -> RawRequest | None:
         return None
     origin = _ORIGIN.match(target)
     start = 0 if origin is None else origin.end()
+    if start and target[start : start + 1] in (b"", b"?"):  # a host without a path
+        target = target[:start] + b"/" + target[start:]
     if target[start : start + 1] != b"/":
         return None
     if len(target) - start > limits.URL_LENGTH_MAX:  # as for the URL of a single request

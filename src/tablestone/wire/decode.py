@@ -130,14 +130,16 @@ def decode_operation(method: str, decoded: DecodedRequest) -> Operation:
     """
     if decoded.parameters:
         _require_supported_options(decoded.parameters)
-    decode = _OPERATIONS.get((decoded.address.kind, method))
+    kind, table, _ = decoded.address
+    decode = _OPERATIONS.get((kind, method))
     if decode is None:
-        raise StorageError("MethodNotAllowed", early=True)
+        presumed = table if kind is AddressKind.BEHIND_ENTITY_SET else None
+        raise StorageError("MethodNotAllowed", early=True, table=presumed)
     try:
         return decode(decoded)
     except StorageError as error:
-        if not error.early and decoded.address.table:
-            error.table = decoded.address.table
+        if not error.early and table:
+            error.table = table
         raise
 
 
@@ -176,12 +178,9 @@ def _reader(decoded: DecodedRequest) -> _Reader:
 
 
 def _reader_for(content_type: bytes | None, version: str) -> _Reader:
-    """The reader for a Content-Type; raises the form's own error if the version does not know the form (wire 5.1).
-
-    Without a Content-Type the body is read as JSON, and as Atom for versions before JSON.
-    """
-    if content_type is None:
-        return _JSON if version >= VERSION_JSON else _ATOM
+    """The reader for a Content-Type; raises the form's own error if the version does not know the form (wire 5.1)."""
+    if not content_type:
+        raise StorageError("InvalidInput", "Content-Type header value missing.", early=True)
     media_type = content_type.split(b";", 1)[0].strip().lower().decode("latin-1")
     if media_type == "application/json":
         if version < VERSION_JSON:
@@ -210,6 +209,8 @@ def _if_match(request: RawRequest, method: str) -> IfMatch | None:
     if if_match is None:
         return None
     if_match = if_match.strip()
+    if not if_match:
+        raise StorageError("InvalidInput")
     return IF_MATCH_ANY if if_match == "*" else parse_etag(if_match)
 
 

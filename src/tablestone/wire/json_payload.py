@@ -124,9 +124,18 @@ def _decode_strictly(body: bytes) -> Any:
 
 def decode_table_name(body: bytes) -> str:
     """The TableName in the body of Create Table."""
-    name = decode_object(body).get("TableName")
+    return table_name_of(decode_object(body))
+
+
+def table_name_of(found: Members) -> str:
+    """The TableName among an object's members; there may be no other property (wire 3.3)."""
+    name = found.get("TableName")
     if not isinstance(name, str):
         raise StorageError("PropertiesNeedValue" if name is None else "InvalidInput")
+    for member in found:
+        is_annotation = member.startswith(_CONTROL_INFORMATION) or member.endswith(ANNOTATION)
+        if member != "TableName" and not is_annotation:
+            raise unreadable()
     return name
 
 

@@ -24,6 +24,7 @@ from tablestone.model.operations import (
 from tablestone.query.filter_parser import parse_filter
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.service import TableService
+from tablestone.wire.versions import VERSION_LATEST
 
 # Beyond U+FFFF sorts before U+E000 here, as UTF-16 does (wire 6.10).
 # Few of them, so that bounds fall on keys.
@@ -113,7 +114,10 @@ def test_exactly_what_is_in_the_range(
         await service.catalog.create(Named("acct"), "tab")
         for key in keys:
             await service.execute(Named("acct"), InsertEntity("tab", Entity(key, {"n": '"n":1'})))
-        sas, everything = TableSas("tab", "raud", bounds), TableSas("tab", "raud", None)
+        sas, everything = (
+            TableSas("tab", "raud", bounds, VERSION_LATEST),
+            TableSas("tab", "raud", None, VERSION_LATEST),
+        )
         query = QueryEntities("tab", parse_filter(filter_text), top, None, None)
         matching, _ = await _pages(service, query, everything)
         seen, named = await _pages(service, query, sas)

@@ -154,6 +154,8 @@ class BatchCollector:
             path = request.raw_path
             own = path.startswith(self._prefix)
             resource = path.removeprefix(self._prefix) if own else path[1:]
+            if path + b"/" == self._prefix:  # the account's address alone
+                resource = b""
             if self._is_secondary:  # three forms of path address the secondary (auth 1.5)
                 resource = resource.removeprefix(self._account.name_bytes + b"/")
             parameters = parse_query_string(request.query_string)
@@ -178,7 +180,6 @@ class BatchCollector:
         """One answer for each operation, or the one of the operation that failed."""
         group = EntityGroup()
         failure: StorageError
-        committing = False
         try:
             await self._collect_all(group, parts)
             if ends_unreadable:
@@ -188,7 +189,6 @@ class BatchCollector:
             first = group.writes[0]
             partition_key = entity_key(first).partition_key
             transaction = EntityGroupTransaction(first.table, partition_key, group.writes)
-            committing = True
             outcome = await self._execute(transaction)
         except StorageError as error:
             failure = error  # nothing is awaited inside an `except`: decision 7
@@ -202,8 +202,8 @@ class BatchCollector:
             ]
         answered = await self._answered(failure)
         index = 0 if answered.operation_index is None else answered.operation_index
-        # An error of the commit has the headers of the last operation (wire 7.3).
-        part, form = parts[-1 if committing else index]
+        # A late error is found at the commit, and has the headers of the last operation (wire 7.3).
+        part, form = parts[index if answered.early else -1]
         return [format_part(self._error(answered, index, len(parts), form), part.content_id)]
 
     async def _collect_all(self, group: EntityGroup, parts: list[tuple[BatchPart, Form]]) -> None:
@@ -236,6 +236,8 @@ class BatchCollector:
 
     def _error(self, error: StorageError, index: int, operations: int, form: Form) -> Answer:
         indexed = operations > 1 or error.early or error.code in _INDEXED_ALWAYS
+        if error.code == "ServerBusy":  # clients would blame the operation of the index (wire 7.3)
+            indexed = False
         return encode_error(error.at(index if indexed else None), form, self._stamp, self._clock())
 
     async def _query(self, part: BatchPart, form: Form) -> bytes:
