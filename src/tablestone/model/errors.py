@@ -105,6 +105,9 @@ ERRORS: Final[dict[str, ErrorRow]] = {
         400, "Value for one of the query parameters specified in the request URI is invalid."
     ),
     "InvalidXmlDocument": ErrorRow(400, "XML specified is not syntactically valid."),
+    "InvalidXmlNodeValue": ErrorRow(
+        400, "The value for one of the XML nodes is not in the correct format."
+    ),
     "MultipleVersionsSpecified": ErrorRow(
         400,
         "Request can specify either x-ms-version header or api-version query parameter but not both.",

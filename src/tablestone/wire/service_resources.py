@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import html
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Final, NamedTuple
@@ -61,7 +61,9 @@ _PERMISSIONS: Final = frozenset("raud")
 _ORIGIN = re.compile(r"[!-~]+")
 """An origin is ASCII: a browser sends international domain names in Punycode."""
 _NUMBER = re.compile(r"\d{1,10}", re.ASCII)
-_METHODS: Final = frozenset(("DELETE", "GET", "HEAD", "MERGE", "PATCH", "POST", "OPTIONS", "PUT"))
+_METHODS: Final = frozenset(
+    ("CONNECT", "DELETE", "GET", "HEAD", "MERGE", "OPTIONS", "PATCH", "POST", "PUT", "TRACE")
+)
 """The methods that a CORS rule may allow (auth 8.2). Newer SDKs use PATCH in browsers."""
 _ANALYTICS_VERSION: Final = "1.0"
 
@@ -255,7 +257,8 @@ def _cors_rule(element: Element) -> CorsRule:
     )
     origins = _listed(members["AllowedOrigins"])
     _require(all(map(_ORIGIN.fullmatch, origins)), "an origin that no browser can send")
-    _require(0 < len(origins) <= limits.CORS_ORIGINS_MAX, "origins of a CORS rule")
+    _require(origins, "no origins of a CORS rule")
+    _require_at_most(limits.CORS_ORIGINS_MAX, origins)
     methods = tuple(method.upper() for method in _listed(members["AllowedMethods"]))
     _require(methods and set(methods) <= _METHODS, "methods of a CORS rule")
     return CorsRule(
@@ -274,14 +277,19 @@ def _listed(element: Element) -> tuple[str, ...]:
     return items
 
 
+def _require_at_most(most: int, items: Sequence[str]) -> None:
+    if len(items) > most:
+        raise StorageError("InvalidXmlNodeValue", early=True, reason="a list that is too long")
+
+
 def _header_names(element: Element) -> tuple[str, ...]:
     """Names of headers in the service's order: those that end in `*` come last (wire 3.5)."""
     names = _listed(element)
     _require(all(map(is_header_name, names)), "a name that no header can have")
     prefixes = [name for name in names if name.endswith("*")]
     literal = [name for name in names if not name.endswith("*")]
-    _require(len(literal) <= limits.CORS_HEADERS_MAX, "names of headers")
-    _require(len(prefixes) <= limits.CORS_HEADER_PREFIXES_MAX, "prefixes of headers")
+    _require_at_most(limits.CORS_HEADERS_MAX, literal)
+    _require_at_most(limits.CORS_HEADER_PREFIXES_MAX, prefixes)
     return (*literal, *prefixes)
 
 
