@@ -1,6 +1,6 @@
-"""The shape of a filter, its text with `?` for each value; and a filter that has the plan of a shape.
+"""The shape of a filter, which is its text with `?` for each value; and a filter with the plan of a shape.
 
-Queries that differ only in their values have one shape.
+Queries that differ only in their values have the same shape.
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ from tablestone.query.filter_parser import parse_filter
 VALUE: Final = "?"
 ShapeKey = tuple[object, ...]
 """Equal for filters of one shape: (name, operator, type) of a comparison, (kind, ...) of any other node."""
-
 TERMS_MAX: Final = 16
-"""The most different terms of an `and` or `or` in a shape; further ones are `...`."""
+"""The most different terms of an `and` or `or` in a shape. `...` stands for further ones."""
 TEXT_LENGTH_MAX: Final = 400
 """Characters of the text of a shape; a longer one is cut."""
 _AND: Final = "and"
@@ -75,7 +74,7 @@ def _key_of_terms(word: str, terms: tuple[FilterNode, ...]) -> ShapeKey:
 
 
 def shape_text(node: FilterNode | None) -> str:
-    """The filter with `?` for each value, not too long; empty without a filter."""
+    """The text of the shape, cut to `TEXT_LENGTH_MAX`; empty without a filter."""
     text = "" if node is None else _text(node, TERMS_MAX)
     return text if len(text) <= TEXT_LENGTH_MAX else f"{text[:TEXT_LENGTH_MAX]}{_MORE}"
 
@@ -98,7 +97,7 @@ def _text(node: FilterNode, terms_max: int) -> str:
     for term in node.terms:
         text = _text(term, terms_max)
         part = f"({text})" if isinstance(term, And | Or) else text
-        # Two equal terms say that there are several values; more of them say nothing new.
+        # Two equal terms show that there are several values. More of them add nothing.
         if parts.count(part) < 2:
             if len(parts) == terms_max:
                 parts.append(_MORE)
@@ -108,9 +107,9 @@ def _text(node: FilterNode, terms_max: int) -> str:
 
 
 def shape_terms(node: FilterNode | None) -> tuple[list[list[str]], str]:
-    """The comparisons of a shape, each once, as property, operator and EDM type; and how they are joined.
+    """The different comparisons of a shape (property, operator, EDM type), and how they are joined.
 
-    That is "and", "or", "" for one comparison or none, or "mixed" for anything else.
+    That is "and", "or", "" for one comparison or none, and "mixed" otherwise.
     """
     terms: dict[tuple[str, str, str], None] = {}
     words: set[str] = set()
@@ -137,7 +136,7 @@ def _collect(node: FilterNode, terms: dict[tuple[str, str, str], None], words: s
 
 
 def partition_of(node: FilterNode | None) -> str | None:
-    """The one PartitionKey that the filter demands by `eq`; None if there is no such comparison."""
+    """The one PartitionKey that the filter demands by `eq`, if it does."""
     if isinstance(node, Comparison):
         if node.name == PARTITION_KEY and node.operator is ComparisonOperator.EQUAL:
             value = node.literal.value
@@ -153,12 +152,12 @@ def partition_of(node: FilterNode | None) -> str | None:
 
 
 class NoShape(ValueError):
-    """A text that is no shape of a filter; the text says why."""
+    """A text that is not the shape of a filter. The text of the error says why."""
 
 
 _QUESTION: Final = re.compile(r"'(?:[^']|'')*'|\?")
 _FURTHER: Final = re.compile(r" (?:and|or) \.\.\.")
-"""Further terms of the same form, which a shape may leave out."""
+"""Stands for further terms of the same form."""
 
 
 def is_shape(text: str) -> bool:
@@ -167,9 +166,9 @@ def is_shape(text: str) -> bool:
 
 
 def read_shape(text: str, types: Mapping[str, EdmType] | None = None) -> FilterNode | None:
-    """The tree of a shape, with a value in the place of each `?`; None for an empty text, `NoShape` for no shape.
+    """The tree of a shape, with a value for each `?`; None for an empty text. Raises `NoShape`.
 
-    A filter with values of its own is a shape too. `types` are those of the values of properties, where they are known.
+    A filter with values is a shape too. `types` are the known types of properties.
     """
     if not text.strip():
         return None
@@ -187,7 +186,7 @@ _TIMESTAMP: Final = re.compile(rf"\b({TIMESTAMP} (?:eq|ne|gt|ge|lt|le) )'\?'")
 
 
 def _with_values(tree: FilterNode, types: Mapping[str, EdmType]) -> FilterNode:
-    """The tree with a value for each mark: bounds that leave a range open between them, and different single values."""
+    """The tree with a value for each mark: bounds with a range between them, and different single values."""
     count = 0
 
     def value(node: Comparison) -> Comparison:
@@ -221,7 +220,7 @@ _MAKERS: Final[Mapping[EdmType | None, Callable[[int], Scalar]]] = {
 
 
 def _example(kind: EdmType | None, operator: ComparisonOperator, count: int) -> EdmValue:
-    """A value of the type, or a String if the type is not known."""
+    """A value of the type; a String if the type is unknown."""
     number = _FIRST.get(operator, 5_000_000) + count
     make = _MAKERS.get(kind)
     if kind is None or make is None:
@@ -234,7 +233,7 @@ NUMBERS: Final = (EdmType.INT32, EdmType.INT64, EdmType.DOUBLE)
 
 
 def with_stored_types(tree: FilterNode, types: Mapping[str, EdmType]) -> FilterNode:
-    """The filter with each number in the type of the property that it is compared with, where that is known."""
+    """The filter with each number in the type of its property, if that is known."""
 
     def stored(node: Comparison) -> Comparison:
         kind, literal = types.get(node.name), node.literal

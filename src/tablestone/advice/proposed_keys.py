@@ -1,8 +1,8 @@
-"""The keys that a query would like: templates, as `tablestone import` reads them.
+"""The keys that would suit a query: templates, as `tablestone import` reads them.
 
 A key can hold a property that the filter fixes to a value (`eq`), and at its end one that the filter bounds (`ge`,
-`gt`, `le`, `lt`) if its text sorts as its values do. `ne` and `not` gain nothing. An `or` over one property is several
-values of it; any other `or` is several queries. The present keys at the end keep the RowKey unique.
+`gt`, `le`, `lt`) if its text sorts as its values do. No key helps `ne` and `not`. An `or` over one property means
+several values of it; any other `or` means several queries. The present keys at the end keep the RowKey unique.
 """
 
 from __future__ import annotations
@@ -28,16 +28,15 @@ from tablestone.model.filter_tree import (
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 
 BRANCHES_MAX: Final = 16
-"""The number of queries that an `or` is divided into; an `or` of more is a condition that no key helps."""
-
+"""An `or` is divided into at most so many queries. No key helps a longer one."""
 _KEYS: Final = (PARTITION_KEY, ROW_KEY)
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """The properties of one query, each list in the order of the filter and without repetitions.
+    """The properties of one query, in the order of the filter and without repetitions.
 
-    `several` are those of `equal` for which the filter has several values. `unusable` are properties that occur only in
+    `several` are those of `equal` with several values in the filter. `unusable` are properties that occur only in
     conditions that no key helps.
     """
 
@@ -46,7 +45,7 @@ class Conditions:
     unusable: tuple[str, ...] = ()
     several: frozenset[str] = frozenset()
     types: Mapping[str, EdmType] = field(default_factory=dict, compare=False)
-    """The types of the values, as far as they are known."""
+    """The known types of the values."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -55,7 +54,7 @@ class Conditions:
 
 
 def conditions_of(node: FilterNode | None) -> tuple[Conditions, ...]:
-    """The queries that the filter consists of: one, or one for each side of an `or` over different properties."""
+    """The queries in a filter: one, or one for each side of an `or` over different properties."""
     if node is None:
         return (Conditions(),)
     types: dict[str, EdmType] = {}
@@ -86,7 +85,7 @@ def _of(node: FilterNode, *, negated: bool) -> tuple[Conditions, ...]:
 def _of_comparison(node: Comparison, *, negated: bool) -> Conditions:
     operator = node.operator
     if negated:
-        # Only keys exist in every entity and have one type: there the negation is the inverse comparison (wire 6.4).
+        # Only keys exist in every entity and have one type. Their negation is the inverse comparison (wire 6.4).
         if node.name not in _KEYS:
             return Conditions(unusable=(node.name,))
         operator = INVERTED[operator]
@@ -133,7 +132,7 @@ def _joined(parts: list[Conditions]) -> Conditions:
 
 
 def _any_of(parts: list[tuple[Conditions, ...]]) -> tuple[Conditions, ...]:
-    """The queries of a disjunction; queries of the same properties are one, with several values."""
+    """The queries of a disjunction. Those of the same properties are one, with several values."""
     found: dict[tuple[frozenset[str], ...], Conditions] = {}
     for branch in (each for branches in parts for each in branches):
         form = tuple(frozenset(names) for names in (branch.equal, branch.ranges, branch.unusable))
@@ -166,12 +165,12 @@ class AskedQuery(NamedTuple):
 
     @property
     def equal(self) -> tuple[str, ...]:
-        """The properties that it fixes, without keys and Timestamp."""
+        """The fixed properties, without keys and Timestamp."""
         return tuple(name for name in self.conditions.equal if name not in SYSTEM_PROPERTIES)
 
     @property
     def ranges(self) -> tuple[str, ...]:
-        """The properties that it bounds, in the same way."""
+        """The bounded properties, without keys and Timestamp."""
         return tuple(name for name in self.conditions.ranges if name not in SYSTEM_PROPERTIES)
 
     @property
@@ -235,7 +234,7 @@ def new_keys(query: AskedQuery, others: Sequence[AskedQuery] = ()) -> dict[str, 
 
 
 def keys_inside(query: AskedQuery, others: Sequence[AskedQuery] = ()) -> dict[str, object]:
-    """A RowKey of the filter's properties, behind their names, so that the copies stand apart from the entities."""
+    """A RowKey of the filter's properties that begins with their names, so that copies stand apart from entities."""
     family = _family(query, others)
     names = (*family.names, *family.bounded)
     return {
@@ -271,12 +270,12 @@ def template(names: tuple[str, ...], types: Mapping[str, EdmType]) -> str:
 
 
 def several(conditions: Conditions) -> str:
-    """A further sentence for a filter that has several values of a property."""
+    """A further sentence for a filter with several values of a property."""
     return " Send one query for each value." if conditions.several else ""
 
 
 def _also(family: _Family) -> str:
-    """Further sentences: the other queries that the keys serve, and the sign that a shape does not tell."""
+    """Further sentences: other queries that the keys serve, and a warning about negative numbers."""
     shapes = _distinct(shape_of(each.use.filter) for each in family.served)
     words = "" if not shapes else f" The same keys serve the query `{shapes[0]}` too."
     if len(shapes) > 1:

@@ -153,7 +153,7 @@ class Advice:
 
 
 def applied(rule: Rule, use: TableUse | Workload, thresholds: Thresholds) -> list[Advice]:
-    """The pieces of advice that the rule gives on a table, or on an account."""
+    """The advice of a rule on a table or an account."""
     found = []
     table = use.name if isinstance(use, TableUse) else ""
     for facts in rule.find(use, thresholds):

@@ -1,7 +1,7 @@
-"""A workload as the advice sees it: tables with their partitions, keys, queries and writes, as frozen values.
+"""A workload for the advice: tables with their partitions, keys, queries and writes, as frozen values.
 
-It comes from the counts of a running server, from a client that knows one query and its table, or from a test that
-records requests. A number that is not known is None, and a rule that needs it says nothing.
+It comes from the counts of a running server, a client that knows one query and its table, or a test that records
+requests. An unknown number is None, and a rule that needs it says nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PART: Final = 0.9
 
 
 def form_of(keys: Iterable[str]) -> KeyForm:
-    """The form of most of the keys; `OTHER` if there are fewer than two different ones."""
+    """The form of most keys; `OTHER` for fewer than two different ones."""
     distinct = set(keys)
     if len(distinct) < 2:
         return KeyForm.OTHER
@@ -64,9 +64,9 @@ def form_of(keys: Iterable[str]) -> KeyForm:
 
 @dataclass(frozen=True)
 class QueryUse:
-    """A query with the number of its runs; the numbers of entities are totals of these runs.
+    """A query and the number of its runs. The numbers of entities are totals of these runs.
 
-    Only the form of the filter matters, so that of a shape is enough (`filter_shape.read_shape`).
+    Only the form of the filter matters, so the filter of a shape is enough (`filter_shape.read_shape`).
     """
 
     filter: FilterNode | None
@@ -74,13 +74,12 @@ class QueryUse:
     entities_read: int | None = None
     entities_returned: int | None = None
     plan: PlanKind | None = None
-    """The observed plan; None stands for the plan that the planner makes of the filter."""
+    """The observed plan; None means that of the planner."""
     reads_newest: bool = False
     """The client reads to the end and uses only the last entities."""
 
     @property
     def kind(self) -> PlanKind:
-        """The kind of the plan."""
         return self.plan or plan_query(self.filter).kind
 
 
@@ -97,9 +96,9 @@ class WriteUse:
     deletes: int = 0
     conflicts: int = 0
     upserts: int = 0
-    """Both kinds of upserts. No answer tells which of them are inserts, so no advice rests on them."""
+    """Both kinds of upserts. No answer says which of them are inserts, so no advice uses them."""
     requests: int | None = None
-    """The requests of these writes, of which a transaction is one."""
+    """The requests with these writes: a transaction is one."""
 
     @property
     def total(self) -> int:
