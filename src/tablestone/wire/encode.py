@@ -238,13 +238,16 @@ def respond_at_front_door(
 ) -> RawResponse:
     """The answer of the service's front door, for requests that are refused there: JSON if requested, else XML.
 
-    As recorded, it has `x-ms-error-code`, and neither a version nor the headers of OData answers (wire 8.3). The answer
-    to an unknown version has a form of its own (wire 10.2).
+    As recorded, it has `x-ms-error-code` and no headers of OData answers. If the request has no credentials, the answer
+    names the service and its version; else neither (wire 8.3). An unknown version has a form of its own (wire 10.2).
     """
     headers = [
         (b"server", SERVER_OF_FRONT_DOOR),
         (b"x-ms-request-id", stamp.request_id.encode("ascii")),
     ]
+    if stamp.version and error.status in (401, 404):
+        headers[0] = _SERVER
+        headers.append((b"x-ms-version", stamp.version.encode("latin-1")))
     content_type = b"application/xml"
     if error.code == "InvalidHeaderValue" and error.at_front_door:
         writer = AtomWriter("", "", AtomForm.PLAIN, 0)

@@ -78,7 +78,7 @@ class RequestBody:
         self._length = _content_length(self._headers)
         if self._length is not None and self._length > limits.BODY_BYTES_MAX:
             self.is_read = False  # it need not be waited for, only discarded
-            raise StorageError("RequestBodyTooLarge")
+            raise StorageError("RequestBodyTooLarge", at_front_door=True)
         began = monotonic_seconds()
         task = asyncio.current_task()
         assert task is not None
@@ -94,7 +94,7 @@ class RequestBody:
             self._time_limit.end(task)
         request_time.extend(monotonic_seconds() - began)
         if body is None:
-            raise StorageError("RequestBodyTooLarge")
+            raise StorageError("RequestBodyTooLarge", at_front_door=True)
         self.size = len(body)
         return body
 
