@@ -17,7 +17,8 @@ TURNS = 15
 
 def _status(each: Connection, query: str) -> int:
     http_connection: http.client.HTTPConnection = each.http
-    http_connection.request("GET", f"{each.base}/tab()?{query}")
+    accept = {"Accept": "application/json;odata=nometadata"}
+    http_connection.request("GET", f"{each.base}/tab()?{query}", headers=accept)
     response = http_connection.getresponse()
     response.read()
     return response.status

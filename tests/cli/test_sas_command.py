@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 from azure.core.exceptions import HttpResponseError
@@ -68,7 +68,7 @@ def test_signatures_are_taken_and_permit_what_they_say(
         "a policy": (*table, "--policy=readers"),
         "an address": (*table, "--permissions=r", "--expiry=5m", "--ip=127.0.0.1-127.0.0.9"),
         "an old version": (
-            *(*table, "--permissions=r", "--expiry=2999-01-01", "--service-version=2012-02-12"),
+            *(*table, "--permissions=r", "--expiry=2999-01-01", "--service-version=2013-08-15"),
         ),
         "an account": (
             *("sas", "account", DEVELOPMENT, "--data", str(tmp_path)),
@@ -98,12 +98,19 @@ def test_signatures_are_taken_and_permit_what_they_say(
         assert caught.value.status_code == 403
 
 
-def test_a_url_is_ready_for_curl(server: ServerProcess, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("version", "accept"),
+    [("2019-02-02", "application/json"), ("2012-02-12", "application/atom+xml")],
+)
+def test_a_url_is_ready_for_curl(
+    server: ServerProcess, tmp_path: Path, version: str, accept: str
+) -> None:
+    """The first version of signatures decides the version alone, and has no JSON."""
     port = str(urlsplit(server.endpoint).port)
     arguments = ("--permissions=r", "--expiry=1h", "--url", "--port", port, "--data", str(tmp_path))
-    url = printed("sas", "table", DEVELOPMENT, "Weather", *arguments)
+    url = printed("sas", "table", DEVELOPMENT, "Weather", *arguments, "--service-version", version)
     assert url.startswith(f"{server.endpoint}/Weather?")
-    with urlopen(url) as answer:
+    with urlopen(Request(url, headers={"Accept": accept})) as answer:
         assert answer.status == 200
 
 
