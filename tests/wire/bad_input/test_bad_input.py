@@ -272,6 +272,7 @@ def endless(start: bytes, piece: bytes) -> Iterator[bytes]:
 def assert_is_too_large(answer: Answer | None) -> None:
     assert answer is not None, "the server hung up without an answer"
     assert answer.status == 413, answer
+    assert answer.headers["x-ms-error-code"] == "RequestBodyTooLarge"
     assert_is_the_services_error(answer, ("RequestBodyTooLarge",))
 
 
