@@ -170,7 +170,8 @@ def raw_answer(storage: TableStorage) -> tuple[bytes, bool]:
     received = b""
     with socket.create_connection(("127.0.0.1", storage.port), timeout=20) as connection:
         request = (
-            f"GET /{storage.account.name}/Tables?{_sas(storage)} HTTP/1.1\r\nHost: here\r\n\r\n"
+            f"GET /{storage.account.name}/Tables?{_sas(storage)} HTTP/1.1\r\nHost: here\r\n"
+            "Accept: application/json\r\n\r\n"
         )
         connection.sendall(request.encode())
         try:
