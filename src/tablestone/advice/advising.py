@@ -10,7 +10,8 @@ from tablestone.advice.filter_shape import shape_of
 from tablestone.advice.query_rules import QUERY_RULES
 from tablestone.advice.rule import TARGETS, Advice, Facts, Rule, Severity, applied, rule
 from tablestone.advice.table_rules import TABLE_RULES
-from tablestone.advice.workload import QueryUse, TableUse, Thresholds, Workload
+from tablestone.advice.thresholds import Thresholds
+from tablestone.advice.workload import QueryUse, TableUse, Workload
 from tablestone.limits import ACCOUNT_RATE_TARGET
 
 RULES: Final[tuple[Rule, ...]] = (*TABLE_RULES, *QUERY_RULES)

@@ -17,7 +17,8 @@ from tablestone.advice.proposed_keys import (
     template,
 )
 from tablestone.advice.rule import Facts, Rule, Severity
-from tablestone.advice.workload import QueryUse, TableUse, Thresholds
+from tablestone.advice.thresholds import Thresholds
+from tablestone.advice.workload import QueryUse, TableUse
 from tablestone.limits import PARTITION_RATE_TARGET
 from tablestone.model.edm import EdmType
 from tablestone.model.entity import TIMESTAMP

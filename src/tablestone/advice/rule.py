@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from tablestone.advice.workload import TableUse, Thresholds, Workload
+from tablestone.advice.thresholds import Thresholds
+from tablestone.advice.workload import TableUse, Workload
 
 
 class Severity(enum.Enum):

@@ -14,7 +14,8 @@ from tablestone import limits
 from tablestone.advice import rule
 from tablestone.advice.proposed_keys import conditions_of, divided_key
 from tablestone.advice.rule import Facts, Rule, Severity
-from tablestone.advice.workload import PartitionUse, TableUse, Thresholds
+from tablestone.advice.thresholds import Thresholds
+from tablestone.advice.workload import PartitionUse, TableUse
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.query.plan import PlanKind
 

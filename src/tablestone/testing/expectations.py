@@ -13,7 +13,8 @@ from typing import Any, Final, Self, get_args
 
 from tablestone.advice.advising import advise_on_query, advise_on_table
 from tablestone.advice.filter_shape import read_shape
-from tablestone.advice.workload import PartitionUse, QueryUse, TableUse, Thresholds
+from tablestone.advice.thresholds import Thresholds
+from tablestone.advice.workload import PartitionUse, QueryUse, TableUse
 from tablestone.model.operations import EntityWrite
 from tablestone.query.plan import PlanKind
 from tablestone.testing.recorded_requests import LastRequests, RecordedRequest

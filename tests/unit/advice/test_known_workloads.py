@@ -9,7 +9,8 @@ import pytest
 from tablestone.advice.advising import RULES, account_rate, advise, advise_on_query, advise_on_table
 from tablestone.advice.query_rules import FREQUENT_RUNS
 from tablestone.advice.rule import Severity
-from tablestone.advice.workload import PartitionUse, Thresholds, Workload
+from tablestone.advice.thresholds import Thresholds
+from tablestone.advice.workload import PartitionUse, Workload
 from tablestone.limits import ACCOUNT_RATE_TARGET, PARTITION_RATE_TARGET
 from unit.advice.healthy_workloads import HEALTHY
 from unit.advice.query_workloads import QUERIES
