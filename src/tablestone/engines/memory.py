@@ -49,8 +49,7 @@ class MemoryEngine:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._keys: list[Key] = []
-        self._rows: dict[Key, tuple[int, bytes]] = {}
+        self._rows = MemoryRows([], {})
         self._generation = 0
         self._is_open = True
 
@@ -60,32 +59,31 @@ class MemoryEngine:
 
     async def get(self, key: Key) -> bytes | None:
         self._require_open()
-        stored = self._rows.get(key)
+        stored = self._rows.stored.get(key)
         return None if stored is None else stored[1]
 
     async def read(self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
         self._require_open()
-        return _read(self._keys, self._rows, ranges, rows_max, bytes_max)
+        return await self._rows.read(ranges, rows_max=rows_max, bytes_max=bytes_max)
 
-    async def snapshot(self) -> MemorySnapshot:
-        self._require_open()
-        return MemorySnapshot(self._keys.copy(), self._rows.copy())
+    async def snapshot(self) -> MemoryRows:
+        return self.contents()
 
     async def scan(self, key_range: KeyRange, *, rows_max: int) -> list[StoredRow]:
         self._require_open()
-        return [
-            StoredRow(*key, *self._rows[key]) for key in _keys_in(self._keys, key_range)[:rows_max]
-        ]
+        keys, stored = self._rows.within(key_range), self._rows.stored
+        return [StoredRow(*key, *stored[key]) for key in keys[:rows_max]]
 
     async def commit(self, write_set: WriteSet) -> Committed | Conflict:
         self._require_open()
+        keys, stored = self._rows.keys, self._rows.stored
         now = self._clock()
         versions = [0] * len(write_set.changes)
         puts: list[tuple[Key, int, bytes]] = []
         deletes: list[Key] = []
         for index, (row, expectation, mutation) in enumerate(write_set.changes):
             key = Key(write_set.partition, row)
-            version_found = self._rows[key][0] if key in self._rows else ABSENT
+            version_found = stored[key][0] if key in stored else ABSENT
             if not expectation_holds(expectation, version_found):
                 return Conflict(index, version_found)
             if isinstance(mutation, Put):
@@ -95,23 +93,23 @@ class MemoryEngine:
                 deletes.append(key)
         self._generation += write_set.invalidates_caches
         for key, version, value in puts:
-            if key not in self._rows:
-                insort(self._keys, key)
-            self._rows[key] = (version, value)
+            if key not in stored:
+                insort(keys, key)
+            stored[key] = (version, value)
         for key in deletes:
-            del self._rows[key]
-            del self._keys[bisect_left(self._keys, key)]
+            del stored[key]
+            del keys[bisect_left(keys, key)]
         return Committed(versions)
 
-    def contents(self) -> MemoryContents:
-        """All rows of this moment."""
+    def contents(self) -> MemoryRows:
+        """A copy of all rows."""
         self._require_open()
-        return MemoryContents(self._keys.copy(), self._rows.copy())
+        return self._rows.copy()
 
-    def replace(self, contents: MemoryContents) -> None:
+    def replace(self, contents: MemoryRows) -> None:
         """Have these rows, and no others, with the versions that they have."""
         self._require_open()
-        self._keys, self._rows = contents.ordered.copy(), contents.rows.copy()
+        self._rows = contents.copy()
         self._generation += 1  # whatever was announced may be another row now
 
     async def watch(self, *, logs_warnings: bool) -> None:
@@ -120,44 +118,42 @@ class MemoryEngine:
     async def check(self) -> list[str]:
         broken = [
             f"key {later!r} is stored after {earlier!r}"
-            for earlier, later in pairwise(self._keys)
+            for earlier, later in pairwise(self._rows.keys)
             if earlier >= later
         ]
-        if set(self._keys) != set(self._rows):
+        if set(self._rows.keys) != set(self._rows.stored):
             broken.append("the ordered keys are not the keys of the rows")
         broken += [
             f"the row {key!r} has version {version}"
-            for key, (version, _value) in self._rows.items()
+            for key, (version, _value) in self._rows.stored.items()
             if version <= ABSENT
         ]
         return broken
 
     def measure(self) -> Values:
-        return {"memory_rows": len(self._rows)}
+        return {"memory_rows": len(self._rows.stored)}
 
     async def close(self) -> None:
         self._is_open = False
-        self._keys.clear()
-        self._rows.clear()
+        self._rows = MemoryRows([], {})
 
     def _require_open(self) -> None:
         if not self._is_open:
             raise EngineUnavailable("The engine is closed.")
 
 
-class MemoryContents(NamedTuple):
-    """Rows of a memory engine, and their keys in order. Its holder must not change it."""
+class MemoryRows(NamedTuple):
+    """Keys in order, and the versions and values of their rows. A copy is a snapshot, because rows are values."""
 
-    ordered: list[Key]
-    rows: dict[Key, tuple[int, bytes]]
+    keys: list[Key]
+    stored: dict[Key, tuple[int, bytes]]
 
+    def copy(self) -> MemoryRows:
+        return MemoryRows(self.keys.copy(), self.stored.copy())
 
-class MemorySnapshot:
-    """A copy. Rows are values, so only the list and the dict have to be copied."""
-
-    def __init__(self, ordered: list[Key], rows: dict[Key, tuple[int, bytes]]) -> None:
-        self._keys = ordered
-        self._rows = rows
+    def within(self, key_range: KeyRange) -> list[Key]:
+        start, end = key_range
+        return self.keys[bisect_left(self.keys, start) : bisect_left(self.keys, end)]
 
     async def read(
         self,
@@ -167,10 +163,19 @@ class MemorySnapshot:
         bytes_max: int,
         hint: Hint | None = None,  # noqa: ARG002 - leaves nothing out
     ) -> Rows:
-        return _read(self._keys, self._rows, ranges, rows_max, bytes_max)
+        values: list[bytes] = []
+        bytes_read = 0
+        for key_range in ranges:
+            for key in self.within(key_range):
+                if len(values) == rows_max or (values and bytes_read >= bytes_max):
+                    return Rows(values, key)
+                value = self.stored[key][1]
+                values.append(value)
+                bytes_read += len(value)
+        return Rows(values, None)
 
     async def close(self) -> None:
-        self._keys, self._rows = [], {}
+        """The copy goes with its last reference."""
 
 
 def _open(_place: str, clock: Clock, _opening: Opening, _storage: StorageId | None) -> MemoryEngine:
@@ -183,27 +188,3 @@ KIND = EngineKind(
     _open,
     figures=(Figure("memory_rows", FigureKind.GAUGE, "Rows in memory."),),
 )
-
-
-def _keys_in(ordered: list[Key], key_range: KeyRange) -> list[Key]:
-    start, end = key_range
-    return ordered[bisect_left(ordered, start) : bisect_left(ordered, end)]
-
-
-def _read(
-    ordered: list[Key],
-    rows: dict[Key, tuple[int, bytes]],
-    ranges: Sequence[KeyRange],
-    rows_max: int,
-    bytes_max: int,
-) -> Rows:
-    values: list[bytes] = []
-    bytes_read = 0
-    for key_range in ranges:
-        for key in _keys_in(ordered, key_range):
-            if len(values) == rows_max or (values and bytes_read >= bytes_max):
-                return Rows(values, key)
-            value = rows[key][1]
-            values.append(value)
-            bytes_read += len(value)
-    return Rows(values, None)

@@ -30,7 +30,7 @@ from tablestone.engines.contract import (
     WriteSet,
 )
 from tablestone.engines.forwarding_engine import ForwardingEngine, ForwardingSnapshot
-from tablestone.engines.memory import MemoryContents, MemoryEngine
+from tablestone.engines.memory import MemoryEngine, MemoryRows
 from tablestone.model.entity_json import key_of, read_raw
 from tablestone.model.operations import GetServiceStats, Operation, Result, ServiceStats
 from tablestone.tables import storage_keys
@@ -99,7 +99,7 @@ class Secondary:
         """Keep the present state."""
         self.follow(math.inf)
 
-    def replace(self, contents: MemoryContents) -> None:
+    def replace(self, contents: MemoryRows) -> None:
         """Take these rows, which the primary was restored to. A frozen secondary stays frozen with them."""
         if self.is_behind:
             self._rows.replace(contents)
@@ -166,7 +166,7 @@ class FollowedEngine(ForwardingEngine):
         return outcome
 
 
-async def _contents_of(engine: Engine) -> MemoryContents:
+async def _contents_of(engine: Engine) -> MemoryRows:
     if isinstance(engine, MemoryEngine):
         return engine.contents()
     rows: dict[Key, tuple[int, bytes]] = {}
@@ -175,7 +175,7 @@ async def _contents_of(engine: Engine) -> MemoryContents:
         for row in found:
             rows[Key(row.partition, row.row)] = (row.version, row.value)
         rest = KeyRange(Key(found[-1].partition, found[-1].row + b"\0"), _EVERYTHING.end)
-    return MemoryContents(sorted(rows), rows)
+    return MemoryRows(sorted(rows), rows)
 
 
 PARTITIONS_PER_RANGE: Final = 4

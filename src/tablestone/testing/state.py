@@ -21,7 +21,7 @@ import orjson
 
 from tablestone import limits
 from tablestone.engines.contract import ANY, DELETE, Change, Engine, Key, WriteSet
-from tablestone.engines.memory import MemoryContents, MemoryEngine
+from tablestone.engines.memory import MemoryEngine, MemoryRows
 from tablestone.model.edm import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, EdmType
 from tablestone.model.errors import StorageError
 from tablestone.model.keys import (
@@ -62,7 +62,7 @@ class Snapshot(NamedTuple):
     version and truncated ones are recognized, followed by a line for each row.
     """
 
-    contents: MemoryContents
+    contents: MemoryRows
 
     def save(self, path: str | Path) -> None:
         """Write it to a file, which contains the keys of the accounts that `create_account` made."""
@@ -79,9 +79,9 @@ class Snapshot(NamedTuple):
             raise StateRefused(f"{path}: {error.strerror}.") from None
 
     def to_bytes(self) -> bytes:
-        lines = [orjson.dumps({_MARK: SNAPSHOT_VERSION, _ROWS: len(self.contents.ordered)})]
-        for key in self.contents.ordered:
-            version, value = self.contents.rows[key]
+        lines = [orjson.dumps({_MARK: SNAPSHOT_VERSION, _ROWS: len(self.contents.keys)})]
+        for key in self.contents.keys:
+            version, value = self.contents.stored[key]
             row = [_text(key.partition), _text(key.row), version, _text(value)]
             lines.append(orjson.dumps(row))
         return b"\n".join([*lines, b""])
@@ -108,7 +108,7 @@ class Snapshot(NamedTuple):
                 rows[Key(_bytes(partition), _bytes(row))] = (int(version), _bytes(value))
             except (TypeError, ValueError, binascii.Error):
                 raise StateRefused(f"Line {number} of this snapshot is not a row.") from None
-        return cls(MemoryContents(sorted(rows), rows))
+        return cls(MemoryRows(sorted(rows), rows))
 
 
 def _parsed(line: bytes) -> Any:
