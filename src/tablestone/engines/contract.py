@@ -400,39 +400,28 @@ class FoundRow(NamedTuple):
 
 
 class DamagedStorage(Protocol):
-    """Storage that is read row by row, whatever is damaged between the rows."""
+    """Storage that is read row by row, whatever is damaged between the rows.
 
-    @property
-    def pages(self) -> int:
-        """The number of pages."""
-        ...
+    All of it but `pages` and `lost_writes` is known once all rows were read.
+    """
 
-    @property
-    def damaged_pages(self) -> Collection[int]:
-        """The numbers of the pages that are not as they should be; known once all rows were read."""
-        ...
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether `lost_keys` has all rows that are lost; known once all rows were read."""
-        ...
-
-    @property
-    def lost_writes(self) -> bool:
-        """Whether acknowledged writes are lost of which nothing is known, not even their keys."""
-        ...
-
-    @property
-    def uncertain_rows(self) -> int:
-        """Rows of pages that nothing refers to, where deleted rows may be too; known once all rows were read."""
-        ...
+    pages: int
+    """The number of pages."""
+    damaged_pages: set[int]
+    """The numbers of the pages that are not as they should be."""
+    is_complete: bool
+    """Whether `lost_keys` has all rows that are lost."""
+    lost_writes: bool
+    """Whether acknowledged writes are lost of which nothing is known, not even their keys."""
+    uncertain_rows: int
+    """Rows of pages that nothing refers to, where deleted rows may be too."""
 
     def rows(self) -> Iterator[FoundRow]:
         """Every row that can be read, once, in no certain order. The values may be damaged."""
         ...
 
     def lost_keys(self) -> list[Key]:
-        """The keys of rows that exist and were not read; known once all rows were read."""
+        """The keys of rows that exist and were not read."""
         ...
 
     def keys_at(self, places: Collection[int]) -> dict[int, Key]:

@@ -8,7 +8,7 @@ Salvage takes the entities that pass, sorted by their tables, and names those th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -196,14 +196,7 @@ class Salvaged:
     tables: list[SalvagedTable]
     other_losses: list[str]
     """Rows that are no entities and cannot be read, each in words: tables, policies, accounts."""
-    pages: int
-    damaged_pages: Collection[int]
-    is_complete: bool
-    """Whether every lost entity has its place in `tables`."""
-    lost_writes: bool
-    """Whether acknowledged writes are lost of which nothing is known, not even their keys."""
-    uncertain: int
-    """Entities that may have been deleted before."""
+    storage: DamagedStorage
 
     @property
     def lost(self) -> int:
@@ -238,11 +231,7 @@ class _Salvage:
         return Salvaged(
             tables=sorted(found, key=lambda table: (table.account or "~", table.name or "")),
             other_losses=sorted({words for words in other if words}),
-            pages=storage.pages,
-            damaged_pages=storage.damaged_pages,
-            is_complete=storage.is_complete,
-            lost_writes=storage.lost_writes,
-            uncertain=storage.uncertain_rows,
+            storage=storage,
         )
 
     def _take(self, row: StoredRow) -> str:

@@ -50,19 +50,19 @@ def losses(salvaged: Salvaged) -> list[str]:
         for table in salvaged.tables
         if table.name is None and table.entities
     ]
-    if salvaged.lost_writes:
+    if salvaged.storage.lost_writes:
         lines.append(
             "the write-ahead log is damaged: acknowledged writes that follow the damage are lost"
         )
-    if not salvaged.is_complete:
+    if not salvaged.storage.is_complete:
         lines.append("the index of the keys is damaged: lost entities may be missing in this list")
     return lines
 
 
 def pages(salvaged: Salvaged) -> str:
     """The damaged pages, for a summary. If the index is damaged there may be more, to which nothing leads."""
-    damaged = sorted(salvaged.damaged_pages)
-    summary = f"{_at_least(salvaged)}{len(damaged):,} of {salvaged.pages:,} pages damaged"
+    damaged = sorted(salvaged.storage.damaged_pages)
+    summary = f"{_at_least(salvaged)}{len(damaged):,} of {salvaged.storage.pages:,} pages damaged"
     if not damaged:
         return summary
     numbers = ", ".join(map(str, damaged[:PAGES_SHOWN]))
@@ -73,13 +73,13 @@ def pages(salvaged: Salvaged) -> str:
 
 def lost_entities(salvaged: Salvaged) -> str:
     """The number of lost entities for a summary; it may be unknown."""
-    if not salvaged.is_complete and not salvaged.lost:
+    if not salvaged.storage.is_complete and not salvaged.lost:
         return "an unknown number of entities lost"
     return f"{_at_least(salvaged)}{_entities(salvaged.lost)} lost"
 
 
 def _at_least(salvaged: Salvaged) -> str:
-    return "" if salvaged.is_complete else "at least "
+    return "" if salvaged.storage.is_complete else "at least "
 
 
 def name_of(table: SalvagedTable) -> str:

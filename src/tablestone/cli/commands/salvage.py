@@ -159,9 +159,10 @@ def salvage(directory: str, out: str, encryption_key_file: str | None) -> int:
     lost = losses(salvaged)
     for line in lost:
         print(line)
-    if salvaged.uncertain:
+    if salvaged.storage.uncertain_rows:
+        uncertain = salvaged.storage.uncertain_rows
         print(
-            f"{salvaged.uncertain:,} of the entities may have been deleted before: nothing refers to their pages"
+            f"{uncertain:,} of the entities may have been deleted before: nothing refers to their pages"
         )
     if salvaged.lost:
         print(f"The keys of all lost entities: {files.lost}")

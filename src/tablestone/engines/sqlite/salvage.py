@@ -12,10 +12,10 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import apsw
 
@@ -40,7 +40,9 @@ INDEX_INTERIOR: Final = 2
 TABLE_INTERIOR: Final = 5
 INDEX_LEAF: Final = 10
 TABLE_LEAF: Final = 13
-KINDS: Final = frozenset({INDEX_INTERIOR, TABLE_INTERIOR, INDEX_LEAF, TABLE_LEAF})
+TABLE_KINDS: Final = frozenset({TABLE_INTERIOR, TABLE_LEAF})
+INDEX_KINDS: Final = frozenset({INDEX_INTERIOR, INDEX_LEAF})
+KINDS: Final = TABLE_KINDS | INDEX_KINDS
 FILE_HEADER_BYTES: Final = 100
 PAYLOAD_BYTES_MAX: Final = 64 * 1024 * 1024
 """More than any row has: a damaged length must not take memory."""
@@ -48,7 +50,6 @@ INTEGER_BYTES: Final = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 """The lengths of integers, by the type of a column in a record."""
 
 Value = bytes | int | None
-ReadPage = Callable[[int], bytes | None]
 
 
 class BadPage(Exception):
@@ -99,12 +100,6 @@ def child_of(page: TreePage, cell: int) -> int:
     return int.from_bytes(page.content[cell : cell + 4], "big")
 
 
-def table_interior_key(page: TreePage, cell: int) -> int:
-    """The greatest rowid below a cell's child."""
-    require(cell > 0)
-    return varint(page.content, cell + 4)[0]
-
-
 def table_leaf_cell(page: TreePage, cell: int, usable: int) -> tuple[int, Payload]:
     """The rowid and the payload of a cell."""
     require(cell > 0)
@@ -132,24 +127,6 @@ def _payload(content: bytes, at: int, length: int, usable: int, *, local_max: in
         require(continues_on > 0)
     require(at + local <= usable)
     return Payload(content[at : at + local], length, continues_on)
-
-
-def whole_payload(
-    payload: Payload, read: ReadPage, usable: int, note: Callable[[int], None]
-) -> bytes:
-    """All bytes of a payload. `note` is called with each page on which it continues."""
-    parts, left, number = [payload.local], payload.length - len(payload.local), payload.continues_on
-    while left > 0:
-        content = read(number) if number else None
-        require(content is not None)
-        assert content is not None
-        note(number)
-        part = content[4 : min(usable, 4 + left)]
-        parts.append(part)
-        left -= len(part)
-        number = int.from_bytes(content[:4], "big")
-    require(number == 0 or not payload.continues_on)
-    return b"".join(parts)
 
 
 def record(payload: bytes) -> list[Value]:
@@ -273,8 +250,8 @@ LOG_DAMAGED: Final = (
 def altered_files(directory: DataDirectory) -> list[str]:
     """A sentence for each page that is not as it was written, and one for the log. `apsw.Error`, `OSError`."""
     with (
-        closing(directory.connect_snapshot()) as moment,
-        closing(directory.connect_snapshot()) as other,
+        closing(directory.connect_reader()) as moment,
+        closing(directory.connect_reader()) as other,
     ):
         # A read transaction: until it ends, pages that are not in the log do not change.
         moment.execute("BEGIN; SELECT count(*) FROM sqlite_schema").fetchall()
@@ -306,6 +283,8 @@ class SalvagedRows:
 
     def __init__(self, pages: StoredPages) -> None:
         self._pages = pages
+        self.pages = pages.count
+        self.lost_writes = pages.log.lost_commits
         self._usable = pages.usable_bytes
         self._seen: set[int] = set()
         """Pages that are accounted for."""
@@ -316,22 +295,10 @@ class SalvagedRows:
         self._loose: set[int] = set()
         """The rowids of the rows that were read from other pages."""
         self._missing: dict[int, Key] = {}
-        self._index_is_whole = True
+        self.is_complete = True
         self._index_pages: set[int] = set()
         self.damaged_pages: set[int] = set()
         self.uncertain_rows = 0
-
-    @property
-    def pages(self) -> int:
-        return self._pages.count
-
-    @property
-    def is_complete(self) -> bool:
-        return self._index_is_whole
-
-    @property
-    def lost_writes(self) -> bool:
-        return self._pages.log.lost_commits
 
     def rows(self) -> Iterator[FoundRow]:
         self.damaged_pages.update(self._pages.altered())
@@ -361,44 +328,40 @@ class SalvagedRows:
         """The first pages of the two trees: by the kinds of pages, because the schema may be damaged too."""
         for table, index in ROOTS:
             kinds = [(self._pages.read(number) or b"\0")[0] for number in (table, index)]
-            if kinds[0] in {TABLE_LEAF, TABLE_INTERIOR} and kinds[1] in {
-                INDEX_LEAF,
-                INDEX_INTERIOR,
-            }:
+            if kinds[0] in TABLE_KINDS and kinds[1] in INDEX_KINDS:
                 return table, index
         # One of the two is damaged: a page of auto-vacuum's map, which has no such kind, tells the layouts apart.
         header = self._pages.read(1) or b""
         return ROOTS[0] if any(header[52:56]) else ROOTS[1]
 
-    def _page(self, number: int) -> TreePage:
-        """A page of a tree, accounted for; `BadPage` if it is damaged, or a part of a tree already."""
+    def _page(self, number: int, kinds: Collection[int]) -> TreePage:
+        """A page of a tree, accounted for. `BadPage` if it is damaged, of another kind, or in a tree already."""
         if number in self._seen or not 1 <= number <= self._pages.count:
             raise BadPage
         self._seen.add(number)
         try:
-            return take_apart(number, self._pages.read(number), self._usable)
+            page = take_apart(number, self._pages.read(number), self._usable)
+            require(page.kind in kinds)
         except BadPage:
             self.damaged_pages.add(number)
             raise
+        return page
 
     def _table(self, number: int, low: int, high: int) -> Iterator[FoundRow]:
         """The rows below a page, whose rowids are greater than `low` and not greater than `high`."""
         try:
-            page = self._page(number)
-            if page.kind == TABLE_LEAF:
-                yield from self._leaf(number, page, low, high)
-                return
-            if page.kind != TABLE_INTERIOR:
-                self.damaged_pages.add(number)
-            require(page.kind == TABLE_INTERIOR)
+            page = self._page(number, TABLE_KINDS)
         except BadPage:
             self._gaps.append((low, high))
+            return
+        if page.kind == TABLE_LEAF:
+            yield from self._leaf(number, page, low, high)
             return
         last = low
         for cell in page.cells:
             try:
-                key = table_interior_key(page, cell)
                 child = child_of(page, cell)
+                key, _ = varint(page.content, cell + 4)
                 require(last < key <= high)
             except BadPage:
                 self.damaged_pages.add(number)
@@ -424,25 +387,29 @@ class SalvagedRows:
 
     def _row(self, page: TreePage, cell: int) -> FoundRow:
         rowid, payload = table_leaf_cell(page, cell, self._usable)
-        continued: list[int] = []
-        whole = whole_payload(payload, self._read_more, self._usable, continued.append)
-        values = record(whole)
-        if len(values) != 4:
-            raise BadPage
-        partition, row, version, value = values
-        if not (
-            isinstance(partition, bytes)
-            and isinstance(row, bytes)
-            and isinstance(version, int)
-            and isinstance(value, bytes)
-        ):
-            raise BadPage
-        self._seen.update(continued)
-        return FoundRow(rowid, StoredRow(partition, row, version, value))
+        return FoundRow(rowid, StoredRow(*self._columns(payload, (bytes, bytes, int, bytes))))
 
-    def _read_more(self, number: int) -> bytes | None:
-        """A page on which a payload continues: such a page has one payload only."""
-        return None if number in self._seen else self._pages.read(number)
+    def _columns(self, payload: Payload, types: tuple[type, ...]) -> list[Any]:
+        """The columns of a record of these types. Account for the pages on which its payload continues."""
+        parts, left, number = (
+            [payload.local],
+            payload.length - len(payload.local),
+            payload.continues_on,
+        )
+        continued: list[int] = []
+        while left > 0:
+            content = None if number in self._seen else self._pages.read(number)
+            if content is None:  # a page on which a payload continues has one payload only
+                raise BadPage
+            continued.append(number)
+            parts.append(content[4 : min(self._usable, 4 + left)])
+            left -= len(parts[-1])
+            number = int.from_bytes(content[:4], "big")
+        require(number == 0)
+        values = record(b"".join(parts))
+        require(tuple(map(type, values)) == types)
+        self._seen.update(continued)
+        return values
 
     def _entries(self, root: int) -> Iterator[tuple[int, Key]]:
         """The rowids and keys in the index, as far as it can be read."""
@@ -451,13 +418,9 @@ class SalvagedRows:
         while waiting:
             number = waiting.pop()
             try:
-                page = self._page(number)
+                page = self._page(number, INDEX_KINDS)
             except BadPage:
-                self._index_is_whole = False
-                continue
-            if page.kind not in {INDEX_LEAF, INDEX_INTERIOR}:
-                self.damaged_pages.add(number)
-                self._index_is_whole = False
+                self.is_complete = False
                 continue
             if page.kind == INDEX_INTERIOR:
                 waiting.append(page.last_child)
@@ -468,20 +431,12 @@ class SalvagedRows:
                     yield self._entry(page, cell)
                 except BadPage:
                     self.damaged_pages.add(number)
-                    self._index_is_whole = False
+                    self.is_complete = False
         self._index_pages = self._seen - before
 
     def _entry(self, page: TreePage, cell: int) -> tuple[int, Key]:
         payload = index_cell(page, cell, self._usable)
-        continued: list[int] = []
-        whole = whole_payload(payload, self._read_more, self._usable, continued.append)
-        values = record(whole)
-        if len(values) != 3:
-            raise BadPage
-        partition, row, rowid = values
-        if not (isinstance(partition, bytes) and isinstance(row, bytes) and isinstance(rowid, int)):
-            raise BadPage
-        self._seen.update(continued)
+        partition, row, rowid = self._columns(payload, (bytes, bytes, int))
         return rowid, Key(partition, row)
 
     def _rows_of_other_pages(self) -> Iterator[FoundRow]:
@@ -492,8 +447,7 @@ class SalvagedRows:
             if number in self._seen:
                 continue
             with suppress(BadPage):
-                content = self._pages.read(number)
-                page = take_apart(number, content, self._usable)
+                page = take_apart(number, self._pages.read(number), self._usable)
                 if page.kind == TABLE_LEAF:
                     yield from self._loose_rows(page, uncertain)
         for found in uncertain.values():
@@ -513,7 +467,7 @@ class SalvagedRows:
             if self._missing.get(rowid) == key:
                 self._loose.add(rowid)
                 yield found
-            elif not self._index_is_whole and rowid not in self._missing and not self._has(rowid):
+            elif not self.is_complete and rowid not in self._missing and not self._has(rowid):
                 other = uncertain.get(key)
                 if other is None or other.row.version < found.row.version:
                     uncertain[key] = found
@@ -558,7 +512,7 @@ def damaged_storage(path: Path, key: EncryptionKey | None = None) -> Iterator[Sa
         require_fitting_key(path, path / DATABASE_NAME, key)
         # A read transaction keeps the moment: pages that were copied to the database then, and all of the log since.
         with suppress(apsw.Error, EngineRefused):
-            connection = DataDirectory(path, Opening.READ_ONLY, key=key).connect_snapshot()
+            connection = DataDirectory(path, Opening.READ_ONLY, key=key).connect_reader()
             connection.execute("BEGIN")
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
         pages = StoredPages(path, key)

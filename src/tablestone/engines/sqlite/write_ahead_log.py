@@ -21,7 +21,7 @@ import apsw
 from tablestone.engines.contract import EngineBroken
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 LOG_MAGIC: Final = 0x377F0682
 """The first number of a log; its last bit says that sums are of big-endian words."""
@@ -63,51 +63,40 @@ class StoredLog:
     def _read(self) -> None:
         assert self._file is not None
         header = self._file.read(LOG_HEADER_BYTES)
-        if len(header) < LOG_HEADER_BYTES:
-            return
         order = _order(header, self._page_bytes)
-        if order is None:
-            self.lost_commits = _holds_commit(self._file, self._page_bytes)
-            return
-        sums = _sums(header)
-        waiting: dict[int, int] = {}
-        while True:
-            start = self._file.tell()
-            frame = self._file.read(FRAME_HEADER_BYTES + self._page_bytes)
-            if not self._is_next(frame, header) or not _follows(frame, sums, order):
-                self._file.seek(start)
-                self.lost_commits = _holds_flushed_commit(
-                    self._file, self._page_bytes, header, order
-                )
-                return
-            sums = _sums(frame)
-            self.frames += 1
-            place = start + FRAME_HEADER_BYTES
-            number, pages_after = struct.unpack(">2I", frame[:8])
-            waiting[number] = place
-            if pages_after:  # a commit
-                self.places.update(waiting)
-                waiting.clear()
-                self.pages = pages_after
-
-    def _is_next(self, frame: bytes, header: bytes) -> bool:
-        """Whether the frame is there as a whole, and from the time since the log last started from its beginning."""
-        return len(frame) == FRAME_HEADER_BYTES + self._page_bytes and frame[8:16] == header[16:24]
+        if order is not None:
+            sums = _sums(header)
+            place = LOG_HEADER_BYTES + FRAME_HEADER_BYTES
+            waiting: dict[int, int] = {}
+            for frame in _frames(self._file, self._page_bytes):
+                # A frame with other salts is from before the log last started from its beginning.
+                if frame[8:16] != header[16:24] or not _follows(frame, sums, order):
+                    break
+                sums = _sums(frame)
+                self.frames += 1
+                number, pages_after = struct.unpack(">2I", frame[:8])
+                waiting[number] = place
+                place += len(frame)
+                if pages_after:  # a commit
+                    self.places.update(waiting)
+                    waiting.clear()
+                    self.pages = pages_after
+        self.lost_commits = loses_commits(self._file, self._page_bytes, self.frames)
 
 
-def loses_commits(path: Path, page_bytes: int, frames: int) -> bool:
+def loses_commits(file: BinaryIO, page_bytes: int, frames: int) -> bool:
     """Whether commits that were flushed follow the first `frames` frames of the log, at which SQLite ends it.
 
     This reads one header, and only the frames behind the place. No other process may write the log at this time. Raises
     `OSError`.
     """
-    with path.open("rb") as file:
-        header = file.read(LOG_HEADER_BYTES)
-        order = _order(header, page_bytes)
-        if order is None:
-            return _holds_commit(file, page_bytes)
-        file.seek(LOG_HEADER_BYTES + frames * (FRAME_HEADER_BYTES + page_bytes))
-        return _holds_flushed_commit(file, page_bytes, header, order)
+    file.seek(0)
+    header = file.read(LOG_HEADER_BYTES)
+    order = _order(header, page_bytes)
+    if order is None:
+        return _holds_commit(file, page_bytes)
+    file.seek(LOG_HEADER_BYTES + frames * (FRAME_HEADER_BYTES + page_bytes))
+    return _holds_flushed_commit(file, page_bytes, header, order)
 
 
 def _order(header: bytes, page_bytes: int) -> str | None:
@@ -120,15 +109,20 @@ def _order(header: bytes, page_bytes: int) -> str | None:
     return order if is_whole and checksum(header[:24], (0, 0), order) == _sums(header) else None
 
 
+def _frames(file: BinaryIO, page_bytes: int) -> Iterator[bytes]:
+    """The rest of the frames, each with its page."""
+    size = FRAME_HEADER_BYTES + page_bytes
+    while len(frame := file.read(size)) == size:
+        yield frame
+
+
 def _holds_flushed_commit(file: BinaryIO, page_bytes: int, header: bytes, order: str) -> bool:
     """Whether the rest of the log has a commit that another frame follows: it was flushed before.
 
     A power failure leaves no such frames: only the last commit, which was not acknowledged, can be there in part.
     """
     before: bytes | None = None
-    while (
-        len(frame := file.read(FRAME_HEADER_BYTES + page_bytes)) == FRAME_HEADER_BYTES + page_bytes
-    ):
+    for frame in _frames(file, page_bytes):
         if frame[8:16] != header[16:24]:  # from an earlier start of the log, or damaged there
             before = None
             continue
@@ -141,12 +135,13 @@ def _holds_flushed_commit(file: BinaryIO, page_bytes: int, header: bytes, order:
 def _holds_commit(file: BinaryIO, page_bytes: int) -> bool:
     """Whether a log without a whole header has a frame of a commit. The header is flushed before the first frame."""
     file.seek(LOG_HEADER_BYTES)
-    frame = file.read(FRAME_HEADER_BYTES + page_bytes)
-    salts = frame[8:16]
-    while len(frame) == FRAME_HEADER_BYTES + page_bytes and frame[8:16] == salts:
+    salts: bytes | None = None
+    for frame in _frames(file, page_bytes):
+        salts = salts or frame[8:16]
+        if frame[8:16] != salts:
+            return False
         if _is_commit(frame):
             return True
-        frame = file.read(FRAME_HEADER_BYTES + page_bytes)
     return False
 
 
@@ -193,11 +188,13 @@ def require_whole_log(connection: apsw.Connection, log: Path) -> None:
     The caller holds the commit lock. This takes some milliseconds for a log of 32 MiB.
     """
     frames = counted_frames(connection)
-    try:
-        is_whole = frames < 0 or not loses_commits(log, connection.pragma("page_size"), frames)
-    except FileNotFoundError:
+    if frames < 0:
         return
-    if is_whole:
+    try:
+        with log.open("rb") as file:
+            if not loses_commits(file, connection.pragma("page_size"), frames):
+                return
+    except FileNotFoundError:
         return
     # Closing the last connection would copy the log up to the damage, and remove it.
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
