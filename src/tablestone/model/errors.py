@@ -195,7 +195,6 @@ class StorageError(Exception):
         text: str | None = None,
         *,
         early: bool = False,
-        operation_index: int | None = None,
         status: int | None = None,
         headers: tuple[tuple[str, str], ...] = (),
         reason: str | None = None,
@@ -209,7 +208,7 @@ class StorageError(Exception):
         self.status = row.status if status is None else status
         self.text = row.text if text is None else text
         self.early = early
-        self.operation_index = operation_index
+        self.operation_index: int | None = None
         self.headers = headers
         self.reason = reason
         self.detail = detail
@@ -217,16 +216,6 @@ class StorageError(Exception):
         self.at_front_door = at_front_door
 
     def at(self, operation_index: int | None) -> StorageError:
-        """The same error as the error of one operation of an entity group transaction."""
-        return StorageError(
-            self.code,
-            self.text,
-            early=self.early,
-            operation_index=operation_index,
-            status=self.status,
-            headers=self.headers,
-            reason=self.reason,
-            detail=self.detail,
-            table=self.table,
-            at_front_door=self.at_front_door,
-        )
+        """This error, as that of one operation of an entity group transaction."""
+        self.operation_index = operation_index
+        return self

@@ -66,21 +66,14 @@ class KeyBounds(NamedTuple):
 
     def hold(self, key: EntityKey) -> bool:
         """Whether this key is within the bounds, in the order of keys."""
-        if not self.hold_partition(key.partition_key):
-            return False
-        row = encode_key(key.row_key)
-        return not (
-            (
-                self.start_row_key is not None
-                and key.partition_key == self.start_partition_key
-                and row < encode_key(self.start_row_key)
-            )
-            or (
-                self.end_row_key is not None
-                and key.partition_key == self.end_partition_key
-                and row > encode_key(self.end_row_key)
-            )
-        )
+        place = encode_key(key.partition_key), encode_key(key.row_key)
+        if self.start_partition_key is not None:
+            start = encode_key(self.start_partition_key), encode_key(self.start_row_key or "")
+            if place < start:
+                return False
+        if self.end_row_key is None or self.end_partition_key is None:
+            return self.hold_partition(key.partition_key)
+        return place <= (encode_key(self.end_partition_key), encode_key(self.end_row_key))
 
     def hold_partition(self, partition_key: str) -> bool:
         """Whether any key of this partition is within the bounds."""

@@ -70,7 +70,8 @@ class TableService:
             try:
                 table = await self.catalog.require(owner, operation.table)
             except StorageError as error:
-                raise error.at(0) from error
+                error.operation_index = 0
+                raise
             return operations.TransactionCommitted(
                 await commit_writes(self._engine, self._queues, table.table_id, operation.writes)
             )
@@ -131,7 +132,8 @@ class TableService:
         try:
             (result,) = await commit_writes(self._engine, self._queues, table.table_id, (write,))
         except StorageError as error:
-            raise error.at(None) from error
+            error.operation_index = None
+            raise
         return result
 
     async def _get_entity(

@@ -233,7 +233,8 @@ def _decide_on(current: dict[EntityKey, bytes], writes: Sequence[EntityWrite]) -
         try:
             change = decide(write, stored)
         except StorageError as error:
-            raise error.at(index) from error
+            error.operation_index = index
+            raise
         version = ABSENT if stored is None else version_of(stored)
         if not expectation_holds(change.expectation, version):
             raise conflict_error(write, version).at(index)

@@ -232,7 +232,7 @@ class BatchCollector:
             if head is not None and head.address.table:
                 self._record.refused = RefusedTable(head.address.table, is_found=False)
             # The error of the 101st operation has the index 99, as recorded (wire 7.3).
-            raise error.at(min(index, limits.CHANGE_SET_OPERATIONS_MAX - 1)) from error
+            raise error.at(min(index, limits.CHANGE_SET_OPERATIONS_MAX - 1)) from None
 
     def _error(self, error: StorageError, index: int, operations: int, form: Form) -> Answer:
         indexed = operations > 1 or error.early or error.code in _INDEXED_ALWAYS
