@@ -126,16 +126,11 @@ them opens the storage as `SHARED`, with the id that the block was given. `Engin
 """
 
 
-OpenEncrypted = Callable[[str, Clock, Opening, StorageId | None, EncryptionKey], Engine]
-HoldEncrypted = Callable[[str, EncryptionKey], AbstractContextManager[StorageId]]
-
-
-@dataclass(frozen=True, slots=True)
-class Encrypted:
+class Encrypted(NamedTuple):
     """The same two for storage that a key encrypts. `EngineRefused` if the key is not that of the storage."""
 
-    open: OpenEncrypted
-    hold: HoldEncrypted
+    open: Callable[[str, Clock, Opening, StorageId | None, EncryptionKey], Engine]
+    hold: Callable[[str, EncryptionKey], AbstractContextManager[StorageId]]
 
 
 @dataclass(frozen=True, slots=True)

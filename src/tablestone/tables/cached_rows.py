@@ -279,7 +279,6 @@ class CachedRows:
         readings = dict(being_read)
         values: dict[Key, bytes | None] = {}
         failure: EngineUnavailable | None = None
-        is_read = False
         try:
             unchanged, noted = await self._unchanged(lease)
             in_use = lease.in_use.items()
@@ -290,7 +289,7 @@ class CachedRows:
             # Only together: these moments are not those of the values of an earlier lease.
             lease.values.update(values)
             lease.moments.update(noted)
-            lease.is_read = is_read = True
+            lease.is_read = True
         except EngineUnavailable as error:
             failure = error
         finally:
@@ -302,7 +301,7 @@ class CachedRows:
                 if being_read.get(place) is reading:
                     del being_read[place]
             if ended is not None:
-                ended(is_read)
+                ended(lease.is_read)
 
     async def _unchanged(self, lease: _Lease) -> tuple[set[bytes], dict[bytes, int]]:
         """The partitions to which nothing was committed since their moments were noted, and new moments to note."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final, Self
@@ -26,20 +26,22 @@ from tablestone.engines.contract import (
 )
 from tablestone.engines.kind import EncryptionKey, Opening
 from tablestone.engines.sqlite import encryption
-from tablestone.engines.sqlite.data_directory import UNLOADED_NAME, DataDirectory, require_unloaded
+from tablestone.engines.sqlite.data_directory import (
+    UNLOADED_NAME,
+    DataDirectory,
+    Progress,
+    require_unloaded,
+)
 from tablestone.fsync import flush_directory, flush_file
 
 STEP_PAGES: Final = 256
-"""Pages between two calls of `told`: 2 MiB."""
+"""Pages between two calls of `progress`: 2 MiB."""
 
 CREATE: Final = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 
-Told = Callable[[int, int], None]
-"""Takes the bytes that are copied, and the bytes that there are."""
-
 
 def copy_database(
-    directory: Path, target: Path, told: Told, key: EncryptionKey | None = None
+    directory: Path, target: Path, progress: Progress, key: EncryptionKey | None = None
 ) -> None:
     """Copy the database of `directory` into the new file `target`, and flush it.
 
@@ -52,7 +54,7 @@ def copy_database(
     opened = DataDirectory(directory, Opening.READ_ONLY, key=key)
     try:
         with (
-            closing(opened.connect_snapshot()) as source,
+            closing(opened.connect_reader()) as source,
             closing(encryption.connect(os.fspath(target), CREATE, key)) as copy,
         ):
             page_bytes = source.pragma("page_size")
@@ -67,7 +69,7 @@ def copy_database(
                 while not copying.done:
                     copying.step(STEP_PAGES)
                     pages = copying.page_count
-                    told((pages - copying.remaining) * page_bytes, pages * page_bytes)
+                    progress((pages - copying.remaining) * page_bytes, pages * page_bytes)
     except apsw.FullError as error:  # the steps of a copy say "not an error"
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(target)) from error
     except apsw.CorruptError as error:

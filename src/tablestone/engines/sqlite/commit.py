@@ -150,33 +150,6 @@ class RowWriter:
         return Conflict(0, self._execute(VERSION_OF, (partition, row)).get)
 
 
-class FlushFailures:
-    """Remembers whether a flush failed and no commit has succeeded since.
-
-    After a flush that failed, the log has a commit that is not undone in the file: a crash before the next commit,
-    which overwrites it, brings it back.
-    """
-
-    def __init__(self) -> None:
-        self._has_failed = False
-
-    def note(self, error: Exception) -> None:
-        """Take notice of the error that ended a group."""
-        if getattr(error, "extendedresult", None) == apsw.SQLITE_IOERR_FSYNC:
-            self._has_failed = True
-
-    def committed(self) -> None:
-        self._has_failed = False
-
-    def failure(self, error: apsw.Error) -> EngineUnavailable | OutcomeUnknown:
-        """The error for a write set of a group that SQLite refused."""
-        if self._has_failed:
-            return OutcomeUnknown(f"Storage could not flush: {error}.")
-        refused = unavailable("write", error)
-        refused.__cause__ = error
-        return refused
-
-
 GROUP_CHANGES_MAX: Final = 200
 """Changes after which a group takes no more write sets, so that applying it never blocks the loop for long."""
 CHECKPOINT_PAGES: Final = 1000
@@ -243,7 +216,9 @@ class GroupCommit:
         """The number of waiting write sets whose group failed: each is tried again in a group of its own."""
         self._done: _Group | None = None
         """The group of inserts that the thread has committed, for the loop to answer."""
-        self._flush_failures = FlushFailures()
+        self._flush_has_failed = False
+        """A flush failed, and no commit has succeeded since. The log has a commit that is not undone in the file: a
+        crash before the next commit, which overwrites it, brings it back."""
         self._is_busy = False
         self._idle = asyncio.Event()
         self._wal_pages = 0
@@ -317,7 +292,7 @@ class GroupCommit:
         try:
             self._execute("BEGIN IMMEDIATE")
         except apsw.Error as error:  # another program holds SQLite's lock: trying each write set alone would fail too
-            _answer(accepted, [self._flush_failures.failure(error) for _each in accepted])
+            _answer(accepted, [self._failure(error) for _each in accepted])
             self._end_group(loop)
             return
         try:
@@ -377,20 +352,26 @@ class GroupCommit:
 
     def _undo(self, group: list[_Accepted], error: Exception) -> None:
         """Undo a group that failed. A single write set gets the error; several are tried again one by one."""
-        self._flush_failures.note(error)
+        if getattr(error, "extendedresult", None) == apsw.SQLITE_IOERR_FSYNC:
+            self._flush_has_failed = True
         try:
             if self._writer.in_transaction:  # SQLite itself rolls back after some errors
                 self._execute("ROLLBACK")
         except apsw.Error as worse:
             _log.warning("A failed transaction could not be rolled back: %s", worse)
         if len(group) == 1:
-            _answer(
-                group,
-                [self._flush_failures.failure(error) if isinstance(error, apsw.Error) else error],
-            )
+            _answer(group, [self._failure(error) if isinstance(error, apsw.Error) else error])
         else:
             self._waiting.extendleft(reversed(group))
             self._one_by_one += len(group)
+
+    def _failure(self, error: apsw.Error) -> EngineUnavailable | OutcomeUnknown:
+        """The error for a write set of a group that SQLite refused."""
+        if self._flush_has_failed:
+            return OutcomeUnknown(f"Storage could not flush: {error}.")
+        refused = unavailable("write", error)
+        refused.__cause__ = error
+        return refused
 
     # On the thread of long calls.
 
@@ -455,7 +436,7 @@ class GroupCommit:
         """Let the next process commit, unless the rest of the log is to be copied first: then keep the lock."""
         self.flush_seconds.add(monotonic_seconds() - begun)
         self.group_sizes.add(write_sets)
-        self._flush_failures.committed()
+        self._flush_has_failed = False
         self._generation.end()
         pages = self._wal_pages
         if self._room is not None and self._room.is_tight_after_commit(pages, PAGE_SIZE_BYTES):

@@ -14,7 +14,7 @@ import logging
 import os
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
@@ -57,17 +57,10 @@ log = logging.getLogger(__name__)
 
 REENCRYPTED_NAME: Final = ".reencrypted.partial"
 RESTORED_NAME: Final = ".restored.partial"
+Progress = Callable[[int, int], None]
+"""Takes the bytes of a long operation that are done, and all of them."""
 UNLOADED_NAME: Final = "unloaded-from"
 """The file that is in a directory while a cluster is unloaded into it. It holds the `StorageId` of the cluster."""
-
-
-def require_restored(path: Path, database: Path) -> None:
-    """Refuse a directory into which a restore was killed: a start would serve it without data."""
-    copy = path / RESTORED_NAME
-    if os.path.lexists(copy) and not os.path.lexists(database):
-        raise EngineRefused(
-            f"The restore into {path} did not end: run it again, or remove {copy} to start without data."
-        )
 
 
 def require_unloaded(path: Path) -> None:
@@ -104,6 +97,7 @@ APPLICATION_ID: Final = 0x54425354
 PAGE_SIZE_BYTES: Final = 8192
 """The best of the measured sizes: docs/decisions/0002-sqlite-layout.md."""
 SNAPSHOT_CACHE_KIB: Final = 2 * 1024
+"""Small, because there may be many snapshots."""
 READER_CACHE_KIB: Final = 32 * 1024
 WRITER_CACHE_KIB: Final = 16 * 1024
 WAL_KEPT_BYTES: Final = 32 * 1024 * 1024
@@ -165,13 +159,21 @@ class DataDirectory:
         self._is_immutable = False
         with self.refusing():
             if storage is not None:
-                self._require_same()
+                # A worker that replaces another must not create a new database after the data was removed.
+                if not self.is_where_it_was():
+                    raise EngineRefused(
+                        f"The data directory {path} no longer holds the database that this server opened."
+                    )
             elif opening is Opening.READ_ONLY:
                 self._require_there()
             else:
                 make_directory(path)
             if opening is not Opening.READ_ONLY:
-                require_restored(path, self.database)
+                copy = path / RESTORED_NAME
+                if os.path.lexists(copy) and not os.path.lexists(self.database):
+                    raise EngineRefused(
+                        f"The restore into {path} did not end: run it again, or remove {copy} to start without data."
+                    )
                 if not may_be_unfinished:
                     require_unloaded(path)
                 self._require_writable()
@@ -182,8 +184,9 @@ class DataDirectory:
             with self.refusing():
                 if opening is Opening.READ_ONLY:
                     self._prepare(read_only=True)
-                else:
-                    self._prepare_alone()
+                else:  # two processes must not both create the database, or find one being closed
+                    with closing(CommitLock(path)) as lock, lock.held():
+                        self._prepare(read_only=False)
                 self._storage = self._storage or _storage_at(self.database)
         except BaseException:
             self.release()
@@ -216,16 +219,10 @@ class DataDirectory:
                 generation.end()
         return generation
 
-    def connect_reader(self) -> apsw.Connection:
+    def connect_reader(self, cache_kib: int = SNAPSHOT_CACHE_KIB) -> apsw.Connection:
         """A connection that can only read, so it sees only committed rows."""
         connection = self._connect(apsw.SQLITE_OPEN_READONLY)
-        connection.pragma("cache_size", -READER_CACHE_KIB)
-        return connection
-
-    def connect_snapshot(self) -> apsw.Connection:
-        """A connection that can only read, for one snapshot. Its cache is small, because there may be many."""
-        connection = self._connect(apsw.SQLITE_OPEN_READONLY)
-        connection.pragma("cache_size", -SNAPSHOT_CACHE_KIB)
+        connection.pragma("cache_size", -cache_kib)
         return connection
 
     def connect_writer(self) -> apsw.Connection:
@@ -276,13 +273,6 @@ class DataDirectory:
             return ""
         return f" For a list of all problems: tablestone check --data {shlex.quote(str(self.path))}"
 
-    def _require_same(self) -> None:
-        """Refuse another database: a replaced worker must not create a new one after the data was removed."""
-        if not self.is_where_it_was():
-            raise EngineRefused(
-                f"The data directory {self.path} no longer holds the database that this server opened."
-            )
-
     def _require_there(self) -> None:
         _require_not_lost(self.path)
         if not self.database.is_file():
@@ -320,21 +310,14 @@ class DataDirectory:
     def _connect(self, flags: int) -> apsw.Connection:
         name = os.fspath(self.database)
         if self._is_immutable:
-            name, flags = (
-                f"{self.database.absolute().as_uri()}?immutable=1",
-                flags | apsw.SQLITE_OPEN_URI,
-            )
+            name = f"{self.database.absolute().as_uri()}?immutable=1"
+            flags |= apsw.SQLITE_OPEN_URI
         connection = encryption.connect(name, flags, self.key)
         if self._storage is not None and not self.is_where_it_was():
             connection.close()  # it may be another server's, so it must not be read or written
             raise apsw.CantOpenError("the path no longer leads to the database")
         connection.set_busy_timeout(LOCKED_MS_MAX)
         return connection
-
-    def _prepare_alone(self) -> None:
-        """Prepare under the commit lock: two processes must not both create the database, or find one being closed."""
-        with closing(CommitLock(self.path)) as lock, lock.held():
-            self._prepare(read_only=False)
 
     def _prepare(self, *, read_only: bool) -> None:
         encryption.require_fitting_key(self.path, self.database, self.key)

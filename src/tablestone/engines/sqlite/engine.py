@@ -20,13 +20,13 @@ from tablestone.engines.figures import Figure, FigureKind
 from tablestone.engines.kind import Encrypted, EngineKind, Opening
 from tablestone.engines.sqlite.commit import COMMIT_GROUP, FLUSH, GroupCommit
 from tablestone.engines.sqlite.commit_lock import CommitLock
-from tablestone.engines.sqlite.data_directory import LOG_NAME, DataDirectory
+from tablestone.engines.sqlite.data_directory import LOG_NAME, READER_CACHE_KIB, DataDirectory
 from tablestone.engines.sqlite.free_space import DiskRoom, SpaceKeeper, size_of
 from tablestone.engines.sqlite.read import RowReader, counted_rows, unavailable
 from tablestone.engines.sqlite.salvage import altered_files
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Iterator, Sequence
 
     from tablestone.clock import Clock
     from tablestone.engines.contract import (
@@ -75,42 +75,6 @@ FIGURES: Final = (
 )
 
 
-class SqliteMeasures:
-    """Measures one process's engine. `reader` is used on the thread of the event loop only."""
-
-    def __init__(
-        self, reader: apsw.Connection, commits: GroupCommit, size: Callable[[], StorageSize]
-    ) -> None:
-        self._reader = reader
-        self._commits = commits
-        self._size = size
-        self._hits = 0
-        self._misses = 0
-
-    def values(self) -> Values:
-        # Counted from one call to the next, because SQLite's own counters have 32 bits.
-        self._hits += self._reader.status(apsw.SQLITE_DBSTATUS_CACHE_HIT, reset=True)[0]
-        self._misses += self._reader.status(apsw.SQLITE_DBSTATUS_CACHE_MISS, reset=True)[0]
-        commits = self._commits
-        values: dict[str, float | list[float]] = {
-            COMMIT_GROUP.name: commits.group_sizes.numbers(),
-            FLUSH.name: commits.flush_seconds.numbers(),
-            "sqlite_commit_lock_wait_seconds": commits.lock_seconds,
-            "sqlite_checkpoints": commits.checkpoints,
-            "sqlite_checkpoint_seconds": commits.checkpoint_seconds,
-            "sqlite_page_cache_hits": self._hits,
-            "sqlite_page_cache_misses": self._misses,
-        }
-        with suppress(
-            EngineUnavailable
-        ):  # a request that reads meets the error too, and tells of it
-            size = self._size()
-            values["sqlite_wal_bytes"] = size.log_bytes
-            values["sqlite_database_bytes"] = size.database_bytes
-            values["sqlite_free_bytes"] = size.free_bytes
-        return values
-
-
 WRONG_VERSIONS: Final = """
 SELECT partition, row, version FROM stored_rows WHERE version < 1 LIMIT 100
 """
@@ -150,26 +114,26 @@ class SqliteEngine:
         self._generation: Generation | None = None
         self._commits: GroupCommit | None = None
         self._space: SpaceKeeper | None = None
-        self._measures: SqliteMeasures | None = None
+        self._hits = self._misses = 0
         try:
             with self._directory.refusing():
-                self._reader = self._directory.connect_reader()
+                self._reader = self._directory.connect_reader(READER_CACHE_KIB)
                 self._rows = RowReader(self._reader)
                 if opening is not Opening.READ_ONLY:
-                    self._open_for_commits(path, clock)
+                    self._generation = generation = self._directory.open_generation()
+                    connect = self._directory.connect_writer
+                    self._commits = GroupCommit(
+                        connect, CommitLock(path), clock, generation, self._room
+                    )
+                    self._space = SpaceKeeper(
+                        self._directory, CommitLock(path), self.size, self._room
+                    )
         except BaseException:
             self._directory.release()
             raise
         self._is_open = True
         self._is_gone = False
         """Whether the path led to another database, or to none, at the last check. A write would then be lost."""
-
-    def _open_for_commits(self, path: Path, clock: Clock) -> None:
-        self._generation = generation = self._directory.open_generation()
-        connect = self._directory.connect_writer
-        self._commits = GroupCommit(connect, CommitLock(path), clock, generation, self._room)
-        self._space = SpaceKeeper(self._directory, CommitLock(path), self.size, self._room)
-        self._measures = SqliteMeasures(self._reader, self._commits, self.size)
 
     @property
     def generation(self) -> int | None:
@@ -192,7 +156,7 @@ class SqliteEngine:
         if self._idle_snapshots:
             return SqliteSnapshot(self, self._idle_snapshots.pop())
         try:
-            return SqliteSnapshot(self, RowReader(self._directory.connect_snapshot()))
+            return SqliteSnapshot(self, RowReader(self._directory.connect_reader()))
         except apsw.Error as error:
             raise unavailable("read", error) from error
 
@@ -254,7 +218,27 @@ class SqliteEngine:
         return await asyncio.to_thread(self._check)
 
     def measure(self) -> Values:
-        return {} if self._measures is None or not self._is_open else self._measures.values()
+        commits = self._commits
+        if commits is None or not self._is_open:
+            return {}
+        # Counted from one call to the next, because SQLite's own counters have 32 bits.
+        self._hits += self._reader.status(apsw.SQLITE_DBSTATUS_CACHE_HIT, reset=True)[0]
+        self._misses += self._reader.status(apsw.SQLITE_DBSTATUS_CACHE_MISS, reset=True)[0]
+        values: dict[str, float | list[float]] = {
+            COMMIT_GROUP.name: commits.group_sizes.numbers(),
+            FLUSH.name: commits.flush_seconds.numbers(),
+            "sqlite_commit_lock_wait_seconds": commits.lock_seconds,
+            "sqlite_checkpoints": commits.checkpoints,
+            "sqlite_checkpoint_seconds": commits.checkpoint_seconds,
+            "sqlite_page_cache_hits": self._hits,
+            "sqlite_page_cache_misses": self._misses,
+        }
+        with suppress(EngineUnavailable):  # a request that reads meets the error too, and tells it
+            size = self.size()
+            values["sqlite_wal_bytes"] = size.log_bytes
+            values["sqlite_database_bytes"] = size.database_bytes
+            values["sqlite_free_bytes"] = size.free_bytes
+        return values
 
     async def close(self) -> None:
         if not self._is_open:

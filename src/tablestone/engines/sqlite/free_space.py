@@ -23,7 +23,7 @@ from tablestone.engines.contract import EngineUnavailable
 from tablestone.engines.figures import StorageSize
 from tablestone.engines.kind import EncryptionKey, Opening
 from tablestone.engines.sqlite.commit_lock import CommitLock
-from tablestone.engines.sqlite.data_directory import INCREMENTAL, LOG_NAME, DataDirectory
+from tablestone.engines.sqlite.data_directory import INCREMENTAL, LOG_NAME, DataDirectory, Progress
 
 RESERVE_BYTES: Final = 64 * 1024 * 1024
 """The room that is left for deletes and for their log."""
@@ -33,15 +33,15 @@ RESERVE_PART: Final = 16
 LOOK_PAGES: Final = 128
 """Pages that commits append to the log between two looks at the disk: a quick writer fills it quickly."""
 
-Statistics = Callable[[Path], os.statvfs_result]
-
 log = logging.getLogger(__name__)
 
 
 class DiskRoom:
     """The room on the disk of one directory, as one process last saw it."""
 
-    def __init__(self, path: Path, statistics: Statistics = os.statvfs) -> None:
+    def __init__(
+        self, path: Path, statistics: Callable[[Path], os.statvfs_result] = os.statvfs
+    ) -> None:
         self._path = path
         self._statistics = statistics
         self._free_bytes = 0
@@ -115,11 +115,6 @@ def size_of(connection: apsw.Connection, log: Path) -> StorageSize:
     )
 
 
-def kept_bytes(size: StorageSize) -> int:
-    """The free bytes that a database of this size keeps for later writes."""
-    return KEPT_PAGES * size.page_bytes + (size.database_bytes - size.free_bytes) // KEPT_PART
-
-
 class FreeSpace:
     """The free pages of one database, for one process. `connect` makes a connection that may write.
 
@@ -189,14 +184,24 @@ class FreeSpace:
         return apsw.SQLITE_OK
 
 
-def rewrite(connection: apsw.Connection, lock: CommitLock, wait_ms: int) -> None:
+READS_MS_MAX: Final = 5_000
+"""Milliseconds to wait for reads of other processes, after which the log keeps its length."""
+
+
+def rewrite(directory: DataDirectory) -> None:
     """Write the whole database again without its free pages, as one whose free pages can be given back.
 
     No process commits in that time; reads go on. Needs room for two copies of the data. A crash, or an `apsw.Error`,
     leaves the database as it was.
     """
-    with lock.held():
-        connection.set_busy_timeout(wait_ms)
+    # SQLite's temporary file has a copy of the data: it belongs on the same disk, and not in a common place.
+    os.environ.setdefault("SQLITE_TMPDIR", str(directory.path))
+    with (
+        closing(directory.connect_writer()) as connection,
+        closing(CommitLock(directory.path)) as lock,
+        lock.held(),
+    ):
+        connection.set_busy_timeout(READS_MS_MAX)
         connection.pragma("auto_vacuum", INCREMENTAL)
         # The library would keep the temporary copy in memory. A database that has to be written again is older than
         # encryption, so the file may be in the clear.
@@ -248,27 +253,23 @@ class SpaceKeeper:
         await asyncio.to_thread(self._free_space.close)
 
     def _tell(self) -> None:
-        is_short = self._room.is_short
-        changed, self._was_short = is_short != self._was_short, is_short
-        if changed and is_short:
-            log.warning(
-                "The disk of the data directory %s is nearly full: writes that need room are refused, deletes are "
-                "accepted.",
-                self._directory.path,
-            )
-        elif changed:
-            log.warning(
-                "The disk of the data directory %s has room again: all writes are accepted.",
-                self._directory.path,
-            )
+        was_short, self._was_short = self._was_short, self._room.is_short
+        if self._was_short != was_short:
+            state = "has room again: all writes are accepted."
+            if self._was_short:
+                state = "is nearly full: writes that need room are refused, deletes are accepted."
+            log.warning("The disk of the data directory %s %s", self._directory.path, state)
 
     async def _give_back(self, size: StorageSize) -> None:
         before, self._free_before = self._free_before, size.free_bytes
         is_short = self._room.is_short
         if self._is_incremental is None:
             self._is_incremental = self._free_space.can_be_given_back()
-        kept = 0 if is_short else kept_bytes(size)
-        step_bytes = 0 if is_short else STEP_PAGES * size.page_bytes
+        kept = step_bytes = 0
+        if not is_short:
+            data_bytes = size.database_bytes - size.free_bytes
+            kept = KEPT_PAGES * size.page_bytes + data_bytes // KEPT_PART
+            step_bytes = STEP_PAGES * size.page_bytes
         is_growing = size.free_bytes > before and not is_short  # more deletes may follow
         if self._is_incremental and size.free_bytes > kept + step_bytes and not is_growing:
             await self._give_back_down_to(kept // size.page_bytes, copies_log=is_short)
@@ -287,13 +288,6 @@ class SpaceKeeper:
         await asyncio.to_thread(self._free_space.copy_log)
 
 
-READS_MS_MAX: Final = 5_000
-"""Milliseconds to wait for reads of other processes, after which the log keeps its length."""
-
-Told = Callable[[int, int], None]
-"""Takes the bytes that were given back, and all that can be."""
-
-
 class Compacted(NamedTuple):
     """The result of a compaction."""
 
@@ -302,14 +296,12 @@ class Compacted(NamedTuple):
     was_rewritten: bool
 
 
-def compact(path: Path, told: Told, key: EncryptionKey | None = None) -> Compacted:
+def compact(path: Path, progress: Progress, key: EncryptionKey | None = None) -> Compacted:
     """Give all free pages back. `key` is the one that encrypts the directory, if one does.
 
     `EngineRefused` if the directory cannot be used, `EngineUnavailable` if a step fails; earlier steps stay done.
     """
-    DataDirectory(
-        path, Opening.READ_ONLY, key=key
-    ).release()  # a directory without data is not to be created
+    DataDirectory(path, Opening.READ_ONLY, key=key).release()  # nothing is to be created
     directory = DataDirectory(path, Opening.SHARED, key=key)
     free_space = FreeSpace(directory.connect_writer, CommitLock(path))
     try:
@@ -318,9 +310,9 @@ def compact(path: Path, told: Told, key: EncryptionKey | None = None) -> Compact
             before = size_of(reader, log)
             was_rewritten = not free_space.can_be_given_back()
             if was_rewritten:
-                _rewrite(directory)
+                rewrite(directory)
             else:
-                _give_back(free_space, before, told)
+                _give_back(free_space, before, progress)
         with closing(directory.connect_writer()) as writer, closing(CommitLock(path)) as lock:
             writer.set_busy_timeout(READS_MS_MAX)
             with lock.held(), suppress(apsw.BusyError):
@@ -333,18 +325,11 @@ def compact(path: Path, told: Told, key: EncryptionKey | None = None) -> Compact
         directory.release()
 
 
-def _give_back(free_space: FreeSpace, before: StorageSize, told: Told) -> None:
+def _give_back(free_space: FreeSpace, before: StorageSize, progress: Progress) -> None:
     free_space.copy_log()
     left = before.free_bytes // before.page_bytes + 1
     while left:
         last, left = left, free_space.step(copies_log=True)
-        told(max(0, before.free_bytes - left * before.page_bytes), before.free_bytes)
+        progress(max(0, before.free_bytes - left * before.page_bytes), before.free_bytes)
         if left >= last:  # other processes free as many
             return
-
-
-def _rewrite(directory: DataDirectory) -> None:
-    # SQLite's temporary file has a copy of the data: it belongs on the same disk, and not in a common place.
-    os.environ.setdefault("SQLITE_TMPDIR", str(directory.path))
-    with closing(directory.connect_writer()) as writer, closing(CommitLock(directory.path)) as lock:
-        rewrite(writer, lock, READS_MS_MAX)

@@ -236,9 +236,8 @@ def _sql(hint: Hint) -> Sql:
             assert end is not None  # the case before
             return _filled("(+v.row >= {start} AND +v.row < {end})", start=start, end=end)
         case AllOf(parts):
-            return (
-                _filled("({all})", all=_joined("AND", map(_sql, parts))) if parts else Sql("TRUE")
-            )
+            joined = _joined("AND", map(_sql, parts)) if parts else Sql("TRUE")
+            return _filled("({all})", all=joined)
         case AnyOf(parts):
             return _filled("({any})", any=_joined("OR", map(_sql, parts)))
         case _:
@@ -376,38 +375,29 @@ class HintedReader:
     """
 
     def __init__(self, connection: apsw.Connection) -> None:
-        self._connection = connection
-        self._ask: Execute = connection.cursor().execute
-        self._look: Execute = connection.cursor().execute
+        self.execute: Execute = connection.execute
+        self.ask: Execute = connection.cursor().execute
+        """Executes a statement that answers with one row."""
+        self.look_at: Execute = connection.cursor().execute
+        """Executes the statement of `_Reading.look`, whose rows are taken one by one."""
         self.begin()
 
     def begin(self) -> None:
-        """Begin a snapshot, without experience."""
-        self._experience = Experience(self._ask)
+        """Begin a snapshot, and forget what earlier reads have shown. A wrong guess only costs time."""
+        self.stride = FIRST_STRIDE
+        """Rows to walk through before the next check of the size of their partition."""
+        self._skipped: dict[bytes, int] = {}
 
     def read(self, key_range: KeyRange, rows_max: int, bytes_max: int, hint: Hint) -> Rows:
         """The values for which the hint may hold, among at most `rows_max` rows that are examined."""
         everywhere, rows, among_rows = conditions_of(hint)
         start, end = key_range
-        reading = _Reading(
-            *(self._connection, self._ask, self._look, self._experience),
-            *(end, min(rows_max, everywhere.rows_max), bytes_max),
-        )
+        reading = _Reading(self, end, min(rows_max, everywhere.rows_max), bytes_max)
         if rows is None or start.partition == end.partition:
             next_key = reading.look(start, end, reading.rows_left, everywhere)
         else:
             next_key = reading.walk_and_seek(start, rows, everywhere, among_rows)
         return Rows(reading.values, next_key, max(0, reading.examined - len(reading.values)))
-
-
-class Experience:
-    """Experience from earlier reads, for later ones. A wrong guess costs time and changes no result."""
-
-    def __init__(self, ask: Execute) -> None:
-        self._ask = ask
-        self.stride = FIRST_STRIDE
-        """Rows to walk through before the next check of the size of their partition."""
-        self._skipped: dict[bytes, int] = {}
 
     def skipped(self, key_range: KeyRange, marker: bytes) -> int:
         """The number of bytes before a marker in the first values that were read, less a few; 0 if none has it."""
@@ -416,7 +406,7 @@ class Experience:
             if len(self._skipped) == MARKERS_MAX:
                 self._skipped.clear()
             bindings = (marker, *key_range.start, *key_range.end, SAMPLE_ROWS)
-            found: Any = self._ask(MARKER, bindings).get
+            found: Any = self.ask(MARKER, bindings).get
             # `instr` counts from 1.
             skipped = 0 if found is None else max(0, found - 1 - SAMPLE_MARGIN)
             self._skipped[marker] = skipped
@@ -427,12 +417,7 @@ class Experience:
 class _Reading:
     """One read: the values that it has found, and the rows and bytes that it may still read."""
 
-    connection: apsw.Connection
-    ask: Execute
-    """Executes a statement that answers with one row."""
-    look_at: Execute
-    """Executes the statement of `look`, whose rows are taken one by one."""
-    experience: Experience
+    reader: HintedReader
     end: Key
     """The end of the range that is read."""
     rows_left: int
@@ -449,12 +434,12 @@ class _Reading:
         at = start if start.row else self._first_key(start)
         while at is not None and self.rows_left > 0 and self.bytes_left > 0:
             if self._has_rows(at, ROWS_TO_BEGIN):
-                self.experience.stride = FIRST_STRIDE
+                self.reader.stride = FIRST_STRIDE
                 at = self._seek(at, rows, among_rows)
                 continue
-            stride = min(self.experience.stride, self.rows_left)
+            stride = min(self.reader.stride, self.rows_left)
             # Longer each time, so that a read of small partitions only becomes one walk.
-            self.experience.stride = min(2 * self.experience.stride, everywhere.rows_max)
+            self.reader.stride = min(2 * self.reader.stride, everywhere.rows_max)
             self.rows_left -= stride
             at = self.look(at, self.end, stride, everywhere)
         return at
@@ -466,7 +451,7 @@ class _Reading:
         statement = PARTITIONS_FROM if rows.end is None else PARTITIONS_BETWEEN
         bindings = (at.partition, behind, *bounds, self.rows_left + 1, ROWS_TO_GO_ON)
         # The cursor of this statement ends with the call, and its statement with it.
-        for partition, count, is_large in self.connection.execute(statement, bindings):
+        for partition, count, is_large in self.reader.execute(statement, bindings):
             if not is_large and partition != at.partition:
                 return self._first_key(Key(partition, b""))
             limit = self.rows_left if count > self.rows_left else None
@@ -500,20 +485,15 @@ class _Reading:
             if key is not None:
                 next_key = key
                 walk, bounds = walk_of(KeyRange(start, next_key))
-        found = self.look_at(
-            walk.some.format(condition.sql),
-            (
-                *bounds,
-                *bound(condition, partial(self.experience.skipped, KeyRange(start, self.end))),
-            ),
-        )
+        skipped = partial(self.reader.skipped, KeyRange(start, self.end))
+        bindings = (*bounds, *bound(condition, skipped))
+        found = self.reader.look_at(walk.some.format(condition.sql), bindings)
         for value, place in found:
             self.values.append(value)
             self.bytes_left -= len(value)
             if self.bytes_left <= 0:
-                partition, row = self.look_at(
-                    PLACE, (place,)
-                ).get  # this ends the statement before it
+                # This ends the statement before it.
+                partition, row = self.reader.look_at(PLACE, (place,)).get
                 return self._first_key(Key(partition, row + b"\0"))
         return next_key
 
@@ -525,7 +505,7 @@ class _Reading:
         Either question walks through the index. A read at the start of a partition is often the only one, and one
         that goes on is rarely the last: so the question is asked first that is then the only one.
         """
-        execute = self.ask
+        execute = self.reader.ask
         number: Any = rows + 1
         if is_first:
             number = execute(walk.number, (*bounds, rows + 1)).get
@@ -541,12 +521,12 @@ class _Reading:
     def _has_rows(self, at: Key, rows: int) -> bool:
         """Whether the key's partition has more than `rows` rows from the key on."""
         walk, bounds = walk_of(KeyRange(at, KeyRange.of_partition(at.partition).end))
-        return self.ask(walk.key, (*bounds, rows)).get is not None
+        return self.reader.ask(walk.key, (*bounds, rows)).get is not None
 
     def _first_key(self, start: Key) -> Key | None:
         """The key of the first row between `start` and the end of the range, if there is one."""
         if start >= self.end:
             return None
         walk, bounds = walk_of(KeyRange(start, self.end))
-        found: Any = self.ask(walk.key, (*bounds, 0)).get
+        found: Any = self.reader.ask(walk.key, (*bounds, 0)).get
         return None if found is None else Key(*found)

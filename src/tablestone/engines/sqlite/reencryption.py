@@ -10,7 +10,6 @@ import errno
 import os
 import shlex
 import shutil
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -29,15 +28,13 @@ from tablestone.engines.sqlite.data_directory import (
     LOG_NAMES,
     REENCRYPTED_NAME,
     DataDirectory,
+    Progress,
 )
 from tablestone.fsync import flush_directory, flush_file
 
 STEPS_PER_NEWS: Final = 10_000
-"""Steps of SQLite's virtual machine between two calls of `told`: some milliseconds."""
+"""Steps of SQLite's virtual machine between two calls of `progress`: some milliseconds."""
 _COUNT: Final = "SELECT count(*) FROM stored_rows"
-
-Told = Callable[[int, int], None]
-"""Takes the bytes that are written, and all that will be."""
 
 
 class Reencrypted(NamedTuple):
@@ -48,7 +45,7 @@ class Reencrypted(NamedTuple):
 
 
 def reencrypt(
-    path: Path, old: EncryptionKey | None, new: EncryptionKey | None, told: Told
+    path: Path, old: EncryptionKey | None, new: EncryptionKey | None, progress: Progress
 ) -> Reencrypted:
     """Write the database of a directory again, which `old` encrypts, with `new`; None is for no encryption.
 
@@ -70,7 +67,7 @@ def reencrypt(
                 _require_alone(source, path)
                 _require_whole(source, path)
                 source.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-                rows = _write_again(source, staging, new, told)
+                rows = _write_again(source, staging, new, progress)
             # Nothing can write now: a command that does would wait for the commit lock first.
             size = (staging / DATABASE_NAME).stat().st_size
             _replace(path, staging / DATABASE_NAME)
@@ -118,7 +115,7 @@ def _require_whole(source: apsw.Connection, path: Path) -> None:
 
 
 def _write_again(
-    source: apsw.Connection, staging: Path, new: EncryptionKey | None, told: Told
+    source: apsw.Connection, staging: Path, new: EncryptionKey | None, progress: Progress
 ) -> int:
     """Write the database into a new one, check that, and flush it; returns the number of rows."""
     whole = source.pragma("page_count") * source.pragma("page_size")
@@ -127,7 +124,7 @@ def _write_again(
     file = staging.absolute() / DATABASE_NAME
 
     def tell() -> bool:
-        told(min(whole, file.stat().st_size if file.exists() else 0), whole)
+        progress(min(whole, file.stat().st_size if file.exists() else 0), whole)
         return False  # go on
 
     source.set_progress_handler(tell, STEPS_PER_NEWS)

@@ -27,7 +27,6 @@ from tablestone.engines.sqlite.free_space import rewrite
 
 STEPS: Final[Mapping[int, Callable[[apsw.Connection], None]]] = {}
 """For each older format, the change that makes the next one of it. The transaction has begun. Format 1 is the first."""
-WAIT_MS: Final = 5_000
 
 
 class Upgraded(NamedTuple):
@@ -60,28 +59,20 @@ def upgrade(
                 raise EngineRefused(
                     f"The data directory {path} has format {missing[0]}, which cannot be upgraded."
                 )
-            with commits.held():
-                _apply(writer, [steps[each] for each in range(before, newest)], newest)
+            if before < newest:
+                with commits.held():
+                    writer.execute("BEGIN IMMEDIATE")
+                    for each in range(before, newest):
+                        steps[each](writer)
+                    writer.pragma("user_version", newest)
+                    # After an error, closing the connection undoes everything.
+                    writer.execute("COMMIT")
             was_rewritten = writer.pragma("auto_vacuum") != INCREMENTAL
             if was_rewritten:
-                # SQLite's temporary file has a copy of the data: it belongs on the same disk.
-                os.environ.setdefault("SQLITE_TMPDIR", str(path))
-                rewrite(writer, commits, WAIT_MS)
+                rewrite(directory)
             return Upgraded(before, max(before, newest), was_rewritten)
     except apsw.Error as error:
         raise EngineUnavailable(f"The upgrade failed: {error}.") from error
     finally:
         directory.release()
         os.close(lock)
-
-
-def _apply(
-    writer: apsw.Connection, steps: list[Callable[[apsw.Connection], None]], newest: int
-) -> None:
-    if not steps:
-        return
-    writer.execute("BEGIN IMMEDIATE")
-    for step in steps:
-        step(writer)
-    writer.pragma("user_version", newest)
-    writer.execute("COMMIT")  # closing the connection undoes everything after an error
