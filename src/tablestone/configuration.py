@@ -65,10 +65,10 @@ class SelfSigned:
 
 
 INSIGHT_KEYS, INSIGHT_HASHED, INSIGHT_OFF = INSIGHT_FORMS = ("keys", "hashed", "off")
-"""How the admin address tells how partitions are used: by their keys, by hashes of their keys, or not at all."""
+"""How the admin address names partitions in its report: by their keys, by hashes of them, or not at all."""
 
 EXPLORER_ON, EXPLORER_READ_ONLY = EXPLORER_FORMS = ("true", "read-only")
-"""The forms of the explorer beside a server: one that changes what a person tells it to, and one that only reads."""
+"""The explorer beside a server: with changes, or read-only."""
 
 READY_TEXT, READY_JSON = READY_FORMS = ("text", "json")
 """The forms of the lines that say that the server is ready."""
@@ -198,7 +198,7 @@ class WorkerSlot:
     If several processes use one storage, `storage` names it. A worker that replaces another gets the same value.
     `shares` keeps what is left of the throughput targets.
     `reports` takes the reports of the worker, if there is an admin address, and `insight` the counts of its partitions
-    and queries, if the address tells them. Several workers share `quiet`.
+    and queries, if the address shows them. Several workers share `quiet`.
     """
 
     worker: int = 0

@@ -1,4 +1,4 @@
-"""What an engine can tell the operator: the figures that it counts, the sizes of its files, and numbers of rows.
+"""What an engine reports to the operator: the figures that it counts, the sizes of its files, and numbers of rows.
 
 `CountsRows`, `HasSize` and `MeasuredEngine` are asked for at run time, which a compiled class cannot be: so they are
 not in `contract.py`. Counting is cheap and never stops. The figures of several workers become one: counters and

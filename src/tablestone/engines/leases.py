@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
@@ -38,17 +39,15 @@ _numbers = count(1)
 """The numbers of all leases of this process. No two objects give the same number, so one is never taken for another."""
 
 
+@dataclass(eq=False, slots=True)
 class _Lease:
     """One lease. `unread` is the number of renewals that still read rows for it."""
 
-    __slots__ = ("began", "ends", "failed", "number", "unread")
-
-    def __init__(self, began: float, ends: float) -> None:
-        self.number = next(_numbers)
-        self.began = began
-        self.ends = ends
-        self.unread = 0
-        self.failed = False
+    began: float
+    ends: float
+    number: int = field(default_factory=_numbers.__next__)
+    unread: int = 0
+    failed: bool = False
 
 
 class Leases:

@@ -68,11 +68,6 @@ Changes = dict[str, Any]
 """New values by the name of their field in `ServiceProperties`; a field that is not named keeps its value."""
 
 
-def changed(properties: ServiceProperties, changes: Changes) -> ServiceProperties:
-    """The properties with some of them replaced."""
-    return dataclasses.replace(properties, **changes)
-
-
 def to_members(properties: ServiceProperties) -> dict[str, Any]:
     """The properties as members of a JSON document."""
     members = dataclasses.asdict(properties)

@@ -111,14 +111,6 @@ def _unordered(_stored: Any, _wanted: Any) -> bool:
     return False
 
 
-def _compile_boolean_property(name: str) -> Predicate:
-    def matches(lookup: PropertyLookup) -> bool:
-        stored = lookup(name)
-        return stored is not None and stored[0] is EdmType.BOOLEAN and stored[1] is True
-
-    return matches
-
-
 def _compile_membership(name: str, wanted: frozenset[str]) -> Predicate:
     """`name eq 'a' or name eq 'b' or ...` as one lookup in a set."""
 
@@ -204,6 +196,6 @@ def compile_filter(node: FilterNode) -> Predicate:
         inner = compile_filter(node.term)
         return lambda lookup: not inner(lookup)
     if isinstance(node, BooleanProperty):
-        return _compile_boolean_property(node.name)
+        return _compare(node.name, operator.is_, EdmType.BOOLEAN, True, of_mismatch=False)
     value = node.value
     return lambda _lookup: value

@@ -6,6 +6,7 @@ A document is one cached row, so a change acts on the very next request in every
 from __future__ import annotations
 
 import base64
+import dataclasses
 import enum
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -169,7 +170,7 @@ class PropertiesOfAccounts:
 
         def edit(members: Members | None) -> Members:
             properties = FRESH if members is None else read_properties(members) or FRESH
-            return service_properties.to_members(service_properties.changed(properties, changes))
+            return service_properties.to_members(dataclasses.replace(properties, **changes))
 
         await self._documents.change(
             _KIND, owner.name, edit, confirm=partial(self._incarnations.require, owner)

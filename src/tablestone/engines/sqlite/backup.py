@@ -132,7 +132,7 @@ class NewDirectory:
             raise EngineUnavailable(f"{self.partial} cannot be written: {error}.") from error
 
     async def reach(self, key: Key) -> None:
-        """Nothing: rows come in order, so the last row that is stored tells it."""
+        """Do nothing: rows come in order, so the last stored row says how far the unload got."""
 
     def finish(self) -> None:
         """Give the directory its name."""

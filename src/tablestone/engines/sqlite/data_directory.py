@@ -72,7 +72,7 @@ def require_unloaded(path: Path) -> None:
 
 
 def remove_unfinished_copies(path: Path) -> None:
-    """Remove them from a data directory, and tell the operator.
+    """Remove the copies that a killed command left in a data directory, and log that.
 
     The caller holds the lock of the server, which a command holds while it writes a copy.
     """

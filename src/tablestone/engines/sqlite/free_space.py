@@ -242,7 +242,7 @@ class SpaceKeeper:
             size = self._size()
             self._room.look(log_bytes, size.free_bytes)
             if leads:
-                self._tell()
+                self._log_shortage()
                 await self._give_back(size)
         except (apsw.Error, EngineUnavailable) as error:
             if leads:
@@ -252,7 +252,7 @@ class SpaceKeeper:
         """Wait for a step that is under way."""
         await asyncio.to_thread(self._free_space.close)
 
-    def _tell(self) -> None:
+    def _log_shortage(self) -> None:
         was_short, self._was_short = self._was_short, self._room.is_short
         if self._was_short != was_short:
             state = "has room again: all writes are accepted."

@@ -123,11 +123,11 @@ def _write_again(
     staging.mkdir(mode=0o700)
     file = staging.absolute() / DATABASE_NAME
 
-    def tell() -> bool:
+    def report() -> bool:
         progress(min(whole, file.stat().st_size if file.exists() else 0), whole)
         return False  # go on
 
-    source.set_progress_handler(tell, STEPS_PER_NEWS)
+    source.set_progress_handler(report, STEPS_PER_NEWS)
     try:
         source.execute("VACUUM INTO ?", (encryption.uri_of(file, new),))
     except apsw.CantOpenError:  # its text has the URI, and so the key

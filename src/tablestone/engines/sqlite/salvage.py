@@ -3,7 +3,7 @@
 SQLite reads only the pages that a statement needs, and compares the sums of the log only when it opens it. This reads
 all of both, without SQLite, beside any other process: the log by its sums, encrypted pages by their tags. Salvage walks
 the trees and then every page that no tree reaches; of a row that is found more than once, the latest version counts.
-Any byte may be damaged: what cannot be as it is raises `BadPage`. The format of trees, cells, payloads and records:
+Any byte may be damaged: impossible content raises `BadPage`. The format of trees, cells, payloads and records:
 https://www.sqlite.org/fileformat2.html, sections 1.6 and 2.1.
 """
 
@@ -74,7 +74,7 @@ class Payload(NamedTuple):
 
 
 def take_apart(number: int, content: bytes | None, usable: int) -> TreePage:
-    """A page of a tree; `BadPage` if it is none."""
+    """Parse a page of a tree; `BadPage` if it is not one."""
     if content is None:
         raise BadPage
     start = FILE_HEADER_BYTES if number == 1 else 0
@@ -212,7 +212,7 @@ class StoredPages:
         return self._cipher.opened(number, content)
 
     def altered(self) -> list[int]:
-        """The encrypted pages that are not as they were written; none without encryption, which nothing tells."""
+        """The encrypted pages that were altered since they were written; without encryption nothing shows it."""
         if self._cipher is None:
             return []
         numbers = range(1, self.count + 1)
@@ -238,9 +238,9 @@ class StoredPages:
 
 
 SHOWN_MAX: Final = 100
-"""Pages that are named."""
+"""Altered pages that are listed."""
 LOOKS: Final = 5
-"""Looks at the log, because another process may write it from its beginning again during a look."""
+"""Attempts to read the log: another process may start it from its beginning again during one."""
 LOG_DAMAGED: Final = (
     "the write-ahead log is damaged: acknowledged writes that follow the damage are lost. "
     "Restore a backup if they matter"
@@ -255,7 +255,7 @@ def altered_files(directory: DataDirectory) -> list[str]:
     ):
         # A read transaction: until it ends, pages that are not in the log do not change.
         moment.execute("BEGIN; SELECT count(*) FROM sqlite_schema").fetchall()
-        if all(_log_is_damaged(directory, other) for _look in range(LOOKS)):
+        if all(_log_is_damaged(directory, other) for _attempt in range(LOOKS)):
             return [LOG_DAMAGED]
         with closing(StoredPages(directory.path, directory.key)) as pages:
             altered = pages.altered()
@@ -287,7 +287,7 @@ class SalvagedRows:
         self.lost_writes = pages.log.lost_commits
         self._usable = pages.usable_bytes
         self._seen: set[int] = set()
-        """Pages that are accounted for."""
+        """Pages that were read already, or are free."""
         self._gaps: list[tuple[int, int]] = []
         """Ranges of rowids, without the first and with the last, in which rows of the table may be missing."""
         self._found = array("q")
