@@ -33,7 +33,7 @@ from bench.filter_in_sql import (
 )
 from bench.options import how_many
 from tablestone.engines.sqlite import hinted_read
-from tablestone.engines.sqlite.hinted_read import Experience
+from tablestone.engines.sqlite.hinted_read import HintedReader
 from tablestone.tables import storage_keys
 
 ENTITIES: Final = 20_000
@@ -87,7 +87,7 @@ def sql_of(form: str, connection: apsw.Connection) -> Callable[[], int]:
     return partial(by_hand, connection, BY_HAND + form, (*bindings, MARKER.encode()))
 
 
-FROM_THE_BEGINNING: Final = partial(mock.patch.object, Experience, "skipped", return_value=0)
+FROM_THE_BEGINNING: Final = partial(mock.patch.object, HintedReader, "skipped", return_value=0)
 """A marker is searched from a value's first byte."""
 WALKING: Final = partial(mock.patch.object, hinted_read, "ROWS_TO_BEGIN", NEVER)
 """No partition is large enough to seek in."""

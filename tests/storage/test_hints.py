@@ -224,7 +224,7 @@ async def test_a_marker_is_looked_for_where_the_first_values_have_it(data: Path)
         ):
             rows = await moment.read([WHOLE], rows_max=100, bytes_max=1 << 20, hint=hint)
             assert rows.values == values
-        skipped = moment._rows._hinted._experience._skipped
+        skipped = moment._rows._hinted._skipped
         assert skipped == {N: 500 - SAMPLE_MARGIN, b',"m":': 0}
     await close_healthy(engine)
 
@@ -243,7 +243,7 @@ async def test_places_of_markers_are_remembered_within_a_bound(
             hint = AnyOf((NumberAfter(N, 5.0, 5.0), NumberAfter(b',"m%d":' % number, 5.0, 5.0)))
             rows = await moment.read([WHOLE], rows_max=100, bytes_max=1 << 20, hint=hint)
             assert rows.values == [value]
-            assert len(moment._rows._hinted._experience._skipped) <= 3
+            assert len(moment._rows._hinted._skipped) <= 3
     await close_healthy(engine)
 
 

@@ -241,7 +241,7 @@ async def test_more_deleted_tables_than_are_remembered() -> None:
         while await sweeper.sweep("acct"):
             pass
     assert len(sweeper._swept) <= 1
-    assert not engine._rows
+    assert not engine._rows.stored
     for number in range(SWEPT_MAX + 10):
         sweeper._was_empty(number.to_bytes(16))
     assert len(sweeper._swept) == SWEPT_MAX
