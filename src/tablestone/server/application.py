@@ -302,10 +302,7 @@ class Application:
                 response.headers.append((b"connection", b"close"))
         if response.status not in _LENGTHLESS:
             response.headers.append((b"content-length", b"%d" % len(response.body)))
-        await send(
-            {"type": "http.response.start", "status": response.status, "headers": response.headers}
-        )
-        await send({"type": "http.response.body", "body": response.body})
+        await _send(send, response)
 
     async def refuse(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer that the server is busy, because the scope's `limit` is reached; then close the connection."""
@@ -375,8 +372,19 @@ def _address(client: tuple[str, int] | None) -> str:
 async def _send_and_close(send: Send, response: RawResponse) -> None:
     """Send an answer with which the connection ends."""
     length = b"%d" % len(response.body)
-    headers = [*response.headers, (b"content-length", length), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    response.headers += [(b"content-length", length), (b"connection", b"close")]
+    await _send(send, response)
+
+
+async def _send(send: Send, response: RawResponse) -> None:
+    await send(
+        {
+            "type": "http.response.start",
+            "status": response.status,
+            "headers": response.headers,
+            "reason": response.reason,  # ASGI has none; our own connection writes it
+        }
+    )
     await send({"type": "http.response.body", "body": response.body})
 
 

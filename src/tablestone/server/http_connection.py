@@ -57,8 +57,12 @@ class Exchange(RequestResponseCycle):
 
     async def send(self, message: Any) -> None:
         if message["type"] == "http.response.start" and not self.response_started:
-            self.held_head = self._usual_head(message["status"], message["headers"])
+            reason = message.get("reason")
+            self.held_head = self._usual_head(message["status"], message["headers"], reason)
             if self.held_head is not None:
+                return
+            if reason is not None:
+                await self._send_head(message["status"], message["headers"], reason)
                 return
         elif self.held_head is not None and message["type"] == "http.response.body":
             self.response_started, self.chunked_encoding = True, False
@@ -84,7 +88,27 @@ class Exchange(RequestResponseCycle):
             self.end_unread()
         await super().send(message)
 
-    def _usual_head(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
+    async def _send_head(
+        self, status: int, headers: Iterable[tuple[bytes, bytes]], reason: str
+    ) -> None:
+        """What uvicorn does with the head of an answer of known length, but with this reason phrase."""
+        if self.flow.write_paused and not self.disconnected:
+            await self.flow.drain()
+        fields = [*self.default_headers, *headers]
+        if (b"connection", b"close") in fields:
+            self.keep_alive = False
+        elif not self.keep_alive:
+            fields.append((b"connection", b"close"))
+        self.response_started, self.waiting_for_100_continue = True, False
+        self.chunked_encoding = False
+        self.expected_content_length = int(dict(fields)[b"content-length"])
+        if not self.disconnected:
+            lines = map(b"%b: %b\r\n".__mod__, fields)
+            self.transport.write(b"".join((_status_line(status, reason), *lines, b"\r\n")))
+
+    def _usual_head(
+        self, status: int, headers: Iterable[tuple[bytes, bytes]], reason: str | None
+    ) -> bytes | None:
         """The head of an answer of known length, if the connection stays open after it; None for any other answer."""
         if not self.keep_alive or self.flow.write_paused or self.scope["method"] == "HEAD":
             return None
@@ -98,7 +122,13 @@ class Exchange(RequestResponseCycle):
         start = length + len(_CONTENT_LENGTH)
         end = lines.find(b"\r", start)
         self.expected_content_length = int(lines[start:] if end < 0 else lines[start:end])
-        return b"".join((STATUS_LINE[status], lines, b"\r\n\r\n"))
+        return b"".join((_status_line(status, reason), lines, b"\r\n\r\n"))
+
+
+def _status_line(status: int, reason: str | None) -> bytes:
+    if reason is None:
+        return STATUS_LINE[status]
+    return b"HTTP/1.1 %d %b\r\n" % (status, " ".join(reason.split()).encode("latin-1", "replace"))
 
 
 _JOINED_BYTES_MAX: Final = 16_384

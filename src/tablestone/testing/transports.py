@@ -39,6 +39,7 @@ class ReceivedAnswer:
     """An answer as a client receives it."""
 
     status: int = 0
+    reason: str | None = None
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     body: bytes = b""
 
@@ -71,7 +72,7 @@ async def _answer(application: AsgiApplication, scope: Message, body: bytes) -> 
 
     async def send(message: Message) -> None:
         if message["type"] == "http.response.start":
-            answer.status = message["status"]
+            answer.status, answer.reason = message["status"], message["reason"]
             answer.headers = list(message["headers"])
         else:
             answer.body += message.get("body", b"")
@@ -196,10 +197,7 @@ def _exchange_request(storage: TableStorage, request: HttpRequest) -> Future[Rec
 
 
 def _response(kind: type[Response], request: HttpRequest, answer: ReceivedAnswer) -> Response:
-    try:
-        reason = HTTPStatus(answer.status).phrase
-    except ValueError:
-        reason = ""
+    reason = answer.reason or HTTPStatus(answer.status).phrase
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in answer.headers}
     return kind(request, answer.status, reason, headers, answer.body)
 

@@ -265,7 +265,7 @@ def respond_at_front_door(
     )
     if stamp.client_request_id is not None:
         headers.append((b"x-ms-client-request-id", stamp.client_request_id))
-    return RawResponse(error.status, headers, body)
+    return RawResponse(error.status, headers, body, error.text)
 
 
 def unreadable_error(stamp: Stamp, now: int) -> bytes:

@@ -59,11 +59,12 @@ class RawRequest:
 
 @dataclass(slots=True)
 class RawResponse:
-    """A response: its status, its headers in order, and its body."""
+    """A response: its status, its headers in order, its body, and its reason phrase if that is not HTTP's own."""
 
     status: int
     headers: list[tuple[bytes, bytes]]
     body: bytes = b""
+    reason: str | None = None
 
 
 def single_headers(pairs: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:

@@ -508,7 +508,7 @@ def respond_with_xml(operation: Operation, result: Result, stamp: Stamp) -> RawR
 def respond_with_xml_error(error: StorageError, stamp: Stamp, now: int) -> RawResponse:
     """The response to a request that failed behind the service's front door (auth 5.3). `now` is in ticks."""
     response = _document_answer(xml_error(error, stamp, now), stamp)
-    response.status = error.status
+    response.status, response.reason = error.status, error.text
     if stamp.version >= VERSION_XML_ERROR_CODE:
         response.headers.append((b"x-ms-error-code", error.code.encode("ascii")))
     response.headers.extend(

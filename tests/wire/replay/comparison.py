@@ -69,6 +69,8 @@ class Comparison:
 
     def run(self) -> list[Difference]:
         self._same("status", self.exchange.status, self.answer.status)
+        if self.exchange.reason and self.exchange.status >= 400:
+            self._same("reason phrase", self.exchange.reason, self.answer.reason)
         self._compare_headers()
         self._compare_body()
         self._learn_tokens()

@@ -8,8 +8,7 @@
    request ids, error times and the time of the last replication are checked for their form;
    boundaries become {BATCH} and {CHANGESET}; the creation time in a table's continuation token
    {CREATED}.
-4. The HTTP reason phrase: an ASGI server has no say in it. Inside batches, where the server writes it, it is
-   compared.
+4. The HTTP reason phrase of a success, which the recorder replaced now and then, and of exchanges without one.
 """
 
 from __future__ import annotations

@@ -38,6 +38,7 @@ class Answer:
     status: int
     headers: tuple[tuple[str, str], ...]
     body: bytes
+    reason: str = ""
 
     def header(self, name: str) -> str | None:
         return next((value for known, value in self.headers if known == name), None)
@@ -129,7 +130,7 @@ class Target:
             ) from lost
         self._previous = f"{method} {target} ({response.status})"
         received = tuple((name.lower(), value) for name, value in response.getheaders())
-        return Answer(response.status, received, response.read())
+        return Answer(response.status, received, response.read(), response.reason)
 
     def string_to_sign(
         self, method: str, target: str, query: str, headers: Mapping[str, str]

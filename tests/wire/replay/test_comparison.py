@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -35,7 +35,7 @@ def as_our_own(exchange: Exchange) -> Answer:
         (name, SERVICE_BASE.sub(ENDPOINT, value)) for name, value in exchange.headers.items()
     ]
     headers.append(("x-ms-request-id", found[1] if found else A_REQUEST_ID))
-    return Answer(exchange.status, tuple(headers), text.encode())
+    return Answer(exchange.status, tuple(headers), text.encode(), exchange.reason)
 
 
 def compared(exchange: Exchange, answer: Answer, bindings: Bindings) -> list[Difference]:
@@ -213,3 +213,11 @@ def test_an_etag_that_changes_without_a_write_is_seen() -> None:
         "body.odata.etag",
         "body.Timestamp",
     }
+
+
+def test_another_reason_phrase_of_an_error_is_seen() -> None:
+    exchange = replace(FAILURE, reason="Not Found")
+    sound = replace(as_our_own(exchange), reason="Not Found")
+    assert compared(exchange, sound, Bindings()) == []
+    (found,) = compared(exchange, replace(sound, reason="Gone"), Bindings())
+    assert found.where == "reason phrase"
