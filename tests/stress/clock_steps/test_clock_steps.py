@@ -20,7 +20,7 @@ from server_process import ServerProcess, start_server
 from signing import signed_headers
 from stress.clock_steps.run import Run
 from stress.clock_steps.wall_clock import STEPPED, WallClock
-from stress.crash.writers import Connection
+from stress.crash.writers import JSON, Connection
 from tokens import ISSUER, RsaKey, claims_at, key_set
 from tokens import signed as signed_token
 
@@ -71,7 +71,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, clock: WallClock) -> Iterat
 def status(server: ServerProcess, query: str, headers: Mapping[str, str]) -> int:
     with Connection(server) as connection:
         target = f"{connection.base}/tab()" + (f"?{query}" if query else "")
-        connection.http.request("GET", target, headers=dict(headers))
+        connection.http.request("GET", target, headers=JSON | dict(headers))
         response = connection.http.getresponse()
         response.read()
         return response.status

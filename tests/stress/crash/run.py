@@ -31,6 +31,7 @@ from stress.crash.kills import AT_THE_END, AT_THE_START, ON_THE_WAY, kill_during
 from stress.crash.stored_place import StoredPlace, encrypted_place
 from stress.crash.table_writers import TABLES_WITH_POLICIES, PolicyWriter, TableWriter
 from stress.crash.writers import (
+    JSON,
     TABLE,
     Connection,
     EntityWriter,
@@ -216,7 +217,8 @@ class Run:
                 for name, permission in sorted(cast("frozenset[tuple[str, str]]", policies)):
                     parameters = {"sv": SAS_VERSION, "tn": table, "si": name}
                     query = query_of(signed(connection.account, connection.key, parameters))
-                    connection.http.request("GET", f"{connection.base}/{table}()?{query}")
+                    target = f"{connection.base}/{table}()?{query}"
+                    connection.http.request("GET", target, headers=JSON)
                     response = connection.http.getresponse()
                     response.read()
                     if response.status != (200 if "r" in permission else 403):

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 TABLE = "CrashReadings"
 ROW_KEYS = [f"row-{number:02}" for number in range(40)]
 QUIET = {"Prefer": "return-no-content"}
+JSON = {"Accept": "application/json;odata=nometadata"}
 ANSWER_SECONDS_MAX = 120
 BUSY_PAUSE_SECONDS = 0.02
 TRANSACTION_OPERATIONS_MAX = 25  # more rows than this would seldom be free at once
