@@ -18,7 +18,8 @@ CHUNKS: Final = b"7\r\n" + BODY + b"\r\n0\r\n\r\n"
 DONE: Final = 204
 """The answer to `@PUT@`."""
 READ: Final = 401
-"""The answer to `@GET@`, which is not signed: it was understood."""
+"""The answer to `@GET@`, which is not signed: it was understood. Before `VERSION` it is 404, as for no account."""
+VERSION: Final = b"x-ms-version: 2020-12-06\r\n"
 REFUSED: Final = ((400,), ())
 """A refusal, or the connection is closed without an answer."""
 
@@ -48,7 +49,8 @@ def _get(name: str, source: str, headers: bytes, *answers: tuple[int, ...]) -> S
 
 
 def _line(name: str, line: bytes, *answers: tuple[int, ...], source: str = "3") -> SocketCase:
-    return SocketCase(name, source, line + b"\r\nHost: h\r\n\r\n", answers or REFUSED)
+    content = line + b"\r\nHost: h\r\n" + VERSION + b"\r\n"
+    return SocketCase(name, source, content, answers or REFUSED)
 
 
 LENGTHS: Final = (
@@ -286,7 +288,7 @@ LINES: Final = (
     SocketCase(
         "HTTP/1.0 without a Host",
         "2.3",
-        b"GET /devstoreaccount1/S() HTTP/1.0\r\n\r\n",
+        b"GET /devstoreaccount1/S() HTTP/1.0\r\n" + VERSION + b"\r\n",
         ((400,), (READ,)),
     ),
     SocketCase("no Host", "3.2", b"GET /devstoreaccount1/S() HTTP/1.1\r\n\r\n", ((400,),)),
@@ -296,7 +298,7 @@ LINES: Final = (
     SocketCase(
         "bare line feeds",
         "2.2",
-        b"GET /devstoreaccount1/S() HTTP/1.1\nHost: h\n\n",
+        b"GET /devstoreaccount1/S() HTTP/1.1\nHost: h\nx-ms-version: 2020-12-06\n\n",
         ((400,), (), (READ,)),
     ),
     SocketCase("carriage returns alone", "2.2", b"GET /devstoreaccount1/S() HTTP/1.1\rHost: h\r\r"),

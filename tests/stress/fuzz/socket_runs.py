@@ -23,7 +23,7 @@ from stress.fuzz.judging import code_of, problems
 from stress.fuzz.mutation import mutated
 from stress.fuzz.parser_runs import leaks
 from stress.fuzz.request_runs import SHOWN_EVERY, SPARE_DESCRIPTORS, Server, served
-from stress.fuzz.socket_cases import CASES, CHUNKED, SocketCase
+from stress.fuzz.socket_cases import CASES, CHUNKED, VERSION, SocketCase
 
 TABLE: Final = "Sockets"
 SECONDS_MAX: Final = 60.0
@@ -79,16 +79,18 @@ class Target:
         ]
         return "".join(f"{line}\r\n" for line in lines).encode()
 
+    def _unsigned_read(self) -> bytes:
+        target = f"/{self._process.account_name}/{TABLE}()".encode()
+        accept = b"Accept: application/json;odata=nometadata\r\n"
+        return b"GET %b HTTP/1.1\r\nHost: h\r\n" % target + VERSION + accept
+
     def content(self, case: SocketCase) -> bytes:
         """The bytes of a case."""
         hidden = self.write_to("hidden") + b"Content-Length: 7\r\n\r\n" + b'{"n":1}'
         content = case.content
         for word, meant in (
             (b"@PUT@", self.write_to("r")),
-            (
-                b"@GET@",
-                f"GET /{self._process.account_name}/{TABLE}() HTTP/1.1\r\nHost: h\r\n".encode(),
-            ),
+            (b"@GET@", self._unsigned_read()),
             (b"@LENGTH@", b"%d" % len(hidden)),
             (b"@HEX@", b"%x" % len(hidden)),
             (b"@HIDDEN@", hidden),
@@ -150,9 +152,11 @@ def start_impatient(directory: Path) -> ServerProcess:
 def prepare(server: Server) -> None:
     """Make the table, where the cases write."""
     body = f'{{"TableName":"{TABLE}"}}'.encode()
-    made = server.ask(
-        Request(b"POST", b"/Tables", ((b"content-type", b"application/json"),), body, "key")
+    headers = (
+        (b"accept", b"application/json;odata=nometadata"),
+        (b"content-type", b"application/json"),
     )
+    made = server.ask(Request(b"POST", b"/Tables", headers, body, "key"))
     assert made.status == 201, made
 
 
