@@ -271,7 +271,7 @@ class OneConnection:
         parts = "".join(
             "--changeset_c\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n"
             f"PUT http://127.0.0.1{self._base}{_entity(row)} HTTP/1.1\r\n"
-            f"Content-Type: {JSON}\r\n\r\n{json.dumps(self._change(row))}\r\n"
+            f"Accept: {JSON}\r\nContent-Type: {JSON}\r\n\r\n{json.dumps(self._change(row))}\r\n"
             for row in (f"row-{number:03}" for number in rows)
         )
         body = (

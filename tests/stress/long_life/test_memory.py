@@ -27,7 +27,8 @@ ROWS = quote("RowKey ge '0010' and RowKey lt '0012' and Value ge 0")
 BATCH = (
     b"--batch_b\r\nContent-Type: multipart/mixed; boundary=changeset_c\r\n\r\n"
     b"--changeset_c\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n"
-    b"PUT http://127.0.0.1:10002%b HTTP/1.1\r\nContent-Type: application/json\r\n\r\n{}\r\n"
+    b"PUT http://127.0.0.1:10002%b HTTP/1.1\r\nAccept: application/json\r\n"
+    b"Content-Type: application/json\r\n\r\n{}\r\n"
     b"--changeset_c--\r\n--batch_b--\r\n"
 ) % ROW.encode()
 REQUESTS: dict[str, tuple[int, str, str, list[tuple[str, str]], bytes]] = {

@@ -47,7 +47,8 @@ def transaction(endpoint: str, partition: int, rows: list[int]) -> bytes:
     text = json.dumps({"Text": "x" * TEXT_LENGTH, "Number": 1})
     parts = "".join(
         "--changeset_o\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n"
-        f"PUT {endpoint}{entity(partition, row)} HTTP/1.1\r\nContent-Type: application/json\r\n\r\n{text}\r\n"
+        f"PUT {endpoint}{entity(partition, row)} HTTP/1.1\r\nAccept: application/json\r\n"
+        f"Content-Type: application/json\r\n\r\n{text}\r\n"
         for row in rows
     )
     return (

@@ -117,7 +117,8 @@ class SteadyLoad(threading.Thread):
         parts = "".join(
             "--changeset_s\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n"
             f"PUT {self._server.endpoint}{_entity(partition, f'row-{row:04}')} HTTP/1.1\r\n"
-            f"Content-Type: application/json\r\n\r\n{json.dumps({'Text': self._text()})}\r\n"
+            "Accept: application/json\r\nContent-Type: application/json\r\n\r\n"
+            f"{json.dumps({'Text': self._text()})}\r\n"
             for row in self._random.sample(range(ROWS), TRANSACTION)
         )
         body = (
