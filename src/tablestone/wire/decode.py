@@ -52,7 +52,7 @@ from tablestone.wire.address import (
 )
 from tablestone.wire.continuation import parse_entity_token, parse_table_token
 from tablestone.wire.messages import RawRequest
-from tablestone.wire.negotiate import ATOM_TYPES, Preference
+from tablestone.wire.negotiate import ATOM_TYPES, RETURN_NO_CONTENT, Negotiated
 from tablestone.wire.versions import VERSION_JSON, VERSION_JSON_ONLY, VERSION_UPSERTS
 
 _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "MERGE", "PATCH", "DELETE", "OPTIONS"))
@@ -110,17 +110,15 @@ def effective_method(request: RawRequest) -> str:
     return meant
 
 
-def require_answerable(
-    method: str, parameters: Parameters, refusal: str | None, prefer: Preference | None
-) -> None:
+def require_answerable(method: str, parameters: Parameters, negotiated: Negotiated) -> None:
     """Raise for resources that are not served here, and for a form that the answer's body cannot have."""
     if "comp" in parameters or "restype" in parameters:
         # The resources of `service_resources` cannot be in a batch, and they are not OData (wire 7.1).
         raise StorageError("NotImplemented", early=True)
-    if refusal is None or method in _WITHOUT_ANSWER_BODY:
+    if negotiated.refusal is None or method in _WITHOUT_ANSWER_BODY:
         return
-    if method != "POST" or prefer is not Preference.RETURN_NO_CONTENT:
-        raise StorageError(refusal, early=True)
+    if method != "POST" or negotiated.preference != RETURN_NO_CONTENT:
+        raise StorageError(negotiated.refusal, early=True)
 
 
 def decode_operation(method: str, decoded: DecodedRequest) -> Operation:

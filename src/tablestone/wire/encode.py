@@ -37,7 +37,7 @@ from tablestone.wire.atom_payload import AtomWriter
 from tablestone.wire.continuation import entity_token_headers, table_token_header
 from tablestone.wire.json_payload import JsonWriter, json_error
 from tablestone.wire.messages import Answer, RawResponse
-from tablestone.wire.negotiate import AtomForm, Negotiated, Preference
+from tablestone.wire.negotiate import RETURN_NO_CONTENT, AtomForm, Negotiated
 from tablestone.wire.versions import VERSION_ECHOED
 
 SERVER: Final = b"Windows-Azure-Table/1.0 Microsoft-HTTPAPI/2.0"
@@ -76,7 +76,6 @@ class Form(NamedTuple):
     """
 
     negotiated: Negotiated
-    preference: Preference | None
     base: str
     writer: PayloadWriter
     dated: Callable[[int], PayloadWriter] | None
@@ -87,12 +86,12 @@ class Form(NamedTuple):
 
 
 @functools.lru_cache(maxsize=512)
-def form_for(base: str, account: str, negotiated: Negotiated, prefer: Preference | None) -> Form:
+def form_for(base: str, account: str, negotiated: Negotiated) -> Form:
     """The form of answers below one base URL, which ends with a slash. Cached, since clients use few forms."""
     if isinstance(negotiated.form, AtomForm):
         dated = functools.partial(AtomWriter, base, account, negotiated.form)
-        return Form(negotiated, prefer, base, dated(0), dated)
-    return Form(negotiated, prefer, base, JsonWriter(base, account, negotiated.form), None)
+        return Form(negotiated, base, dated(0), dated)
+    return Form(negotiated, base, JsonWriter(base, account, negotiated.form), None)
 
 
 class Stamp(NamedTuple):
@@ -124,7 +123,8 @@ def encode_result(operation: Operation, result: Result, form: Form) -> Answer:
         return _inserted(operation, result, form)
     if isinstance(result, EntityWritten):
         answer = Answer(204, etag=format_etag(result.version))
-        answer.preference_applied = _applied_to_update(form)
+        if form.negotiated.preference is not None:  # whichever was sent (wire 3.10)
+            answer.preference_applied = RETURN_NO_CONTENT
         return answer
     if isinstance(result, TablesPage):
         extra = None if result.next_table is None else [table_token_header(*result.next_table)]
@@ -134,26 +134,11 @@ def encode_result(operation: Operation, result: Result, form: Form) -> Answer:
     return Answer(204)
 
 
-def _applied_to_update(form: Form) -> bytes | None:
-    """Preference-Applied for PUT, MERGE and PATCH: `return-no-content` if Prefer was sent (wire 3.10)."""
-    return None if form.preference is None else _PREFERENCE_TEXTS[Preference.RETURN_NO_CONTENT]
-
-
-def _applied(form: Form) -> bytes | None:
-    return _PREFERENCE_TEXTS[form.preference]
-
-
-_PREFERENCE_TEXTS: Final[dict[Preference | None, bytes | None]] = {
-    None: None,
-    **{preference: preference.value.encode("ascii") for preference in Preference},
-}
-
-
 def _inserted(operation: InsertEntity, result: EntityInserted, form: Form) -> Answer:
     location = form.base + format_entity_path(operation.table, entity_key(operation))
     answer = Answer(204, etag=format_etag(result.version), location=location, is_insert=True)
-    answer.preference_applied = _applied(form)
-    if form.preference is not Preference.RETURN_NO_CONTENT:
+    answer.preference_applied = form.negotiated.preference
+    if form.negotiated.preference != RETURN_NO_CONTENT:
         answer.status = 201
         answer.is_of_odata_2 = form.negotiated.form is AtomForm.ODATA_2
         answer.content_type = form.writer.entry_type
@@ -166,8 +151,8 @@ def _table(operation: Operation, result: TableFound, form: Form) -> Answer:
     if not isinstance(operation, CreateTable):
         return Answer(200, form.writer.table(result.table), content_type)
     answer = Answer(204, location=form.base + format_table_path(result.table), is_insert=True)
-    answer.preference_applied = _applied(form)
-    if form.preference is not Preference.RETURN_NO_CONTENT:
+    answer.preference_applied = form.negotiated.preference
+    if form.negotiated.preference != RETURN_NO_CONTENT:
         answer.status = 201
         answer.content_type = content_type
         answer.body = form.writer.table(result.table)
@@ -179,7 +164,7 @@ def encode_error(error: StorageError, form: Form, stamp: Stamp, now: int) -> Ans
     body = form.writer.error(error.code, _message(error, stamp, now))
     answer = Answer(error.status, body, form.writer.error_type, early=error.early)
     if not error.early:
-        answer.preference_applied = _applied(form)
+        answer.preference_applied = form.negotiated.preference
     if error.headers:
         answer.extra = [
             (name.encode("ascii"), value.encode("latin-1")) for name, value in error.headers

@@ -1,4 +1,4 @@
-"""The form of the answer: JSON at a metadata level or Atom, and the client's preference.
+"""The form of the answer: JSON at a metadata level or Atom, and whether the client wants a body at all.
 
 `negotiate` never fails. If the requested form is impossible, `refusal` has the error's code, so that every error, also
 this one, can be written in a form that the client reads (wire 5.1, 10). Results for short headers are cached.
@@ -41,16 +41,23 @@ PayloadForm = MetadataLevel | AtomForm
 
 
 class Negotiated(NamedTuple):
-    """The form of the answer; if it cannot have a body in that form, `refusal` is the error's code."""
+    """The form of the answer; if it cannot have a body in that form, `refusal` is the error's code.
+
+    `preference` is the value of Prefer, if it is known: whether an insert or create returns the new resource. It exists
+    since 2013-08-15 and OData 3 (wire 2.1, 10.1).
+    """
 
     form: PayloadForm
     refusal: str | None
+    preference: bytes | None = None
 
 
 _LEVELS: Final = {
     f"odata={level.value}": level
     for level in (MetadataLevel.NONE, MetadataLevel.MINIMAL, MetadataLevel.FULL)
 }
+RETURN_NO_CONTENT: Final = b"return-no-content"
+_PREFERENCES: Final = frozenset((b"return-content", RETURN_NO_CONTENT))
 _BEFORE_ODATA_3 = re.compile(r"\s*0*[0-2]\.\d")
 
 ATOM_TYPES: Final = frozenset(("application/atom+xml", "application/xml", "text/xml"))
@@ -69,12 +76,21 @@ def negotiate(headers: Headers, parameters: Parameters, version: str) -> Negotia
     data_version = (
         headers.get(b"maxdataserviceversion") or headers.get(b"dataserviceversion") or b""
     )
-    if len(wanted) + len(data_version) > _SHORT:
-        return _negotiate(wanted, version, data_version)
-    return _negotiate_short(wanted, version, data_version)
+    prefer = headers.get(b"prefer", b"")
+    if len(wanted) + len(data_version) + len(prefer) > _SHORT:
+        return _negotiate(wanted, version, data_version, prefer)
+    return _negotiate_short(wanted, version, data_version, prefer)
 
 
-def _negotiate(wanted: str, version: str, data_version: bytes) -> Negotiated:
+def _negotiate(wanted: str, version: str, data_version: bytes, prefer: bytes) -> Negotiated:
+    negotiated = _form(wanted, version, data_version)
+    prefer = prefer.strip().lower()
+    if prefer in _PREFERENCES and version >= VERSION_JSON and not _is_before_odata_3(data_version):
+        return negotiated._replace(preference=prefer)
+    return negotiated
+
+
+def _form(wanted: str, version: str, data_version: bytes) -> Negotiated:
     """The first requested form that is possible; if there is none, the refusal of the first one."""
     atom = _atom(version, data_version)
     refused: Negotiated | None = None
@@ -124,35 +140,3 @@ def _json(parameters: list[str], version: str, data_version: bytes) -> Negotiate
 
 def _is_before_odata_3(data_version: bytes) -> bool:
     return _BEFORE_ODATA_3.match(data_version.decode("latin-1")) is not None
-
-
-class Preference(enum.Enum):
-    """The value of Prefer: whether an insert or create returns the new resource (wire 2.1)."""
-
-    RETURN_CONTENT = "return-content"
-    RETURN_NO_CONTENT = "return-no-content"
-
-    __hash__ = object.__hash__
-
-
-def preference(headers: Headers, version: str) -> Preference | None:
-    """The Prefer header, if it was sent and is known; it exists since 2013-08-15 and OData 3 (wire 10.1)."""
-    value = headers.get(b"prefer")
-    if value is None or version < VERSION_JSON:
-        return None
-    data_version = (
-        headers.get(b"maxdataserviceversion") or headers.get(b"dataserviceversion") or b""
-    )
-    if len(value) + len(data_version) > _SHORT:
-        return _preference(value, data_version)
-    return _preference_short(value, data_version)
-
-
-def _preference(value: bytes, data_version: bytes) -> Preference | None:
-    if _is_before_odata_3(data_version):
-        return None
-    return _PREFERENCES.get(value.strip().lower())
-
-
-_preference_short = functools.lru_cache(maxsize=256)(_preference)
-_PREFERENCES: Final = {item.value.encode("ascii"): item for item in Preference}

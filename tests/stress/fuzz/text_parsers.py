@@ -41,7 +41,7 @@ from tablestone.wire.continuation import (
     parse_token,
 )
 from tablestone.wire.messages import RawRequest
-from tablestone.wire.negotiate import negotiate, preference
+from tablestone.wire.negotiate import negotiate
 
 KEY: Final = EntityKey("p", "r")
 _STORED: Final = entity_renderer(
@@ -112,7 +112,6 @@ def _parse_headers(content: bytes) -> object:
     headers = headers_of(content)
     for version in ("2011-08-18", "2013-08-15", "2019-02-02"):
         negotiate(headers, {}, version)
-        preference(headers, version)
     return parse_host(headers.get(b"host", b""))
 
 

@@ -59,7 +59,7 @@ from tablestone.wire.encode import (
     unreadable_error,
 )
 from tablestone.wire.messages import Answer, RawRequest
-from tablestone.wire.negotiate import AtomForm, negotiate, preference
+from tablestone.wire.negotiate import AtomForm, negotiate
 from tablestone.wire.versions import VERSION_DUPLICATE_ROW
 
 # If a change set has one operation, an error of carrying it out has no index before its text. An early error has one
@@ -141,8 +141,7 @@ class BatchCollector:
             if negotiated.form is AtomForm.ODATA_3 and outer is AtomForm.ODATA_2:
                 # Old clients declare their OData outside only.
                 negotiated = negotiated._replace(form=outer)
-            prefer = preference(request.headers, self._stamp.version)
-            shared = form_for(self._outer.base, self._account.name, negotiated, prefer)
+            shared = form_for(self._outer.base, self._account.name, negotiated)
             form = shared.at(self._clock())
             self._forms[id(request)] = form
         return form
@@ -159,7 +158,7 @@ class BatchCollector:
             if self._is_secondary:  # three forms of path address the secondary (auth 1.5)
                 resource = resource.removeprefix(self._account.name_bytes + b"/")
             parameters = parse_query_string(request.query_string)
-            require_answerable(method, parameters, form.negotiated.refusal, form.preference)
+            require_answerable(method, parameters, form.negotiated)
             head = _Head(method, parse_resource(resource, self._account.name), parameters)
             self._heads[id(request)] = head
         return head

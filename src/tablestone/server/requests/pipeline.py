@@ -74,7 +74,7 @@ from tablestone.wire.encode import (
     respond_at_front_door,
 )
 from tablestone.wire.messages import Answer, Headers, RawRequest, RawResponse
-from tablestone.wire.negotiate import negotiate, preference
+from tablestone.wire.negotiate import negotiate
 from tablestone.wire.service_resources import (
     decode_service_operation,
     is_service_request,
@@ -181,7 +181,7 @@ class Pipeline:
             if caller is not OWNER and isinstance(caller, PendingCaller):
                 caller = await self._completed(caller, request, found.account, now)
             if details is not None:
-                details.caller = caller_kind(caller, request)
+                details.caller = _caller_kind(caller, request)
                 details.authenticated_at = monotonic_seconds()
             answer_form = _form(request, found, parameters, version, now)
             step = Authenticated(
@@ -199,7 +199,7 @@ class Pipeline:
         except StorageError as error:
             failure = self._noted(error, request.client, account, request_id)
         except Exception as fault:  # noqa: BLE001 - every request gets an answer
-            failure = failure_of(fault, request_id, request.method)
+            failure = _failure_of(fault, request_id, request.method)
         else:
             return response
         _note_failure(record, failure, found)
@@ -236,9 +236,7 @@ class Pipeline:
             if address.kind is AddressKind.BATCH:
                 return await self._carry_out_batch(step, method)
             _require_writable(method, found)
-            require_answerable(
-                method, parameters, answer_form.negotiated.refusal, answer_form.preference
-            )
+            require_answerable(method, parameters, answer_form.negotiated)
             body = b"" if method in _BODILESS else await read_body()
             decoded = DecodedRequest(request, address, parameters, body, step.stamp.version)
             asked = record.operation = decode_operation(method, decoded)
@@ -306,7 +304,7 @@ class Pipeline:
         """The error, with the challenge that goes with it; the operator learns of it."""
         if error.status == 401:
             error.headers = (self._identities.challenge,)
-        log_reason(error, request_id)
+        _log_reason(error, request_id)
         self._refused.note(client, account, request_id, error)
         return error
 
@@ -374,19 +372,18 @@ def version_of(request: RawRequest, parameters: Parameters, versions: ServedVers
     return known
 
 
-CALLER_KINDS: Final[dict[type, str]] = {
+_CALLER_KINDS: Final[dict[type, str]] = {
     AccountSas: "account-sas",
     TableSas: "table-sas",
     DelegatedTableSas: "user-delegation-sas",
     RoleHolder: "token",
 }
-"""A key of the account has two schemes; its kind is told by the scheme that the request names."""
 
 
-def caller_kind(caller: Caller, request: RawRequest) -> str:
-    """The kind of a caller that was authenticated with this request."""
+def _caller_kind(caller: Caller, request: RawRequest) -> str:
+    """The kind of an authenticated caller. A key of the account has two, by the scheme in the request."""
     if caller is not OWNER:
-        return CALLER_KINDS.get(type(caller), "other")
+        return _CALLER_KINDS[type(caller)]
     is_lite = request.headers.get(b"authorization", b"")[:13].lower() == b"sharedkeylite"
     return "shared-key-lite" if is_lite else "shared-key"
 
@@ -399,7 +396,6 @@ def _form(
         f"{request.scheme}://{host.decode('latin-1')}/{found.prefix}",
         found.account.name,
         negotiate(request.headers, parameters, version),
-        preference(request.headers, version),
     )
     return form if form.dated is None else form.at(now)
 
@@ -410,7 +406,7 @@ def _require_writable(method: str, found: FoundAccount) -> None:
         raise StorageError("InsufficientAccountPermissions")
 
 
-def failure_of(fault: Exception, request_id: str, method: str) -> StorageError:
+def _failure_of(fault: Exception, request_id: str, method: str) -> StorageError:
     """The error that is answered when the fault is not the client's. The log has the details."""
     if isinstance(fault, EngineDamaged):
         log.error(
@@ -429,7 +425,7 @@ def failure_of(fault: Exception, request_id: str, method: str) -> StorageError:
     return StorageError("InternalError")
 
 
-def log_reason(error: StorageError, request_id: str) -> None:
+def _log_reason(error: StorageError, request_id: str) -> None:
     """Log why the service refuses, with the part of the request that it is about, at the debug level."""
     if error.reason is None or not log.isEnabledFor(logging.DEBUG):
         return
