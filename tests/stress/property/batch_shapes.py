@@ -182,13 +182,14 @@ SHAPES = (
         behind_body="{newline}{newline}",
         last_line="--{}--",
     ),
-    # Its bodies are Atom (tests/spec/batch.toml, tests/sdk/test_legacy.py); here its envelope holds JSON, as all do.
+    # Its bodies are Atom (tests/spec/batch.toml, tests/sdk/test_legacy.py); here its envelope holds JSON and
+    # asks for it, as all do.
     Shape(
         "Python azure-storage",
         "azure-storage 0.20.3, azure/storage/_http/batchclient.py, commit_batch_requests",
         newline="\n",
         encode=lambda text: quote(text, safe="/()$=',"),
-        headers=_numbered(),
+        headers=_numbered(("Accept", MINIMAL)),
         merge="MERGE",
         has_length=True,
         last_line="--{}--",
