@@ -86,7 +86,7 @@ def test_a_table_that_goes_away(
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.csv", "out.parquet"])
 def test_a_file_that_cannot_grow(tools: DataTools, loaded: str, name: str) -> None:
-    """The system's limit for the size of a file stops the writing, as a full disk does; the same command goes on."""
+    """The system's limit for the size of a file stops the writing, as a full disk does; the same command continues."""
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (3_000, resource.RLIM_INFINITY))
@@ -137,7 +137,7 @@ def test_a_full_disk_while_columns_are_written(
         patch.setattr(exporting, "convert", full)
         failed = tools.run("export", loaded, target, status=1).stderr
     assert failed == (
-        f"tablestone: The disk is full while {target} is written; make room, and the same command goes on.\n"
+        f"tablestone: The disk is full while {target} is written; make room, and the same command continues.\n"
     )
     assert not target.exists()
     told = tools.run("export", loaded, target).lines

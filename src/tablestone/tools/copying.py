@@ -188,7 +188,7 @@ class TableCopy:
             )
         raise TransferFailed(
             f"{self._table}: the source still changes after {ROUNDS_MAX} rounds. Stop its writers; the same command "
-            "goes on."
+            "continues."
         )
 
     def _save(self, token: Token | None, *, copied: bool, tally: Tally | None = None) -> None:

@@ -48,7 +48,7 @@ class Delete:
         self._lock = threading.Lock()
 
     def run(self) -> DeleteReport:
-        """Delete; an interrupt leaves the rest, and the same command goes on."""
+        """Delete; an interrupt leaves the rest, and the same command continues."""
         query = self._query._replace(select=(PARTITION_KEY, ROW_KEY))
         with ThreadPoolExecutor(self._parallel, thread_name_prefix="delete") as pool:
             try:

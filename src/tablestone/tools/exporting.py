@@ -289,7 +289,7 @@ def _disk_errors(path: str) -> Iterator[None]:
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise TransferFailed(
-                f"The disk is full while {path} is written; make room, and the same command goes on."
+                f"The disk is full while {path} is written; make room, and the same command continues."
             ) from None
         raise TransferFailed(f"{path} cannot be written: {error.strerror or error}.") from None
 

@@ -52,7 +52,7 @@ class Journal:
             fresh.replace(self.path)
         except OSError as error:
             raise TransferFailed(
-                f"The journal {self.path} cannot be written: {error.strerror}. The same command goes on."
+                f"The journal {self.path} cannot be written: {error.strerror}. The same command continues."
             ) from None
 
     def finish(self) -> None:
