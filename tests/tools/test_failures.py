@@ -187,16 +187,27 @@ def test_files_that_cannot_be_used(
 
 
 @pytest.mark.parametrize("command", ["query", "delete"])
+@pytest.mark.parametrize(
+    ("number", "cure"),
+    [
+        ("2147483648", "Write 2147483648L: a whole number beyond 32 bits ends in L."),
+        (
+            "-9223372036854775809",
+            "Write -9223372036854775809.0: a number beyond 64 bits is a Double.",
+        ),
+    ],
+)
 def test_a_whole_number_beyond_32_bits_in_a_filter(
-    tools: DataTools, loaded: str, command: str
+    tools: DataTools, loaded: str, command: str, number: str, cure: str
 ) -> None:
     """It is said before anything is sent, with what to write."""
-    filtered = ("--filter", "n gt 2147483648")
-    refused = tools.run(command, loaded, *filtered, status=2).stderr
+    refused = tools.run(command, loaded, "--filter", f"n gt {number}", status=2).stderr
     assert refused == (
-        "tablestone: The filter cannot be read: Unrecognized 'Edm.Int32' literal '2147483648' at '5' in "
-        "'n gt 2147483648'. Write 2147483648L: a whole number beyond 32 bits ends in L.\n"
+        f"tablestone: The filter cannot be read: Unrecognized 'Edm.Int32' literal '{number}' at '5' in "
+        f"'n gt {number}'. {cure}\n"
     )
+    cured = cure.split(": ", maxsplit=1)[0].removeprefix("Write ")
+    tools.run("query", loaded, "--filter", f"n gt {cured}", "--count")
 
 
 def test_a_directory_of_journals_that_cannot_be_made(tools: DataTools, loaded: str) -> None:

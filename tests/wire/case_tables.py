@@ -200,7 +200,8 @@ def _check_error(row: Row, response: Response) -> None:
     if phase == "gateway":
         # Recorded of requests without credentials: the service's name and version (wire 8.3).
         own = "Windows-Azure-Table/1.0 " if "x-ms-version" in response.headers else ""
-        assert response.headers["server"] == f"{own}Microsoft-HTTPAPI/2.0"
+        if "Server" not in row.get("answer", {}):
+            assert response.headers["server"] == f"{own}Microsoft-HTTPAPI/2.0"
         assert not own or response.status in (401, 404)
         assert response.headers["x-ms-error-code"] == code
         assert "x-content-type-options" not in response.headers

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from server_process import start_server
+from tablestone import limits
 from wire.case_tables import Row, check, error_of, parameters, prepare, send
 from wire.service_under_test import ACCOUNT, Headers, Response, default_headers
 
@@ -153,3 +154,12 @@ def test_a_request_for_http_2_is_carried_out_with_its_body(live: LiveServer) -> 
     read = live.exchange("GET", f"/{ACCOUNT}/tab(PartitionKey='p',RowKey='r')", asked)
     assert read.status == 200
     assert b'"n":5' in read.body
+
+
+@pytest.mark.parametrize("accept", ["application/json", "*/*"])
+def test_a_body_that_is_too_long_is_refused_before_its_form(live: LiveServer, accept: str) -> None:
+    """Wire 8.3: the front door refuses it."""
+    body = b"x" * (limits.BODY_BYTES_MAX + 1)
+    answer = live.exchange("POST", f"/{ACCOUNT}/tab", [("Accept", accept)], body)
+    assert (answer.status, error_of(answer)[0]) == (413, "RequestBodyTooLarge")
+    assert answer.headers["x-ms-error-code"] == "RequestBodyTooLarge"

@@ -24,7 +24,7 @@ import orjson
 from tablestone.advice.advising import advise_on_query
 from tablestone.advice.filter_shape import with_stored_types
 from tablestone.advice.workload import QueryUse, TableUse
-from tablestone.model.edm import EdmType, EdmValue
+from tablestone.model.edm import INT64_MAX, INT64_MIN, EdmType, EdmValue
 from tablestone.model.entity import entity_size
 from tablestone.model.errors import StorageError
 from tablestone.model.filter_tree import print_filter
@@ -66,10 +66,18 @@ def checked_filter(text: str | None) -> str | None:
     try:
         parse_filter(text)
     except StorageError as error:
-        beyond = _BEYOND_INT32.search(error.text)
-        cure = f" Write {beyond[1]}L: a whole number beyond 32 bits ends in L." if beyond else ""
-        raise TransferRefused(f"The filter cannot be read: {error.text}{cure}") from None
+        raise TransferRefused(f"The filter cannot be read: {error.text}{_cure(error)}") from None
     return text
+
+
+def _cure(error: StorageError) -> str:
+    """What to write for a whole number beyond 32 bits, which needs a mark."""
+    beyond = _BEYOND_INT32.search(error.text)
+    if beyond is None:
+        return ""
+    if INT64_MIN <= int(beyond[1]) <= INT64_MAX:
+        return f" Write {beyond[1]}L: a whole number beyond 32 bits ends in L."
+    return f" Write {beyond[1]}.0: a number beyond 64 bits is a Double."
 
 
 class TableReader:

@@ -170,6 +170,8 @@ _ATOM: Final = _Reader(atom_payload.decode_table_name, atom_payload.decode_entit
 
 def _reader(decoded: DecodedRequest) -> _Reader:
     content_type = decoded.raw.headers.get(b"content-type")
+    if not content_type and not decoded.body:
+        raise json_payload.unreadable()
     if content_type is not None and len(content_type) > _SHORT:
         return _reader_for(content_type, decoded.version)
     return _reader_for_short(content_type, decoded.version)

@@ -232,7 +232,8 @@ def respond_at_front_door(
     ]
     if stamp.version and error.status in (401, 404):
         headers[0] = _SERVER
-        headers.append((b"x-ms-version", stamp.version.encode("latin-1")))
+        if stamp.version >= VERSION_ECHOED:
+            headers.append((b"x-ms-version", stamp.version.encode("latin-1")))
     content_type = b"application/xml"
     if error.code == "InvalidHeaderValue" and error.at_front_door:
         writer = AtomWriter("", "", AtomForm.PLAIN, 0)

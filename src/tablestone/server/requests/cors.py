@@ -18,19 +18,16 @@ from tablestone.wire.messages import RawRequest, RawResponse
 _READS: Final = frozenset(("GET", "HEAD"))
 """Methods whose answers caches keep: only these answers have a Vary header (auth 8.4)."""
 _VARY: Final = (b"vary", b"Origin")
+_XML: Final = (b"content-type", b"application/xml")
 _CREDENTIALS: Final = (b"access-control-allow-credentials", b"true")
-_EXPOSED_OF_XML: Final = (
-    *("x-ms-request-id", "x-ms-client-request-id", "Server", "x-ms-version"),
-    *("Content-Length", "Date", "Transfer-Encoding"),
-)
 _EXPOSED: Final = (
     *("x-ms-request-id", "x-ms-client-request-id", "Server", "x-ms-version"),
     *("X-Content-Type-Options", "Cache-Control", "Preference-Applied", "Location", "DataServiceId"),
     *("ETag", "x-ms-continuation-NextPartitionKey", "x-ms-continuation-NextRowKey"),
-    *("x-ms-continuation-NextTableName", "x-ms-error-code"),
+    *("x-ms-continuation-NextTableName", "x-ms-error-code", "WWW-Authenticate"),
     *("Content-Type", "Content-Length", "Date", "Transfer-Encoding"),
 )
-"""Headers in the order in which the service exposes them; of answers in XML those above (auth 8.4)."""
+"""Headers in the order in which the service exposes them (auth 8.4)."""
 _ADDED_BY_HTTP: Final = frozenset(("Content-Length", "Date", "Transfer-Encoding"))
 """Headers that an answer may get later, in the HTTP layer; the service names all of them."""
 _SUBDOMAINS = re.compile(r"[A-Za-z0-9.-]+", re.ASCII)
@@ -139,12 +136,13 @@ def _exposed(rule: CorsRule, response: RawResponse) -> list[str]:
     literal = [name for name in exposed if not name.endswith("*")]
     prefixes = [name for name in rule.exposed_headers if name.endswith("*")]
     present = {name.decode("latin-1") for name, _ in response.headers}
-    is_xml = (b"content-type", b"application/xml") in response.headers
+    if "x-content-type-options" not in present and _XML in response.headers:
+        present.remove("content-type")  # of what speaks XML the service leaves it out
     return [
         *literal,
         *(
             name
-            for name in (_EXPOSED_OF_XML if is_xml else _EXPOSED)
+            for name in _EXPOSED
             if (name.lower() in present or name in _ADDED_BY_HTTP)
             and _is_named(name, prefixes)
             and not _is_named(name, literal)

@@ -236,8 +236,8 @@ class Pipeline:
             if address.kind is AddressKind.BATCH:
                 return await self._carry_out_batch(step, method)
             _require_writable(method, found)
-            require_answerable(method, parameters, answer_form.negotiated)
             body = b"" if method in _BODILESS else await read_body()
+            require_answerable(method, parameters, answer_form.negotiated)
             decoded = DecodedRequest(request, address, parameters, body, step.stamp.version)
             asked = record.operation = decode_operation(method, decoded)
         except StorageError as error:
