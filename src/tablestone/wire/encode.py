@@ -240,7 +240,8 @@ def respond_at_front_door(
         body = codecs.BOM_UTF8 + writer.error(error.code, _message(error, stamp, now))
     else:
         headers.append((b"x-ms-error-code", error.code.encode("ascii")))
-        if b"application/json" in accept.lower():
+        # A large body is mostly a batch, whose Accept names no form, and not every SDK reads XML (wire 8.3).
+        if b"application/json" in accept.lower() or error.code == "RequestBodyTooLarge":
             content_type = b"application/json"
             body = json_error(error.code, _message(error, stamp, now))
         else:
