@@ -5,9 +5,7 @@ Nothing is written. The rows are read once, and memory stays bounded.
 
 from __future__ import annotations
 
-import heapq
 import sqlite3
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -89,6 +87,21 @@ class KeyFigures:
     """If PartitionKeys follow time, the one of new entities."""
 
 
+_SUMS: Final = (
+    # The size of a key is that of its first row: beside MIN, SQLite takes the other columns from the same row.
+    "CREATE TABLE entities AS SELECT partition, row, size, MIN(number) AS first, COUNT(*) AS rows "
+    "FROM keys GROUP BY partition, row ORDER BY partition, row",
+    "CREATE TABLE partitions AS SELECT partition, COUNT(*) AS entities, SUM(size) AS bytes, "
+    "SUM(rows - 1) AS same_rows, SUM(rows > 1) AS same_keys "
+    "FROM entities GROUP BY partition ORDER BY partition",
+)
+_SAME: Final = (
+    "SELECT partition, row, rows, first, MIN(number) FROM keys CROSS JOIN "
+    "(SELECT * FROM entities WHERE rows > 1 ORDER BY rowid LIMIT ?) USING (partition, row) "
+    "WHERE number > first GROUP BY partition, row"
+)
+
+
 class SimulatedKeys:
     """Collects keys; `figures` ends the collection."""
 
@@ -123,10 +136,49 @@ class SimulatedKeys:
         """The figures; `TransferFailed` if the disk for temporary files is full."""
         self._flush()
         with _failures():
-            rows = self._database.execute(
-                "SELECT partition, row, number, size FROM keys ORDER BY partition, row, number"
-            )
-            return _summed(rows)
+            return self._summed()
+
+    def _summed(self) -> KeyFigures:
+        ask = self._database.execute
+        for statement in _SUMS:
+            ask(statement)
+        partitions, first, last, entities, size, same_rows, same_keys = ask(
+            "SELECT COUNT(*), MIN(partition), MAX(partition), TOTAL(entities), TOTAL(bytes), "
+            "TOTAL(same_rows), TOTAL(same_keys) FROM partitions"
+        ).fetchone()
+        largest = ask(
+            "SELECT partition, entities, bytes, entities / ? FROM partitions "
+            "ORDER BY entities DESC, bytes DESC, partition LIMIT ?",
+            (entities, LARGEST_SHOWN),
+        )
+        same = ask(_SAME, (SAME_SHOWN,)) if same_keys else ()
+        # Few sizes are different: n entities have partitions of at most √(2n) sizes.
+        sizes = ask(
+            "SELECT entities, COUNT(*) FROM partitions GROUP BY entities ORDER BY entities"
+        ).fetchall()
+        partition_form = form_of(self._sample("partition", "partitions", partitions))
+        ends = {KeyForm.TIME_ASCENDING: last, KeyForm.TIME_DESCENDING: first}
+        squares = sum(each * each * count for each, count in sizes)
+        return KeyFigures(
+            entities=int(entities),
+            bytes=int(size),
+            partitions=partitions,
+            largest=tuple(PartitionFigure(*each) for each in largest),
+            percentiles=_percentiles(sizes, partitions),
+            typical=squares / entities if entities else 0.0,
+            same_rows=int(same_rows),
+            same_keys=int(same_keys),
+            same=tuple(SameKey(*each) for each in same),
+            partition_form=partition_form,
+            row_form=form_of(self._sample("row", "entities", int(entities))),
+            newest_partition=ends.get(partition_form),
+        )
+
+    def _sample(self, column: str, table: str, count: int) -> Iterator[str]:
+        """Some texts of a column, at equal distances."""
+        distance = count // SAMPLE_MAX + 1
+        asked = f"SELECT {column} FROM {table} WHERE rowid % ? = 0"  # noqa: S608 - both names are ours
+        return (text for (text,) in self._database.execute(asked, (distance,)))
 
 
 @contextmanager
@@ -139,112 +191,16 @@ def _failures() -> Iterator[None]:
         ) from None
 
 
-class _Sample:
-    """A bounded sample of a sequence, at equal distances."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self._distance = 1
-        self._seen = 0
-
-    def add(self, text: str) -> None:
-        if self._seen % self._distance == 0:
-            self.texts.append(text)
-            if len(self.texts) > SAMPLE_MAX:
-                del self.texts[1::2]
-                self._distance *= 2
-        self._seen += 1
-
-
-class _Sizes:
-    """How many partitions there are of each size, and the largest partitions."""
-
-    def __init__(self) -> None:
-        # Few sizes are different: n entities have partitions of at most √(2n) sizes.
-        self.counts: Counter[int] = Counter()
-        self._largest: list[tuple[int, int, str]] = []
-
-    def add(self, partition: str, entities: int, size: int) -> None:
-        self.counts[entities] += 1
-        item = (entities, size, partition)
-        if len(self._largest) < LARGEST_SHOWN:
-            heapq.heappush(self._largest, item)
-        elif item > self._largest[0]:
-            heapq.heapreplace(self._largest, item)
-
-    def largest(self, entities: int) -> tuple[PartitionFigure, ...]:
-        ordered = sorted(self._largest, key=lambda each: (-each[0], -each[1], each[2]))
-        return tuple(
-            PartitionFigure(key, count, size, count / entities) for count, size, key in ordered
-        )
-
-    def percentiles(self) -> dict[str, int]:
-        """For each percentile, the smallest size that covers so many partitions, and the largest size."""
-        total, passed, found = sum(self.counts.values()), 0, {}
-        wanted = list(PERCENTILES)
-        for size in sorted(self.counts):
-            passed += self.counts[size]
-            while wanted and passed * 100 >= wanted[0] * total:
-                found[f"p{wanted.pop(0)}"] = size
-        if total:
-            found["max"] = max(self.counts)
-        return found
-
-
-def _summed(rows: Iterator[tuple[str, str, int, int]]) -> KeyFigures:
-    """The figures of rows in the order of keys."""
-    sizes, partitions, row_keys = _Sizes(), _Sample(), _Sample()
-    same: list[SameKey] = []
-    entities = total = same_rows = same_keys = 0
-    inside = inside_bytes = repeated = first = second = 0
-    last: tuple[str, str] | None = None
-
-    def end_of_key() -> None:
-        if last is not None and repeated and len(same) < SAME_SHOWN:
-            same.append(SameKey(*last, repeated + 1, first, second))
-
-    for partition, row, number, size in rows:
-        if last == (partition, row):
-            same_rows += 1
-            same_keys += not repeated
-            second = second if repeated else number
-            repeated += 1
-            continue
-        end_of_key()
-        if last is None or last[0] != partition:
-            if last is not None:
-                sizes.add(last[0], inside, inside_bytes)
-            partitions.add(partition)
-            inside = inside_bytes = 0
-        row_keys.add(row)
-        last, first, repeated = (partition, row), number, 0
-        inside += 1
-        inside_bytes += size
-        entities += 1
-        total += size
-    end_of_key()
-    if last is not None:
-        sizes.add(last[0], inside, inside_bytes)
-    partition_form = form_of(partitions.texts)
-    ends = {
-        KeyForm.TIME_ASCENDING: last[0] if last else None,
-        KeyForm.TIME_DESCENDING: partitions.texts[0] if partitions.texts else None,
-    }
-    squares = sum(size * size * count for size, count in sizes.counts.items())
-    return KeyFigures(
-        entities=entities,
-        bytes=total,
-        partitions=sum(sizes.counts.values()),
-        largest=sizes.largest(entities),
-        percentiles=sizes.percentiles(),
-        typical=squares / entities if entities else 0.0,
-        same_rows=same_rows,
-        same_keys=same_keys,
-        same=tuple(same),
-        partition_form=partition_form,
-        row_form=form_of(row_keys.texts),
-        newest_partition=ends.get(partition_form),
-    )
+def _percentiles(sizes: list[tuple[int, int]], partitions: int) -> dict[str, int]:
+    """For each percentile, the smallest size that covers so many partitions, and the largest size."""
+    passed, found, wanted = 0, {}, list(PERCENTILES)
+    for size, count in sizes:
+        passed += count
+        while wanted and passed * 100 >= wanted[0] * partitions:
+            found[f"p{wanted.pop(0)}"] = size
+    if sizes:
+        found["max"] = sizes[-1][0]
+    return found
 
 
 REJECTED_SHOWN: Final = 10
