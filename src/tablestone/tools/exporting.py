@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -31,7 +31,7 @@ from tablestone.tools.formats.compressed import (
 from tablestone.tools.formats.json_lines import write_line
 from tablestone.tools.formats.typed_csv import header_line, schema_beside, schema_text, write_row
 from tablestone.tools.progress import Progress, Reached
-from tablestone.tools.queries import Columns, Cost, Mixed, TableReader, shown_value
+from tablestone.tools.queries import Columns, Cost, Mixed, shown_value
 from tablestone.tools.resume_journal import Journal
 
 PAGES_PER_CHECKPOINT: Final = 20
@@ -252,36 +252,6 @@ def spooled(path: Path) -> Iterator[RawEntity]:
             yield orjson.loads(line)
 
 
-def export_to_stream(
-    reader: TableReader,
-    query: Query,
-    target: Target,
-    write: Callable[[bytes], object],
-    spool: Path,
-    progress: Progress,
-) -> int:
-    """Export to standard output, not resumably. `spool` is a file for formats with columns."""
-    entities = 0
-    columns = Columns()
-    with spool.open("wb") as waiting:
-        appender = CompressedAppender(waiting, ".zst")
-        for page in reader.pages(query):
-            for raw in page.entities:
-                line = json_lines.write_line(raw)
-                if target.needs_columns:
-                    columns.add(raw)
-                    appender.write(line)
-                else:
-                    write(line)
-            entities += len(page.entities)
-            progress.update(Reached(entities, reader.cost.bytes))
-            appender.finish()
-    if target.kind == "csv":
-        for text in csv_lines(spooled(spool), columns.pairs(target.mixed), target.keys):
-            write(text)
-    return entities
-
-
 @contextmanager
 def _disk_errors(path: str) -> Iterator[None]:
     try:
@@ -316,30 +286,33 @@ def default_output() -> str:
     return "table" if sys.stdout.isatty() else "jsonl"
 
 
-def show(entities: Iterable[RawEntity], output: str, select: Sequence[str]) -> int:
-    """Print entities and return their number."""
-    counted = _Counted(entities)
-    if output == "table":
-        _show_tables(counted, select)
-    elif output == "csv":
-        _show_csv(counted, select)
-    elif output == "yaml":
-        _show_yaml(counted)
-    else:
-        for raw in counted:
-            sys.stdout.write(write_line(raw).decode("utf-8"))
-    return counted.count
+def show(
+    entities: Iterable[RawEntity],
+    output: str,
+    select: Sequence[str] = (),
+    *,
+    keys: Sequence[str] = (),
+    mixed: Mixed = Mixed.COLUMNS,
+) -> int:
+    """Print entities and return their number. In CSV, `keys` are the columns without a type; by default those met."""
+    count = 0
 
-
-class _Counted:
-    def __init__(self, entities: Iterable[RawEntity]) -> None:
-        self._entities = entities
-        self.count = 0
-
-    def __iter__(self) -> Iterator[RawEntity]:
-        for raw in self._entities:
-            self.count += 1
+    def counted() -> Iterator[RawEntity]:
+        nonlocal count
+        for raw in entities:
+            count += 1
             yield raw
+
+    if output == "table":
+        _show_tables(counted(), select)
+    elif output == "csv":
+        _show_csv(counted(), select, keys, mixed)
+    elif output == "yaml":
+        _show_yaml(counted())
+    else:
+        for raw in counted():
+            sys.stdout.write(write_line(raw).decode("utf-8"))
+    return count
 
 
 def _show_tables(entities: Iterable[RawEntity], select: Sequence[str]) -> None:
@@ -378,29 +351,31 @@ def _colour(value: EdmValue | None) -> str:
     return "" if value is None else _COLOURS[value.type]
 
 
-def _show_csv(entities: Iterable[RawEntity], select: Sequence[str]) -> None:
+def _show_csv(
+    entities: Iterable[RawEntity], select: Sequence[str], keys: Sequence[str], mixed: Mixed
+) -> None:
     """The header has all columns, so everything is read before the first line is printed.
 
     A selected property that no entity has is a column without a type.
     """
     columns = Columns()
-    keys = [name for name in (PARTITION_KEY, ROW_KEY) if name in select or not select]
+    met_keys = [name for name in (PARTITION_KEY, ROW_KEY) if name in select or not select]
     with tempfile.TemporaryDirectory(prefix="tablestone-") as directory:
         spool = Path(directory) / "entities.jsonl.zst"
         with spool.open("wb") as file:
             appender = CompressedAppender(file, ".zst")
             for number, raw in enumerate(entities, start=1):
                 # The same for each entity: the selected keys, or both.
-                keys = [name for name in (PARTITION_KEY, ROW_KEY) if name in raw]
+                met_keys = [name for name in (PARTITION_KEY, ROW_KEY) if name in raw]
                 columns.add(raw)
                 appender.write(write_line(raw))
                 if number % ROWS_PER_FRAME == 0:
                     appender.finish()
             appender.finish()
-        pairs = columns.pairs(Mixed.COLUMNS)
+        pairs = columns.pairs(mixed)
         met = {name for name, _ in pairs}
         absent = [name for name in select if odata.is_property(name) and name not in met]
-        for line in csv_lines(spooled(spool), pairs, [*keys, *absent]):
+        for line in csv_lines(spooled(spool), pairs, [*(keys or met_keys), *absent]):
             sys.stdout.write(line.decode("utf-8"))
 
 

@@ -136,9 +136,11 @@ class TableReader:
                     coming.cancel()
                     raise
 
-    def entities(self, query: Query) -> Iterator[RawEntity]:
+    def entities(self, query: Query, progress: Progress | None = None) -> Iterator[RawEntity]:
         """The entities of a query in the order of keys; at most `query.top`."""
         for page in self.pages(query):
+            if progress is not None:
+                progress.update(Reached(self.cost.entities, self.cost.bytes))
             yield from page.entities
 
     def partition_keys(self, table: str) -> Iterator[str]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-import tempfile
 from contextlib import closing, nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -31,7 +29,7 @@ from tablestone.cli.data_options import (
 )
 from tablestone.tools.client import Query, TableEndpoint
 from tablestone.tools.errors import TransferRefused
-from tablestone.tools.exporting import Export, ExportReport, Target, export_to_stream
+from tablestone.tools.exporting import Export, ExportReport, Target, show
 from tablestone.tools.formats.compressed import STANDARD_STREAM, ReadPosition, split_name
 from tablestone.tools.formats.reading_file import (
     JSON_KINDS,
@@ -264,16 +262,9 @@ def _to_standard_output(
     reader: TableReader, query: Query, target: Target, *, quiet: bool, as_json: bool
 ) -> None:
     """The report goes to standard error: standard output is the data."""
-
-    def write(line: bytes) -> None:
-        sys.stdout.write(line.decode("utf-8"))
-
-    with (
-        closing(progress_for(f"export {query.table}", quiet=quiet)) as progress,
-        tempfile.TemporaryDirectory(prefix="tablestone-") as directory,
-    ):
-        spool = Path(directory) / "entities.jsonl.zst"
-        entities = export_to_stream(reader, query, target, write, spool, progress)
+    with closing(progress_for(f"export {query.table}", quiet=quiet)) as progress:
+        read = reader.entities(query, progress)
+        entities = show(read, target.kind, keys=target.keys, mixed=target.mixed)
     if as_json or not quiet:
         members = {"table": query.table, "entities": entities}
         print_report([f"{entities:,} entities written."], members, as_json=as_json, err=True)

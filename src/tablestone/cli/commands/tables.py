@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 
 import click
@@ -21,10 +20,10 @@ from tablestone.cli.data_options import (
     with_endpoint,
     yes_option,
 )
-from tablestone.tools.client import Query, RawEntity, TableEndpoint
+from tablestone.tools.client import Query, TableEndpoint
 from tablestone.tools.connection import GivenConnection
 from tablestone.tools.errors import TransferFailed, TransferRefused
-from tablestone.tools.progress import Reached, progress_for, shown_bytes
+from tablestone.tools.progress import progress_for, shown_bytes
 from tablestone.tools.queries import TableReader, checked_filter, count_by, size_of
 
 
@@ -46,17 +45,12 @@ def count(
         closing(progress_for(f"count {table}", quiet=quiet)) as progress,
     ):
         reader = TableReader(endpoint)
-
-        def entities() -> Iterator[RawEntity]:
-            asked = Query(table, checked_filter(filter_text), (name or "PartitionKey",))
-            for page in reader.pages(asked):
-                progress.update(Reached(reader.cost.entities, reader.cost.bytes))
-                yield from page.entities
-
+        asked = Query(table, checked_filter(filter_text), (name or "PartitionKey",))
+        entities = reader.entities(asked, progress)
         if name is None:
-            lines = [str(sum(1 for _ in entities()))]
+            lines = [str(sum(1 for _ in entities))]
         else:
-            lines = [f"{number}\t{value}" for value, number in count_by(entities(), name)]
+            lines = [f"{number}\t{value}" for value, number in count_by(entities, name)]
     print("\n".join(lines))
 
 
