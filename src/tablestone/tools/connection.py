@@ -76,7 +76,7 @@ class Connection:
 
 @dataclass(frozen=True)
 class GivenConnection:
-    """The options of a command; each may be absent."""
+    """The options of a command; each may be absent. `@FILE` stands for the content of a file, but in a URL."""
 
     connection_string: str | None = field(repr=False, default=None)
     account_url: str | None = field(repr=False, default=None)
@@ -86,31 +86,7 @@ class GivenConnection:
     @property
     def is_given(self) -> bool:
         """Whether any of the options is given, even if empty."""
-        return any(text is not None for _, text in self._by_flag())
-
-    def read_from_files(self) -> GivenConnection:
-        """The options with the contents of `@FILE`.
-
-        An empty one raises `TransferRefused`: a variable that a script forgot to set must not lead to another account.
-        """
-        read = GivenConnection(
-            None if self.connection_string is None else from_file(self.connection_string),
-            self.account_url,
-            None if self.sas is None else from_file(self.sas),
-            self.profile,
-        )
-        for flag, text in read._by_flag():
-            if text is not None and not text.strip():
-                raise TransferRefused(f"{flag} is empty: give a value, or leave the option out.")
-        return read
-
-    def _by_flag(self) -> tuple[tuple[str, str | None], ...]:
-        return (
-            ("--connection-string", self.connection_string),
-            ("--account-url", self.account_url),
-            ("--sas", self.sas),
-            ("--profile", self.profile),
-        )
+        return self != GivenConnection()
 
 
 def local_connection() -> Connection:
@@ -173,26 +149,27 @@ def resolve(
     profiles: Mapping[str, Connection],
 ) -> Connection:
     """The connection of the options, else AZURE_STORAGE_CONNECTION_STRING, else the Tablestone on this machine."""
-    given = given.read_from_files()
-    named = [
-        flag
-        for flag, value in (
-            ("--connection-string", given.connection_string),
-            ("--account-url", given.account_url),
-            ("--profile", given.profile),
-        )
-        if value is not None
-    ]
+    words = {
+        f"--{name.replace('_', '-')}": text
+        for name, text in vars(given).items()
+        if text is not None
+    }
+    for flag, text in words.items():
+        words[flag] = from_file(text) if flag in ("--connection-string", "--sas") else text
+        # A variable that a script forgot to set must not lead to another account.
+        if not words[flag].strip():
+            raise TransferRefused(f"{flag} is empty: give a value, or leave the option out.")
+    named = [flag for flag in words if flag != "--sas"]
     if len(named) > 1:
         raise TransferRefused(f"{' and '.join(named)} each name an endpoint: give one of them.")
-    if given.sas is not None and given.account_url is None:
+    if "--sas" in words and "--account-url" not in words:
         raise TransferRefused("--sas goes with --account-url, which is not given.")
-    if given.connection_string is not None:
-        return parse_connection_string(given.connection_string)
-    if given.account_url is not None:
-        return from_url(given.account_url, given.sas)
-    if given.profile is not None:
-        return find_profile(profiles, given.profile)
+    if "--connection-string" in words:
+        return parse_connection_string(words["--connection-string"])
+    if "--account-url" in words:
+        return from_url(words["--account-url"], words.get("--sas"))
+    if "--profile" in words:
+        return find_profile(profiles, words["--profile"])
     in_environment = environment.get(CONNECTION_STRING_VARIABLE)
     if in_environment:
         return parse_connection_string(in_environment)
