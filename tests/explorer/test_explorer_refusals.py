@@ -18,7 +18,7 @@ import pytest
 from explorer.pages_in_browser import READY_SECONDS_MAX, running_explorer
 from explorer.test_explorer_bad_input import answering
 from explorer.test_page_guard import COOKIE, ORIGIN, PASSED, send
-from tablestone.cli.commands.serve import PATH, ServedExplorer
+from tablestone.cli.commands.serve import PATH, served_explorer
 from tablestone.cli.option_sources import read_configuration
 from tablestone.configuration import DEVELOPMENT_ACCOUNT
 from tablestone.explorer.account import ExplorerSettings
@@ -56,10 +56,10 @@ def test_an_admin_address_that_does_not_answer() -> None:
 @pytest.mark.parametrize(("given", "status"), [("true", 200), ("read-only", 403)])
 def test_the_explorer_beside_a_server_can_be_read_only(given: str, status: int) -> None:
     configuration = read_configuration({"explorer": given, "engine": "memory"}, {})
-    served = ServedExplorer(configuration, [DEVELOPMENT_ACCOUNT])
+    path, mount = served_explorer(configuration, [DEVELOPMENT_ACCOUNT])
     nowhere = "http://127.0.0.1:9"
-    application = served.mounts(nowhere, nowhere)[PATH]
-    token = served.address("").partition("token=")[2]
+    application = mount(nowhere, nowhere)[PATH]
+    token = path.partition("token=")[2]
 
     async def ask() -> httpx.Response:
         transport = httpx.ASGITransport(application)

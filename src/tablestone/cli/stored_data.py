@@ -9,7 +9,7 @@ import asyncio
 import os
 import shlex
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -110,19 +110,40 @@ def with_engine(
     return asyncio.run(run())
 
 
-async def shown_accounts(engine: Engine) -> list[AccountKeys]:
-    """The stored accounts without secret keys; that of the development account's name keeps the public key."""
-    documents = Documents(engine)
-    accounts = {name: AccountKeys(name, ()) for name in await documents.names(DocumentKind.ACCOUNT)}
-    name = DEVELOPMENT_ACCOUNT.name
-    if name in accounts:
-        # A request for an account with a broken document says so.
-        with suppress(ValueError, KeyError):
-            stored = await documents.get(DocumentKind.ACCOUNT, name, StoredAccount.from_members)
-            if stored is not None:
-                public = (key if key == DEVELOPMENT_ACCOUNT_KEY else "" for key in stored.keys)
-                accounts[name] = AccountKeys(name, tuple(public))
-    return list(accounts.values())
+def known_accounts(configuration: Configuration, *, with_keys: bool) -> list[AccountKeys]:
+    """The accounts of the server, in the order of precedence.
+
+    Without `with_keys`, no secret key is read of the stored ones: only that of the development account's name keeps the
+    public key.
+    """
+
+    async def stored(engine: Engine) -> list[AccountKeys]:
+        documents = Documents(engine)
+        found = []
+        for name in await documents.names(DocumentKind.ACCOUNT):
+            keys: tuple[str, ...] = ()
+            if with_keys or name == DEVELOPMENT_ACCOUNT.name:
+                # A request for an account with a broken document says so.
+                with suppress(ValueError, KeyError):
+                    read = await documents.get(
+                        DocumentKind.ACCOUNT, name, StoredAccount.from_members
+                    )
+                    keys = () if read is None else read.keys
+            public = (key if with_keys or key == DEVELOPMENT_ACCOUNT_KEY else "" for key in keys)
+            found.append(AccountKeys(name, tuple(public)))
+        return found
+
+    accounts = list(configuration.accounts)
+    if capabilities_of(configuration.engine).stored_in is not StoredIn.PROCESS:
+        # Storage that does not exist yet has none. If it cannot be read, the start will say so.
+        with suppress(EngineRefused, EngineUnavailable):
+            accounts += with_engine(configuration, stored, read_only=True)
+    if configuration.has_development_account:
+        accounts.append(DEVELOPMENT_ACCOUNT)
+    known: dict[str, AccountKeys] = {}
+    for account in accounts:
+        known.setdefault(account.name, account)
+    return list(known.values())
 
 
 ADDRESS_OPTIONS = (
@@ -158,23 +179,6 @@ def keys_of(configuration: Configuration, name: str) -> tuple[str, ...]:
     if may_be_development:
         return DEVELOPMENT_ACCOUNT.keys
     raise AccountRefused(f"There is no account {name[:40]}.")
-
-
-def keys_of_all(configuration: Configuration, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The keys of several accounts as the server knows them now; opens the storage once at most."""
-    known = {account.name: account.keys for account in configuration.accounts}
-    is_stored = capabilities_of(configuration.engine).stored_in is not StoredIn.PROCESS
-    if is_stored and not known.keys() >= set(names):
-        with suppress(EngineRefused):
-            stored = with_engine(
-                configuration,
-                lambda engine: StoredAccounts(engine, system_clock).all(),
-                read_only=True,
-            )
-            known = {each.name: each.keys for each in stored} | known
-    if configuration.has_development_account:
-        known.setdefault(DEVELOPMENT_ACCOUNT.name, DEVELOPMENT_ACCOUNT.keys)
-    return {name: known[name] for name in names if name in known}
 
 
 def endpoint_of(configuration: Configuration, name: str) -> str:

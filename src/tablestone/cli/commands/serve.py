@@ -9,7 +9,7 @@ import os
 import secrets
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
@@ -28,12 +28,7 @@ from tablestone.cli.options import (
     with_options,
 )
 from tablestone.cli.sigint import SigintEndsProcess
-from tablestone.cli.stored_data import (
-    connection_string,
-    keys_of_all,
-    shown_accounts,
-    with_engine,
-)
+from tablestone.cli.stored_data import connection_string, known_accounts
 from tablestone.configuration import (
     DEVELOPMENT_ACCOUNT,
     DEVELOPMENT_ACCOUNT_KEY,
@@ -44,10 +39,7 @@ from tablestone.configuration import (
     Configuration,
     SelfSigned,
 )
-from tablestone.engines.capabilities import StoredIn
-from tablestone.engines.contract import EngineRefused, EngineUnavailable
-from tablestone.engines.registry import capabilities_of
-from tablestone.server.start import Mounts
+from tablestone.server.start import Mount, Mounts
 from tablestone.server.start import serve as run_server
 from tablestone.server.worker import StartRefused
 from tablestone.telemetry.logs import formatter_of
@@ -61,50 +53,45 @@ PACKAGES: Final = ("starlette", "jinja2", "python_multipart", "azure.data.tables
 log = logging.getLogger(__name__)
 
 
-class ServedExplorer:
-    """The explorer of one server. `StartRefused` and `BrokenOption` say why there can be none."""
+def served_explorer(configuration: Configuration, accounts: list[AccountKeys]) -> tuple[str, Mount]:
+    """The path that a person opens, with its token, and what makes the application in the process of the admin address.
 
-    def __init__(self, configuration: Configuration, accounts: list[AccountKeys]) -> None:
-        _require_packages()
-        keys = keys_of_all(configuration, [each.name for each in accounts])
-        if not keys:
-            raise BrokenOption(
-                f"{EXPLORER.flag} shows the accounts of the server, and there is none: "
-                "tablestone account create makes one."
-            )
-        self._keys = {name: each[0] for name, each in keys.items()}
-        self._tls = configuration.tls
-        self._read_only = configuration.explorer == EXPLORER_READ_ONLY
-        self._token = secrets.token_urlsafe(TOKEN_BYTES)
+    `StartRefused` and `BrokenOption` say why there can be no explorer.
+    """
+    _require_packages()
+    keys = {account.name: account.keys[0] for account in accounts if account.keys}
+    if not keys:
+        raise BrokenOption(
+            f"{EXPLORER.flag} shows the accounts of the server, and there is none: "
+            "tablestone account create makes one."
+        )
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    tls = configuration.tls
 
-    def address(self, admin: str) -> str:
-        """The address that a person opens, with the token."""
-        return f"{admin}{PATH}?token={self._token}"
-
-    def mounts(self, address: str, admin: str) -> Mounts:
-        """The application, in the process of the admin address."""
+    def mount(address: str, admin: str) -> Mounts:
         from tablestone.explorer.account import ExplorerSettings  # noqa: PLC0415 - an extra
         from tablestone.explorer.application import create_explorer  # noqa: PLC0415 - an extra
         from tablestone.explorer.grid_query import saved_queries_file  # noqa: PLC0415 - an extra
         from tablestone.tools.connection import parse_connection_string  # noqa: PLC0415
 
-        if isinstance(self._tls, CertificateFiles | SelfSigned):
-            files = self._tls.files if isinstance(self._tls, SelfSigned) else self._tls
+        if tls is not None:
+            files = tls.files if isinstance(tls, SelfSigned) else tls
             # The data tools find the certificates that they trust in the environment, here of this process alone.
             os.environ["REQUESTS_CA_BUNDLE"] = str(files.certificate)
         for name in CLIENT_LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
-        saved_queries = saved_queries_file(os.environ)
         settings = [
             ExplorerSettings(
                 parse_connection_string(connection_string(name, key, f"{address}/{name}")),
-                read_only=self._read_only,
+                read_only=configuration.explorer == EXPLORER_READ_ONLY,
                 admin_url=admin,
-                saved_queries=saved_queries,
+                saved_queries=saved_queries_file(os.environ),
             )
-            for name, key in self._keys.items()
+            for name, key in keys.items()
         ]
-        return {PATH: create_explorer(settings, self._token)}
+        return {PATH: create_explorer(settings, token)}
+
+    return f"{PATH}?token={token}", mount
 
 
 def _require_packages() -> None:
@@ -138,8 +125,8 @@ def serve_until_stopped(
     """Serve until SIGINT or SIGTERM; the log is set up. Calls `tell` with the address after the ready lines."""
     for warning in configuration.warnings:
         log.warning("%s", warning)
-    accounts = _known_accounts(configuration)
-    explorer = ServedExplorer(configuration, accounts) if configuration.explorer else None
+    accounts = known_accounts(configuration, with_keys=configuration.explorer is not None)
+    explorer = served_explorer(configuration, accounts) if configuration.explorer else None
     what = ""
 
     def begin(address: str, admin: str | None, control: str | None = None) -> None:
@@ -149,9 +136,22 @@ def serve_until_stopped(
         what = f"Tablestone {__version__}, data in {where(configuration)}, {address}, {workers}"
         if admin is not None:
             what += f", admin address {admin}"
-        write = ready_json if configuration.ready_form == READY_JSON else ready_lines
-        shown = None if explorer is None or admin is None else explorer.address(admin)
-        print(write(configuration, accounts, address, admin, control, shown), flush=True)
+        ready = {
+            "version": __version__,
+            "process": os.getpid(),
+            "data": where(configuration),
+            "address": address,
+            "port": _port_of(address),
+            "accounts": [_shown(account, address) for account in accounts],
+            "admin": admin,
+            "explorer": None if explorer is None or admin is None else admin + explorer[0],
+            "control": control,
+            "control_port": None if control is None else _port_of(control),
+        }
+        if configuration.ready_form == READY_JSON:
+            print(json.dumps(ready, ensure_ascii=False), flush=True)
+        else:
+            print("\n".join(_ready_lines(ready, configuration.tls)), flush=True)
         log.info("started: %s", what)
         if control is not None:
             log.warning(
@@ -164,7 +164,7 @@ def serve_until_stopped(
         tell(address)
 
     if explorer is not None:
-        run_server(configuration, begin, mount=explorer.mounts)
+        run_server(configuration, begin, mount=explorer[1])
     elif configuration.control_port is None:
         run_server(configuration, begin)
     else:
@@ -191,21 +191,6 @@ def _run_under_control(
         tell(address, admin, service.control_address)
 
     run_server(configuration, begin, lambda _configuration, _slot: service)
-
-
-def _known_accounts(configuration: Configuration) -> list[AccountKeys]:
-    """The accounts of the server, in the order of precedence; stored accounts without secret keys."""
-    accounts = list(configuration.accounts)
-    if capabilities_of(configuration.engine).stored_in is not StoredIn.PROCESS:
-        # Storage that does not exist yet has none. If it cannot be read, the start will say so.
-        with suppress(EngineRefused, EngineUnavailable):
-            accounts += with_engine(configuration, shown_accounts, read_only=True)
-    if configuration.has_development_account:
-        accounts.append(DEVELOPMENT_ACCOUNT)
-    known: dict[str, AccountKeys] = {}
-    for account in accounts:
-        known.setdefault(account.name, account)
-    return list(known.values())
 
 
 def _warn(configuration: Configuration, accounts: list[AccountKeys], admin: str | None) -> None:
@@ -252,73 +237,44 @@ def _warn(configuration: Configuration, accounts: list[AccountKeys], admin: str 
         log.warning("--https-only refuses every request: there is neither TLS nor a trusted proxy.")
 
 
-def ready_json(
-    configuration: Configuration,
-    accounts: list[AccountKeys],
-    address: str,
-    admin: str | None,
-    control: str | None,
-    explorer: str | None,
-) -> str:
-    """The addresses and accounts in one line of JSON. A connection string whose key is secret is null."""
-    shown = []
-    for account in accounts:
-        endpoint = f"{address}/{account.name}"
-        is_public = account == DEVELOPMENT_ACCOUNT
-        pasted = connection_string(account.name, account.keys[0], endpoint) if is_public else None
-        shown.append({"name": account.name, "endpoint": endpoint, "connection_string": pasted})
-    ready = {
-        "version": __version__,
-        "process": os.getpid(),
-        "data": where(configuration),
-        "address": address,
-        "port": _port_of(address),
-        "accounts": shown,
-        "admin": admin,
-        "explorer": explorer,
-        "control": control,
-        "control_port": None if control is None else _port_of(control),
-    }
-    return json.dumps(ready, ensure_ascii=False)
+def _shown(account: AccountKeys, address: str) -> dict[str, str | None]:
+    """An account for a reader of the output. A connection string whose key is secret is null."""
+    endpoint = f"{address}/{account.name}"
+    # A key is a secret, except the one that is built into every SDK.
+    is_public = account == DEVELOPMENT_ACCOUNT
+    pasted = connection_string(account.name, account.keys[0], endpoint) if is_public else None
+    return {"name": account.name, "endpoint": endpoint, "connection_string": pasted}
 
 
 def _port_of(address: str) -> int:
     return int(address.rpartition(":")[2])
 
 
-def ready_lines(
-    configuration: Configuration,
-    accounts: list[AccountKeys],
-    address: str,
-    admin: str | None,
-    control: str | None,
-    explorer: str | None,
-) -> str:
+def _ready_lines(ready: dict[str, Any], tls: CertificateFiles | SelfSigned | None) -> Iterator[str]:
     """The place of the data, and for each account its endpoint and its connection string, ready to paste."""
-    lines = [f"Tablestone {__version__}: data in {where(configuration)}"]
-    if admin is not None:
-        lines.append(f"Admin address: {admin}")
-    if explorer is not None:
-        lines.append(f"Explorer: {explorer}")
-    if control is not None:
-        lines.append(f"Control, for tests only: {control}")
-    if isinstance(configuration.tls, SelfSigned):
-        lines += _how_to_trust(str(configuration.tls.files.certificate))
-    if not accounts:
-        lines.append(f"Table endpoint: {address}/ACCOUNT, after tablestone account create ACCOUNT")
-    for account in accounts:
-        endpoint = f"{address}/{account.name}"
-        lines.append(f"Table endpoint: {endpoint}")
-        # A key is a secret, except the one that is built into every SDK.
-        shown = account.keys[0] if account == DEVELOPMENT_ACCOUNT else f"<key of {account.name}>"
-        lines.append(f"Connection string: {connection_string(account.name, shown, endpoint)}")
-    hidden = next((each.name for each in accounts if each != DEVELOPMENT_ACCOUNT), None)
+    yield f"Tablestone {__version__}: data in {ready['data']}"
+    for title, member in (
+        ("Admin address", "admin"),
+        ("Explorer", "explorer"),
+        ("Control, for tests only", "control"),
+    ):
+        if ready[member] is not None:
+            yield f"{title}: {ready[member]}"
+    if isinstance(tls, SelfSigned):
+        yield from _how_to_trust(str(tls.files.certificate))
+    if not ready["accounts"]:
+        yield f"Table endpoint: {ready['address']}/ACCOUNT, after tablestone account create ACCOUNT"
+    hidden = None
+    for account in ready["accounts"]:
+        name, endpoint, pasted = account.values()
+        yield f"Table endpoint: {endpoint}"
+        yield f"Connection string: {pasted or connection_string(name, f'<key of {name}>', endpoint)}"
+        hidden = hidden or (None if pasted else name)
     if hidden is not None:
-        lines.append(
+        yield (
             f"With the key, where it may be shown: tablestone account show {hidden} --connection-string, "
             "and the options of this server"
         )
-    return "\n".join(lines)
 
 
 def _how_to_trust(certificate: str) -> list[str]:
