@@ -292,7 +292,7 @@ def test_a_body_of_another_length_than_was_announced_ends_the_connection(
 
     with caplog.at_level(logging.ERROR, "uvicorn.error"):
         talk_to(application, talk)
-    assert "Response content shorter than Content-Length" in caplog.text
+    assert "The body is shorter than its content-length." in caplog.text
 
 
 def test_requests_that_come_at_once_are_answered_in_their_order() -> None:

@@ -34,12 +34,13 @@ from tablestone.server.asgi import AsgiApplication
 
 
 class Exchange(RequestResponseCycle):
-    """One request and its answer. An answer that is one body of known length leaves in one write.
+    """One request and its answer.
 
-    uvicorn writes the head and then the body, each in a system call and a packet of its own, and checks each header.
+    uvicorn writes head and body each in a system call and a packet of its own. Here the head waits for the first piece
+    of the body, so that both leave in one write.
     """
 
-    held_head: bytes | None = None
+    head = b""
     """The head of the answer, until its body comes."""
     hold: Callable[[int], None] | None = None
     """Counts the bytes of a piece of the body. Raises `StorageError` if there is no room for them."""
@@ -56,79 +57,76 @@ class Exchange(RequestResponseCycle):
         return message
 
     async def send(self, message: Any) -> None:
-        if message["type"] == "http.response.start" and not self.response_started:
-            reason = message.get("reason")
-            self.held_head = self._usual_head(message["status"], message["headers"], reason)
-            if self.held_head is not None:
-                return
-            if reason is not None:
-                await self._send_head(message["status"], message["headers"], reason)
-                return
-        elif self.held_head is not None and message["type"] == "http.response.body":
-            self.response_started, self.chunked_encoding = True, False
-            head, self.held_head = self.held_head, None
-            body = message["body"]
-            if not self.disconnected:
-                if len(body) == self.expected_content_length and not message.get("more_body"):
-                    if len(body) <= _JOINED_BYTES_MAX:
-                        self.transport.write(head + body)
-                    else:
-                        self.transport.writelines((head, body))
-                    # What uvicorn does after the last part of an answer:
-                    self.response_complete = True
-                    self.message_event.set()
-                    if not self.keep_alive:  # the server began to stop after the head was made
-                        self.transport.close()
-                    self.on_response()
-                    return
-                self.transport.write(head)
-        is_unread = not self.keep_alive and self.more_body
-        if is_unread and self.end_unread is not None and message["type"] == "http.response.body":
-            self.keep_alive = True  # uvicorn would close at once
-            self.end_unread()
-        await super().send(message)
-
-    async def _send_head(
-        self, status: int, headers: Iterable[tuple[bytes, bytes]], reason: str
-    ) -> None:
-        """What uvicorn does with the head of an answer of known length, but with this reason phrase."""
+        """Take the start of the answer, which may have a `reason` phrase, or the next piece of its body."""
+        if self.response_complete:
+            raise RuntimeError("The answer is complete already.")
+        if message["type"] == "http.response.start":
+            self.head = self._head(message["status"], message["headers"], message.get("reason"))
+            return
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
-        fields = [*self.default_headers, *headers]
-        if (b"connection", b"close") in fields:
-            self.keep_alive = False
-        elif not self.keep_alive:
-            fields.append((b"connection", b"close"))
+        if self.disconnected:
+            return
+        body, is_last = message.get("body", b""), not message.get("more_body", False)
         self.response_started, self.waiting_for_100_continue = True, False
-        self.chunked_encoding = False
-        self.expected_content_length = int(dict(fields)[b"content-length"])
-        if not self.disconnected:
-            lines = map(b"%b: %b\r\n".__mod__, fields)
-            self.transport.write(b"".join((_status_line(status, reason), *lines, b"\r\n")))
+        self._write(self._framed(body, is_last=is_last))
+        if not is_last:
+            return
+        if self.expected_content_length:
+            raise RuntimeError("The body is shorter than its content-length.")
+        self.response_complete = True
+        self.message_event.set()
+        if not self.keep_alive:
+            if self.more_body and self.end_unread is not None:
+                self.end_unread()
+            else:
+                self.transport.close()
+        self.on_response()
 
-    def _usual_head(
+    def _head(
         self, status: int, headers: Iterable[tuple[bytes, bytes]], reason: str | None
-    ) -> bytes | None:
-        """The head of an answer of known length, if the connection stays open after it; None for any other answer."""
-        if not self.keep_alive or self.flow.write_paused or self.scope["method"] == "HEAD":
-            return None
+    ) -> bytes:
         fields = [*self.default_headers, *headers]
         lines = b"\r\n".join(map(b": ".join, fields))
         if lines.count(b"\n") != len(fields) - 1 or lines.count(b"\r") != len(fields) - 1:
-            return None  # there is a line end inside a header, which uvicorn refuses to send
+            raise ValueError("There is a line end inside a header.")
+        if b"\r\nconnection: close" in lines:
+            self.keep_alive = False
+        elif not self.keep_alive:
+            lines += b"\r\nconnection: close"
         length = lines.find(_CONTENT_LENGTH)
-        if length < 0 or b"\r\nconnection: " in lines or b"\r\ntransfer-encoding: " in lines:
-            return None
-        start = length + len(_CONTENT_LENGTH)
-        end = lines.find(b"\r", start)
-        self.expected_content_length = int(lines[start:] if end < 0 else lines[start:end])
-        return b"".join((_status_line(status, reason), lines, b"\r\n\r\n"))
+        if length >= 0:
+            start = length + len(_CONTENT_LENGTH)
+            end = lines.find(b"\r", start)
+            self.expected_content_length = int(lines[start:] if end < 0 else lines[start:end])
+        elif self.scope["method"] != "HEAD" and status not in (204, 304):
+            self.chunked_encoding = True
+            lines += b"\r\ntransfer-encoding: chunked"
+        status_line = STATUS_LINE[status]
+        if reason is not None:
+            phrase = " ".join(reason.split()).encode("latin-1", "replace")
+            status_line = b"HTTP/1.1 %d %b\r\n" % (status, phrase)
+        return b"".join((status_line, lines, b"\r\n\r\n"))
 
+    def _framed(self, body: bytes, *, is_last: bool) -> bytes:
+        """A piece of the body as it goes over the connection."""
+        if self.scope["method"] == "HEAD":
+            self.expected_content_length = 0
+            return b""
+        if not self.chunked_encoding:
+            self.expected_content_length -= len(body)
+            if self.expected_content_length < 0:
+                raise RuntimeError("The body is longer than its content-length.")
+            return body
+        chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+        return chunk + b"0\r\n\r\n" if is_last else chunk
 
-def _status_line(status: int, reason: str | None) -> bytes:
-    if reason is None:
-        return STATUS_LINE[status]
-    return b"HTTP/1.1 %d %b\r\n" % (status, " ".join(reason.split()).encode("latin-1", "replace"))
+    def _write(self, body: bytes) -> None:
+        head, self.head = self.head, b""
+        if head and len(body) > _JOINED_BYTES_MAX:
+            self.transport.writelines((head, body))
+        else:
+            self.transport.write(head + body)
 
 
 _JOINED_BYTES_MAX: Final = 16_384
