@@ -1,7 +1,4 @@
-"""Certificates for the tests: made with the library, not with the server's code.
-
-Knows PEM files and how a client trusts one; does not know the servers.
-"""
+"""Certificates for the tests, made with the library and not with the server's code."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ def key_pem(key: PrivateKey, password: bytes | None = None) -> bytes:
 
 
 def certificate_pem(key: PrivateKey, subject: str) -> bytes:
-    """A certificate of a key for 127.0.0.1, signed with that key, by whose subject a test tells it from others."""
+    """A self-signed certificate for 127.0.0.1; the subject tells a test which one it is."""
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, subject)])
     now = datetime.now(UTC)
     certificate = (
@@ -57,7 +54,7 @@ def certificate_pem(key: PrivateKey, subject: str) -> bytes:
 
 
 def write_pair(directory: Path, subject: str, kind: str = "ec") -> tuple[Path, Path]:
-    """A new pair in `certificate.pem` and `key.pem`, each replaced whole."""
+    """Write a new pair to `certificate.pem` and `key.pem`, replacing each file atomically."""
     key = make_key(kind)
     texts = {"certificate.pem": certificate_pem(key, subject), "key.pem": key_pem(key)}
     for name, text in texts.items():
@@ -68,10 +65,11 @@ def write_pair(directory: Path, subject: str, kind: str = "ec") -> tuple[Path, P
 
 
 def trusting(certificate: Path | None) -> ssl.SSLContext:
-    """A client's context that trusts this certificate, or every one."""
+    """A client context that trusts this certificate, or any certificate."""
     if certificate is not None:
         return ssl.create_default_context(cafile=certificate)
-    # Not the default one, which would read all the system's authorities: clients under load have a new one each time.
+    # Not the default context: it reads all of the system's authorities, and clients under load make a new one each
+    # time.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -81,7 +79,7 @@ def trusting(certificate: Path | None) -> ssl.SSLContext:
 def served_certificate(
     address: tuple[str, int], *, name: str | None = None, trusted: Path | None = None
 ) -> x509.Certificate:
-    """The certificate that a server shows to a new connection; `ssl.SSLError` if it is not trusted."""
+    """The certificate that a server shows on a new connection; `ssl.SSLError` if it is not trusted."""
     context = trusting(trusted)
     with (
         socket.create_connection(address, timeout=20) as plain,

@@ -1,6 +1,6 @@
-"""The command lines of the programs below `tests`: the numbers they take, and the packages that one of them needs.
+"""The command lines of the programs below `tests`: their number types, and the packages they need.
 
-Knows no test. A number that makes no sense is refused here, so that no run ends well without having tested anything.
+A number that makes no sense is refused here, so that no run succeeds without testing anything.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from importlib.util import find_spec
 
 
 def whole_number(text: str) -> int:
-    """The type of an option that counts something: a whole number from 1 on."""
+    """An option type for counts: a whole number from 1."""
     try:
         number = int(text)
     except ValueError:
@@ -22,7 +22,7 @@ def whole_number(text: str) -> int:
 
 
 def number_above_zero(text: str) -> float:
-    """The type of an option that measures something: a finite number above 0."""
+    """An option type for measures: a finite number above 0."""
     try:
         number = float(text)
     except ValueError:
@@ -33,22 +33,22 @@ def number_above_zero(text: str) -> float:
 
 
 def cluster_url(text: str) -> str:
-    """The type of an option that names a cluster."""
+    """An option type for the URL of a cluster."""
     if not text.startswith("cassandra://"):
         raise argparse.ArgumentTypeError(f"{text!r} is not the URL of a cluster, cassandra://…")
     return text
 
 
 def names(choices: object) -> str:
-    """The help of an option with planted bugs: what it is, and its names, quoted as a shell needs them."""
+    """The help of an option that plants bugs: what it does, and the names, quoted for a shell."""
     assert isinstance(choices, (dict, tuple))
     return "a planted bug, which is to be found: " + ", ".join(f"'{name}'" for name in choices)
 
 
 def missing_driver() -> str | None:
-    """The reason why the engine over Cassandra cannot run here, or None.
+    """Why the Cassandra engine cannot run here, or None.
 
-    Any directory of that name can be taken for the package, so this asks for a module of the driver.
+    Any directory of that name would pass for the package, so this looks for a module of the driver.
     """
     try:
         found = find_spec("cassandra.cluster")
@@ -58,5 +58,5 @@ def missing_driver() -> str | None:
 
 
 def missing_auditor() -> str | None:
-    """The reason why no advisories can be looked up here, or None."""
+    """Why no advisories can be looked up here, or None."""
     return None if find_spec("pip_audit") else "no pip-audit: pip install '.[dev]'"

@@ -1,4 +1,4 @@
-"""Fixtures for every directory of tests: the session's server, a way to start others, a fixed Hypothesis profile."""
+"""Fixtures for all tests: the session's server, a way to start others, and a fixed Hypothesis profile."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from server_process import ServerProcess, start_server
 from storage.cluster.keyspaces import server_arguments
 
 # Seeds are fixed, so that a failure here is a failure everywhere; HYPOTHESIS_PROFILE=explore looks for new ones,
-# `thorough` for many.
-# No deadline: the machine may be busy with other work.
+# `thorough` for many. There is no deadline: the machine may be busy.
 settings.register_profile(
     "fixed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("explore", parent=settings.get_profile("fixed"), derandomize=False)
 settings.register_profile("thorough", parent=settings.get_profile("explore"), max_examples=2000)
-# For tests that are to fail (tests/stress/mutations): no one reads their smallest example.
+# For tests that should fail (tests/stress/mutations): nobody reads their smallest example.
 settings.register_profile("unshrunk", parent=settings.get_profile("fixed"), phases=[Phase.generate])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
@@ -35,12 +34,12 @@ for _number, _action in (
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _action)
 
-# Files that are named, and no more of them than this, are run in this process: to start others takes longer.
+# Up to this many named files run in this process: starting others would take longer.
 FILES_IN_ONE_PROCESS_MAX = 3
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """The default number of processes that run the tests; None is one for each processor."""
+    """How many processes run the tests by default; None means one for each processor."""
     named = [Path(argument.partition("::")[0]) for argument in config.args]
     few = len(set(named)) <= FILES_IN_ONE_PROCESS_MAX and all(path.is_file() for path in named)
     return 0 if few else None
@@ -48,7 +47,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Keep Python's collector away from the modules and the tests, which all stay: a sixth of the time was its own."""
+    """Stop Python's garbage collector while modules and tests load: they all stay, and it took a sixth of the time."""
     gc.disable()
     try:
         return (yield)
@@ -59,9 +58,9 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip the slow tests of a run that names no files, unless SLOW is set; let the longest files come first.
+    """Skip the slow tests of a run that names no files, unless SLOW is set, and put the longest files first.
 
-    The longest files come first if several processes share the files, so that no process waits for the last.
+    When several processes share the files, none of them should wait for a long last one.
     """
     named = any(Path(argument.partition("::")[0]).is_file() for argument in config.args)
     if "SLOW" not in os.environ and not named:
@@ -78,10 +77,9 @@ StartServer = Callable[..., ServerProcess]
 
 @pytest.fixture(scope="session")
 def engine_arguments() -> Iterator[tuple[str, ...]]:
-    """The arguments of a server that is tested: none, or a keyspace of the cluster, if a cluster is under test.
+    """The arguments of a server under test: none, or a keyspace if a cluster is under test.
 
-    Each process of pytest has a keyspace of its own, because some tests list all tables, or set the properties of the
-    service.
+    Each pytest process has its own keyspace, because some tests list all tables or set the properties of the service.
     """
     with server_arguments() as arguments:
         yield arguments
@@ -91,7 +89,7 @@ def engine_arguments() -> Iterator[tuple[str, ...]]:
 def tablestone_server(
     tmp_path_factory: pytest.TempPathFactory, engine_arguments: tuple[str, ...]
 ) -> Iterator[ServerProcess]:
-    """One real server for all tests that do not disturb each other: they take tables of their own."""
+    """One real server for all tests that do not disturb each other: each uses its own tables."""
     server = start_server(tmp_path_factory.mktemp("data"), *engine_arguments)
     yield server
     assert server.stop() == 0, server.stderr
@@ -99,7 +97,7 @@ def tablestone_server(
 
 @pytest.fixture
 def private_server() -> Iterator[StartServer]:
-    """`start_server`, whose servers are gone when the test is."""
+    """`start_server`; its servers end with the test."""
     started: list[ServerProcess] = []
 
     def start(

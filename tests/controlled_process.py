@@ -1,7 +1,7 @@
-"""A server under control in a process of its own, as a test in any language starts it, and a client of its control API.
+"""A server under control in its own process, as a test in any language starts it, and a client of its control API.
 
-The client holds every exchange to the OpenAPI document of the API. Knows `tablestone serve --control`; knows nothing of
-what serves it.
+The client checks every exchange against the OpenAPI document. It knows `tablestone serve --control`, and nothing of
+what is behind it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Answer(NamedTuple):
 
 
 class ControlClient:
-    """A client of the API at this address. It fails on an exchange that the OpenAPI document does not describe."""
+    """A client of the API. It fails on an exchange that the OpenAPI document does not describe."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -81,7 +81,7 @@ class ControlClient:
     def ask(
         self, method: str, path: str, members: Any = None, body: bytes = b"", form: str = ""
     ) -> Answer:
-        """Send members as JSON, or a body of another form."""
+        """Send members as JSON, or another kind of body."""
         headers = {}
         if members is not None:
             body, form = json.dumps(members).encode(), "application/json"
@@ -115,7 +115,7 @@ class ControlClient:
         return answer.value
 
     def send(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Answer:
-        """Send a request, and hold it to nothing."""
+        """Send a request without checking it against the document."""
         request = urllib.request.Request(
             self.address + path, data=body, headers=headers, method=method
         )
@@ -129,7 +129,7 @@ class ControlClient:
                 return _answer(error.code, error)
 
     def operations(self) -> set[tuple[str, str]]:
-        """The method and the path of every operation of the document."""
+        """The method and the path of every operation in the document."""
         return {
             (method.upper(), path)
             for path, operations in self.document["paths"].items()
@@ -137,7 +137,7 @@ class ControlClient:
         }
 
     def template(self, method: str, path: str) -> str | None:
-        """The path of the document that this one is."""
+        """The document's path template that this path matches."""
         found = [
             each
             for verb, each in self.operations()
@@ -159,7 +159,7 @@ class ControlClient:
             self._validate(content["application/json"]["schema"], value)
 
     def _validate(self, schema: Any, value: Any) -> None:
-        # A reference of the schema leads to a place of the document.
+        # The schema's references point into the document.
         Draft202012Validator(schema | {"components": self.document["components"]}).validate(value)
 
 

@@ -1,4 +1,4 @@
-"""Hostile XML: small documents that expand, and documents of the largest size with many or deep elements. Data only."""
+"""Hostile XML: small documents that expand, and documents of the largest size with many or deep elements."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ _BODY = 4 * 1024 * 1024 - 1024
 
 
 def nested(depth: int) -> bytes:
-    """Elements inside each other."""
+    """Elements nested inside each other."""
     return b"<a>" * depth + b"</a>" * depth
 
 
 def _doubling(levels: int) -> bytes:
-    """Each entity is ten of the one before: the last would be 10^levels characters long."""
+    """Each entity is the one before ten times: the last would be 10^levels characters long."""
     names = [b'<!ENTITY e0 "x">']
     names += [
         b'<!ENTITY e%d "%s">' % (level, b"&e%d;" % (level - 1) * 10) for level in range(1, levels)

@@ -1,7 +1,7 @@
 """Shared access signatures for the tests, written from the protocol and not from the server's code.
 
-Parameters are texts by their names, as in a URL before it is encoded. Standard library and `signing` only;
-must not import anything of tablestone.
+Parameters are texts by name, as in a URL before encoding. Uses the standard library and `signing`, and must not import
+anything of tablestone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ EXPIRY = "2034-05-06T00:00:00Z"
 
 
 def account_string_to_sign(account: str, parameters: Mapping[str, str]) -> str:
-    """Nine values, ten from 2020-12-06 on, each on a line that is ended (auth 2.2)."""
+    """Nine values, ten from 2020-12-06 on, each followed by a line feed (auth 2.2)."""
     names = ["sp", "ss", "srt", "st", "se", "sip", "spr", "sv"]
     if parameters["sv"] >= "2020-12-06":
         names.append("ses")
@@ -25,7 +25,7 @@ def account_string_to_sign(account: str, parameters: Mapping[str, str]) -> str:
 
 
 def table_string_to_sign(account: str, parameters: Mapping[str, str]) -> str:
-    """Twelve values, ten before 2015-04-05, with line feeds between them (auth 3.2)."""
+    """Twelve values, ten before 2015-04-05, separated by line feeds (auth 3.2)."""
     version, table = parameters["sv"], parameters["tn"].lower()
     values = [parameters.get(name, "") for name in ("sp", "st", "se")]
     is_old = version < "2015-02-21"
@@ -39,25 +39,25 @@ def table_string_to_sign(account: str, parameters: Mapping[str, str]) -> str:
 
 
 def signed(account: str, key: str, parameters: Mapping[str, str]) -> dict[str, str]:
-    """The parameters with `sig` behind them: of a table SAS if they name a table, else of an account SAS."""
+    """The parameters followed by `sig`: a table SAS if they name a table, else an account SAS."""
     is_table = "tn" in parameters
     to_sign = (table_string_to_sign if is_table else account_string_to_sign)(account, parameters)
     return {**parameters, "sig": signature(key, to_sign)}
 
 
 def completed(parameters: Mapping[str, str]) -> dict[str, str]:
-    """The parameters with a version and an expiry where they have none; "-" leaves one out."""
+    """The parameters with default version and expiry; "-" leaves one out."""
     given = {"sv": SAS_VERSION, "se": EXPIRY, **parameters}
     return {name: value for name, value in given.items() if value != "-"}
 
 
 def query_of(parameters: Mapping[str, str]) -> str:
-    """A query string, everything encoded that is not a letter or a digit."""
+    """A query string with everything but letters and digits encoded."""
     return "&".join(f"{name}={quote(value, safe='')}" for name, value in parameters.items())
 
 
 def user_delegation_string_to_sign(account: str, parameters: Mapping[str, str]) -> str:
-    """The layout of queues for tables: the policy replaced by the key, the range of keys behind (auth 3.11)."""
+    """The layout of queues applied to tables: the key replaces the policy, and the key range follows (auth 3.11)."""
     values = [parameters.get(name, "") for name in ("sp", "st", "se")]
     values.append(f"/table/{account}/{parameters['tn'].lower()}")
     of_key = ("skoid", "sktid", "skt", "ske", "sks", "skv", "skdutid", "sduoid")
@@ -67,6 +67,6 @@ def user_delegation_string_to_sign(account: str, parameters: Mapping[str, str]) 
 
 
 def signed_by_user(account: str, key: str, parameters: Mapping[str, str]) -> dict[str, str]:
-    """The parameters with `sig` behind them; `key` is the user's, in base64, and `parameters` say whose."""
+    """The parameters followed by `sig`; `key` is the user's, in base64, and `parameters` say whose."""
     to_sign = user_delegation_string_to_sign(account, parameters)
     return {**parameters, "sig": signature(key, to_sign)}

@@ -1,7 +1,4 @@
-"""`tablestone account` as a user runs it, and the answers of a server to an account.
-
-Knows the command and how a request is signed; does not know the expected answers.
-"""
+"""Runs `tablestone account` as a user does, and asks a server about an account."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ WORKERS = 3
 
 
 def made(data: Path) -> str:
-    """The line of a command that created the data directory, because its name may be a typing error."""
+    """The line that a command prints when it creates the data directory, in case the name is a typing error."""
     return (
         f"tablestone: {data} did not exist and was created. Only a server with this data directory "
         "uses it.\n"
@@ -35,7 +32,7 @@ def account(
 ) -> str:
     """The output of the command, with `keys` on its standard input; if it fails, its error message.
 
-    A message on standard error names a directory that it creates.
+    A command that creates a directory names it on standard error.
     """
     told = "" if data.exists() else made(data)
     ended = subprocess.run(
@@ -57,7 +54,7 @@ def account(
 
 @contextmanager
 def connections(server: ServerProcess) -> Iterator[list[HTTPConnection]]:
-    """More connections than processes, so that every process is asked."""
+    """More connections than processes, so that every process gets a request."""
     netloc = urlsplit(server.endpoint).netloc
     opened = [HTTPConnection(netloc, timeout=20) for _ in range(4 * WORKERS)]
     try:
@@ -70,7 +67,7 @@ def connections(server: ServerProcess) -> Iterator[list[HTTPConnection]]:
 def status_of(
     connection: HTTPConnection, name: str, key: str, method: str = "GET", body: str = ""
 ) -> int:
-    """The status of a signed request for the account's tables."""
+    """The status of a signed request that lists the account's tables."""
     target = f"/{name}/Tables"
     kind = "application/json" if body else ""
     headers = signed_headers(name, key, method=method, target=target, content_type=kind)

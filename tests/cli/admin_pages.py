@@ -1,4 +1,4 @@
-"""The admin address of a running server, for tests: its pages, and its process."""
+"""The pages of a running server's admin address, and the process that serves them."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ def page(server: ServerProcess, path: str, method: str = "GET") -> tuple[int, st
 
 
 def json_page(server: ServerProcess, path: str) -> tuple[int, dict[str, Any]]:
-    """The status and the object of a page that is JSON."""
+    """The status and the object of a JSON page."""
     status, text = page(server, path)
     return status, json.loads(text)

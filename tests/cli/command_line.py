@@ -1,4 +1,4 @@
-"""`tablestone` as a process for the tests of its commands: its status, its lines and its sentence."""
+"""Runs `tablestone` as a process, for the tests of its commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COMMAND_SECONDS_MAX = 120
 
 
 class Ended(NamedTuple):
-    """A command that has ended."""
+    """The result of a command that has ended."""
 
     status: int
     lines: list[str]
@@ -35,12 +35,12 @@ def tablestone(*arguments: str | Path, environment: dict[str, str] | None = None
 
 
 def commands_of(guide: Path) -> list[str]:
-    """The indented lines of a guide: its commands, in order."""
+    """The indented lines of a guide, which are its commands, in order."""
     return re.findall(r"^    (\S.*)$", guide.read_text(encoding="utf-8"), re.MULTILINE)
 
 
 def run_line(line: str, places: dict[str, Path], directory: Path) -> list[str]:
-    """The output of a line of a guide in a shell, with its capital names replaced; it must end with status 0."""
+    """Run a line of a guide in a shell, with its capital names replaced; it must exit with 0. Returns its output."""
     for name, path in places.items():
         line = re.sub(rf"\b{name}\b", str(path), line)
     environment = clean_environment()

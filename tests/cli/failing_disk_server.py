@@ -1,9 +1,8 @@
-"""`tablestone` on a disk whose calls fail as a file says: `python tests/cli/failing_disk_server.py serve …`.
+"""`tablestone` on a disk that fails as a file says: `python tests/cli/failing_disk_server.py serve …`.
 
-DISK_FAULT names the file. Its first line is the kind of call, the error, and whether the calls fail once or for a
-while; an empty line ends the fault. All processes of the server see a change at their next call. The log is copied
-into the database after a few commits, as on a tight disk, so that these calls fail too. Nothing of this is part of
-the package.
+DISK_FAULT names the file. Its first line has the kind of call, the error, and whether the calls fail once or for a
+while; an empty line ends the fault. Every process of the server sees a change at its next call. The log is checkpointed
+after a few commits, as on a nearly full disk, so that these calls fail too. The package has none of this.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ ERRORS: Final = {
 
 
 def write_fault(file: Path, fault: str) -> None:
-    """Make this the fault of the server: `kind|error|once` or `kind|error|lasting`; empty for none."""
+    """Set the server's fault: `kind|error|once` or `kind|error|lasting`; an empty text ends it."""
     with file.open("r+b" if file.exists() else "wb") as opened:
         opened.write(fault.encode().ljust(LINE_BYTES))
 
 
 def plan_of(line: bytes) -> Plan | None:
-    """The plan that a line describes."""
+    """Parse a line of the file."""
     text = line.decode().strip()
     if not text:
         return None
@@ -43,7 +42,7 @@ def plan_of(line: bytes) -> Plan | None:
 
 
 def steer(disk: Disk, file: Path) -> None:
-    """Let the file decide which calls of the disk fail, in this process and in those that it forks."""
+    """Let the file decide which disk calls fail, in this process and the ones it forks."""
     with file.open("r+b") as opened:
         shared = mmap.mmap(opened.fileno(), LINE_BYTES)
     line = b""

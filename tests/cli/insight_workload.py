@@ -8,15 +8,15 @@ from cli.worker_processes import connections
 from server_process import ServerProcess
 
 REQUESTS: Final = 28 + 33 + 4
-"""Reads, writes that are carried out, and requests that are refused."""
+"""Reads, writes, and refused requests."""
 LARGE: Final = 700_000
-"""Characters of a property that is too long."""
+"""The length of a property that is too long."""
 SECRET_VALUE: Final = "31415"
-"""A value of a property and of a filter."""
+"""A value that entities and filters have."""
 
 
 def work(server: ServerProcess) -> None:
-    """28 reads and 33 writes of 3 partitions with 10 entities each, a conflict, and four writes that are refused."""
+    """28 reads, 33 writes of 3 partitions with 10 entities each, and refused requests, a conflict among them."""
     with connections(server, 4) as opened:
         opened[0].send("POST", "/Tables", b'{"TableName":"Orders"}', expected=201)
         for number in range(30):

@@ -1,4 +1,4 @@
-"""A small disk in memory, for tests of what happens without room, or where nothing can be written."""
+"""A small disk in memory, for tests of full and of read-only disks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 @contextmanager
 def small_disk(place: Path, size: int) -> Iterator[Path]:
-    """A disk of so many bytes at the new directory `place`. Skips the test where none can be made."""
+    """Mount a disk of this many bytes at the new directory `place`; skip the test where that is not possible."""
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
@@ -24,5 +24,5 @@ def small_disk(place: Path, size: int) -> Iterator[Path]:
 
 
 def make_read_only(disk: Path) -> None:
-    """From now on nothing can be written to the small disk."""
+    """Remount the small disk read-only."""
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)

@@ -1,4 +1,4 @@
-"""The access log as an operator reads it: what a line tells, what it never tells, and where lines go."""
+"""The access log as an operator reads it: what a line says, what it never says, and where the lines go."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ POINT = "/Weather(PartitionKey='sekretpk',RowKey='sekretrow')"
 FILTER = quote("PartitionKey eq 'sekretpk' and P eq 'sekretvalue'")
 
 LINES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
-    # what is sent: method, path, body, status; then what the line tells of it
+    # the request: method, path, body, status; then what its line says
     "a table": (
         ("POST", "/Tables", b'{"TableName":"Weather"}', 201),
         {"operation": "CreateTable", "table": "Weather", "entities": 0, "bytes_in": 23},
@@ -80,7 +80,7 @@ def lines_of(text: str) -> list[dict[str, Any]]:
 
 
 def logged(server: ServerProcess, number: int) -> list[dict[str, Any]]:
-    """The lines of a JSON log on standard output, once there are so many."""
+    """The lines of a JSON log on standard output, as soon as there are this many."""
     wait_until(lambda: len(lines_of("".join(server.stdout))) >= number)
     return lines_of("".join(server.stdout))
 

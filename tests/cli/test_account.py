@@ -1,4 +1,4 @@
-"""`tablestone account`, beside a running server of several processes and without one, and the keys that it prints."""
+"""`tablestone account` beside a running server of several processes and without one, and the keys that it prints."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def keys_of(data: Path, name: str) -> list[str]:
 
 
 def statuses(server: ServerProcess, name: str, key: str) -> set[int]:
-    """The statuses of a signed request to every process."""
+    """The statuses of a signed request, one from every process."""
     with connections(server) as opened:
         return {status_of(connection, name, key) for connection in opened}
 
@@ -332,7 +332,7 @@ def test_help_says_who_makes_the_data_directory(command: str, *, makes: bool) ->
     ids=["account create", "role assign", "token"],
 )
 def test_a_directory_that_is_made_is_told_of_once(tmp_path: Path, command: tuple[str, ...]) -> None:
-    """The name may be mistyped; standard output has only the requested data."""
+    """The name may be mistyped; standard output carries only the requested data."""
     data = tmp_path / "data"
     for told in (made(data), ""):
         ended = subprocess.run(

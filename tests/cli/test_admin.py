@@ -1,4 +1,4 @@
-"""The admin address: its pages for any number of workers, also while no worker can answer, and its refusals."""
+"""The admin address: its pages with any number of workers, its answers while no worker can answer, its refusals."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from server_process import ServerProcess
 StartServer = Callable[..., ServerProcess]
 READINESS = "tablestone.server.admin.readiness"
 SOON = {f"{READINESS}.READY_SECONDS_MAX": 4.0, f"{READINESS}.LIVE_SECONDS_MAX": 6.0}
-"""Times after which a worker counts as stuck, for tests that stop one."""
+"""Time limits after which a worker counts as stuck, for tests that stop one."""
 QUICK_STORAGE = {f"{READINESS}.PROBE_SECONDS_MAX": 1.0, f"{READINESS}.PROBE_PAUSE_SECONDS": 0.0}
 AT_LENGTH = 60.0
-"""Seconds that a condition may take on a busy machine."""
+"""How long a condition may take on a busy machine."""
 
 
 def status_of(server: ServerProcess, path: str) -> int:
@@ -40,7 +40,7 @@ def status_of(server: ServerProcess, path: str) -> int:
 
 
 def reasons(server: ServerProcess) -> list[str]:
-    """Why the server is not ready; empty if it is."""
+    """Why the server is not ready; empty if it is ready."""
     status, members = json_page(server, "/health/ready")
     assert (status == 503) == ("reasons" in members)
     found: list[str] = members.get("reasons", [])
@@ -48,7 +48,7 @@ def reasons(server: ServerProcess) -> list[str]:
 
 
 def processes_of_workers(server: ServerProcess) -> set[int]:
-    """The processes that answer clients, without the one that answers at the admin address."""
+    """The processes that answer clients, without the one that serves the admin address."""
     with ExitStack() as stack:
         probed = [stack.enter_context(closing(probing(server))) for _ in range(6)]
         return set(Probes(server).processes(probed))
@@ -56,7 +56,7 @@ def processes_of_workers(server: ServerProcess) -> set[int]:
 
 @contextmanager
 def stopped(processes: set[int]) -> Iterator[None]:
-    """Processes that get no time, as if they were busy without end."""
+    """Stop processes with SIGSTOP, as if they were busy forever."""
     for process in processes:
         os.kill(process, signal.SIGSTOP)
     try:
@@ -99,7 +99,7 @@ def test_other_paths_and_methods(private_server: StartServer, tmp_path: Path) ->
     assert "/health/ready" in text
     assert page(server, "/version", "POST") == (405, "This page can only be read.\n")
     assert page(server, "/version", "HEAD") == (200, "")
-    with connections(server, 1) as (one,):  # at the data port, every path is an account's
+    with connections(server, 1) as (one,):  # on the data port, every path belongs to an account
         one.http.request("GET", "/health/live")
         answer = one.http.getresponse()
         assert (answer.status, b"live" in answer.read()) == (404, False)
@@ -155,7 +155,7 @@ def test_a_full_disk(private_server: StartServer, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_commit_that_never_ends(private_server: StartServer, tmp_path: Path) -> None:
-    """Another process holds the lock under which all processes commit."""
+    """Another process holds the lock that every commit needs."""
     import fcntl  # noqa: PLC0415 - only this test locks a file
 
     server = private_server(tmp_path, "--admin=0", "--workers=1", constants=QUICK_STORAGE)
@@ -199,7 +199,7 @@ def test_the_admin_process_ends_with_the_supervisor(
 
 
 def test_rows_in_memory_end_with_their_worker(private_server: StartServer, tmp_path: Path) -> None:
-    """A replacement would have none of them, and answer as if there had been none."""
+    """A replacement would start empty, and answer as if there had never been any data."""
     server = private_server(tmp_path, "--admin=0", "--engine=memory", LOGGED)
     (process,) = processes_of_workers(server)
     os.kill(process, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""`tablestone azurite`: servers that are started with the command lines of Azurite."""
+"""`tablestone azurite`: servers started with the command lines of Azurite."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SECONDS_MAX = 40.0
 
 
 class Started:
-    """A server, with everything that it has printed to one file."""
+    """A server, with a file of everything it has printed."""
 
     def __init__(self, directory: Path, *words: str, environment: dict[str, str]) -> None:
         self._printed = directory / "printed"
@@ -45,7 +45,7 @@ class Started:
         return self._printed.read_text(encoding="utf-8")
 
     def line_with(self, text: str) -> str:
-        """The first line with this text, once there is one."""
+        """The first line that contains this text; waits for it."""
         end = time.monotonic() + SECONDS_MAX
         while True:
             ended = self.process.poll() is not None
@@ -86,7 +86,7 @@ def client_of(started: Started) -> TableServiceClient:
 
 @pytest.mark.slow
 def test_a_workspace_with_other_files(start: Start, tmp_path: Path) -> None:
-    """`azurite --silent --location DIR --debug FILE` is the line of Azurite's own documentation."""
+    """`azurite --silent --location DIR --debug FILE` comes from Azurite's own documentation."""
     (tmp_path / "package.json").write_text("{}")
     (tmp_path / "__azurite_db_table__.json").write_text("{}")
     line = ("--silent", "--location", ".", "--debug", "log/debug.log", "--tablePort", "0")
@@ -127,7 +127,7 @@ def test_the_command_of_azurites_image(start: Start, tmp_path: Path) -> None:
 
 
 def between_known_versions(request: Any) -> None:
-    """The SDK sets the header itself: only a hook can change it."""
+    """The SDK sets the header itself, so only a hook can change it."""
     request.http_request.headers["x-ms-version"] = "2019-02-03"
 
 

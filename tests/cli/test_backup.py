@@ -1,4 +1,4 @@
-"""`tablestone backup` and `restore`, as docs/guides/backup.md has them: beside a server under writes, and refused."""
+"""`tablestone backup` and `restore`, as docs/guides/backup.md shows them: beside a server under writes, and refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from server_process import COMMAND, ServerProcess, clean_environment, start_serv
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "backup.md"
 DATED = re.compile(r"tablestone-\d{8}T\d{6}Z\.db")
 BEFORE = 200
-"""Entities that are there before a backup begins."""
+"""Entities that exist before a backup begins."""
 
 
 def table_of(server: ServerProcess) -> TableClient:
@@ -33,7 +33,7 @@ def table_of(server: ServerProcess) -> TableClient:
 
 @contextmanager
 def writes(table: TableClient) -> Iterator[list[int]]:
-    """Numbers that are acknowledged, one after the other, while the block runs."""
+    """Write while the block runs; yields the numbers that were acknowledged, in order."""
     acknowledged: list[int] = []
     has_many, is_over = threading.Event(), threading.Event()
 
@@ -73,13 +73,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def data(made: Path, tmp_path: Path) -> Path:
-    """A data directory with one entity, without a server."""
+    """A data directory with one entity and no server."""
     return Path(shutil.copytree(made / "data", tmp_path / "data"))
 
 
 @pytest.fixture
 def backup(made: Path, tmp_path: Path) -> Path:
-    """A backup of `data`, with its sum."""
+    """A backup of `data`, with its checksum."""
     shutil.copy2(made / "one.db.sha256", tmp_path)
     return Path(shutil.copy2(made / "one.db", tmp_path))
 
@@ -128,7 +128,7 @@ def test_every_command_of_the_guide_works(private_server: StartServer, tmp_path:
     (line,) = run_line(restore, places, tmp_path)
     assert line.startswith(f"{places['NEW']}: restored from {places['BACKUPS'] / dated}, ")
     assert run_line(check, places, tmp_path) == [f"{places['DIR']}: healthy"]
-    server.kill()  # the log is not empty: it is part of the copy of the directory
+    server.kill()  # the log is not empty, so it belongs to the copy of the directory
     (copy,) = re.findall(r"`(cp [^`]+)`", GUIDE.read_text(encoding="utf-8"))
     run_line(copy, places, tmp_path)
     run_line(move, places, tmp_path)
@@ -377,7 +377,7 @@ def test_engines_without_a_directory_are_refused(
 
 
 def test_a_backup_of_nothing_is_refused(tmp_path: Path) -> None:
-    """A mistyped name must not give an empty copy that looks like a good one."""
+    """A mistyped name must not produce an empty copy that looks like a good one."""
     ended = tablestone("backup", "--data", tmp_path / "nothing", tmp_path / "x.db")
     assert ended == Ended(
         2,
@@ -390,7 +390,7 @@ def test_a_backup_of_nothing_is_refused(tmp_path: Path) -> None:
 def test_two_backups_into_one_directory_do_not_meet(data: Path, tmp_path: Path) -> None:
     staging = tmp_path / ".tablestone-backup.partial"
     staging.mkdir()
-    (staging / "left").touch()  # by a backup that was killed
+    (staging / "left").touch()  # left by a backup that was killed
     held = os.open(staging, os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
     ended = tablestone("backup", "--data", data, tmp_path / "x.db")

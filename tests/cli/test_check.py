@@ -1,4 +1,4 @@
-"""`tablestone check`: a sound directory, one that is in use, and each kind of damage with its message."""
+"""`tablestone check`: a healthy directory, one in use, and the message for each kind of damage."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def fill(server: ServerProcess) -> None:
 
 @pytest.fixture
 def data_dir(private_server: StartServer, tmp_path: Path) -> Path:
-    """The data directory of a server that was used and stopped."""
+    """The data directory of a server that has been used and stopped."""
     server = private_server(tmp_path / "data")
     fill(server)
     assert server.stop() == 0
@@ -60,7 +60,7 @@ def test_a_directory_in_use(private_server: StartServer, tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_a_log_on_a_medium_that_is_only_read(private_server: StartServer, tmp_path: Path) -> None:
-    """The files of a killed server: its log, and the file of SQLite in which no process counts the frames any more."""
+    """A killed server leaves its log and SQLite's shared memory file, in which no process counts frames any more."""
     data = tmp_path / "data"
     fill(private_server(data))
     disk = tmp_path / "disk"

@@ -1,4 +1,4 @@
-"""`tablestone compact`: the file gets shorter beside a running server, and is whole after a kill."""
+"""`tablestone compact`: the file shrinks beside a running server, and survives a kill."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from conftest import StartServer
 from server_process import COMMAND, clean_environment
 
 FREED_BYTES = 1_500_000
-"""The size of rows that a test deletes: a server itself gives none of it back, because it keeps 2 MiB free."""
+"""The size of rows that a test deletes. A server by itself gives none of it back, because it keeps 2 MiB free."""
 
 
 def free_pages(data: Path) -> int:
@@ -78,7 +78,7 @@ def test_a_directory_of_an_older_version_is_written_again(data: Path) -> None:
 
 
 def is_writing(data: Path) -> bool:
-    """Whether there is something in the log."""
+    """Whether the log has content."""
     try:
         return (data / "tablestone.db-wal").stat().st_size > 0
     except FileNotFoundError:

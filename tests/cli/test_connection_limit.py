@@ -1,4 +1,4 @@
-"""More connections than the limit of a server: idle ones are closed; if none is idle, the server is busy."""
+"""More connections than a server allows: idle ones are closed; if none is idle, the server says that it is busy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HALF_A_BODY = (
     b"POST /devstoreaccount1/Tables HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
     b"Content-Length: 100\r\nAuthorization: SharedKey devstoreaccount1:AAAA\r\n\r\n{"
 )
-"""A request that is under way until the rest of its body arrives, whatever its answer will be."""
+"""A request that stays open until the rest of its body arrives, whatever the answer will be."""
 
 
 def connected(server: ServerProcess, sent: bytes = b"") -> socket.socket:
@@ -65,7 +65,7 @@ def ask(server: ServerProcess) -> int:
 
 
 def has_room(server: ServerProcess) -> bool:
-    """The server notices the end of connections a little later than the client that closed them."""
+    """The server notices a closed connection a little later than the client that closed it."""
     try:
         return ask(server) == 200
     except UnexpectedAnswerError as answer:
@@ -86,7 +86,7 @@ def test_those_idle_for_longest_make_room(
     with ExitStack() as stack:
         opened = [stack.enter_context(connected(server, begun)) for _ in range(3 * LIMIT)]
         time.sleep(2 * IDLE_SECONDS)
-        wait_until(lambda: has_room(server))  # a busy machine takes the connections late
+        wait_until(lambda: has_room(server))  # a busy machine accepts the connections late
         for _ in range(LIMIT):
             assert ask(server) == 200
         ended = [has_ended(each) for each in opened]
@@ -188,7 +188,7 @@ def test_a_handshake_has_as_long_as_a_head(
 def full(
     private_server: StartServer, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[tuple[ServerProcess, ExitStack]]:
-    """A server all of whose connections have a request under way."""
+    """A server whose connections all have a request in progress."""
     server = private_server(tmp_path, *LIMITED, f"--workers={request.param}", constants=CONSTANTS)
     with ExitStack() as stack:
         for _ in range(LIMIT):
@@ -231,7 +231,7 @@ def test_a_server_without_room_says_that_it_is_busy(full: tuple[ServerProcess, E
 
 
 def test_who_is_idle_only_now_is_not_ended(private_server: StartServer, tmp_path: Path) -> None:
-    """A client between two requests, or one that has just connected to ask."""
+    """A client between two requests, or one that has just connected, keeps its connection."""
     constants = {
         **CONSTANTS,
         "tablestone.server.admission.IDLE_SECONDS_MIN": 60.0,

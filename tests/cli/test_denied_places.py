@@ -1,4 +1,4 @@
-"""`tablestone backup`, `restore` and `salvage` where a place is denied: exit status 2, and its name."""
+"""`tablestone backup`, `restore` and `salvage` without permission for a path: exit status 2, and the path's name."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ DENIED = {
         "The data directory secret cannot be used: Permission denied.",
     ),
 }
-"""Commands of a user without rights, and the sentence, which names the place that is denied."""
+"""Commands of a user without rights, and the message, which names the path."""
 AS_ANOTHER_USER = """
 import os, sys
 import apsw, tablestone.engines.sqlite.engine
@@ -68,7 +68,7 @@ if os.geteuid() == 0:
     os.setresuid(65534, 65534, 65534)
 sys.exit(main.main(sys.argv[1:]))
 """
-"""The command line without the rights of root, which no mode of a file stops. It imports first: root may own that."""
+"""Runs the command line without root's rights, which ignore file modes. It imports first: root may own the package."""
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def names(directory: Path) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize(("line", "sentence"), DENIED.values(), ids=DENIED)
 def test_a_place_that_is_denied_is_named(made: Path, line: str, sentence: str) -> None:
-    with TemporaryDirectory() as outside:  # pytest's own directories are closed to other users
+    with TemporaryDirectory() as outside:  # other users cannot enter pytest's own directories
         place = Path(outside)
         shutil.copytree(made / "data", place / "data")
         for name in ("open", "shut", "secret"):

@@ -1,4 +1,4 @@
-"""Encrypted data directories as a user has them: `serve` with a key, the commands, and everything that a run leaves."""
+"""Encrypted data directories as a user has them: `serve` with a key, the commands, and what a run leaves behind."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ VARIABLE = "TABLESTONE_ENCRYPTION_KEY"
 
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
-    """A directory with the files of keys."""
+    """A directory of key files."""
     (tmp_path / "key").write_text(KEY + "\n")
     (tmp_path / "other").write_text(OTHER + "\n")
     (tmp_path / "broken").write_text("a passphrase\n")
@@ -47,7 +47,7 @@ def data(keys: Path) -> Path:
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Ended:
-    """A command in this process: most of the time of a process is its start."""
+    """Run a command in this process, because starting a process would take most of the time."""
     capsys.readouterr()
     status = main([str(each) for each in arguments])
     captured = capsys.readouterr()
@@ -103,7 +103,7 @@ def test_a_run_leaves_neither_data_nor_key(
 
 
 def damage_is_told(data: Path, tmp_path: Path, environment: dict[str, str]) -> None:
-    """A flipped bit in a page of entities: `check` finds it, and `salvage` reads the others."""
+    """Flip a bit in a page of entities: `check` must find it, and `salvage` must read the other entities."""
     file = data / "tablestone.db"
     whole = bytearray(file.read_bytes())
     cipher = PageCipher(EncryptionKey.parse(KEY))

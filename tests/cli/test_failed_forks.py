@@ -1,4 +1,4 @@
-"""A supervisor that the system allows no new process for a while: the other workers serve, and a later try succeeds."""
+"""The system refuses new processes for a while: the other workers serve, and a later try succeeds."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""A real server on a disk whose calls fail: errors of the service, nothing half done, reads go on, recovery by
-itself.
+"""A real server on a failing disk: it answers with the service's errors, stores nothing by half, and recovers.
 
-`tests/storage/test_sqlite_failing_disk.py` fails each single call of the engine; this is what clients and operators
-see of it.
+`tests/storage/test_sqlite_failing_disk.py` fails every single call of the engine; this is what clients and operators
+see.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ PROGRAM = Path(__file__).with_name("failing_disk_server.py")
 TABLE = "Readings"
 VALUE = "x" * 30_000
 ROUNDS = 12
-"""Rounds of writes in a fault: enough for the log to be copied."""
+"""Rounds of writes during a fault, enough to checkpoint the log."""
 GOOD_IN_A_ROW = 8
-"""Writes that succeed one after the other when the server has recovered: each worker has had some of them."""
+"""Writes in a row that succeed once the server has recovered; each worker gets some of them."""
 AT_LENGTH = 120.0
 NOT_NOW = {503: "ServerBusy", 500: "OperationTimedOut"}
-"""503 says that nothing was stored; 500 that it is not known."""
+"""503 means that nothing was stored, 500 that nobody knows."""
 COPYING = "The write-ahead log could not be copied into the database"
 
 
 class Fault(NamedTuple):
-    """A call that fails, the error, and what is seen of it while it lasts."""
+    """A call that fails, the error, and what can be seen while it lasts."""
 
     call: str
     error: str
@@ -70,22 +69,22 @@ FAULTS = (
 
 
 class Writes:
-    """Writes of several kinds, and the rows that must be there, must not, or may be."""
+    """Writes of several kinds, and the rows that must, must not, or may exist afterwards."""
 
     def __init__(self, client: RawClient) -> None:
         self._client = client
         self._number = 0
         self.groups: list[tuple[tuple[str, ...], bool | None]] = []
-        """Rows that were written together, and whether they are there; None if that is not known."""
+        """Rows that were written together, and whether they exist; None if that is unknown."""
         self.refused = 0
 
     def insert(self) -> Answer:
-        """One entity."""
+        """Insert one entity."""
         (row,) = self._names(1)
         return self._noted((row,), self._client.ask("POST", f"/{TABLE}", entity(row)))
 
     def transact(self) -> Answer:
-        """Two entities, whole or not at all."""
+        """Insert two entities in one transaction."""
         rows = self._names(2)
         lines = ["--b", "Content-Type: multipart/mixed; boundary=c", ""]
         for row in rows:
@@ -119,7 +118,7 @@ class Writes:
         return answer
 
     def problems(self) -> Iterator[str]:
-        """The rows that are there and must not be, or the other way, or in part."""
+        """The rows that exist and should not, are missing, or are stored only in part."""
         there = set(self._rows())
         for rows, expected in self.groups:
             found = {row in there for row in rows}
@@ -188,7 +187,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def read_ok(answer: Answer) -> bool:
-    """Whether a read was answered; the only other answer is 503 `ServerBusy`."""
+    """Whether a read succeeded; the only other answer allowed is 503 `ServerBusy`."""
     if answer.status != 200:
         assert (answer.status, answer.code) == (503, "ServerBusy"), answer
     return answer.status == 200
@@ -234,7 +233,7 @@ def test_clients_get_the_services_errors_and_the_server_recovers(
 
 
 def test_a_wrong_answer_would_be_noticed(served: Served) -> None:
-    """The canary: an answer that says too much, one that says too little, and a transaction in part."""
+    """The check itself fails on an answer that says too much, one that says too little, and a partial transaction."""
     writes = Writes(served.client)
     writes.groups = [(("kept",), False), (("gone",), True), (("kept", "gone"), None)]
     assert [problem.partition(" is ")[2] for problem in writes.problems()] == [

@@ -1,4 +1,4 @@
-"""A server whose disk its own data filled: reads and deletes go on, and the deletions make it writable again."""
+"""A server whose data fills the disk: reads and deletes go on, and the deletes make it writable again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def was_stored(table: TableClient, entity: dict[str, str]) -> bool:
-    """Whether the entity was stored; False after the answer 503 `ServerBusy`, which is the only other one."""
+    """Whether the entity was stored; the only other answer allowed is 503 `ServerBusy`."""
     try:
         table.upsert_entity(entity)
     except HttpResponseError as error:
@@ -37,7 +37,7 @@ def was_stored(table: TableClient, entity: dict[str, str]) -> bool:
 
 
 def fill(table: TableClient) -> int:
-    """Store entities until the service refuses; returns their number."""
+    """Store entities until the service refuses one; returns how many."""
     stored = 0
     while was_stored(table, {"PartitionKey": "p", "RowKey": f"{stored:06}", "a": TEXT, "b": TEXT}):
         stored += 1
@@ -68,7 +68,7 @@ def test_a_full_disk_is_emptied_by_deletions(
     stored = fill(table)
     assert stored * 2 * len(TEXT) > DISK_BYTES // 4
     assert len(list(table.query_entities("", select=["RowKey"]))) == stored, "reads go on"
-    wait_until(lambda: not can_write(other))  # each worker looks at the disk for itself
+    wait_until(lambda: not can_write(other))  # each worker checks the disk for itself
     wait_until(lambda: "is nearly full: writes that need room are refused" in server.stderr)
     if way == "table":
         service.delete_table("readings")

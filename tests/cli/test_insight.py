@@ -1,4 +1,4 @@
-"""Insight of a real server: two workers, the page, the command, and what may not be seen."""
+"""Insight of a real server: two workers, the page, the command, and what it must not show."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 StartServer = Callable[..., ServerProcess]
 SOON = {"tablestone.server.admin.size_survey.SURVEY_PAUSE_SECONDS": 0.2}
 AT_LENGTH = 120.0
-"""Seconds that a condition may take on a busy machine."""
+"""How long a condition may take on a busy machine."""
 
 
 def report_of(server: ServerProcess, query: str = "") -> InsightReport:
@@ -55,7 +55,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(directory: Path) -> Iterator[ServerProcess]:
-    """A server that has worked, and whose tables have been counted."""
+    """A server that has handled a workload and counted its tables."""
     started = start_server(directory, "--admin=0", "--workers=2", constants=SOON)
     work(started)
     wait_until(lambda: requests_of(started) == REQUESTS, AT_LENGTH)
@@ -75,7 +75,7 @@ def test_the_report_of_all_workers(server: ServerProcess) -> None:
     assert table.plans[HOUR] == {"point": 25, "table": 3}
     activity = table.activity[DAY]
     assert (activity.writes, activity.conflicts, activity.refused) == (33, 1, 4)
-    assert activity.bytes_in > LARGE  # also the body of a request that is refused
+    assert activity.bytes_in > LARGE  # includes the body of a refused request
     assert activity.entities_read == 24 + 3 * 30  # also those that SQLite leaves out
     hottest = report.partitions[NOW][0]
     assert hottest.partition_key == "customer1"
@@ -94,7 +94,7 @@ def test_one_table(server: ServerProcess) -> None:
     report = report_of(server, "?table=ORDERS")
     heat = report.tables[0].heat
     assert heat is not None
-    # A scan of the table is in no range of keys.
+    # A scan of the table belongs to no range of keys.
     assert (sum(map(sum, heat.hour.read)), sum(heat.hour.scanned)) == (24, 90)
     assert report_of(server, "?table=None").tables == ()
     assert report_of(server, "?account=other").partitions[HOUR] == ()
@@ -160,7 +160,7 @@ def test_no_address(admin: str) -> None:
     [("127.0.0.1:1", 200), ("localhost", 200), ("[::1]", 200), ("evil.example", 403), ("", 403)],
 )
 def test_the_name_of_another_site_is_refused(server: ServerProcess, host: str, status: int) -> None:
-    """DNS rebinding: a page of that site would read keys in the operator's browser."""
+    """DNS rebinding: a page of that site could read keys in the operator's browser."""
     where = urlsplit(f"//{admin_of(server)}")
     connection = HTTPConnection(str(where.hostname), where.port, timeout=30)
     try:

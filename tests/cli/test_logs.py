@@ -1,4 +1,4 @@
-"""The server's log as an operator sees it by default, and the signals of service managers and terminals."""
+"""The server's log as an operator sees it by default, and the signals that service managers and terminals send."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_authentication_failures_are_told_once_a_minute_for_each_address(
 ) -> None:
     server = private_server(tmp_path, f"--workers={workers}")
     refuse(server, 2)
-    for _ in range(3):  # each over a connection of its own, so to each of the workers
+    for _ in range(3):  # each over its own connection, so that every worker gets one
         refuse(server, 1)
     refuse(server, 2, "127.0.0.2")
     refuse(server, 1)
@@ -58,7 +58,7 @@ def test_authentication_failures_are_told_once_a_minute_for_each_address(
     )
     assert re.fullmatch(first.format(r"127\.0\.0\.1"), told[0])
     assert re.fullmatch(first.format(r"127\.0\.0\.2"), told[1])
-    # Each process tells at its end, in any order.
+    # Each process logs its count when it ends, in any order.
     assert sorted(told[2:], reverse=True) == [
         "authentication failed 5 more times for 127.0.0.1 within 60 s\n",
         "authentication failed 1 more times for 127.0.0.2 within 60 s\n",
@@ -81,9 +81,9 @@ def test_after_its_minute_an_address_is_told_of_again(
 def test_a_later_version_is_told_once_by_each_process(
     private_server: StartServer, tmp_path: Path, workers: int
 ) -> None:
-    """Nobody is known yet when the version is read, so a process stops at twenty."""
+    """Nobody is authenticated yet when the version is read, so a process logs at most twenty."""
     server = private_server(tmp_path, f"--workers={workers}")
-    for _ in range(4):  # each over a connection of its own, so to each of the workers
+    for _ in range(4):  # each over its own connection, so that every worker gets one
         with Connection(server) as client:
             for year in range(2100, 2130):
                 client.send(
@@ -138,10 +138,10 @@ def test_sighup_ends_nothing(private_server: StartServer, tmp_path: Path, worker
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_terminal_that_is_closed_stops_the_server(tmp_path: Path, workers: int) -> None:
-    """The terminal's shell has gone too: nothing is left that could stop the server later."""
+    """The terminal's shell is gone too, so nothing is left that could stop the server later."""
     output = tmp_path / "output"
     command = f"exec {COMMAND} serve --port 0 --data {tmp_path / 'data'} --workers {workers} >{output} 2>&1"
-    process, terminal = pty.fork()  # the server leads the session of a terminal of its own
+    process, terminal = pty.fork()  # the server leads the session of its own terminal
     if process == 0:
         os.execve("/bin/sh", ["sh", "-c", command], clean_environment())  # noqa: S606 - a shell is what it starts
     wait_until(lambda: output.exists() and "Connection string" in output.read_text())
@@ -193,7 +193,7 @@ def test_sigint_during_the_start_prints_no_traceback(tmp_path: Path, after: floa
 def test_sigint_during_an_import_ends_the_process_before_the_module_sees_it(
     tmp_path: Path, module: str
 ) -> None:
-    """An extension module that is interrupted while it is loaded may end in a segmentation fault, as orjson does."""
+    """Interrupting an extension module while it loads can crash the process, as with orjson."""
     (tmp_path / f"{module}.py").write_text(
         "import os, signal\n"
         "try: os.kill(os.getpid(), signal.SIGINT)\n"
@@ -225,7 +225,7 @@ sys.exit(main())
 def test_sigint_while_a_later_module_is_looked_for_ends_the_process(
     tmp_path: Path, module: str
 ) -> None:
-    """The modules of the engine, and those that sockets need, are loaded by the command itself."""
+    """The command itself loads the modules of the engine and of the sockets."""
     command = [sys.executable, "-c", INTERRUPTED.format(module=module)]
     command += ["serve", "--port=0", f"--data={tmp_path}/data"]
     environment = {**clean_environment(), "PYTHONPATH": os.pathsep.join(sys.path)}

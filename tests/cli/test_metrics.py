@@ -1,4 +1,4 @@
-"""`/metrics` of a real server: one answer for all workers, every metric, no key, and counts that outlive a worker."""
+"""`/metrics` of a real server: one answer for all workers, every metric, no keys, and counts that outlive a worker."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tablestone.telemetry.metrics import OWN_METRICS, MetricKind
 StartServer = Callable[..., ServerProcess]
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 AT_LENGTH = 60.0
-"""Seconds that a condition may take on a busy machine."""
+"""How long a condition may take on a busy machine."""
 
 
 def scraped(server: ServerProcess) -> Samples:
-    """All samples, by their names and labels."""
+    """All samples, by name and labels."""
     status, text = page(server, "/metrics")
     assert status == 200
     return {
@@ -36,7 +36,7 @@ def scraped(server: ServerProcess) -> Samples:
 
 
 def value(server: ServerProcess, name: str, **labels: str) -> float:
-    """The sum of the samples of this name that have these labels, and perhaps others."""
+    """The sum of the samples with this name and at least these labels."""
     wanted = labels.items()
     return sum(
         number
@@ -46,7 +46,7 @@ def value(server: ServerProcess, name: str, **labels: str) -> float:
 
 
 def work(server: ServerProcess) -> None:
-    """Requests of most kinds, over connections to all workers."""
+    """Send requests of most kinds, over connections to all workers."""
     with connections(server, 4) as opened:
         one, *others = opened
         one.send("POST", "/Tables", b'{"TableName":"Secret"}', expected=201)
@@ -125,7 +125,7 @@ def test_every_metric_is_shown(private_server: StartServer, tmp_path: Path, engi
 
 
 def test_counts_outlive_a_worker(private_server: StartServer, tmp_path: Path) -> None:
-    """Prometheus takes a count that falls for a restart, and counts all of it again."""
+    """Prometheus takes a falling count for a restart, and adds all of it again."""
     server = private_server(tmp_path, "--admin=0", "--workers=2")
     work(server)
     wait_until(lambda: value(server, "requests_total") == 17, AT_LENGTH)

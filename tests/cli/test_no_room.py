@@ -1,4 +1,4 @@
-"""Commands on a disk that is full, or can only be read: one sentence that names the place, and nothing left behind.
+"""Commands on a full or read-only disk: one sentence that names the place, and nothing left behind.
 
 `tests/cli/test_full_disk.py` is about a server.
 """
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 DISK_BYTES = 2 * 1024 * 1024
 KEPT_BYTES = 200 * 1024
-"""The room that a full disk still has: less than the data needs."""
+"""The free space on a full disk: less than the data needs."""
 
 COMMANDS = {
     "backup": (
@@ -54,12 +54,12 @@ COMMANDS = {
 }
 NEEDS_LITTLE = "account create"
 EMPTY_FILES = {"lock", "tablestone.db-shm", "tablestone.db-wal"}
-"""Files that come and go with the processes that use a data directory."""
+"""Files that come and go with the processes of a data directory."""
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with `data`, of more than 1 MiB, `encrypted`, the same, `key`, and `one.db`, a backup."""
+    """A directory with `data`, more than 1 MiB of it, the same `encrypted`, its `key`, and `one.db`, a backup."""
     place = tmp_path_factory.mktemp("made")
     server = start_server(place / "data")
     with TableServiceClient.from_connection_string(server.connection_string) as service:

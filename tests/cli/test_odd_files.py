@@ -1,4 +1,6 @@
-"""Unusual paths and files: bytes that are not UTF-8, names of two lines, FIFOs. Each works, or is one sentence."""
+"""Unusual paths and files: bytes that are not UTF-8, names with a line feed, FIFOs. Each works or fails in one
+sentence.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,12 @@ SECONDS_MAX = 100
 
 
 class Hung(BaseException):
-    """A command waited for a file without a writer."""
+    """A command waited for a FIFO that nobody writes to."""
 
 
 @pytest.fixture(autouse=True)
 def limited() -> Iterator[None]:
-    """No command of a test waits for ever."""
+    """Fail a test whose command waits too long."""
 
     def raise_hung(*_: object) -> None:
         raise Hung
@@ -52,7 +54,7 @@ def names(directory: Path) -> list[str]:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
-    """The sentence of a command that is refused."""
+    """The error message of a command that fails."""
     capsys.readouterr()
     assert main([str(each) for each in arguments]) == 2
     output, error = capsys.readouterr()

@@ -1,4 +1,4 @@
-"""A real server: a request whose body arrives after its account was replaced by another of the same name and keys.
+"""A request whose body arrives after its account was replaced by another one with the same name and keys.
 
 `tests/wire/test_outlived_accounts.py` has every operation, overtaken at every step.
 """

@@ -13,7 +13,7 @@ from server_process import COMMAND, clean_environment
 
 FULL_DEVICE = Path("/dev/full")
 DATA, FRESH = "DATA", "FRESH"
-"""In a command: a directory with an account in it, and one that is empty."""
+"""In a command: a directory with an account, and an empty one."""
 COMMANDS = {
     "help": ("--help",),
     "version": ("--version",),
@@ -44,7 +44,7 @@ def places(data: Path, tmp_path: Path) -> dict[str, Path]:
 def ended(
     arguments: tuple[str, ...], places: dict[str, Path], output: int, unbuffered: str
 ) -> tuple[int, str]:
-    """Exit status and standard error, which ends when every process has: the run would not return before."""
+    """Exit status and standard error. Reading to its end waits for every process."""
     command = [COMMAND, *(str(places.get(word, word)) for word in arguments)]
     environment = clean_environment() | {"PYTHONUNBUFFERED": unbuffered}
     run = subprocess.run(
@@ -78,7 +78,7 @@ def test_a_full_device(
 def test_a_reader_that_has_gone(
     arguments: tuple[str, ...], unbuffered: str, places: dict[str, Path]
 ) -> None:
-    """Quiet, with the status that a shell gives a program that SIGPIPE ended."""
+    """No message, and the status that a shell reports for a program ended by SIGPIPE."""
     reading, writing = os.pipe()
     os.close(reading)
     try:

@@ -1,4 +1,4 @@
-"""A change of a stored access policy in one process acts in every other process on its next request."""
+"""A stored access policy changed in one process takes effect in every other process on its next request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that are refused: one sentence, and exit status 2."""
+"""Commands that fail with one sentence and exit status 2."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ StartServer = Callable[..., ServerProcess]
 
 
 def run_command(*arguments: str, environment: dict[str, str] | None = None) -> tuple[int, str, str]:
-    """Exit status, standard output and standard error of a command that is expected to end by itself."""
+    """Exit status, standard output and standard error of a command that should end by itself."""
     ended = subprocess.run(
         [COMMAND, *arguments],
         capture_output=True,
@@ -129,7 +129,7 @@ def test_a_data_directory_without_permission(tmp_path: Path) -> None:
 
 
 def test_an_unwritable_place(tmp_path: Path) -> None:
-    """A directory in which even root cannot write: the kernel's own file system."""
+    """Not even root can write there: it is the kernel's own file system."""
     assert tmp_path.exists()
     status, printed, sentence = run_command("serve", "--port", "0", "--data", "/proc/tablestone")
     assert (status, printed) == (2, "")
@@ -232,7 +232,7 @@ UNUSABLE_CERTIFICATES: dict[str, tuple[CertificateFile, str]] = {
     ("spoil", "sentence"), UNUSABLE_CERTIFICATES.values(), ids=UNUSABLE_CERTIFICATES
 )
 def test_an_unusable_certificate(tmp_path: Path, spoil: CertificateFile, sentence: str) -> None:
-    """The refusal comes before the data directory is created."""
+    """The command fails before it creates the data directory."""
     certificate, key = write_pair(tmp_path, "spoilt")
     spoil(tmp_path)
     files = ["--tls-certificate", str(certificate), "--tls-key", str(key)]

@@ -1,4 +1,4 @@
-"""`tablestone salvage` and `check` on damaged directories: all that can be read comes out, and the rest is named."""
+"""`tablestone salvage` and `check` on damaged directories: everything readable comes out, and the rest is named."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEXT = "Grüße, 東京 " * 30
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory with two tables, of many pages, and a table that was deleted."""
+    """A data directory with two tables of many pages, and one deleted table."""
     data = tmp_path_factory.mktemp("made") / "data"
     server = start_server(data)
     with TableServiceClient.from_connection_string(server.connection_string) as service:
@@ -57,7 +57,7 @@ def entities_in(path: Path) -> dict[str, dict[str, object]]:
 
 
 def flip_in_value(data: Path, number: int) -> None:
-    """Damage a letter of the name of a property, where SQLite cannot notice it."""
+    """Change a letter in the name of a property, which SQLite cannot notice."""
     database = data / "tablestone.db"
     content = bytearray(database.read_bytes())
     place = content.index(f'"RowKey":"{number:04}"'.encode())
@@ -66,7 +66,7 @@ def flip_in_value(data: Path, number: int) -> None:
 
 
 def flip_leaf(data: Path, number: int) -> int:
-    """Damage the page on which the first entity with this number is, except for its middle; its number, from 1."""
+    """Flip 200 bytes of the page with the first entity of this number; returns the number of the page, from 1."""
     database = data / "tablestone.db"
     content = bytearray(database.read_bytes())
     page = content.index(f'"RowKey":"{number:04}"'.encode()) // PAGE_SIZE_BYTES

@@ -1,4 +1,4 @@
-"""`tablestone sas` and `account show --connection-string`: what they print is what the service takes."""
+"""`tablestone sas` and `account show --connection-string`: the service accepts what they print."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_signatures_are_taken_and_permit_what_they_say(
 def test_a_url_is_ready_for_curl(
     server: ServerProcess, tmp_path: Path, version: str, accept: str
 ) -> None:
-    """The first version of signatures decides the version alone, and has no JSON."""
+    """The first version with signatures needs no version header, and has no JSON."""
     port = str(urlsplit(server.endpoint).port)
     arguments = ("--permissions=r", "--expiry=1h", "--url", "--port", port, "--data", str(tmp_path))
     url = printed("sas", "table", DEVELOPMENT, "Weather", *arguments, "--service-version", version)
@@ -203,9 +203,6 @@ def test_a_connection_string_to_paste(private_server: StartServer, tmp_path: Pat
     assert "give the port that the server printed" in sentence
 
 
-# Small things that were missed
-
-
 def test_help_tells_which_options_repeat_and_how_accounts_are_named() -> None:
     told = " ".join(printed("serve", "--help").split())
     assert re.search(r"--domain DOMAIN [^\[]* Can be repeated\.", told)
@@ -218,7 +215,7 @@ def test_help_tells_which_options_repeat_and_how_accounts_are_named() -> None:
 def test_a_user_without_a_home_directory_is_told_how_to_name_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As a container's user: no variable, and no entry among the users."""
+    """As in a container: no HOME variable, and no passwd entry."""
     monkeypatch.delenv("HOME", raising=False)
     for name in ("DATA", "CACHE", "CONFIG", "STATE"):
         monkeypatch.delenv(f"XDG_{name}_HOME", raising=False)

@@ -1,7 +1,7 @@
-"""A run with every kind of secret, and everything that it left behind: logs, files, metrics, traces, process lists.
+"""A run with every kind of secret, and everything it leaves behind: logs, files, metrics, traces, process lists.
 
-A secret may be in the place where it is kept on purpose, and nowhere else. Each secret is looked for as it was sent,
-in the URL's encoding, as its bytes, and in the other encodings that a program may print.
+A secret may only be where it is kept on purpose. The test looks for each one as it was sent, URL-encoded, as raw bytes,
+and in the other encodings that a program may print.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ VERSION = "2025-07-05"
 KEY_INFO = b"<KeyInfo><Expiry>%s</Expiry></KeyInfo>"
 ENTITY = b'{"PartitionKey":"p","RowKey":"r"}'
 PAGE = re.compile(r" (/\S+)")
-"""A page of the admin address, of which its first page has a list."""
+"""A page of the admin address, as its first page lists them."""
 EXPLORER = re.compile(r"^Explorer: http://[^/]+(\S*[?&]token=([\w-]+))$", re.MULTILINE)
 OPENED = "row-that-the-explorer-opens"
-"""The RowKey of an entity that is opened in the explorer: no secret, but keys may tell of people, so no log has it."""
+"""The RowKey of an entity opened in the explorer. It is no secret, but keys may identify people, so no log has it."""
 EXPLORED = (
     *("", "tables/Readings", "service", "heat", "no-such-page"),
     f"tables/Readings/entity?pk=p&rk={OPENED}",
@@ -52,11 +52,11 @@ KEPT = {
     "tablestone.db": {"the key of a stored account"},
     "tablestone.db-wal": {"the key of a stored account"},
 }
-"""The places with secrets, files by their names; the private keys of TLS and tokens are not looked for."""
+"""The places with secrets, files by name. The test does not look for the private keys of TLS and tokens."""
 
 
 def forms(secret: str) -> set[bytes]:
-    """The secret, and what a program may make of it."""
+    """The secret in every form that a program might print."""
     found = {secret.encode(), quote(secret, safe="").encode(), quote(secret).encode()}
     try:
         decoded = base64.b64decode(secret, validate=True)
@@ -67,13 +67,13 @@ def forms(secret: str) -> set[bytes]:
 
 @dataclass
 class Run:
-    """The secrets that were used, by their names, and what was left behind, by its place."""
+    """The secrets in use, by name, and what was left behind, by place."""
 
     secrets: dict[str, str] = field(default_factory=dict)
     left: dict[str, bytes] = field(default_factory=dict)
 
     def found(self, kept: Mapping[str, Iterable[str]] = KEPT) -> list[str]:
-        """The secrets that are in places where they are not kept on purpose."""
+        """The secrets found where they are not kept on purpose."""
         return [
             f"{name} in {place}"
             for place, content in self.left.items()
@@ -84,7 +84,7 @@ class Run:
 
 
 class Client:
-    """Requests over TLS, and the bodies and headers of all answers with an error."""
+    """Sends requests over TLS and keeps the body and headers of every error."""
 
     def __init__(self, server: ServerProcess, data: Path, ran: Run) -> None:
         context: ssl.SSLContext = trusting(data / "tls" / "certificate.pem")
@@ -113,7 +113,7 @@ class Client:
 
 
 def requests_with_keys(client: Client, ran: Run, name: str, key: str) -> None:
-    """Good requests and refused ones: the signature of each is a secret too."""
+    """Valid and refused requests; the signature of each is a secret too."""
     target = f"/{name}/Tables"
     body = b'{"TableName":"Readings"}'
     for number, (signer, expected) in enumerate(((key, 201), (key, 409), (WRONG_KEY, 403))):
@@ -126,7 +126,7 @@ def requests_with_keys(client: Client, ran: Run, name: str, key: str) -> None:
 
 
 def requests_with_signatures(client: Client, ran: Run, name: str, key: str) -> None:
-    """Signatures in URLs: good, refused, in the path, and behind an encoded question mark."""
+    """Signatures in URLs: valid, refused, in the path, and after an encoded question mark."""
     headers = [
         ("x-ms-version", "2019-02-02"),
         ("Accept", "application/json"),
@@ -144,7 +144,7 @@ def requests_with_signatures(client: Client, ran: Run, name: str, key: str) -> N
 
 
 def requests_with_tokens(client: Client, ran: Run, name: str, data: Path) -> None:
-    """A token that is accepted, one for another audience, a broken one; and a key for a user delegation SAS."""
+    """A valid token, one for another audience, a broken one, and a key for a user delegation SAS."""
     headers = [("x-ms-version", VERSION), ("Content-Type", "application/xml")]
     good = done("token", "--data", str(data), "--role", "Storage Table Delegator")
     other = done("token", "--data", str(data), "--audience", "https://other.example")
@@ -152,7 +152,7 @@ def requests_with_tokens(client: Client, ran: Run, name: str, data: Path) -> Non
     info = KEY_INFO % b"2034-05-06T00:00:00Z"
     target = f"/{name}/?restype=service&comp=userdelegationkey"
     for kind, token, expected in (
-        ("accepted", good, 400),  # the key would be valid for more than seven days
+        ("accepted", good, 400),  # refused: the key would be valid for more than seven days
         ("for another audience", other, 401),
         ("broken", broken, 401),
     ):
@@ -169,7 +169,7 @@ def requests_with_tokens(client: Client, ran: Run, name: str, data: Path) -> Non
 
 
 def explored(server: ServerProcess, ran: Run) -> None:
-    """Pages of the explorer: without its token, with it once in the address, and then by the cookie."""
+    """Pages of the explorer: without its token, with it once in the address, then with the cookie."""
     ((address, token),) = EXPLORER.findall("".join(server.stdout))
     ran.secrets["the token of the explorer"] = token
     connection = HTTPConnection(admin_of(server), timeout=30)
@@ -181,7 +181,7 @@ def explored(server: ServerProcess, ran: Run) -> None:
         cookie = (response.getheader("set-cookie") or "").partition(";")[0]
     with closing(connection):
         connection.request("GET", address.partition("?")[0], headers={"Cookie": cookie})
-        leading = connection.getresponse()  # to the first account
+        leading = connection.getresponse()  # redirects to the first account
         leading.read()
         root = urljoin(address, leading.headers["location"])
         for path in EXPLORED:
@@ -196,7 +196,7 @@ def files_below(directory: Path) -> dict[str, bytes]:
 
 
 def processes_of(server: ServerProcess) -> dict[str, bytes]:
-    """The command lines of the server's processes, as every user of the machine reads them."""
+    """The command lines of the server's processes, which every user of the machine can read."""
     processes = {server.process.pid, *workers_of(server)}
     assert len(processes) >= 3, "the supervisor, a worker, and that of the admin address"
     for process in processes:
@@ -287,7 +287,7 @@ def test_a_secret_that_is_left_behind_is_found(form: str) -> None:
 
 @pytest.mark.parametrize("command", ["explore", "check", "rekey", "--version"])
 def test_no_command_leaves_a_core_dump(command: str) -> None:
-    """The limit is lowered before a command is looked at, so it holds for every command."""
+    """The limit is lowered before the command line is parsed, so it covers every command."""
     program = (
         "import resource\n"
         "from tablestone.cli.main import main\n"

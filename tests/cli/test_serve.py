@@ -1,4 +1,4 @@
-"""`tablestone serve` as its user sees it: its output, its warnings, the time of its start, and its stop."""
+"""`tablestone serve` as its user sees it: its output, its warnings, how fast it starts, and how it stops."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def connection(server: ServerProcess) -> http.client.HTTPConnection:
 
 @contextmanager
 def unfinished_request(server: ServerProcess) -> Iterator[socket.socket]:
-    """A create of the table `ttt` whose body is announced and not sent."""
+    """A request that creates the table `ttt` and never sends the body that it announces."""
     parts = urlsplit(server.endpoint)
     headers = signed_headers(
         server.account_name,
@@ -175,7 +175,7 @@ def test_options_from_the_environment_and_a_file(
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_ready_in_half_a_second(private_server: StartServer, tmp_path: Path, workers: int) -> None:
-    """The best of a few starts, by the clock; by its own processor time if the machine was busy with other work."""
+    """The best of a few starts, by the clock, or by processor time if the machine is busy."""
     clock, processor, undisturbed = [], [], []
     for _ in range(5):
         started, of_others = time.perf_counter(), machine_seconds() - time.process_time()
@@ -193,13 +193,13 @@ def test_ready_in_half_a_second(private_server: StartServer, tmp_path: Path, wor
 
 
 def machine_seconds() -> float:
-    """The time for which all processors were used so far (proc(5), /proc/stat: all but idle and iowait)."""
+    """Processor time used on the whole machine (proc(5), /proc/stat: everything but idle and iowait)."""
     ticks = Path("/proc/stat").read_text().split()[1:9]
     return sum(map(int, ticks[:3] + ticks[5:])) / os.sysconf("SC_CLK_TCK")
 
 
 def processor_seconds(server: ServerProcess) -> float:
-    """The processor time that its processes have used so far (proc(5), fields 14 and 15)."""
+    """Processor time that the server's processes have used so far (proc(5), fields 14 and 15)."""
     first = server.process.pid
     workers = Path(f"/proc/{first}/task/{first}/children").read_text().split()
     ticks = 0
@@ -303,7 +303,7 @@ def test_a_data_directory_that_is_removed_is_told_once_and_takes_no_more(
             body = json.dumps({"TableName": next(names)}).encode()
             with suppress(UnexpectedAnswerError):
                 return b"ServerBusy" in each.send("POST", "/Tables", body, expected=503)[1]
-            return False  # its process has not looked yet
+            return False  # its process has not checked yet
 
         for each in opened:
             wait_until(partial(is_refused, each))
@@ -346,7 +346,7 @@ def test_a_request_in_flight_is_finished(private_server: StartServer, tmp_path: 
 def test_a_request_that_never_ends_does_not_hold_the_stop(
     private_server: StartServer, tmp_path: Path
 ) -> None:
-    """Ten seconds, which are one here."""
+    """The limit is ten seconds; here it is one."""
     assert STOP_SECONDS_MAX == 10
     constants = {
         "tablestone.server.worker.STOP_SECONDS_MAX": 1,
@@ -363,12 +363,12 @@ def test_a_request_that_never_ends_does_not_hold_the_stop(
     )
 
 
-# The test bed itself
+# The test fixtures themselves
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_it_serves_without_a_standard_output(tmp_path: Path, workers: int) -> None:
-    """Some that start services give them none."""
+    """Some service managers start programs without one."""
     command = f"exec {COMMAND} serve --port 0 --data {tmp_path / 'data'} --workers {workers} >&-"
     server = subprocess.Popen(["sh", "-c", command], stderr=subprocess.PIPE, text=True)
     assert server.stderr is not None

@@ -1,4 +1,4 @@
-"""`tablestone token` and `tablestone role`, beside a running server: SDKs with bearer tokens over TLS."""
+"""`tablestone token` and `tablestone role` beside a running server: SDKs with bearer tokens over TLS."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WORKERS = ("1", "2")
 
 
 class StaticCredential:
-    """The substitute for DefaultAzureCredential in a program without a cloud."""
+    """Replaces DefaultAzureCredential in a program without a cloud."""
 
     def __init__(self, token: str) -> None:
         self.token = token
@@ -136,7 +136,7 @@ def test_the_sdk_with_a_token_of_the_server_s_own(
 def test_roles_given_and_taken_beside_a_running_server(
     private_server: StartServer, tmp_path: Path, workers: str
 ) -> None:
-    """On the very next request, on every worker: each of many connections meets one."""
+    """The change takes effect on the next request to every worker."""
     server = private_server(tmp_path, "--tls", "self-signed", "--workers", workers)
     data = ("--data", str(tmp_path))
     owner = done("token", *data)
@@ -186,7 +186,7 @@ def test_roles_given_and_taken_beside_a_running_server(
 def test_the_sdk_discovers_the_tenant_by_the_challenge(
     private_server: StartServer, tmp_path: Path
 ) -> None:
-    """A first token that is not believed is answered 401 with the challenge; the SDK asks for one of that tenant."""
+    """A token that the server does not accept gets 401 and the challenge; the SDK then asks for one of that tenant."""
     tenant = "11111111-2222-4333-8444-555555555555"
     server = private_server(tmp_path, "--tls", "self-signed", "--token-tenant", tenant)
 
@@ -209,7 +209,7 @@ def test_the_sdk_discovers_the_tenant_by_the_challenge(
 
 
 def test_the_challenge_without_a_first_token(private_server: StartServer, tmp_path: Path) -> None:
-    """The first request of .NET and Java with tenant discovery: it has no token and no body (auth 4.2)."""
+    """The first request of .NET and Java with tenant discovery has no token and no body (auth 4.2)."""
     server = private_server(tmp_path, "--tls", "self-signed")
     host, port = server.address
     with closing(
@@ -233,7 +233,7 @@ def test_the_challenge_without_a_first_token(private_server: StartServer, tmp_pa
 def test_a_configured_issuer_whose_keys_are_in_a_file(
     private_server: StartServer, tmp_path: Path
 ) -> None:
-    """Rotated while it serves; another server's own token is none here."""
+    """The keys rotate while the server runs; a token of the server's own is not accepted."""
     keys, data, others = tmp_path / "keys.json", tmp_path / "data", tmp_path / "others"
     first, second = RsaKey("one"), RsaKey("two")
     keys.write_bytes(key_set(first))

@@ -1,4 +1,4 @@
-"""Traces of a real server: spans for each request and its steps, the client's context, nothing secret; off, nothing."""
+"""Traces of a real server: spans for each request and its steps, the client's context, no secrets; none when off."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "guides" / "monitoring.md"
     PAGE.read_text(encoding="utf-8"),
     re.MULTILINE,
 )
-"""The variable of the command in the guide, with which these tests switch traces on."""
+"""The variable of the guide's command, which switches traces on here."""
 
 
 def environment(collector: Collector, **more: str) -> dict[str, str]:
@@ -187,7 +187,7 @@ def test_the_standard_variables(private_server: StartServer, tmp_path: Path) -> 
                 OTEL_TRACES_SAMPLER="parentbased_always_off",
             ),
         )
-        work(server)  # only the request whose client has decided to record it
+        work(server)  # only the request that its client decided to sample
         wait_until(lambda: len(of_requests(collector)) == 1, AT_LENGTH)
         assert server.stop() == 0
     assert {span.trace for span in collector.spans} == {TRACE}

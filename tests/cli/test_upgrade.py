@@ -1,4 +1,4 @@
-"""`tablestone upgrade`, and a stored directory of every released format: upgraded, checked and served."""
+"""`tablestone upgrade`: a stored directory of every released format is upgraded, checked and served."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_there_is_a_directory_of_every_format_and_a_step_from_every_older_one() 
 
 @pytest.fixture(params=STORED, ids=lambda path: path.name)
 def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A copy of a stored directory, without what is only for the tests."""
+    """A copy of a stored directory, without the files that are only for the tests."""
     ignored = shutil.ignore_patterns("expected.json")
     return Path(shutil.copytree(request.param, tmp_path / request.param.name, ignore=ignored))
 
@@ -96,7 +96,7 @@ def test_a_directory_in_use_is_refused(private_server: StartServer, tmp_path: Pa
     )
 
 
-# The next format, as a future version would have it.
+# The next format, as a future version would define it.
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def fail(connection: apsw.Connection) -> None:
 
 
 def format_of(data: Path) -> tuple[int, int]:
-    """The number, and the columns of the table."""
+    """The number of the format, and the columns of the table."""
     with closing(apsw.Connection(str(data / "tablestone.db"))) as connection:
         columns = connection.execute("PRAGMA table_info(stored_rows)").fetchall()
         return int(connection.pragma("user_version")), len(columns)

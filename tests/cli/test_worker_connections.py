@@ -1,4 +1,4 @@
-"""The connections of the workers of `tablestone serve`: all arrive, evenly, and ended ones are no longer counted."""
+"""Connections to the workers of `tablestone serve`: all are accepted, spread evenly, and forgotten when they end."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_connections_spread_evenly_and_again_when_some_have_ended(
             each.close()
         else:
             left.append(each)
-    time.sleep(1.0)  # until the server has seen that they are closed
+    time.sleep(1.0)  # until the server sees that they are closed
     opened = left + [probing(server) for _ in range(CONNECTIONS - len(left))]
     processes = probes.processes(opened)
     assert Counter(processes) == dict.fromkeys(workers_of(server), CONNECTIONS // workers)
@@ -56,7 +56,7 @@ def test_connections_spread_evenly_and_again_when_some_have_ended(
 def test_connections_that_never_speak_properly_are_not_counted_for_ever(
     private_server: StartServer, tmp_path: Path
 ) -> None:
-    """No TLS, no data at all, a reset: each connection ends once, and later ones are spread evenly."""
+    """No TLS, no data, a reset: each connection ends once, and later ones are spread evenly."""
     server = private_server(tmp_path, "--workers=2", LOGGED, "--tls=self-signed")
     address = ("127.0.0.1", int(str(urlsplit(server.endpoint).port)))
     for number in range(30):
@@ -67,7 +67,7 @@ def test_connections_that_never_speak_properly_are_not_counted_for_ever(
                     pass
             if number % 3 == 1:
                 wrong.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    time.sleep(1.0)  # until the server has seen that they are gone
+    time.sleep(1.0)  # until the server sees that they are gone
     probes = Probes(server)
     context = ssl.create_default_context(cafile=tmp_path / "tls" / "certificate.pem")
     opened = [

@@ -38,9 +38,6 @@ from stress.crash.writers import Connection
 StartServer = Callable[..., ServerProcess]
 
 
-# One server, whichever worker answers.
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 3])
 def test_a_table_is_there_or_gone_for_every_process_at_once(
@@ -66,7 +63,7 @@ def test_a_table_is_there_or_gone_for_every_process_at_once(
 def test_updates_of_one_entity_through_every_process_lose_nothing(
     private_server: StartServer, tmp_path: Path
 ) -> None:
-    """Counters incremented under the ETag that was read; a client's own property merged; inserts under one key."""
+    """Counters incremented under the ETag that was read; each client merges its own property; inserts under one key."""
     increments = 15
     server = private_server(tmp_path, "--workers=3")
     path = "/ttt(PartitionKey='p',RowKey='counter')"
@@ -120,7 +117,7 @@ def test_updates_of_one_entity_through_every_process_lose_nothing(
 def attempt(
     each: Connection, method: str, path: str, body: bytes, headers: dict[str, str], *, refused: int
 ) -> str | None:
-    """The ETag of a write; None if it was refused with this status, because another client was first."""
+    """The ETag of a write; None if it got this status, because another client was first."""
     try:
         response, _ = each.send(method, path, body, expected=204, headers=headers)
     except AssertionError as answer:
@@ -144,7 +141,7 @@ def test_what_a_deleted_table_held_is_swept(private_server: StartServer, tmp_pat
             def rows() -> int:
                 return int(database.execute("SELECT count(*) FROM stored_rows").fetchone()[0])
 
-            wait_until(lambda: rows() == 1)  # the note that the table was deleted
+            wait_until(lambda: rows() == 1)  # the row that records the deleted table
     assert server.stop() == 0
     assert_check_is_clean(tmp_path)
 
@@ -164,14 +161,11 @@ def assert_check_is_clean(data: Path) -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-# Ends.
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_all_of_its_processes_stops_it_cleanly(
     private_server: StartServer, tmp_path: Path, number: signal.Signals
 ) -> None:
-    """The signal goes to all processes, as with Ctrl-C in a terminal, and with some supervisors of services."""
+    """The signal reaches every process, as with Ctrl-C in a terminal and with some service managers."""
     server = private_server(tmp_path, "--workers=2")
     workers = workers_of(server)
     with connections(server, 4):
@@ -254,7 +248,7 @@ def test_a_worker_that_stops_finishes_its_requests_and_is_given_no_more(
 
 
 def begin_insert(each: Connection, entity: bytes) -> None:
-    """Send the request without its last byte."""
+    """Send the request except for its last byte."""
     target = f"{each.base}/ttt"
     headers = signed_headers(
         each.account, each.key, method="POST", target=target, content_type="application/json"
@@ -340,7 +334,7 @@ os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGTERM))
 
 
 def test_a_worker_told_to_stop_before_it_has_begun_stops() -> None:
-    """It still has the supervisor's handlers then, which would take the signal and go on."""
+    """It still has the supervisor's handlers then, which would swallow the signal."""
     ended = subprocess.run(
         [sys.executable, "-c", TOLD_WHEN_FORKED + SUPERVISED.format(work="time.sleep(60)")],
         capture_output=True,

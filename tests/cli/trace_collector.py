@@ -1,4 +1,4 @@
-"""A collector of traces, for tests: OTLP over HTTP on a free port of this machine."""
+"""A collector of traces for tests: OTLP over HTTP on a free port."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 @dataclass(frozen=True)
 class CollectedSpan:
-    """One span: ids in hexadecimal, the parent's empty if there is none; times in nanoseconds."""
+    """One span. Ids are hexadecimal, the parent's is empty for a root span, and times are in nanoseconds."""
 
     trace: str
     span: str
@@ -30,7 +30,7 @@ class CollectedSpan:
 
 @dataclass
 class Collector:
-    """The spans that were exported so far."""
+    """The spans received so far."""
 
     endpoint: str
     spans: list[CollectedSpan] = field(default_factory=list)
@@ -78,7 +78,7 @@ def collecting() -> Iterator[Collector]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Standard error is the test's."""
+            """Keep standard error for the test."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Exported) as listening:
         collector = Collector(f"http://127.0.0.1:{listening.server_address[1]}")

@@ -1,4 +1,4 @@
-"""The processes of a running server, for tests: their ids, and the one that answers a connection."""
+"""The worker processes of a running server: their ids, and which one answers a connection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AT_ONCE_SECONDS = 5.0
 QUIET = {"Prefer": "return-no-content"}
 REQUEST_LINE = re.compile(r" process=(\d+) .* client_request=probe(\d+) ")
 LOGGED = "--access-log=text"
-"""The option of a server whose processes are probed."""
+"""The option that a server needs for its processes to be probed."""
 
 
 def workers_of(server: ServerProcess) -> set[int]:
@@ -44,7 +44,7 @@ def wait_until(holds: Callable[[], bool], seconds: float = SECONDS_MAX) -> None:
 
 @contextmanager
 def connections(server: ServerProcess, number: int = CONNECTIONS) -> Iterator[list[Connection]]:
-    """Kept-alive connections that have been used, and so are all served by now."""
+    """Keep-alive connections that have been used, so a worker has accepted each of them."""
     with ExitStack() as stack:
         opened = [stack.enter_context(Connection(server)) for _ in range(number)]
         for each in opened:
@@ -53,7 +53,7 @@ def connections(server: ServerProcess, number: int = CONNECTIONS) -> Iterator[li
 
 
 class Probes:
-    """Which process answers a connection, as the access log tells it."""
+    """Finds the process that answers a connection, from the access log."""
 
     def __init__(self, server: ServerProcess) -> None:
         self._server = server

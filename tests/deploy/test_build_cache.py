@@ -1,4 +1,4 @@
-"""The cache of compiled modules: what decides whether two builds share an entry, and entries that cannot be used."""
+"""The cache of compiled modules: which builds share an entry, and which entries are not used."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytest.importorskip("mypy", reason="pip install '.[dev]'")
 hatch_build: Any = import_module("hatch_build")
 MODULES = ["tablestone/clock"]
 COMPILER = SimpleNamespace(compiler_so=[sys.executable, "-O1"], linker_so=["ld"])
-"""It has the one option that a compiler is asked for: --version."""
+"""Answers the one question that the build asks a compiler: --version."""
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def source(directory: Path, **changed: str) -> Path:
-    """Two modules, of which one is compiled, and any more."""
+    """Two modules, one of them compiled, and any more."""
     package = directory / "tablestone"
     package.mkdir(parents=True, exist_ok=True)
     for name, text in {"clock": "NOW = 1\n", "limits": "MOST = 1\n", **changed}.items():
@@ -80,7 +80,7 @@ LIBRARY = Path("tablestone", "clock.so")
 
 
 def kept(tmp_path: Path, name: str = "entry") -> Path:
-    """An entry with a library."""
+    """An entry with one library."""
     library = tmp_path / "built" / LIBRARY
     library.parent.mkdir(parents=True, exist_ok=True)
     library.write_bytes(bytes(range(256)) * 64)
@@ -113,7 +113,7 @@ def test_what_is_not_there_is_not_taken(tmp_path: Path) -> None:
     ids=["empty", "half", "without its end", "with a hole", "all zeros"],
 )
 def test_a_damaged_entry_is_not_taken(damaged: Callable[[bytes], bytes], tmp_path: Path) -> None:
-    """A machine that lost its power may leave one."""
+    """A power failure may leave one."""
     entry = kept(tmp_path)
     entry.write_bytes(damaged(entry.read_bytes()))
     assert not hatch_build.taken(entry, tmp_path / "taken")

@@ -1,4 +1,4 @@
-"""The Compose file and the Kubernetes file of a Cassandra cluster: they have the settings of the test nodes."""
+"""The Compose file and the Kubernetes file of a Cassandra cluster have the settings of the test nodes."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ COMPOSE = DEPLOY / "cassandra" / "compose.yaml"
 DATACENTER = DEPLOY / "cassandra" / "datacenter.yaml"
 GUIDE = (ROOT / "docs" / "guides" / "cassandra.md").read_text(encoding="utf-8")
 SUPERUSER = "tablestone-superuser"
-"""The name of cass-operator's Secret with `username` and `password`, and the user's name: CLUSTER-superuser."""
+"""The Secret that cass-operator makes, with `username` and `password`; the user has the same name."""
 WITH_GROUPS = {"commitlog_sync_period": "0ms"}
-"""What `commitlog_sync: group` needs beside a cassandra.yaml that has a period."""
+"""What `commitlog_sync: group` needs beside a cassandra.yaml that sets a period."""
 
 
 def of_compose(node: dict[str, Any]) -> dict[str, str]:
-    """The lines of cassandra.yaml that a node of the Compose file overrides."""
+    """The lines of cassandra.yaml that a node in the Compose file overrides."""
     options = node["environment"]["JVM_EXTRA_OPTS"].split()
     assert "-Dcassandra.config.allow_system_properties=true" in options
     found = (re.fullmatch(r"-Dcassandra\.settings\.(\w+)=(\S+)", option) for option in options)
@@ -100,7 +100,7 @@ def test_the_server_of_the_compose_file_is_for_this_machine_and_starts_last() ->
 
 
 def test_the_guide_says_what_init_sets() -> None:
-    """Each cell of the table, beside the statement that `tablestone cluster init` sends."""
+    """Every cell of the table, beside the statement that `tablestone cluster init` sends."""
     table = GUIDE.partition("\n| what `cluster init` sets | why |\n")[2].partition("\n\n")[0]
     cells = [line.split(" | ")[0].removeprefix("| ") for line in table.splitlines()[1:]]
     strategy, copies = "NetworkTopologyStrategy", 3
@@ -139,7 +139,7 @@ def test_the_thresholds_of_the_guide_are_those_of_the_program() -> None:
 
 
 def test_the_guide_names_the_settings_of_the_compose_file() -> None:
-    """`test_secured_node.py` starts a node with them, over lines of the delivered cassandra.yaml."""
+    """`test_secured_node.py` starts a node with them, on top of the cassandra.yaml that is delivered."""
     table = GUIDE.partition("\n## Settings of the nodes\n")[2].partition(
         "\n\n| what `cluster init` sets"
     )[0]
@@ -173,7 +173,7 @@ def test_the_compose_file_builds_the_image_and_has_what_the_guide_names() -> Non
 
 
 def test_the_lines_of_the_guide_for_three_machines_are_commands() -> None:
-    """One URL, to which `cluster init` adds the copies; no server is open to the network with the public key."""
+    """One URL, to which `cluster init` adds the copies; no server with the public key is open to the network."""
     lines = [line[1:] for line in lines_of_the_guide("    tablestone") if "node1" in line[-1]]
     assert [line[0] for line in lines] == ["cluster", "account", "serve", "account"]
     urls = {line[-1].removesuffix("&replication=3") for line in lines}
@@ -226,7 +226,7 @@ def test_the_guide_names_the_service_that_the_operator_makes() -> None:
 
 
 def lines_of_the_guide(program: str) -> list[list[str]]:
-    """The words of the guide's command lines that begin with this program."""
+    """The words of the guide's command lines that start with this program."""
     text = GUIDE.replace("\\\n", " ")
     return [shlex.split(line) for line in re.findall(rf"^    ({program} .+)$", text, re.MULTILINE)]
 

@@ -1,4 +1,4 @@
-"""The Helm chart: what Helm makes of it is what Kubernetes takes, and a wrong value is named in one line."""
+"""The Helm chart: Kubernetes accepts what Helm renders, and a wrong value is named in one line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PASSWORD_VARIABLE = "CASSANDRA_PASSWORD"
 
 
 def rendered(*words: str) -> list[dict[str, Any]]:
-    """The manifests that `helm template` makes of the chart."""
+    """The manifests that `helm template` renders."""
     made = run("helm", "template", "tables", str(CHART), "--namespace", "prod", *words)
     assert made.returncode == 0, made.stdout
     return [each for each in yaml.safe_load_all(made.stdout) if each is not None]
@@ -89,7 +89,7 @@ def test_helm_lints_it() -> None:
 
 
 def environment_of(*words: str, kind: str = "StatefulSet") -> dict[str, Any]:
-    """The variables of the container; those from secrets have the secret's name and key."""
+    """The variables of the container; one from a secret has the secret's name and key."""
     (container,) = one(kind, rendered(*words))["spec"]["template"]["spec"]["containers"]
     return {
         each["name"]: each["value"]
@@ -123,7 +123,7 @@ def test_secrets() -> None:
 
 CLUSTER = ("--set", "engine.secretName=cassandra", "--set", "engine.initialize=true")
 BOTH = pytest.mark.parametrize("kind", ["StatefulSet", "Job"])
-"""The servers, and the Job that prepares the keyspace for them."""
+"""The servers, and the Job that prepares the keyspace."""
 
 
 @BOTH
@@ -169,7 +169,7 @@ def test_a_job_prepares_the_keyspace_before_the_servers_start() -> None:
         assert isinstance(command, click.Group)
         command = command.commands[word]  # type: ignore[assignment]
     assert command is init
-    # Helm makes what is a hook before anything else of the chart.
+    # Helm runs hooks before it creates the rest of the chart.
     assert "serviceAccountName" not in job["spec"]["template"]["spec"]
     labels = job["spec"]["template"]["metadata"]["labels"].items()
     for each in manifests:

@@ -1,7 +1,7 @@
-"""Rules for compiled modules, so that they mean the same as interpreted ones.
+"""Rules for compiled modules, so that they behave as they do interpreted.
 
-pyproject.toml lists them, docs/decisions/0007-compiled.md says why. The tests of the service find
-other differences: `.ci/run` runs them on the compiled modules, `.ci/long` on the source.
+pyproject.toml lists them, docs/decisions/0007-compiled.md says why. The tests of the service find other differences:
+`.ci/run` runs them on the compiled modules, `.ci/long` on the source.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def test_the_list_is_in_order_and_names_what_is_there() -> None:
 
 
 def handlers_of(function: ast.AST) -> Iterator[tuple[str, str]]:
-    """The name of each exception that is caught by name, and its types."""
+    """The name that each handler binds its exception to, and the types it catches."""
     for node in ast.walk(function):
         if isinstance(node, ast.ExceptHandler) and node.name is not None and node.type is not None:
             yield node.name, ast.unparse(node.type)
@@ -44,7 +44,7 @@ def handlers_of(function: ast.AST) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_exceptions_of_two_types_have_two_names(module: str) -> None:
-    """A compiled name has the type of the first: there is a `TypeError` where the second is bound to it."""
+    """A compiled name has the type of its first binding; binding an exception of another type raises `TypeError`."""
     for function in ast.walk(ast.parse(source_of(module))):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             found = set(handlers_of(function))
@@ -52,7 +52,7 @@ def test_exceptions_of_two_types_have_two_names(module: str) -> None:
 
 
 def suspended_with_an_error(tree: ast.AST) -> Iterator[int]:
-    """The lines of each wait that may happen while an exception is handled."""
+    """The lines of every await that may run while an exception is handled."""
     for node in ast.walk(tree):
         if isinstance(node, ast.AsyncWith):
             yield node.lineno
@@ -65,7 +65,7 @@ def suspended_with_an_error(tree: ast.AST) -> Iterator[int]:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_nothing_waits_while_an_exception_is_handled(module: str) -> None:
-    """A compiled coroutine keeps its exception in the thread while it waits, where another task takes or loses it."""
+    """While a compiled coroutine waits, its exception stays in the thread, where another task takes or loses it."""
     assert list(suspended_with_an_error(ast.parse(source_of(module)))) == []
 
 
@@ -85,13 +85,13 @@ def test_a_wait_while_an_exception_is_handled_is_found(source: str) -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_no_protocol_is_asked_for_at_run_time(module: str) -> None:
-    """`runtime_checkable` takes no compiled class: the program would not start."""
+    """`runtime_checkable` rejects compiled classes, so the program would not start."""
     assert "import runtime_checkable" not in source_of(module)
     assert "@runtime_checkable" not in source_of(module)
 
 
 def test_no_test_changes_a_constant_that_is_compiled_in() -> None:
-    """It would change nothing: the value of a `Final` stands where it is used."""
+    """It would change nothing: the compiler puts the value of a `Final` in its place."""
     changed = {
         name
         for path in (ROOT / "tests").rglob("*.py")

@@ -1,4 +1,4 @@
-"""The image's steps in their order, the server that they make, and the wheel: built twice, it has the same bytes."""
+"""The image's steps, the server that they make, and the wheel, which has the same bytes when it is built again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
 
 
 class Container:
-    """A running container, ready to answer."""
+    """A running container that is ready to answer."""
 
     def __init__(self, image: Image, *words: str) -> None:
         port, admin = free_ports(2)
@@ -67,7 +67,7 @@ def started() -> Iterator[list[Container]]:
 
 
 def is_healthy(image: Image, container: Container) -> bool:
-    """The answer of the image's own health check."""
+    """The result of the image's own health check."""
     program, *words = (word.replace("10003", container.admin) for word in image.health)
     assert program == "python"
     python = image.root / "opt" / "tablestone" / "bin" / "python"
@@ -105,7 +105,7 @@ IN_A_CONTAINER = re.compile(
 def test_the_commands_of_the_guide_in_a_container(
     image: Image, started: list[Container], tmp_path: Path
 ) -> None:
-    """Each once, in their order; a server without other words is another test."""
+    """Each once, in order; a server without arguments is another test."""
     page = (ROOT / "docs" / "guides" / "containers.md").read_text(encoding="utf-8")
     commands = list(dict.fromkeys(IN_A_CONTAINER.findall(page)))
     assert [command.split()[0] for command in commands] == [
@@ -130,7 +130,7 @@ def test_the_commands_of_the_guide_in_a_container(
 
 
 def copied(directory: Path) -> Path:
-    """A copy of the checkout, without what git ignores, in the directory."""
+    """A copy of the checkout in the directory, without what git ignores."""
     source = directory / "source"
     tracked = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
@@ -142,7 +142,7 @@ def copied(directory: Path) -> Path:
 
 
 def built(directory: Path, *words: str, **more: str) -> Path:
-    """The file that `python -m build` makes of a copy of the checkout in this directory."""
+    """The file that `python -m build` makes from a copy of the checkout in this directory."""
     source = copied(directory)
     made = subprocess.run(
         [sys.executable, "-m", "build", *words, "--outdir", str(directory / "dist"), str(source)],
@@ -162,11 +162,11 @@ WAYS = {
     "a": ("-m", "pip", "wheel", "--no-deps", "--wheel-dir=out", "."),
     "b/of-another-length": ("-m", "build", "--outdir=out", "."),
 }
-"""Two ways to build a wheel, in places of their own; the second builds it from the sdist, as a release is built."""
+"""Two ways to build a wheel, in different directories; the second goes through the sdist, as a release does."""
 
 
 def test_the_compiled_wheel_has_the_same_bytes_each_time(tmp_path: Path) -> None:
-    """Also whether the libraries that it uses are installed where it is built: pip's environment shows them to mypy."""
+    """Whether the libraries are installed must not matter either: pip's environment shows them to mypy."""
     caches = {place: tmp_path / place / "cache" for place in WAYS}
     builds = {place: wheel_build(tmp_path / place, WAYS[place], caches[place]) for place in WAYS}
     printed = [build.communicate(timeout=SECONDS_MAX)[0] for build in builds.values()]
@@ -183,7 +183,7 @@ def test_the_compiled_wheel_has_the_same_bytes_each_time(tmp_path: Path) -> None
 
 
 def wheel_build(directory: Path, words: tuple[str, ...], cache: Path) -> subprocess.Popen[str]:
-    """A build of a copy of the checkout in this directory, with this cache of what is compiled."""
+    """Build a copy of the checkout in this directory, with this cache of compiled modules."""
     source = copied(directory)
     kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     own = {"XDG_CACHE_HOME": str(cache), "PIP_NO_CACHE_DIR": "1", "PIP_VERBOSE": "1"}
@@ -199,13 +199,13 @@ def wheel_build(directory: Path, words: tuple[str, ...], cache: Path) -> subproc
 
 
 def made_wheel(directory: Path) -> Path:
-    """The wheel of a build that has ended."""
+    """The wheel of a finished build."""
     (wheel,) = (directory / "source" / "out").glob("*.whl")
     return wheel
 
 
 def differences(one: Path, other: Path) -> list[str]:
-    """The names of the files that differ in two wheels."""
+    """The names of the files that differ between two wheels."""
     with zipfile.ZipFile(one) as first, zipfile.ZipFile(other) as second:
         names = first.namelist()
         assert names == second.namelist()

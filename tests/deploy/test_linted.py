@@ -1,4 +1,4 @@
-"""The files of `deploy/` as their linters see them; each linter finds a planted fault."""
+"""The linters accept the files of `deploy/`, and each of them finds a planted fault."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ WHEELS = {
 @needs("cibuildwheel")
 @pytest.mark.parametrize(("platform", "wheels"), WHEELS.items())
 def test_the_wheels_that_are_built(platform: str, wheels: set[str]) -> None:
-    """Cibuildwheel reads its part of pyproject.toml and says what it would build."""
+    """Cibuildwheel reads its part of pyproject.toml and lists what it would build."""
     told = run("cibuildwheel", "--platform", platform, "--print-build-identifiers", str(ROOT))
     assert set(told.stdout.split()) == wheels
 

@@ -1,4 +1,4 @@
-"""The samples for nginx and Caddy, in front of a real server: what a client signs arrives as it was sent."""
+"""The nginx and Caddy samples in front of a real server: what a client signs arrives as it was sent."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SERVE, NGINX, CADDY = (
     shlex.split(command.partition(" && ")[0])
     for command in commands_of(ROOT / "docs" / "guides" / "proxy.md")
 )
-"""The commands of the guide, without the reload of the proxy's service."""
+"""The guide's commands, without the one that reloads the proxy's service."""
 SECONDS_MAX = 40.0
 StartServer = Callable[..., ServerProcess]
 KEYS = ("plain", "50%", "it's", "a b+c", "é😀", "a%2Fb", "..", "a&b=c", "(1,2)", "a;b", '"')
@@ -35,7 +35,7 @@ ENTITY_BYTES = 60_000
 
 
 def nginx(server: ServerProcess, port: int, directory: Path) -> list[str]:
-    """The command that runs nginx with the sample; the sample's places are those of the test."""
+    """Run nginx with the sample; the test's paths and ports replace the sample's."""
     places = {
         "127.0.0.1:10002": "{}:{}".format(*server.address),
         "listen 443 ssl": f"listen 127.0.0.1:{port} ssl",
@@ -48,7 +48,9 @@ def nginx(server: ServerProcess, port: int, directory: Path) -> list[str]:
         f"{kind}_temp_path {directory}/{kind};\n"
         for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
-    user = "user root; " if os.geteuid() == 0 else ""  # the test's directory is for its user alone
+    user = (
+        "user root; " if os.geteuid() == 0 else ""
+    )  # only its own user may enter the test's directory
     whole.write_text(
         f"{user}daemon off; pid {directory}/nginx.pid; error_log stderr; worker_processes 1;\n"
         f"events {{ }}\nhttp {{ access_log off; {temporary} include {sample}; }}\n"
@@ -60,7 +62,7 @@ def nginx(server: ServerProcess, port: int, directory: Path) -> list[str]:
 
 
 def caddy(server: ServerProcess, port: int, directory: Path) -> list[str]:
-    """The command that runs Caddy with the sample, as above, with a certificate of the test."""
+    """Run Caddy with the sample, as above, with a certificate of the test."""
     address = (
         f"https://127.0.0.1:{port} {{\n\ttls {directory}/certificate.pem {directory}/key.pem\n"
     )
@@ -134,7 +136,7 @@ def test_signed_requests_arrive_as_they_were_sent(proxy: TableServiceClient) -> 
 
 
 def fill_and_read(table: TableClient) -> None:
-    """A batch near the limit of a body, and a filter near that of a URL."""
+    """A batch near the limit of a body, and a filter near the limit of a URL."""
     entities = [
         {"PartitionKey": "p", "RowKey": f"{n:03}", "text": "x" * (ENTITY_BYTES // 2)}
         for n in range(100)

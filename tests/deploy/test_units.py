@@ -14,11 +14,11 @@ pytestmark = needs("systemd-analyze")
 PROGRAM = "/opt/tablestone/bin/tablestone"
 SERVICES = ("tablestone.service", "tablestone-backup.service")
 EXPOSURE_MAX = 1.5
-"""systemd's own grade from 0 to 10; below 2 it says OK. A unit without settings has 9.6."""
+"""systemd's own score from 0 to 10; it calls a score below 2 OK. A unit without settings scores 9.6."""
 
 
 def verified(directory: Path, *places: tuple[str, str]) -> str:
-    """The complaints of systemd about the units; they start the program of the tests."""
+    """What systemd complains about in the units, which here start the program under test."""
     own = {PROGRAM: str(Path(sys.executable).with_name("tablestone"))}
     units = [
         with_places(DEPLOY / name, own | (dict(places) if name == SERVICES[0] else {}), directory)

@@ -1,9 +1,8 @@
-"""References to the specification: its sections, the references to them, and the sections that a case holds.
+"""References to the specification: its sections, what refers to them, and the sections that a case covers.
 
-Knows how a reference is written: "wire 6.4", "auth 1.5 and 1.8", "wire 5.3-5.5", "wire 0.2-1" for an item of a
-list, "wire 14 row 3" for a row of a table. A section is an anchor of docs/protocol/wire.md or auth.md: `wire-6-4`.
-A case names the section it holds in its source: the `source` of a row of tests/spec, or a string of a Python test
-(its docstring, or the source of a row that is written in Python); a comment holds nothing.
+A reference reads "wire 6.4", "auth 1.5 and 1.8", "wire 5.3-5.5", "wire 0.2-1" (an item of a list) or "wire 14 row 3" (a
+row of a table). A section is an anchor of docs/protocol/wire.md or auth.md: `wire-6-4`. A case names its sections in
+the `source` of a row in tests/spec, or in a string of a Python test, such as its docstring; a comment does not count.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _LINK = re.compile(r"\]\((?:(?P<file>[^)#\s:]+\.md))?#(?P<anchor>[^)\s]+)\)")
 
 
 def text_files() -> list[Path]:
-    """Everything in the project that may refer to a section."""
+    """Every file in the project that may refer to a section."""
     found = [path for path in ROOT.iterdir() if path.is_file()]
     for place in _PLACES:
         found += [path for path in (ROOT / place).rglob("*") if path.is_file()]
@@ -44,12 +43,12 @@ def text_files() -> list[Path]:
 
 
 def running_text(text: str) -> str:
-    """The text with a line's end, and the sign of a comment behind it, as one blank."""
+    """The text with each line break, and the comment sign after it, as one blank."""
     return re.sub(r"\s*\n\s*(?:#+ |// |\* )?\s*", " ", text)
 
 
 def references(text: str) -> Iterator[tuple[str, str]]:
-    """Each reference as it is written ("wire 5.3") and the anchor that it means ("wire-5-3")."""
+    """Each reference as written ("wire 5.3") and the anchor that it means ("wire-5-3")."""
     for match in _REFERENCE.finditer(running_text(text)):
         document = match[1]
         for part in _PART.finditer(match[2]):
@@ -72,14 +71,14 @@ def all_anchors() -> frozenset[str]:
 
 
 def links(document: Path) -> Iterator[tuple[Path, str]]:
-    """The links of a document to an anchor, as the document they lead to and the anchor."""
+    """The links from a document to an anchor: the document they lead to, and the anchor."""
     for match in _LINK.finditer(document.read_text(encoding="utf-8")):
         file = match["file"]
         yield (document.parent / file).resolve() if file else document, match["anchor"]
 
 
 def sections() -> dict[str, str]:
-    """Every section that holds text of its own, by its anchor; one that is only the room of others has none."""
+    """The sections with a text of their own, by anchor, without those that only contain others."""
     found: dict[str, str] = {}
     for path in PROTOCOL.values():
         pieces = re.split(r'^<a id="([^"]+)"></a>\n', path.read_text("utf-8"), flags=re.MULTILINE)
@@ -91,7 +90,7 @@ def sections() -> dict[str, str]:
 
 
 def _sources(value: Any) -> Iterator[str]:
-    """The `source` of every row of a table file, however deep it stands."""
+    """The `source` of every row in a file of cases, at any depth."""
     if isinstance(value, dict):
         if isinstance(value.get("source"), str):
             yield value["source"]
@@ -120,7 +119,7 @@ def _case_texts() -> Iterator[str]:
 
 
 def cases() -> dict[str, int]:
-    """The number of cases that name each section."""
+    """How many cases name each section."""
     counted: dict[str, int] = {}
     for text in _case_texts():
         for anchor in {anchor for _, anchor in references(text)}:

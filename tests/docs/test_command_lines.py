@@ -1,4 +1,4 @@
-"""The long forms of the tests refuse a run that would test nothing, or that lacks a package, in one sentence."""
+"""The long test programs refuse a run that would test nothing, or lacks a package, in one sentence."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_what_makes_no_sense_is_refused(
     row: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     name, *arguments, sentence = row
-    if len(arguments) > 1:  # a value that begins with a dash is taken for an option otherwise
+    if len(arguments) > 1:  # a value that begins with a dash would be read as an option
         arguments[-2:] = [f"{arguments[-2]}={arguments[-1]}"]
     with pytest.raises(SystemExit) as ended:
         tool(name).main(arguments)
@@ -96,7 +96,7 @@ def test_the_help_lists_the_planted_bugs(
 
 
 def test_the_document_has_the_names_of_the_planted_bugs() -> None:
-    """A reader plants a bug of the table with `--bug`."""
+    """A reader plants a bug from the table with `--bug`."""
     rows = re.findall(r"^\| `([^`|]+)` \|(.*)\|$", RELIABILITY.read_text(), re.MULTILINE)
     table = {name: [cell.strip() for cell in cells.split("|")] for name, cells in rows}
     on_one, on_cluster, in_faults, simulated = (
@@ -138,7 +138,7 @@ def test_a_package_that_is_missing(
 def test_histories_without_a_checker(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before the run, which would be for nothing."""
+    """Before the run, which would be wasted."""
 
     def build() -> None:
         raise NoChecker("no Go")

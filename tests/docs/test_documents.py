@@ -1,6 +1,6 @@
-"""The documents are true of the repository: links and paths lead somewhere, generated pages are up to date.
+"""The documents match the repository: links and paths exist, generated pages are up to date.
 
-`mkdocs build --strict` in .ci/run checks the same links as the site has them; these tests need no MkDocs.
+`mkdocs build --strict` in .ci/run checks the same links on the site; these tests do not need MkDocs.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ OUR_ROOMS = {each.name for place in (ROOT, SOURCE) for each in place.iterdir() i
 
 
 def missing_paths(document: Path) -> list[str]:
-    """Paths in backticks that look like the project's and lead nowhere: from the root, the package or the document."""
+    """Paths in backticks that do not exist, seen from the root, the package or the document."""
     missing = []
     for path in PATH.findall(document.read_text(encoding="utf-8")):
         room, slash, _ = path.partition("/")
@@ -93,7 +93,7 @@ TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
 def missing_tests(document: Path) -> list[str]:
-    """The tests that a document names, as `tests/…/test_x.py::test_y`, and that are not there."""
+    """The tests that a document names, as `tests/…/test_x.py::test_y`, and that do not exist."""
     named = TEST.findall(document.read_text(encoding="utf-8"))
     return [
         f"{path}::{name}"
@@ -153,7 +153,7 @@ def test_every_option_is_documented() -> None:
 
 
 def test_the_page_of_options_has_the_form_of_each_in_the_file(tmp_path: Path) -> None:
-    """The file takes `true` or a number for exactly the options of which the page says so."""
+    """The file accepts `true` or a number for exactly the options that the page describes so."""
     page = options_page.PAGE.read_text(encoding="utf-8")
     file = tmp_path / "tablestone.toml"
     for line, value in (("True", "true"), ("A number", "1")):
@@ -182,11 +182,11 @@ OF_OTHER_VALUES = {
     ),
     *("tls-certificate", "tls-key"),
 }
-"""The options that other values of the Helm chart stand for, or that a pod has no use for."""
+"""The options that other values of the Helm chart set, or that a pod has no use for."""
 
 
 def test_every_option_is_a_value_of_the_chart() -> None:
-    """`options` in deploy/helm/tablestone/values.schema.json: a misspelt option is refused there."""
+    """`options` in deploy/helm/tablestone/values.schema.json rejects a misspelt option."""
     schema = json.loads((ROOT / "deploy/helm/tablestone/values.schema.json").read_text("utf-8"))
     options = {option.name for option in SERVER_OPTIONS}
     assert set(schema["properties"]["options"]["properties"]) == options - OF_OTHER_VALUES
@@ -214,7 +214,7 @@ def test_every_extra_that_a_document_installs_is_there() -> None:
 
 
 FROM_AN_INDEX = re.compile(r"(?:pipx?|uv tool) install (?:--?\S+ )*'?tablestone\b(?!/)")
-"""An installation of the package by its name. No index has it, and a package of that name there would be another's."""
+"""Installs the package by name. No index has it, and a package of that name would be somebody else's."""
 
 
 @pytest.mark.parametrize("place", ["src", "tests", "examples", "bench", "docs", "deploy"])

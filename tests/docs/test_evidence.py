@@ -1,8 +1,8 @@
-"""Every rule of the specification has its evidence: one of four tags, beside it or before its list or table.
+"""Every rule of the specification has evidence: one of four tags, beside it or before its list or table.
 
-A piece of a section is a paragraph, an item of a list with its inner items, or a table. It has evidence if it holds a
-tag, or if the paragraph that leads to it does (of a table also the paragraph behind it). It needs none if it says what
-Tablestone does where nothing is known, or if it leads to another section.
+A piece of a section is a paragraph, an item of a list with its inner items, or a table. It needs a tag of its own, or
+one in the paragraph that introduces it (for a table also in the paragraph after it). A piece needs none if it says what
+Tablestone does where nothing is known, or refers to another section.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ITEM = re.compile(r"\n(?=[*-] |\d+\. )")
 
 
 def pieces(section: str) -> list[str]:
-    """The paragraphs, items and tables of a section, in order; without what is fenced."""
+    """The paragraphs, items and tables of a section, in order, without fenced blocks."""
     found: list[str] = []
     for block in re.split(r"\n\s*\n", _FENCED.sub("", section)):
         found += [piece.strip() for piece in _ITEM.split(block) if piece.strip()]
@@ -34,7 +34,7 @@ def pieces(section: str) -> list[str]:
 
 
 def without_evidence(section: str) -> list[str]:
-    """The pieces of a section that do not say how they are known."""
+    """The pieces of a section without evidence."""
     found: list[str] = []
     lead = ""
     every = pieces(section)
@@ -42,7 +42,7 @@ def without_evidence(section: str) -> list[str]:
         is_item, is_table = re.match(r"[*-] |\d+\. ", piece), piece.startswith("|")
         if not is_item and not is_table:
             lead = piece
-            # A paragraph that ends with a colon leads to a list or table, which has the evidence.
+            # A paragraph that ends with a colon introduces a list or table, which has the evidence.
             known = piece if not piece.endswith(":") else piece + behind
         else:
             known = f"{piece} {lead} {behind if is_table else ''}"
@@ -73,6 +73,6 @@ def test_a_rule_without_evidence_is_found(section: str, bare: list[str]) -> None
 
 @pytest.mark.parametrize("name", PROTOCOL)
 def test_there_are_four_tags(name: str) -> None:
-    """Anything else in brackets that is no link would be a fifth."""
+    """Anything else in brackets that is not a link would be a fifth."""
     text = _CODE.sub("", _FENCED.sub("", PROTOCOL[name].read_text(encoding="utf-8")))
     assert set(_BRACKETED.findall(text)) - set(TAGS) == set()

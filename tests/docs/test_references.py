@@ -1,4 +1,4 @@
-"""References lead somewhere: to sections of the specification and to cases, and never to tasks outside the project."""
+"""References resolve: to sections of the specification and to cases, and never to tasks outside the project."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NOT_RULES: dict[str, str] = tomllib.loads(
     (Path(__file__).parent / "not_rules.toml").read_text(encoding="utf-8")
 )
 _TASK = re.compile(r"(?<![\w/.#-])issue:? ?#?\d+|[\"(]issue[;:,\"]", re.IGNORECASE)
-"""A number that only the tracker of tasks of another place knows, or the bare word as a source."""
+"""A task number of a tracker that readers cannot see, or the bare word as a source."""
 
 
 def name_of(path: Path) -> str:
@@ -34,17 +34,17 @@ def name_of(path: Path) -> str:
 
 
 def unresolved(text: str) -> list[str]:
-    """The references of a text to sections that do not exist."""
+    """The references in a text to sections that do not exist."""
     return [written for written, anchor in references(text) if anchor not in all_anchors()]
 
 
 def tasks(text: str) -> list[str]:
-    """References to a task, which a reader of the project cannot look up; a public one is `owner/repository#10973`."""
+    """References to a task that a reader cannot look up; a public one reads `owner/repository#10973`."""
     return [match[0] for match in _TASK.finditer(text)]
 
 
 def found_in_files(search: Callable[[str], list[str]]) -> dict[str, list[str]]:
-    """The finds of `search`, by the file; this file, which plants such texts, is left out."""
+    """What `search` finds, by file. It skips this file, which plants such texts."""
     found = {
         name_of(path): search(path.read_text(encoding="utf-8"))
         for path in _TEXT_FILES
@@ -79,7 +79,7 @@ def test_a_section_that_does_not_exist_is_found(text: str, expected: list[str]) 
 
 
 def test_the_references_are_found_at_all() -> None:
-    """More than two thousand of them: a pattern that finds nothing would pass every other test here."""
+    """More than two thousand: a pattern that finds nothing would pass every other test here."""
     found = sum(len(list(references(path.read_text(encoding="utf-8")))) for path in _TEXT_FILES)
     assert found > 2000
 
@@ -110,7 +110,7 @@ def test_every_link_to_a_section_resolves(document: Path) -> None:
 
 
 def test_every_section_of_a_rule_has_a_case() -> None:
-    """A section with text of its own states rules, unless not_rules.toml names it."""
+    """A section with a text of its own states rules, unless not_rules.toml names it."""
     counted = cases()
     assert [section for section in sections() if not counted.get(section, 0)] == list(_NOT_RULES)
 

@@ -1,4 +1,4 @@
-"""The page on ASVS answers every requirement of level 2 once, and the tests that it and the threat model name exist."""
+"""The ASVS page answers every requirement of level 2 once, and the tests that it and the threat model name exist."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEVEL_2 = """
 12.2.2 12.3.4 13.1.1 13.2.5 13.3.2 13.4.5 14.1.2 14.2.4 14.3.3 15.1.3 15.2.3 15.3.7 16.1.1 16.2.5 16.3.4 16.4.3 16.5.3
 17.1.1 17.2.4 17.3.2
 """
-"""The last requirement of level 1 or 2 in each section of ASVS 5.0.0: those before it are of these levels too."""
+"""The last requirement of level 1 or 2 in each section of ASVS 5.0.0; those before it belong to these levels too."""
 
 Number = tuple[int, int, int]
 ROW = re.compile(r"^\| (\d[\d., to]*) \| .*? \| (yes|none|no) \| (.*) \|$", re.MULTILINE)
@@ -38,7 +38,7 @@ REQUIREMENTS = [
 
 
 def answered(page: str) -> list[Number]:
-    """The requirements of the rows in their order: "1.2.6 to 1.2.8" are three."""
+    """The requirements of the rows, in order; "1.2.6 to 1.2.8" is three."""
     found: list[Number] = []
     for numbers, _, _ in ROW.findall(page):
         for part in numbers.split(","):

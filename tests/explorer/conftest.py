@@ -1,4 +1,4 @@
-"""A server with tables of every kind of value, an explorer of it, and a browser, once for each file of tests."""
+"""A server with tables of every type of value, an explorer for it, and a browser, once per file of tests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ODD_KEY = ("😀 שלום", "مرحبا")
 
 
 def weather(airport: str, hour: int) -> dict[str, Any]:
-    """An hour at an airport, with a property of each type."""
+    """One hour at an airport, with a property of each type."""
     day, of_day = divmod(hour, 24)
     return {
         "PartitionKey": airport,
@@ -47,7 +47,7 @@ def weather(airport: str, hour: int) -> dict[str, Any]:
 
 
 def fill(connection_string: str) -> None:
-    """The tables of the tests."""
+    """Create the tables."""
     with TableServiceClient.from_connection_string(connection_string) as service:
         table = service.create_table("Weather")
         for airport in AIRPORTS:
@@ -75,7 +75,7 @@ def fill(connection_string: str) -> None:
 
 @pytest.fixture(autouse=True)
 def driven(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A test fails if it does not drive the controls that the table of controls promises of it."""
+    """Fail a test that does not drive the controls that `DRIVEN_BY` lists for it."""
     driven_controls.DRIVEN.clear()
     yield
     test = driven_controls.name_of(request)
@@ -112,12 +112,11 @@ OpenPage = Callable[..., AbstractContextManager[WatchedPage]]
 
 @pytest.fixture
 def watched(browser: Browser, explorer: ExplorerProcess) -> Iterator[WatchedPage]:
-    """A page of a new session; a test fails if the page does what no page may."""
+    """A page in a new session; the test fails if the page does what no page may do."""
     with watched_page(browser, explorer) as opened:
         yield opened
 
 
 def entity_of(server: ServerProcess, table: str, partition_key: str, row_key: str) -> Any:
-    """An entity as the official SDK reads it."""
     with TableServiceClient.from_connection_string(server.connection_string) as service:
         return service.get_table_client(table).get_entity(partition_key, row_key)

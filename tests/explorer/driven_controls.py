@@ -1,8 +1,8 @@
-"""The controls of the explorer's pages, and the test that drives each of them in a browser.
+"""The controls on the explorer's pages, and the test that drives each of them in a browser.
 
-A control is an element of a template that a person can use: it has a name in `data-control`. A page of the tests tells
-the name of each control that is clicked, filled in, chosen or submitted, and each test has to drive those that
-`DRIVEN_BY` promises of it. `EXPLORER_CONTROLS=FILE` adds a line to FILE for each control that a test drives.
+A control is an element of a template that a person can use; `data-control` names it. Test pages report each control
+that is clicked, filled in, chosen or submitted, and each test must drive the ones that `DRIVEN_BY` lists for it.
+`EXPLORER_CONTROLS=FILE` appends to FILE each control that a test drives.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import tablestone.explorer
 TEMPLATES: Final = Path(tablestone.explorer.__file__).parent / "templates"
 KEPT: Final = "EXPLORER_CONTROLS"
 DRIVEN: Final[set[str]] = set()
-"""The controls that the present test has driven."""
+"""The controls that the current test has driven."""
 
 TELL: Final = """
 addEventListener("click", (event) => tell(event, "a, button, summary"), true);
@@ -32,7 +32,7 @@ function tell(event, kinds) {
   if (control?.dataset.control) driven(control.dataset.control);
 }
 """
-"""A script of every page: a text that is only to be copied is driven if it is selected."""
+"""A script for every page: a text that is only there to be copied counts as driven when it is selected."""
 
 _CONTROL: Final = re.compile(r"<(?:a|button|input|select|textarea|summary|form)\b([^>]*)")
 _NAME: Final = re.compile(r'\bdata-control="([\w.-]+)"')
@@ -40,7 +40,7 @@ _NO_CONTROL: Final = re.compile(r'\btype="hidden"|\shidden\b')
 
 
 def controls_of(template: str) -> list[str | None]:
-    """The names of the controls of a template's text; None for one without a name."""
+    """The names of the controls in a template's text; None for one without a name."""
     found = []
     for control in _CONTROL.finditer(template):
         if not _NO_CONTROL.search(control[1]):
@@ -50,20 +50,20 @@ def controls_of(template: str) -> list[str | None]:
 
 
 def watch(context: Any) -> None:
-    """Note the controls that are driven in all pages of a context of Playwright."""
+    """Record the controls driven in any page of a Playwright context."""
     context.expose_binding("driven", lambda _source, name: DRIVEN.add(name))
     context.add_init_script(TELL)
 
 
 def keep(test: str) -> None:
-    """Add the controls of a test to the file that is asked for, if there is one."""
+    """Append the test's controls to the file, if one is asked for."""
     if KEPT in os.environ:
         with Path(os.environ[KEPT]).open("a", encoding="utf-8") as file:
             file.writelines(f"{test} {name}\n" for name in sorted(DRIVEN))
 
 
 def name_of(request: pytest.FixtureRequest) -> str:
-    """The test of a request as `DRIVEN_BY` names it: the file without its first words, and the function."""
+    """The test's name as in `DRIVEN_BY`: the file without its first words, and the function."""
     node: Any = request.node
     return f"{node.path.stem.removeprefix('test_explorer_')}.{node.originalname}"
 
@@ -142,4 +142,4 @@ _OF_TESTS: Final = {
     "unsaved.test_what_was_typed_is_not_thrown_away_unasked": "unsaved.keep unsaved.discard",
 }
 DRIVEN_BY: Final = {name: test for test, names in _OF_TESTS.items() for name in names.split()}
-"""The test that drives each control, as `name_of` names it."""
+"""The test that drives each control, named as by `name_of`."""

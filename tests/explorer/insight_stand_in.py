@@ -1,7 +1,4 @@
-"""A stand-in for the admin address of a server: it answers `/insight` with a report of known numbers.
-
-Knows the form of the report, and nothing of how a server counts.
-"""
+"""A stand-in for a server's admin address: it answers `/insight` with a report of known numbers."""
 
 from __future__ import annotations
 
@@ -37,12 +34,12 @@ AIRPORTS = (
 )
 HOT = AIRPORTS.index("JFK")
 HOT_BUCKET = 40
-"""The time with most operations, at JFK."""
+"""The time with the most operations, at JFK."""
 STARTS = tuple(AT - 60 * (BUCKETS - number) for number in range(BUCKETS))
 
 
 def heat_map() -> HeatMap:
-    """Airports that are read in waves, one of them much more than the others, and writes that go from key to key."""
+    """Reads of airports in waves, one airport much more than the others, and writes that move from key to key."""
     read, written = [], []
     for bucket in range(BUCKETS):
         row = [
@@ -64,7 +61,7 @@ def heat_map() -> HeatMap:
 
 
 def report(account: str, table: str | None) -> InsightReport:
-    """The report of the account, with heat maps if it is of one table."""
+    """The report of the account, or of one table with its heat maps."""
     activity = Activity(reads=5_000, writes=900, entities_read=2_000_000, conflicts=3)
     plans = {"table": 40, "point": 4_960}
     rate = Rate(120.0, 4_200.0, is_throttled=True)
@@ -105,7 +102,7 @@ def report(account: str, table: str | None) -> InsightReport:
 
 @contextmanager
 def insight_address() -> Iterator[str]:
-    """The URL of a stand-in that runs."""
+    """The URL of a running stand-in."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

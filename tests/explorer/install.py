@@ -1,9 +1,8 @@
-"""Installs what the tests of the explorer ask: `python tests/explorer/install.py`.
+"""Installs what the tests of the explorer need: `python tests/explorer/install.py`.
 
-It is axe-core from npm, which checks pages for readers with a screen reader. The browser is that of
-tests/sdk/browser/install.py. Playwright, which drives it, is one of the packages of `.[dev]`. It runs as a script and
-imports nothing of this project. Its exit status is 0 even if npm is missing: the tests are then skipped with the
-reason.
+That is axe-core from npm, which checks pages for accessibility. tests/sdk/browser/install.py installs the browser, and
+`.[dev]` has Playwright, which drives it. The script imports nothing of this project. It exits with 0 even without npm:
+the tests are then skipped with the reason.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def missing() -> str | None:
 
 
 def axe_missing() -> str | None:
-    """Why the rules for screen readers cannot be checked now, or None."""
+    """Why the accessibility rules cannot be checked now, or None."""
     return (
         None if AXE.exists() else "axe-core is not installed: run python tests/explorer/install.py"
     )

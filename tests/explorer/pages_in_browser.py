@@ -1,7 +1,7 @@
-"""The explorer in a real browser: a process of `tablestone explore`, and pages of Chromium that Playwright drives.
+"""The explorer in a real browser: a process of `tablestone explore`, and pages of Chromium driven by Playwright.
 
-Every page is watched: a request to another host, an error of the script and a dialog are remembered, and a test fails
-for them. Knows browsers and processes; knows no table.
+Every page is watched: a test fails if it makes a request to another host, raises an error in its script, or opens a
+dialog.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 READY_SECONDS_MAX = 60.0
 WAIT_MILLISECONDS_MAX = 60_000
-"""A page waits for a condition; this is for a busy machine."""
+"""For how long a page waits for a condition, on a busy machine."""
 KEPT = "EXPLORER_SCREENSHOTS"
-"""Names the directory that keeps the screenshots of the tests, for a person to look at."""
+"""The variable that names a directory for the tests' screenshots."""
 
 
 @dataclass
 class ExplorerProcess:
-    """A running `tablestone explore` and the address that it printed, which has the token."""
+    """A running `tablestone explore`, and the address that it printed, with the token."""
 
     process: subprocess.Popen[str]
     address: str
@@ -45,7 +45,7 @@ class ExplorerProcess:
         return f"{parts.scheme}://{parts.netloc}"
 
     def stop(self) -> str:
-        """Stop it, and return what it said on standard error."""
+        """Stop it; returns its standard error."""
         self.process.terminate()
         _, said = self.process.communicate(timeout=READY_SECONDS_MAX)
         return said
@@ -55,7 +55,7 @@ class ExplorerProcess:
 def running_explorer(
     place: str, *options: str, settings: Path, constants: Mapping[str, float] | None = None
 ) -> Iterator[ExplorerProcess]:
-    """An explorer of the connection string or URL, on a free port, with other values of constants."""
+    """Run an explorer of the connection string or URL, on a free port, with some constants changed."""
     environment = clean_environment() | {
         "AZURE_STORAGE_CONNECTION_STRING": place,
         "TABLESTONE_PROFILES": str(settings),
@@ -82,34 +82,36 @@ def running_explorer(
 
 @dataclass
 class WatchedPage:
-    """A page and what it must not do."""
+    """A page, and the things it did that it must not do."""
 
     page: Page
     explorer: ExplorerProcess
     wrong: list[str] = field(default_factory=list)
     asked: int = 0
-    """How often the browser asked whether the page may go."""
+    """How often the browser asked whether to leave the page."""
 
     def open(self, path: str = "/") -> None:
         """Open a page of the explorer."""
         self.page.goto(self.explorer.base + path)
 
     def wait_until(self, expression: str, milliseconds_max: float = WAIT_MILLISECONDS_MAX) -> None:
-        """Wait for a condition in JavaScript. Playwright's own way evaluates a text in the page, which may not be."""
+        """Wait for a condition in JavaScript. Playwright's own way evaluates a string in the page, which the policy
+        forbids.
+        """
         deadline = monotonic() + milliseconds_max / 1000
         while not self.page.evaluate(expression):
             assert monotonic() < deadline, expression
             self.page.wait_for_timeout(20)
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
-        """Wait for what the page brings about."""
+        """Wait for an element."""
         deadline = monotonic() + WAIT_MILLISECONDS_MAX / 1000
         while not condition():
             assert monotonic() < deadline
             self.page.wait_for_timeout(20)
 
     def keep(self, name: str, path: Path | None = None) -> None:
-        """Keep a screenshot, if a directory is named."""
+        """Keep a screenshot, if a directory is set."""
         directory = os.environ.get(KEPT)
         if directory:
             Path(directory).mkdir(parents=True, exist_ok=True)
@@ -120,7 +122,7 @@ class WatchedPage:
 
 @contextmanager
 def running_browser() -> Iterator[Browser]:
-    """A Chromium without a screen; root needs it outside its sandbox."""
+    """A headless Chromium; root must run it without its sandbox."""
     from playwright.sync_api import sync_playwright  # noqa: PLC0415 - the tests are skipped without it
 
     path = next(filter(None, map(shutil.which, BROWSERS)))
@@ -141,7 +143,7 @@ def running_browser() -> Iterator[Browser]:
 def watched_page(
     browser: Browser, explorer: ExplorerProcess, width: int = 1280, height: int = 800
 ) -> Iterator[WatchedPage]:
-    """A page of a new session of the browser, which has opened the address with the token."""
+    """A page in a new session of the browser, opened at the address with the token."""
     context = browser.new_context(viewport={"width": width, "height": height})
     driven_controls.watch(context)
     page = context.new_page()
@@ -167,7 +169,7 @@ def watched_page(
 
 
 def _note_dialog(watched: WatchedPage, dialog: Dialog) -> None:
-    # The browser's own question before a page with unsaved values goes is the only one.
+    # Only the browser's own question before leaving a page with unsaved values is allowed.
     if dialog.type == "beforeunload":
         watched.asked += 1
     else:
@@ -176,6 +178,6 @@ def _note_dialog(watched: WatchedPage, dialog: Dialog) -> None:
 
 
 def _note_console(watched: WatchedPage, kind: str, text: str) -> None:
-    # An answer with the status of an error is one of the things that are tested.
+    # Error statuses are among the things under test.
     if kind == "error" and "Failed to load resource" not in text:
         watched.wrong.append(f"an error on the console: {text}")

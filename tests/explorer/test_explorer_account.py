@@ -1,4 +1,4 @@
-"""The pages of the account in a real browser: heat, policies, properties, CORS, signatures; the explorer of `serve`."""
+"""The account's pages in a real browser: heat, policies, properties, CORS, signatures; the explorer of `serve`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = [
 def explorer(
     filled_server: ServerProcess, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ExplorerProcess]:
-    """An explorer that knows an admin address."""
+    """An explorer that knows the admin address."""
     settings = tmp_path_factory.mktemp("settings")
     place = filled_server.connection_string
     with (
@@ -175,7 +175,7 @@ def test_a_signature_is_made_and_explained(
 
 
 def test_the_explorer_of_a_server(browser: Any, tmp_path: Path) -> None:
-    """`serve --explorer`: the page is below /explorer/ of the admin address, which is made for it."""
+    """`serve --explorer` puts the page below /explorer/ of the admin address, and opens one for it."""
     server = start_server(tmp_path / "data", "--explorer", "--workers", "1")
     try:
         line = next(each for each in server.stdout if each.startswith("Explorer: "))
@@ -202,7 +202,7 @@ KEYS = {name: base64.b64encode(name.encode() * 8).decode() for name in ("alpha",
 
 
 def test_a_server_with_several_accounts(browser: Any, tmp_path: Path) -> None:
-    """Each account has its pages, which are in the address; a change in one is none in another."""
+    """Each account has its own pages, and the address names it; a change in one does not show in another."""
     given = [word for name, key in KEYS.items() for word in ("--account", f"{name}:{key}")]
     server = start_server(tmp_path / "data", "--explorer", "--workers", "1", *given)
     try:
@@ -235,7 +235,7 @@ SOON = {"tablestone.server.admin.size_survey.SURVEY_PAUSE_SECONDS": 0.2}
 
 
 def test_the_sizes_in_the_list_of_tables(browser: Any, tmp_path: Path) -> None:
-    """SQLite's are shown when they have been counted, also those of a table without requests."""
+    """SQLite's are shown once they have been counted, also for a table without requests."""
     server = start_server(tmp_path / "data", "--explorer", "--workers", "1", constants=SOON)
     try:
         with TableServiceClient.from_connection_string(server.connection_string) as service:
@@ -261,7 +261,7 @@ def test_the_sizes_in_the_list_of_tables(browser: Any, tmp_path: Path) -> None:
 
 
 def test_the_sizes_of_an_engine_that_does_not_tell_them(browser: Any, tmp_path: Path) -> None:
-    """In words, in the list of tables and on the page of the heat; the table can still be counted."""
+    """The list of tables and the page of the heat say so; the table can still be counted."""
     server = start_server(tmp_path, "--explorer", "--engine", "memory")
     try:
         with TableServiceClient.from_connection_string(server.connection_string) as service:

@@ -1,6 +1,7 @@
-"""The explorer on Azurite, an independent implementation of the service: its pages once, through a real browser.
+"""The explorer on Azurite, an independent implementation of the service: each page once, in a real browser.
 
-npm installs Azurite as for the other tests and the bench. Where that fails the tests are skipped, with the reason.
+npm installs Azurite, as for the other tests and the benchmarks. Where that fails, the tests are skipped with the
+reason.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ FIRST = ("JFK", "2013-01-01T00:00")
 
 @pytest.fixture(scope="module")
 def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The connection string of an Azurite with a table."""
+    """The connection string of an Azurite with one table."""
     try:
         server = servers.start(servers.AZURITE, tmp_path_factory.mktemp("azurite"))
     except PrerequisiteError as failed:
@@ -115,7 +116,7 @@ def test_the_grid_reads_on(watched: WatchedPage) -> None:
     ],
 )
 def test_a_query(watched: WatchedPage, asked: str, count: int) -> None:
-    """Values of each type; the numbers are those of the rows, computed here."""
+    """Values of each type; the expected numbers are computed from the rows here."""
     page = watched.page
     watched.open("/tables/Weather")
     page.get_by_label("Filter", exact=True).fill(asked)
@@ -195,13 +196,13 @@ def test_import_and_export(watched: WatchedPage, tmp_path: Path) -> None:
 
 
 def test_the_pages_of_the_account(watched: WatchedPage) -> None:
-    """Policies and properties. The page tells in words if Azurite has none of them."""
+    """Policies and properties. The page says so where Azurite lacks them."""
     page = watched.page
     watched.open("/tables/Weather/policies")
     page.get_by_label("Id").fill("readers")
     page.get_by_label("Permissions").fill("r")
     page.get_by_role("button", name="Save the policies").click()
-    # Azurite takes only policies with a begin and an end.
+    # Azurite only accepts policies with a start and an expiry.
     page.locator(".problem").filter(has_text="answers HTTP status 400").wait_for()
     watched.open("/tables/Weather/policies")
     page.get_by_label("Id").fill("readers")

@@ -1,4 +1,4 @@
-"""Bad input is told in words, nothing of it is run, and the page can be used afterwards."""
+"""Bad input gets an explanation, none of it runs as code, and the page stays usable."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SCRIPT = "</script><script>alert(1)</script>"
 
 
 def problem(watched: WatchedPage) -> str:
-    """The sentence that tells what went wrong; the rest of the page is there."""
+    """The sentence that says what went wrong; the rest of the page must be there."""
     page = watched.page
     page.wait_for_selector(".problem")
     assert page.get_by_role("link", name="Tables").first.is_visible()
@@ -43,7 +43,7 @@ def answering(
     answer: Callable[[str], tuple[int, str, bytes]],
     headers: Callable[[str], Mapping[str, str]] = lambda _path: {},
 ) -> Iterator[str]:
-    """An endpoint with these answers and further headers by the path; its connection string."""
+    """An endpoint with these answers and extra headers by path; its connection string."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -105,7 +105,9 @@ def test_an_endpoint_that_is_no_table_service(browser: Any, tmp_path: Path) -> N
 
 
 def test_names_and_values_of_a_hostile_service(browser: Any, tmp_path: Path) -> None:
-    """HTML and script in the names of tables and properties, in values, keys, ETags and tokens: all of it is text."""
+    """HTML and script in the names of tables and properties, in values, keys, ETags and tokens: all of it shows as
+    text.
+    """
     entity = {
         "odata.etag": f'W/"{HTML}"',
         "PartitionKey": HTML,
@@ -145,7 +147,7 @@ def test_names_and_values_of_a_hostile_service(browser: Any, tmp_path: Path) -> 
 
 
 def test_a_server_that_goes_away(browser: Any, tmp_path: Path) -> None:
-    """The page says so, also in the middle of the grid, and goes on when the server is back."""
+    """The page says so, even in the middle of the grid, and goes on when the server is back."""
     server = start_server(tmp_path / "data", "--workers", "1")
     host, port = server.address
     with (
@@ -174,7 +176,7 @@ def test_a_server_that_goes_away(browser: Any, tmp_path: Path) -> None:
 
 
 def test_rows_that_could_not_be_read_are_tried_again(browser: Any, tmp_path: Path) -> None:
-    """Rows in the middle of the grid; the page stays, and goes on behind them."""
+    """Rows in the middle of the grid; the page stays and continues after them."""
     refused = b'{"odata.error": {"code": "AuthorizationFailure", "message": {"value": "Not now."}}}'
     refusals = [refused]
 
@@ -238,7 +240,7 @@ def test_an_expired_signature(browser: Any, filled_server: ServerProcess, tmp_pa
 def test_the_largest_entities(
     watched: WatchedPage, filled_server: ServerProcess, key: str, fields: int
 ) -> None:
-    """1 MiB of text, and 252 properties: shown, saved, and all there afterwards."""
+    """1 MiB of text, and 252 properties: shown, saved, and complete afterwards."""
     page = watched.page
     watched.open(f"/tables/Odd?filter=PartitionKey eq '{key}'")
     page.locator("#grid .piece a").first.click()
@@ -272,7 +274,9 @@ def test_a_filter_of_30_kilobytes(watched: WatchedPage) -> None:
 
 
 def test_a_filter_that_is_too_long_for_an_address(watched: WatchedPage) -> None:
-    """30 KB of brackets are 90 KB in an address: told before anything is sent; a shorter filter works after it."""
+    """30 KB of brackets make an address of 90 KB: the page says so before it sends anything, and a shorter filter
+    works.
+    """
     page = watched.page
     watched.open("/tables/Weather")
     page.get_by_label("Filter", exact=True).fill("(" * 15_000 + "wet" + ")" * 15_000)

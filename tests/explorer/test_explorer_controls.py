@@ -1,7 +1,4 @@
-"""The table of controls is whole; and the controls that no other test of the explorer drives, each once.
-
-They are driven in a real browser through the real server.
-"""
+"""The table of controls is complete; and the controls that no other test of the explorer drives, each once."""
 
 from __future__ import annotations
 
@@ -26,13 +23,13 @@ in_browser = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
 
 def named() -> dict[str, list[str | None]]:
-    """The controls of each template."""
+    """The named controls of each template."""
     files = sorted(TEMPLATES.glob("*.html"))
     return {path.stem: controls_of(path.read_text(encoding="utf-8")) for path in files}
 
 
 def test_every_control_is_driven_by_a_test() -> None:
-    """A new control needs a name and a line in `DRIVEN_BY`; the test of that line fails if it does not drive it."""
+    """A new control needs a name and a line in `DRIVEN_BY`; the test on that line fails if it does not drive it."""
     found = [name for names in named().values() for name in names]
     assert None not in found, named()
     assert len(set(found)) == len(found)
@@ -48,7 +45,7 @@ def test_every_test_of_the_table_is_there() -> None:
 
 
 def test_the_script_makes_no_control() -> None:
-    """The controls of a page are those of its template: the script only copies them."""
+    """The controls of a page are those of its template; the script only copies them."""
     for path in ASSETS.glob("*.js"):
         made = re.findall(r'createElement\("(\w+)"\)', path.read_text(encoding="utf-8"))
         assert not {"a", "button", "input", "select", "textarea", "summary", "form"} & set(made)
@@ -185,7 +182,7 @@ def test_keys_of_an_import_are_made_of_columns(
 def test_a_large_table_is_counted_on(
     browser: Any, filled_server: ServerProcess, tmp_path: Path
 ) -> None:
-    """The page asks after some seconds whether to go on: here after the first page of 1,000 entities."""
+    """After some seconds the page asks whether to go on: here after the first page of 1,000 entities."""
     with table(filled_server, "Counted") as client:
         client.create_table()
         for start in range(0, 1100, 100):
@@ -377,7 +374,7 @@ def test_the_token_is_typed(watched: WatchedPage) -> None:
 @pytest.mark.slow
 @in_browser
 def test_a_scan_without_a_result_so_far_can_look_further(browser: Any, tmp_path: Path) -> None:
-    """The first page of the service is empty and has a token, as those of a long scan; the second has an entity."""
+    """The service's first page is empty and has a token, as in a long scan; the second has an entity."""
     found = b'{"value": [{"PartitionKey": "found", "RowKey": "1"}]}'
     token = {"x-ms-continuation-NextPartitionKey": "a"}
 

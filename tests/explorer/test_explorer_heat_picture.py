@@ -1,4 +1,4 @@
-"""The picture of a heat map: the ranges, and above them the scans, which are of no single range."""
+"""The picture of a heat map: the ranges, and above them the scans, which belong to no single range."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RANGES = (KeyRange("a", "a"), KeyRange("b", "b"))
 
 
 def heat_of(read: dict[int, int], scanned: dict[int, int]) -> HeatMap:
-    """A map of two partitions; entities that were read in the second one, and scanned, by their minutes."""
+    """A map of two partitions; reads in the second one and scans, by minute."""
     return HeatMap(
         60,
         tuple(range(0, 60 * BUCKETS, 60)),

@@ -81,7 +81,7 @@ def test_an_order_that_no_entity_has(connection: Connection) -> None:
 
 @pytest.mark.parametrize("etag", ['W/"an-old-one"', ""])
 def test_the_values_for_a_deleted_entity_are_kept(connection: Connection, etag: str) -> None:
-    """Another client has deleted the entity: the panel offers to insert what was typed."""
+    """Another client has deleted the entity: the panel offers to insert the values that were typed."""
     form = {"pk": "p", "rk": "gone", "etag": etag or "*", "name": "V", "kind": "String", "text": "mine"}  # fmt: skip
     answer = post(connection, "/tables/Table/entity", form)
     assert answer.status_code == 409
@@ -118,7 +118,7 @@ def test_an_entity_is_deleted_after_a_question(connection: Connection) -> None:
 
 
 IMPORTS: list[tuple[str, str, int, str]] = [
-    # the name of the file, its text, the status, the sentence
+    # the file's name, its text, the status, the sentence
     ("a.xyz", "", 400, "a.xyz does not end in .jsonl, "),
     ("a.jsonl", '{"PartitionKey":"p","RowKey":"stored"}\n', 409, "Nothing is stored."),
     ("b.jsonl", '{"PartitionKey":"q","RowKey":"1"}\n', 200, "b.jsonl: 1 entity stored"),
@@ -137,7 +137,7 @@ def test_an_import_says_what_is_stored(
 
 
 def test_a_name_of_an_address_is_not_seen(connection: Connection) -> None:
-    """`$$` is selected by an address; no entity has it, so no completion offers it."""
+    """An address selects `$$`, a name that no entity has, so no completion offers it."""
     path = "/tables/Table?select=$$,Nothing"
     assert send("GET", path, OPENED, connection=connection).status_code == 200
     answer = send("GET", path, OPENED, connection=connection)
@@ -167,7 +167,7 @@ def test_wrong_properties_stay_in_their_form(
 
 
 def test_a_table_created_at_no_table_service() -> None:
-    """Deeply nested JSON, at which the SDK's own reader fails."""
+    """Deeply nested JSON makes the SDK's own reader fail."""
     with answering(lambda _path: (201, "application/json", b"[" * 100_000)) as place:
         given = parse_connection_string(place)
         answer = post(given, "/tables", {"name": "T"})

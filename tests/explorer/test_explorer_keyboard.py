@@ -1,4 +1,4 @@
-"""Every form of the explorer by the keyboard alone: the focus reaches it, can be seen at each stop, and submits it."""
+"""Every form of the explorer by keyboard alone: the focus reaches it, is visible at each stop, and submits it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from explorer.test_explorer_pages import FIRST, table
 from server_process import ServerProcess
 
 STOPS_MAX = 80
-"""Presses of the tab key until an element has to have the focus."""
+"""How often the tab key may be pressed before the element has the focus."""
 SEEN = """(wanted) => {
   const focused = document.activeElement;
   if (focused === document.body) return "nothing";
@@ -36,14 +36,14 @@ ENTITY = f"/tables/Weather/entity?pk={FIRST[0]}&rk={FIRST[1]}"
 
 
 class Tab(NamedTuple):
-    """Press the tab key until this element has the focus; with `back`, Shift too."""
+    """Press Tab, or with `back` Shift+Tab, until this element has the focus."""
 
     to: str
     back: bool = False
 
 
 class Type(NamedTuple):
-    """Type a text into what has the focus, in the place of what is there."""
+    """Type a text into the focused element, over what is there."""
 
     text: str
 
@@ -55,7 +55,7 @@ class Press(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """Wait for an element, with this text in it."""
+    """Wait for an element that contains this text."""
 
     selector: str
     text: str = ""
@@ -65,7 +65,7 @@ Step = Tab | Type | Press | Wait
 IN_THE_GRID = (Tab("#grid"), Press("ArrowDown"))
 
 FORMS: dict[str, tuple[str, list[Step]]] = {
-    # the form, the page to begin with, the steps
+    # the form, the page to start from, the steps
     "tables.find-form": ("/", [Tab("[name=find]"), Type("odd"), Press("Enter"), Wait(".tables", "Odd")]),
     "tables.create-form": ("/", [
         Tab("[name=name]"), Type("ByKeys"), Press("Enter"), Wait("main", "The table is empty."),
@@ -171,7 +171,7 @@ def test_the_table_has_every_form() -> None:
 def explorer(
     filled_server: ServerProcess, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ExplorerProcess]:
-    """An explorer that knows an admin address, of a server with two tables more."""
+    """An explorer that knows the admin address of a server with two more tables."""
     place = filled_server.connection_string
     for name in ("Gone", "Many"):
         table(filled_server, name).create_table()
@@ -187,13 +187,13 @@ def explorer(
 
 
 class Keyboard:
-    """The keys of a page. At each stop of the tab key, the element with the focus is in the window and outlined."""
+    """The keys on a page. At each stop of Tab, the focused element must be inside the window and outlined."""
 
     def __init__(self, watched: WatchedPage) -> None:
         self._page = watched.page
 
     def do(self, step: Step) -> None:
-        """One step of a case."""
+        """Do one step of a case."""
         match step:
             case Tab(selector, back):
                 self._reach(selector, "Shift+Tab" if back else "Tab")

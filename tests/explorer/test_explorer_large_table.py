@@ -1,7 +1,7 @@
-"""A large table in the grid: the browser has a few pieces of it only, wherever one scrolls.
+"""A large table in the grid: wherever one scrolls, the browser holds only a few pieces of it.
 
-`EXPLORER_ENTITIES=1000000` makes it a million. `EXPLORER_SCREENSHOTS=DIR` keeps the times of the steps of a scroll, in
-milliseconds, in DIR/scroll.json. The test judges the time only if EXPLORER_ENTITIES is given: a measurement.
+`EXPLORER_ENTITIES=1000000` makes it a million. `EXPLORER_SCREENSHOTS=DIR` writes the time of each scroll step, in
+milliseconds, to DIR/scroll.json. The test judges the times only if EXPLORER_ENTITIES is set, as in a measurement.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ pytestmark = [
 ]
 
 STEP_MILLISECONDS_MAX = 100
-"""The median of the steps of a scroll, where it is measured."""
+"""The median time of a scroll step, where it is measured."""
 ENTITIES = int(os.environ.get("EXPLORER_ENTITIES", "10000"))
 IN_PARTITION = 1_000
 STEPS = int(os.environ.get("EXPLORER_STEPS", "110"))
 STEP_PIXELS = 800
 ELEMENTS_MAX = 60_000
-"""Elements of the page, with 24 loaded pieces of 100 rows. A page that keeps what it has shown soon has more."""
+"""Elements of a page with 24 loaded pieces of 100 rows. A page that keeps what it has shown soon has more."""
 
 STEP = """async (pixels) => {
   const grid = document.getElementById("grid");
@@ -104,7 +104,7 @@ def test_the_grid_stays_small(large: WatchedPage) -> None:
     assert most < ELEMENTS_MAX
     assert page.evaluate("document.querySelector('.piece').childElementCount") == 0
     assert page.evaluate("document.getElementById('grid').scrollTop") > STEPS * STEP_PIXELS * 0.9
-    # No row is missing: behind the pieces that were emptied, the loaded ones follow each other number by number.
+    # No row is missing: after the emptied pieces, the loaded ones continue number by number.
     keys = page.evaluate("[...document.querySelectorAll('.piece input')].map(each => each.value)")
     numbers = [int(json.loads(key)[1]) for key in keys]
     emptied = page.evaluate(
@@ -149,13 +149,13 @@ def test_the_grid_stays_small(large: WatchedPage) -> None:
     ["/tables/Empty", "/tables/Weather?filter=note eq 'nowhere'", "/tables/Weather?top=3"],
 )
 def test_an_untouched_page_asks_for_nothing(watched: WatchedPage, path: str) -> None:
-    """A page without a result, or with one that fits, is read once: each request may be a scan of a table."""
+    """A page without a result, or with one that fits, is read once: each request may scan a table."""
     page = watched.page
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     watched.open(path)
     page.wait_for_selector("#grid")
-    # The page looks after its pieces in each frame, so an endless loop asks many times in these.
+    # The page checks its pieces in each frame, so an endless loop would send many requests here.
     page.evaluate(
         "(async () => { for (let n = 0; n < 60; n++) await new Promise(requestAnimationFrame); })()"
     )

@@ -1,6 +1,6 @@
-"""Every page and every panel of the explorer: axe-core's rules in light and dark, and a window of 360 pixels.
+"""Every page and panel of the explorer: axe-core's rules in light and dark, and a window of 360 pixels.
 
-In the narrow window no page can be scrolled to the side; a grid or a list that is wider scrolls by itself.
+In the narrow window no page scrolls sideways; a wider grid or list scrolls by itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Act = Callable[[WatchedPage, ServerProcess], None]
 
 
 class Look(NamedTuple):
-    """A page: its template, the path, and what is done on it before it is looked at."""
+    """A page: its template, its path, and what to do on it before it is checked."""
 
     template: str
     path: str
@@ -32,7 +32,7 @@ class Look(NamedTuple):
 
 
 def build(watched: WatchedPage, _server: ServerProcess) -> None:
-    """All parts of the page of a table that can be opened are open."""
+    """Open every part of a table's page that can be opened."""
     for name in ("table.build", "table.saved", "table.plan"):
         watched.page.locator(f"[data-control='{name}']").click()
     watched.page.locator("details.advice summary").click()
@@ -131,7 +131,7 @@ LOOKS: dict[str, Look] = {
     "without an admin address": Look("no_heat", "/heat"),
 }
 OF_OTHERS = {"page", "part", "rows", "sources"}
-"""Templates that are parts of the others; an address of rows alone leads to the page of their table."""
+"""Templates that are parts of others; the address of rows alone leads to the page of their table."""
 
 
 def test_the_table_has_every_template() -> None:
@@ -143,7 +143,7 @@ def test_the_table_has_every_template() -> None:
 def explorers(
     filled_server: ServerProcess, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[bool, ExplorerProcess]]:
-    """Two explorers: one that knows an admin address, and one that does not."""
+    """Two explorers: one knows an admin address, the other does not."""
     place = filled_server.connection_string
     settings = tmp_path_factory.mktemp("settings")
     with (
@@ -158,7 +158,7 @@ def explorers(
 def explorer(
     explorers: dict[bool, ExplorerProcess], request: pytest.FixtureRequest
 ) -> ExplorerProcess:
-    """The explorer of the page that is looked at."""
+    """The explorer of the page under test."""
     return explorers[LOOKS[request.getfixturevalue("look")].template != "no_heat"]
 
 

@@ -1,4 +1,4 @@
-"""Every control of the explorer once, in a real browser, through the real server."""
+"""Every main control of the explorer once, in a real browser, against the real server."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def field(watched: WatchedPage, name: str) -> Any:
 
 
 def cell(watched: WatchedPage, name: str) -> str:
-    """The text of the first row under the name of a column."""
+    """The text in the first row of a column."""
     names = watched.page.locator(".names [data-name]").all_inner_texts()
     cells = watched.page.locator(".piece .row").first.locator(".cell").all_inner_texts()
     return str(cells[names.index(name)])
@@ -80,7 +80,7 @@ def test_tables_are_found_counted_created_and_deleted(watched: WatchedPage) -> N
 
 
 def test_the_grid_is_read_as_one_scrolls(watched: WatchedPage) -> None:
-    """To the last entity, each once and in the order of keys."""
+    """To the last entity, each once and in key order."""
     page = watched.page
     watched.open("/tables/Weather")
     names = page.locator(".names [data-name]").all_inner_texts()
@@ -108,7 +108,7 @@ def test_the_grid_is_read_as_one_scrolls(watched: WatchedPage) -> None:
 def test_an_entity_is_edited_under_its_etag(
     watched: WatchedPage, filled_server: ServerProcess
 ) -> None:
-    """The types stay; another writer's change is shown beside one's own; then one's own is written."""
+    """Types stay; another writer's change is shown beside this one; then this one is written."""
     page = watched.page
     open_entity(watched, "Weather", FIRST)
     before = entity_of(filled_server, "Weather", *FIRST)
@@ -190,7 +190,7 @@ def test_insert_clone_and_delete(watched: WatchedPage, filled_server: ServerProc
 
 
 def test_many_are_copied_and_deleted(watched: WatchedPage, filled_server: ServerProcess) -> None:
-    """By the keyboard alone: the arrows move in the grid, and the space bar selects."""
+    """By keyboard alone: the arrows move in the grid, and the space bar selects."""
     page = watched.page
     with table(filled_server, "Empty") as client:
         for number in range(3):
@@ -238,7 +238,7 @@ def test_enter_opens_the_entity_and_escape_comes_back(watched: WatchedPage) -> N
 
 
 def test_the_query_bar(watched: WatchedPage) -> None:
-    """Completion, an error at its position, the plan, order, top and select; the query is in the address."""
+    """Completion, an error at its position, the plan, order, top and select; the address has the query."""
     page = watched.page
     watched.open("/tables/Weather")
     page.get_by_label("Filter", exact=True).fill("hu")
@@ -380,7 +380,7 @@ def test_looks_can_be_changed(watched: WatchedPage) -> None:
 
 
 def test_odd_values_are_text(watched: WatchedPage, filled_server: ServerProcess) -> None:
-    """HTML, script, right-to-left text, `__proto__`, line ends: shown as text, and unchanged after an edit."""
+    """HTML, script, right-to-left text, `__proto__`, line breaks: shown as text, and unchanged by an edit."""
     page = watched.page
     watched.open("/tables/Odd?filter=PartitionKey eq '😀 שלום'")
     page.locator("#grid .piece a").first.click()

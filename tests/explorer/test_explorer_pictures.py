@@ -1,6 +1,6 @@
 """The pictures of README and guide: `EXPLORER_SCREENSHOTS=docs/images pytest tests/explorer/test_explorer_pictures.py`.
 
-Each picture is of a page of a real browser through the real server.
+Each is a page in a real browser, against the real server.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HOT = "JFK"
 
 
 def load(server: ServerProcess) -> None:
-    """Readings of twelve airports. One of them is asked for much more than the others, and one query scans."""
+    """Readings of twelve airports. One airport gets far more reads than the others, and one query scans."""
     with TableServiceClient.from_connection_string(server.connection_string) as service:
         table = service.create_table("Weather")
         for number, airport in enumerate(AIRPORTS):
@@ -51,7 +51,7 @@ def load(server: ServerProcess) -> None:
 
 
 def test_the_picture_of_a_query(browser: Any, tmp_path: Path) -> None:
-    """And the heat page of the same server names the hottest partition and the query that scans."""
+    """The heat page of the same server names the hottest partition and the query that scans."""
     server = start_server(tmp_path / "data", "--explorer", "--workers", "1")
     try:
         load(server)
@@ -65,7 +65,7 @@ def test_the_picture_of_a_query(browser: Any, tmp_path: Path) -> None:
             page.wait_for_selector("#panel.open form")
             assert page.inner_text(".badge") == "table scan"
             watched.keep("explorer-query")
-            # As README says it: the printed address, and there the page Heat.
+            # As README says: the printed address, and there the page Heat.
             page.goto(process.address)
             page.get_by_label("Pages").get_by_role("link", name="Heat").click()
             page.wait_for_selector("svg.heat rect")
@@ -79,7 +79,7 @@ def test_the_picture_of_a_query(browser: Any, tmp_path: Path) -> None:
 def test_the_picture_of_a_heat_map(
     browser: Any, filled_server: ServerProcess, tmp_path: Path
 ) -> None:
-    """Of an hour of known numbers: a server of the test has counted for some seconds only."""
+    """An hour of known numbers, because a test's server has counted for only a few seconds."""
     place = filled_server.connection_string
     with (
         insight_address() as admin,

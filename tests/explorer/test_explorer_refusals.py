@@ -1,6 +1,4 @@
-"""The words and statuses of refusals, without a browser: an admin address that does not answer, and forms of changes
-in an explorer that only reads.
-"""
+"""Refusals and their statuses, without a browser: a silent admin address, and changes in a read-only explorer."""
 
 from __future__ import annotations
 
@@ -44,7 +42,7 @@ def test_read_only_shows_no_form_that_could_only_be_refused(path: str) -> None:
 
 
 def test_an_admin_address_that_does_not_answer() -> None:
-    """In the words of `tablestone insight`, without the URL of the tables before them."""
+    """The same sentence as `tablestone insight`, without the URL of the tables before it."""
     answer = send("GET", "/heat", OPENED, admin_url="http://127.0.0.1:9")
     assert answer.status_code == PASSED
     assert (
@@ -71,7 +69,7 @@ def test_the_explorer_beside_a_server_can_be_read_only(given: str, status: int) 
 
 
 def test_the_sizes_of_an_endpoint_without_an_admin_address() -> None:
-    """The protocol has none: the page says so, and who would tell them."""
+    """The protocol has none: the page says so, and names what would have them."""
     assert known_sizes(ExplorerSettings(local_connection())) == ({}, NOT_TOLD, NOT_KNOWN)
 
 
@@ -84,7 +82,7 @@ def test_the_sizes_behind_an_admin_address_that_does_not_answer() -> None:
 @pytest.mark.parametrize("code", ["FeatureNotSupportedForAccount", "NotImplemented"])
 @pytest.mark.parametrize("path", ["/service", "/tables/Weather/policies"])
 def test_what_an_endpoint_does_not_have_is_told(code: str, path: str) -> None:
-    """Cosmos DB has no access policies and no service properties; Azurite had no properties for long."""
+    """Cosmos DB has no access policies and no service properties; Azurite long had no properties."""
     said = f'<m:error xmlns:m="m"><m:code>{code}</m:code><m:message>Not here.</m:message></m:error>'
     with answering(lambda _path: (501, "application/xml", said.encode())) as place:
         answer = send("GET", path, OPENED, connection=parse_connection_string(place))
@@ -96,7 +94,7 @@ def test_what_an_endpoint_does_not_have_is_told(code: str, path: str) -> None:
 ODD: dict[str, Any] = {"PartitionKey": "p", "RowKey": "r", "V@odata.type": "Edm.Int32", "V": "zz"}
 NO_SERVICE = "does not answer as a table service does"
 ODD_ANSWERS: list[tuple[str, str, str, str]] = [
-    # what the endpoint answers, the page, its status, words of the page
+    # what the endpoint answers, the page, its status, words on the page
     ("[" * 100_000, "/", "502", NO_SERVICE),
     ("[" * 100_000, "/service", "502", NO_SERVICE),
     ("[" * 100_000, "/tables/T", "502", NO_SERVICE),
@@ -166,7 +164,7 @@ REFUSED = b'{"odata.error": {"code": "AuthorizationFailure", "message": {"value"
 def test_a_caller_who_may_not_list_tables_opens_one_by_its_name(
     path: str, status: int, words: str
 ) -> None:
-    """As with a signature for an account that has no access to containers."""
+    """As with an account signature that has no access to containers."""
     with answering(lambda _path: (403, "application/json", REFUSED)) as place:
         answer = send("GET", path, OPENED, connection=parse_connection_string(place))
     assert answer.status_code == status
@@ -176,7 +174,7 @@ def test_a_caller_who_may_not_list_tables_opens_one_by_its_name(
 
 @pytest.mark.slow
 def test_an_explorer_ends_although_a_page_waits(tmp_path: Path) -> None:
-    """The endpoint takes the connection and never answers."""
+    """The endpoint accepts the connection and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/devstoreaccount1"
         place = f"AccountName=devstoreaccount1;AccountKey={LOCAL_KEY};TableEndpoint={url}"

@@ -1,4 +1,4 @@
-"""The boxes of the grid: all rows, a range with Shift, and the buttons that need a selection; and keys that stay."""
+"""The checkboxes of the grid: all rows, a range with Shift, buttons that need a selection; and keys that stay put."""
 
 from __future__ import annotations
 

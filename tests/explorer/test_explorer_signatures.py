@@ -1,5 +1,5 @@
-"""The form of signatures in a real browser: each signature that it makes is used with the official SDK, and what the
-service would refuse is refused in a sentence.
+"""The signature form in a real browser: the official SDK uses each signature that it makes, and the form refuses, in a
+sentence, what the service would refuse.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 Filled = Mapping[str, str | bool]
-"""The values of controls by their labels; the others are as the page has them: read is chosen, the table is Weather."""
+"""Values of controls by label; the others stay as the page has them: read is chosen, the table is Weather."""
 END = "2100-01-01T00:00:00Z"
 POLICIES = {
     "whole": TableAccessPolicy(permission="r", expiry=END),
@@ -32,7 +32,7 @@ POLICIES = {
 JFK, LGA = ("JFK", "2013-01-01T00:00"), ("LGA", "2013-01-01T00:00")
 
 MADE: dict[str, tuple[Filled, str, str]] = {
-    # the form, the answer to a read of an entity at JFK, and of one at LGA: an error's code, or nothing
+    # the form, the answer to reading an entity at JFK, and one at LGA: an error code, or nothing
     "as the form is": ({}, "", ""),
     "for an hour": ({"It lasts": "1h"}, "", ""),
     "an address": ({"Addresses of clients": "127.0.0.1"}, "", ""),
@@ -123,7 +123,7 @@ def ask_for(watched: WatchedPage, filled: Filled) -> None:
 
 
 def read(server: ServerProcess, signature: str, key: tuple[str, str]) -> str:
-    """The code of the error to a read with the signature, or nothing."""
+    """The error code of a read with the signature, or nothing."""
     credential = AzureSasCredential(signature)
     with TableClient(server.endpoint, "Weather", credential=credential) as client:
         try:
@@ -161,7 +161,7 @@ def test_a_signature_that_the_server_would_refuse_is_not_made(
 def test_a_signature_of_the_account_serves_tables_and_entities(
     watched: WatchedPage, with_policies: ServerProcess
 ) -> None:
-    """Each kind of resource: the tables are created, listed and deleted with it."""
+    """For each kind of resource: the signature creates, lists and deletes tables."""
     letters: dict[str, str | bool] = dict.fromkeys(
         ("write", "delete", "list", "add", "create", "update"), True
     )

@@ -1,4 +1,4 @@
-"""Endpoints that answer without end, or never: each page tells it in words, and the explorer stays small."""
+"""Endpoints that never answer, or never stop: each page says so, and the explorer's memory stays small."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEAD = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{"value":["'
 
 @contextmanager
 def endpoint(*, is_silent: bool) -> Iterator[str]:
-    """An endpoint that takes each request and never answers, or whose answer never ends; its connection string."""
+    """An endpoint that accepts each request and never answers, or never ends its answer; its connection string."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def answer(connection: socket.socket) -> None:
@@ -67,7 +67,7 @@ def test_an_answer_that_does_not_end_is_told(
 
 
 def test_a_list_of_tables_without_end_is_told() -> None:
-    """Each answer has the same continuation token."""
+    """Every answer has the same continuation token."""
     body = b'{"value": [{"TableName": "T"}]}'
     following = {"x-ms-continuation-NextTableName": "T"}
     with answering(lambda _path: (200, "application/json", body), lambda _path: following) as place:

@@ -1,4 +1,4 @@
-"""Unsaved edits are discarded only after a question; and a problem in the panel can be closed."""
+"""The page asks before it discards unsaved edits, and a problem in the panel can be closed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = [
 
 
 def test_what_was_typed_is_not_thrown_away_unasked(watched: WatchedPage) -> None:
-    """Escape, another entity, another panel and another page ask, also after a refusal; none asks without an edit."""
+    """Escape, another entity, panel or page: each asks, also after a refusal, and none asks without an edit."""
     page = watched.page
     watched.open(f"/tables/Weather?filter=PartitionKey eq '{FIRST[0]}'&top=2")
     rows = page.locator("#grid .piece a")
@@ -75,7 +75,7 @@ def test_what_was_typed_is_not_thrown_away_unasked(watched: WatchedPage) -> None
 def test_a_problem_in_the_panel_is_closed(
     watched: WatchedPage, filled_server: ServerProcess
 ) -> None:
-    """Another client has deleted the table: the panel says so, and no way in it leaves the page."""
+    """Another client has deleted the table: the panel says so, and its links stay on the page."""
     page = watched.page
     with table(filled_server, "Brief") as client:
         client.create_table()

@@ -1,4 +1,4 @@
-"""The pure parts of the explorer: the filter as it is typed, forms of properties, code for SDKs, saved queries."""
+"""The pure parts of the explorer: typed filters, forms of properties, code for SDKs, saved queries."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ _TYPES = (
 )
 _OPEN = "InvalidInput: There is an unterminated string literal at position 10."
 PROBLEMS: list[tuple[str, str | None, str, str]] = [
-    # the filter, its error, the text before and behind the position
+    # the filter, its error, the text before and after the position
     ("PartitionKey eq 'JFK'", None, "", ""),
     ("", None, "", ""),
     ("temp qe 1", "InvalidInput: Syntax error at position 7.", "temp qe", " 1"),
@@ -134,7 +134,7 @@ def test_an_error_is_shown_at_its_position(
 
 
 def test_a_filter_of_30_kilobytes() -> None:
-    """It is planned; and the text around its error is short."""
+    """It gets a plan, and the text around its error is short."""
     text = " or ".join(f"RowKey eq '{number:08}'" for number in range(1300))
     assert len(text) > 30_000
     assert plan_of(text).name == "table scan"
@@ -161,7 +161,7 @@ def test_the_badge_of_a_plan(text: str, name: str, is_scan: bool) -> None:  # no
 
 @pytest.mark.parametrize("text", ["temp gt 50 and note eq 'x'", "temp gt 50.0 and note eq 'x'"])
 def test_advice_has_the_format_of_the_type_that_was_seen(text: str) -> None:
-    """A whole number stands for a Double in a filter: keys of another format would not find it."""
+    """A whole number can mean a Double in a filter; keys of another format would not find it."""
     (advice,) = advice_on("Weather", text, seen().of("Weather"))
     assert advice.row_key.startswith("{temp:020.6f}_")
 
@@ -244,7 +244,7 @@ def test_advice_has_code_between_its_back_ticks() -> None:
 
 
 def test_a_double_has_its_shortest_text() -> None:
-    """As in the command line; the text is the same number again."""
+    """As on the command line; parsing the text gives the same number."""
     assert cell_of({"t": 56.92038748222122}, "t").text == "56.92038748222122"
     assert cell_of({"t": 5.0}, "t").text == "5.0"
     assert cell_of({"t@odata.type": "Edm.Double", "t": "NaN"}, "t").text == "NaN"
@@ -391,7 +391,7 @@ class _Endpoint:
 def test_the_pages_of_what_is_shown(
     query: GridQuery, numbers: list[int], asked_for: tuple[str, ...]
 ) -> None:
-    """In the order of the grid and no more than its `top`; a property that only orders is left out."""
+    """In the grid's order, and no more than its `top`; a property that only sorts is left out."""
     endpoint: Any = _Endpoint()
     pages = list(ShownPages(TableReader(endpoint), query).pages(Query("T", None, asked_for)))
     found = [raw for page in pages for raw in page.entities]

@@ -1,4 +1,4 @@
-"""The guard before the explorer: which requests are answered, by token, host, origin and site."""
+"""The guard in front of the explorer: which requests it answers, by token, host, origin and site."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ TOKEN = "a-token-of-the-test"
 HOST = "127.0.0.1:7777"
 ORIGIN = f"http://{HOST}"
 COOKIE = f"tablestone_explorer_7777={TOKEN}"
-# Nothing listens there: a page that passes the guard says so.
+# Nothing listens there; a page that passes the guard says so.
 NOWHERE = parse_connection_string(
     f"AccountName=devstoreaccount1;AccountKey={LOCAL_KEY};TableEndpoint=http://127.0.0.1:9/devstoreaccount1"
 )
 PASSED = 502
-"""The status of a page behind the guard, since its endpoint does not answer."""
+"""The status of a page that passes the guard, since its endpoint does not answer."""
 
 
 def send(
@@ -44,8 +44,6 @@ def send(
     files: Mapping[str, tuple[str, bytes]] | None = None,
     **settings: Any,
 ) -> httpx.Response:
-    """The answer of an explorer to one request."""
-
     async def ask() -> httpx.Response:
         application: Any = create_explorer([ExplorerSettings(connection, **settings)], TOKEN)
         transport = httpx.ASGITransport(application, root_path=root)
@@ -65,7 +63,7 @@ ROWS: list[tuple[str, str, str, dict[str, str], int]] = [
     ("with the cookie", "GET", "/", {"cookie": COOKIE}, PASSED),
     ("without a cookie", "GET", "/", {}, 403),
     ("with another cookie", "GET", "/", {"cookie": COOKIE + "x"}, 403),
-    # Other ports of the host set cookies too, and not all of them keep to the rules.
+    # Other ports of the host set cookies too, and not all of them follow the rules.
     ("beside a cookie with JSON", "GET", "/", {"cookie": 'j={"a":1}; ' + COOKIE}, PASSED),
     ("beside a cookie with brackets", "GET", "/", {"cookie": "a[b]=1; " + COOKIE}, PASSED),
     ("beside a cookie with a space", "GET", "/", {"cookie": "x=1 2; " + COOKIE}, PASSED),
@@ -114,7 +112,7 @@ def test_the_policy_allows_no_inline_code_and_no_other_host() -> None:
 
 
 def test_the_token_leaves_the_address() -> None:
-    """The page that takes the token keeps it in a cookie that no script reads, and goes on without it."""
+    """The page that takes the token stores it in an HttpOnly cookie and redirects."""
     answer = send("GET", f"/tables/Weather?filter=a+eq+%27%3Cb%3E%27&token={TOKEN}", {})
     assert answer.headers["set-cookie"] == f"{COOKIE}; HttpOnly; Path=/; SameSite=strict"
     assert 'content="0;url=/tables/Weather?filter=a+eq+%27%3Cb%3E%27"' in answer.text
@@ -122,7 +120,7 @@ def test_the_token_leaves_the_address() -> None:
 
 
 def test_under_a_prefix() -> None:
-    """As it stands on the admin address of a server."""
+    """As on the admin address of a server."""
     answer = send("GET", f"/explorer/?token={TOKEN}", {}, root="/explorer")
     assert answer.headers["set-cookie"] == f"{COOKIE}; HttpOnly; Path=/explorer; SameSite=strict"
     shown = send("GET", "/explorer/", {"cookie": COOKIE}, root="/explorer")
@@ -164,7 +162,7 @@ def test_a_file_that_is_not_there_shows_no_account() -> None:
 
 
 def test_the_page_that_was_asked_for_comes_after_the_token() -> None:
-    """A query that a person was sent: the form for the token goes on to it, with its parameters as text."""
+    """Somebody follows a link to a query: the form for the token leads on to it, with its parameters as text."""
     answer = send("GET", "/tables/T?filter=a eq '<b>'&top=5&token=guessed", {}, root="")
     assert answer.status_code == 403
     assert 'action="/tables/T"' in answer.text

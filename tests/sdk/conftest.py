@@ -32,7 +32,7 @@ def endpoint(request: pytest.FixtureRequest) -> Endpoint:
 
 
 class TlsServer(NamedTuple):
-    """A server of our own that speaks TLS; with `store`, `tablestone token` finds the key of its tokens."""
+    """A server of our own over TLS; `tablestone token` finds the key of its tokens with `store`."""
 
     endpoint: Endpoint
     store: tuple[str, ...]

@@ -1,7 +1,7 @@
-"""The endpoint of the SDKs: an address, an account and its key.
+"""The endpoint that an SDK connects to: an address, an account and its key.
 
-Knows nothing of how the server was started. Every SDK test, in any language, gets one
-`Endpoint` and a table of its own.
+It does not matter how the server was started. Every SDK test, in any language, gets one `Endpoint` and a table of its
+own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 CONNECTION_STRING_VARIABLE = "TABLESTONE_TEST_CONNECTION_STRING"
 DEVELOPMENT_ACCOUNT = "devstoreaccount1"
-# The well-known key of the development account (wire 1.1); no secret.
+# The well-known key of the development account (wire 1.1); not a secret.
 DEVELOPMENT_KEY = (
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 )
@@ -22,7 +22,7 @@ DEVELOPMENT_KEY = (
 class Endpoint:
     """One account of a running server, path style: `http://127.0.0.1:10002/devstoreaccount1`.
 
-    `trust` is added to the environment of a program, so that it trusts the server's certificate.
+    `trust` is added to a program's environment, so that it trusts the server's certificate.
     """
 
     url: str
@@ -38,7 +38,7 @@ class Endpoint:
         )
 
     def connection_string_with(self, token: str) -> str:
-        """One that has a shared access signature in the place of the key."""
+        """The connection string with a shared access signature instead of the key."""
         return (
             f"AccountName={self.account_name};TableEndpoint={self.url};"
             f"SharedAccessSignature={token};"
@@ -58,7 +58,7 @@ def endpoint_from_environment() -> Endpoint | None:
 
 
 def environment_with_signature(endpoint: Endpoint, token: str) -> dict[str, str]:
-    """The same for a program that is to know a shared access signature and no key."""
+    """The same for a program that has a shared access signature and no key."""
     environment = environment_for(endpoint) | {
         CONNECTION_STRING_VARIABLE: endpoint.connection_string_with(token),
         "TABLESTONE_TEST_SIGNATURE": token,
@@ -68,7 +68,7 @@ def environment_with_signature(endpoint: Endpoint, token: str) -> dict[str, str]
 
 
 def environment_with_token(endpoint: Endpoint, token: str) -> dict[str, str]:
-    """The same for a program that is to know a bearer token and no key."""
+    """The same for a program that has a bearer token and no key."""
     environment = environment_for(endpoint) | {"TABLESTONE_TEST_TOKEN": token}
     for name in (CONNECTION_STRING_VARIABLE, "TABLESTONE_TEST_KEY"):
         del environment[name]

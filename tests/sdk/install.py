@@ -1,8 +1,7 @@
 """Installs the packages of the SDK tests: `python tests/sdk/install.py [python] [javascript] [go] [java] [legacy]`.
 
-Without arguments every language whose tools are on the path is prepared; a language named on the
-command line must succeed. Each language's own `prepare.py` knows how; this file only finds them.
-It runs as a script, so it imports nothing of this project.
+Without arguments it prepares every language whose tools are on the path; a language that is named must succeed. The
+language's own `prepare.py` does the work. The script imports nothing of this project.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from typing import Protocol, cast
 
 LANGUAGES = ("python", "javascript", "go", "java")
 CLIENTS = (*LANGUAGES, "legacy")
-"""The SDKs that can be installed: today's of each language, and those that are no longer maintained (`legacy/`)."""
+"""The SDKs that can be installed: the current one of each language, and unmaintained ones (`legacy/`)."""
 
 
 class Language(Protocol):
     """The interface of `tests/sdk/<language>/prepare.py`."""
 
     def prepare(self) -> None:
-        """Fetches and builds the packages of the language's tests; raises if it cannot."""
+        """Fetch and build the packages of the language's tests; raises if it cannot."""
 
     def missing(self) -> str | None:
         """Why its tests cannot run now, or None."""
@@ -32,7 +31,7 @@ class Language(Protocol):
 
 
 def language(name: str) -> Language:
-    """The preparation of one language; FileNotFoundError where the project has none."""
+    """The `prepare` module of one language; raises FileNotFoundError if there is none."""
     path = Path(__file__).parent / name / "prepare.py"
     spec = importlib.util.spec_from_file_location(f"sdk_prepare_{name}", path)
     if spec is None or spec.loader is None:
@@ -51,7 +50,7 @@ def main(arguments: list[str]) -> int:
         try:
             language(name).prepare()
         except Exception as error:  # noqa: BLE001 - one language's failure must not hide the next one's
-            # Unasked-for languages may be missing their tools: their tests then skip with the same reason.
+            # A language that was not named may lack its tools: its tests then skip with the same reason.
             failed = failed or bool(named)
             print(f"{name}: not prepared: {error}", file=sys.stderr)
         else:

@@ -1,8 +1,8 @@
-"""Fetches the programs that tests of monitoring ask: `python tests/deploy/monitoring/install.py`.
+"""Fetches the programs that the tests of monitoring need: `python tests/deploy/monitoring/install.py`.
 
-They are promtool and prometheus, of Debian's package prometheus. Only these programs are taken from the package:
-nothing is installed, and no server is started. It runs as a script, so it imports nothing of this project. Its exit
-status is 0 even if it cannot fetch them: the tests are then skipped with the reason.
+It takes promtool and prometheus out of Debian's package prometheus, and neither installs nor starts anything. The
+script imports nothing of this project. It exits with 0 even if it cannot fetch them: the tests are then skipped with
+the reason.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PROGRAMS = ("promtool", "prometheus")
 
 
 def program(name: str) -> str | None:
-    """The path of one of the programs on this machine, None if there is none."""
+    """The path of one of the programs, None if it is not there."""
     own = PACKAGES / name
     return str(own) if own.exists() else shutil.which(name)
 

@@ -1,4 +1,4 @@
-"""The dashboard and the alerts of deploy/: each metric in them exists, and Prometheus' own tool accepts all of them."""
+"""The dashboard and the alerts of deploy/: every metric in them exists, and Prometheus' own tool accepts them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ needs_promtool = pytest.mark.skipif(missing() is not None, reason=str(missing())
 
 
 def series_of(metric: Metric) -> list[str]:
-    """The names of the samples of a metric."""
+    """The names of a metric's samples."""
     if metric.kind is not MetricKind.HISTOGRAM:
         return [metric.name]
     return [metric.name + ending for ending in ("_bucket", "_sum", "_count")]
@@ -69,7 +69,7 @@ EXPRESSIONS = [
 
 
 def unknown_in(expression: str) -> list[str]:
-    """The metrics and labels of an expression that no server shows."""
+    """The metrics and labels in an expression that no server exports."""
     wrong = [name for name in NAME.findall(expression) if name not in SERIES]
     for name, matchers in LABELS.findall(expression):
         labels = set(re.findall(r"(\w+)\s*(?:=~|!=|=)", matchers)) - {"instance", "job", "le"}
@@ -160,7 +160,7 @@ def test_promtool_accepts_the_rules_and_their_tests() -> None:
 def test_promtool_accepts_the_metrics_of_a_server(
     private_server: StartServer, tmp_path: Path
 ) -> None:
-    """It has the conventions of names, units and help."""
+    """Promtool checks names, units and help against Prometheus' conventions."""
     server = private_server(tmp_path, "--admin=0", "--workers=1", "--metrics-tables=true")
     work(server)
     wait_until(lambda: value(server, "table_requests_total") > 0, AT_LENGTH)
@@ -177,7 +177,7 @@ def test_promtool_accepts_the_metrics_of_a_server(
 
 @needs_promtool
 def test_promtool_accepts_the_queries_of_the_dashboard(tmp_path: Path) -> None:
-    """It checks rules, so each query stands in one."""
+    """Promtool checks rules, so each query becomes one."""
     rules = [
         {"record": f"panel:{number}", "expr": text.replace("$__rate_interval", "1m")}
         for number, (_, text) in enumerate(expressions_of_panels())

@@ -1,8 +1,8 @@
-"""Look for known vulnerabilities of what users install: `python -m tests.deploy.supply_chain`.
+"""Look for known vulnerabilities in what users install: `python -m tests.deploy.supply_chain`.
 
-pip-audit asks the Python Package Index for the advisories of each package that a server or the data tools import, in
-the version that is installed here. The status is 0 if there is no advisory, or if no advisories can be had, which a
-line says; 1 if a package has one; 2 without pip-audit.
+pip-audit asks the Python Package Index for advisories on every package that a server or the data tools import, in the
+version installed here. Exits with 0 if there are none, or if none can be had, which a line says; with 1 if a package
+has one; with 2 without pip-audit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The meaning of a report of pip-audit: packages with advisories, and packages that it could not look up."""
+"""Reads a report of pip-audit: packages with advisories, and packages that it could not look up."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import json
 
 
 def report(stdout: str, stderr: str) -> tuple[int, list[str]]:
-    """The exit status and the lines for a person, of the two outputs of pip-audit.
+    """The exit status, and the lines for a person, from the two outputs of pip-audit.
 
-    Not reaching the index is no failure: whether a package has an advisory does not depend on the change under test.
+    An index that cannot be reached is no failure: the change under test does not decide whether a package has an
+    advisory.
     """
     try:
         packages = json.loads(stdout)["dependencies"]

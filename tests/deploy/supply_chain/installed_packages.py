@@ -12,11 +12,11 @@ from packaging.utils import canonicalize_name
 
 ROOT: Final = Path(__file__).parents[3]
 EXTRAS_OF_USERS: Final = ("cassandra", "entra", "explorer", "metrics", "otel", "tools")
-"""The extras that a server or a data tool imports; the others are for tests and for development."""
+"""The extras with packages that a server or a data tool imports; the others are for tests and development."""
 
 
 def needed_by_users() -> dict[str, str]:
-    """The installed version of each package, by its canonical name; packages that are not installed are left out."""
+    """The installed version of each package by its canonical name, without packages that are not installed."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     waiting = list(project["dependencies"])
     for extra in EXTRAS_OF_USERS:

@@ -1,4 +1,4 @@
-"""The report on advisories: a vulnerable package fails the step, an index without advisories does not."""
+"""The report on advisories: a vulnerable package fails the step, an unreachable index does not."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_an_index_that_cannot_be_reached() -> None:
 
 
 def test_the_packages_of_users_are_looked_up() -> None:
-    """Those of the base installation, and what they need; not those of the tests."""
+    """The packages of the base installation and their dependencies, not those of the tests."""
     packages = needed_by_users()
     assert {
         "apsw-sqlite3mc",

@@ -1,4 +1,4 @@
-"""The bill of materials that docs/threat-model.md shows how to make: CycloneDX, of an installed environment."""
+"""The bill of materials that docs/threat-model.md shows how to make: CycloneDX, from an installed environment."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 WITHOUT_LICENCE = {"apsw-sqlite3mc"}
-"""Its metadata say "OSI Approved" and no more; the licence is the text in its file LICENSE."""
+"""Its metadata only says "OSI Approved"; the licence itself is in its file LICENSE."""
 COMMAND = re.compile(r"^    (cyclonedx-py environment .*)$", re.MULTILINE)
 
 
 def plain(name: str) -> str:
-    """A package's name as every spelling of it is compared (PEP 503)."""
+    """A package's normalized name (PEP 503)."""
     return re.sub(r"[-_]+", "-", name).lower()
 
 
@@ -31,7 +31,7 @@ def test_it_names_every_package_of_the_base_installation(tmp_path: Path) -> None
     bill = tmp_path / "tablestone.cdx.json"
     given = {"tablestone.cdx.json": str(bill), ".venv/bin/python": sys.executable}
     _, *arguments = (given.get(word, word) for word in command.split())
-    # An environment of tests has 200 packages, whose description takes half a minute to validate.
+    # The environment of the tests has 200 packages; validating their description would take half a minute.
     program = [sys.executable, "-m", "cyclonedx_py", *arguments, "--no-validate"]
     subprocess.run(program, cwd=ROOT, check=True, timeout=300)
     content = json.loads(bill.read_text())

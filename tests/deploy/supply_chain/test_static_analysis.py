@@ -1,4 +1,4 @@
-"""The static analyser finds weaknesses under this project's settings: Ruff's security rules, which are Bandit's."""
+"""The static analyser finds weaknesses under this project's settings: Ruff's security rules, taken from Bandit."""
 
 from __future__ import annotations
 

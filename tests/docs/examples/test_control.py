@@ -1,7 +1,7 @@
-"""The examples with a server under control: the tests of each language pass, and find a program that is wrong.
+"""The examples with a server under control: the tests of each language pass, and fail for a program that is wrong.
 
-Each runs as its reader would run it, in a copy of its directory. The packages are those of the SDK tests
-(`python tests/sdk/install.py`), so that nothing is fetched a second time.
+Each runs as a reader would run it, in a copy of its directory. It uses the packages of the SDK tests (`python
+tests/sdk/install.py`), so nothing is fetched twice.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EXAMPLES = ROOT / "examples" / "control"
 SDK = ROOT / "tests" / "sdk"
 SECONDS_MAX = 300
 TESTS = 6
-"""Each language has the same ones."""
+"""Every language has the same ones."""
 
 pytestmark = [pytest.mark.sdk, pytest.mark.slow]
 
@@ -58,7 +58,7 @@ PASSED = {
     "go": r"^--- PASS: ",
     "java": r"\[\s*(\d+) tests successful\s*\]",
 }
-"""The report of what passed: a number, or a line for each test."""
+"""How the output reports passed tests: a number, or a line for each test."""
 
 
 def run(language: str, copy: Path) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""The sample project of the test kit: its own tests pass, and find a service that does not repeat what failed."""
+"""The sample project of the test kit: its own tests pass, and fail for a service that does not retry."""
 
 from __future__ import annotations
 

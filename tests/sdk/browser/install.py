@@ -1,8 +1,8 @@
-"""Installs the browser that tests/sdk/browser asks: `python tests/sdk/browser/install.py`.
+"""Installs the browser that tests/sdk/browser needs: `python tests/sdk/browser/install.py`.
 
-It is Debian's Chromium, installed by root with Debian's package manager; nothing is installed if there is a browser
-already. It runs as a script, so it imports nothing of this project. Its exit status is 0 even if it cannot install a
-browser: the tests are then skipped with the reason.
+That is Debian's Chromium, from Debian's package manager, if root runs this and no browser is there yet. The script
+imports nothing of this project. It exits with 0 even if it cannot install a browser: the tests are then skipped with
+the reason.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 def browser() -> str | None:
-    """The path of a Chromium on this machine, None if there is none."""
+    """The path of a Chromium on this machine, or None."""
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 

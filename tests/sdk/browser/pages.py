@@ -1,7 +1,6 @@
 """Pages for a real browser: a web server per origin, and a browser that opens a page and reports its script's result.
 
-A page's script makes one `fetch` and posts the result to the server it came from. Knows browsers and origins,
-nothing of tables.
+A page's script makes one `fetch` and posts the result to the server that it came from.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 from sdk.browser.install import browser
 
 PAGE_SECONDS_MAX = 60.0
-"""From the start of a browser to what its page reports, on a busy machine."""
+"""From the start of a browser to the page's report, on a busy machine."""
 
 PAGE = """<!doctype html><meta charset="utf-8"><title>A page of another origin</title><script>
 const asked = ASKED;
@@ -79,7 +78,7 @@ class PageServer:
         self.origin = f"http://127.0.0.1:{self.server.server_address[1]}"
 
     def open(self, profile: Path, url: str, **options: Any) -> Seen:
-        """Have a fresh browser open the page, whose script fetches `url` with these options of `fetch`."""
+        """Open the page in a fresh browser; its script fetches `url` with these options of `fetch`."""
         self.page = PAGE.replace("ASKED", json.dumps({"url": url, "options": options}))
         log = profile / "console.txt"
         profile.mkdir(parents=True, exist_ok=True)
@@ -108,7 +107,7 @@ class PageServer:
 
 
 def command(profile: Path) -> list[str]:
-    """A browser without a screen, whose console goes to its output; root needs it outside its sandbox."""
+    """A headless browser that logs its console; root must run it without its sandbox."""
     path = browser()
     assert path is not None
     return [

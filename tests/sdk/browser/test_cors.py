@@ -32,7 +32,7 @@ RULES = """<StorageServiceProperties><Cors><CorsRule><AllowedOrigins>ORIGIN</All
 
 @dataclass(frozen=True)
 class World:
-    """A server whose rules know the one origin and not the other."""
+    """A server whose rules allow one of the two origins."""
 
     server: ServerProcess
     allowed: PageServer
@@ -57,7 +57,7 @@ class World:
         return self.server.endpoint + target
 
     def requests(self, method: str) -> int:
-        """The number of requests of a method that the server has answered."""
+        """How many requests of a method the server has answered."""
         return "".join(self.server.stdout).count(f" method={method} ")
 
 
@@ -98,7 +98,7 @@ def row_keys(seen: Seen) -> list[str]:
 
 
 def test_a_query_from_an_allowed_origin(world: World, tmp_path: Path) -> None:
-    """A signed request, so the browser sends a preflight request; the page sees the headers that the rule exposes."""
+    """The request is signed, so the browser sends a preflight; the page sees the headers that the rule exposes."""
     target = f"/{TABLE}()?$filter=PartitionKey%20eq%20'JFK'"
     preflights = world.requests("OPTIONS")
     seen = world.allowed.open(tmp_path, world.url(target), headers=world.signed("GET", target))
@@ -109,7 +109,7 @@ def test_a_query_from_an_allowed_origin(world: World, tmp_path: Path) -> None:
 
 
 def test_the_same_query_from_another_origin(world: World, tmp_path: Path) -> None:
-    """The browser asks, is refused, and never sends the query."""
+    """The preflight is refused, and the browser never sends the query."""
     target = f"/{TABLE}()"
     queries = world.requests("GET")
     seen = world.stranger.open(tmp_path, world.url(target), headers=world.signed("GET", target))
@@ -154,7 +154,7 @@ def test_an_error_is_seen_by_an_allowed_origin(world: World, tmp_path: Path) -> 
 def test_a_shared_access_signature_needs_no_header(
     world: World, tmp_path: Path, origin: str
 ) -> None:
-    """No preflight: the server answers any holder of the signature, and the browser hides the answer from the page."""
+    """There is no preflight: the server answers any holder of the signature, and the browser hides the answer."""
     credential = AzureNamedKeyCredential(world.server.account_name, world.server.account_key)
     signature = generate_table_sas(
         credential, TABLE, permission="r", expiry="2100-01-01T00:00:00Z", end_pk="JFK"

@@ -1,4 +1,4 @@
-"""The Go SDK for the SDK tests: fetches aztables and builds its tests and its interchange program into build/."""
+"""The Go SDK for the SDK tests: fetches aztables, and builds its tests and its interchange program into build/."""
 
 from __future__ import annotations
 

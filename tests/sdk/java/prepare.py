@@ -19,14 +19,14 @@ CLASS_PATH = os.pathsep.join(
 
 
 def java(*arguments: str) -> list[str]:
-    """The argument vector of a program that runs on the prepared class path, started as fast as Java can."""
+    """The argument vector of a program on the prepared class path, with Java's fastest start."""
     return ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", CLASS_PATH, *arguments]
 
 
 def prepare() -> None:
     if shutil.which("mvn") is None:
         raise FileNotFoundError("Maven is not installed")
-    # Classes of sources that are gone would still be found and run.
+    # Classes of deleted sources would still be found and run.
     for compiled in (BUILD / "classes", BUILD / "test-classes"):
         shutil.rmtree(compiled, ignore_errors=True)
     subprocess.run(

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 HERE = Path(__file__).parent
-NODE_MAJOR_MIN = 20  # @azure/data-tables 13 asks for it (its package.json, "engines")
+NODE_MAJOR_MIN = 20  # @azure/data-tables 13 requires it (its package.json, "engines")
 
 
 def _tool(name: str) -> str:

@@ -1,8 +1,8 @@
 """azure-storage 0.20 at work: `atom_program.py HOST TABLE MODERN` does what an application of 2015 does.
 
-Speaks Atom at 2014-02-14. A program, not a test: it prints what it saw as one JSON object, and tests/sdk/test_legacy.py
-judges it. The library knows a server of its own address only as the storage emulator, whose account it then uses.
-TABLE is made here, MODERN is there and holds what today's SDK wrote.
+It speaks Atom at 2014-02-14, prints what it saw as one JSON object, and tests/sdk/test_legacy.py judges that. The
+library supports a server at an address of its own only as the storage emulator, so it uses that account. The program
+creates TABLE; MODERN exists and has what today's SDK wrote.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PAGES_MAX = 10
 
 
 def in_the_emulators_account(request: Any) -> tuple[str, Any]:
-    """The library's own code for all requests except batches, whose URL lacks the account."""
+    """The library's own code, except for batches, whose URL lacks the account."""
     found: tuple[str, Any] = _common_serialization._update_request_uri_query_local_storage(
         request, use_local_storage=True
     )
@@ -36,7 +36,7 @@ batchclient._update_request_uri_query = in_the_emulators_account
 
 
 def shown(value: Any) -> Any:
-    """A value as JSON can say it, with the type where the library names one."""
+    """A value as JSON, with the type where the library names one."""
     if isinstance(value, EntityProperty):
         raw = value.value
         return [value.type, raw.hex() if isinstance(raw, bytes) else raw]
@@ -137,7 +137,7 @@ def batches(service: Any, table: str) -> dict[str, Any]:
 
 
 def pages(service: Any, table: str) -> list[list[str]]:
-    """The rows of the batch, two at a time, with the continuation that the library keeps."""
+    """The rows of the batch, two per page, with the continuation that the library keeps."""
     found: list[list[str]] = []
     keys: dict[str, str] = {}
     while len(found) < PAGES_MAX:

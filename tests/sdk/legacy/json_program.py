@@ -1,7 +1,7 @@
-"""azure-cosmosdb-table 1.0 at work: `json_program.py TABLE MODERN`, as atom_program.py but in JSON.
+"""azure-cosmosdb-table 1.0 at work: `json_program.py TABLE MODERN` does what atom_program.py does, in JSON.
 
-Speaks JSON at 2018-03-28, batches with bare line feeds and relative URLs (wire 12.8). A program, not a test: it prints
-one JSON object; tests/sdk/test_legacy.py judges it. The account is that of TABLESTONE_TEST_CONNECTION_STRING.
+It speaks JSON at 2018-03-28, with bare line feeds and relative URLs in batches (wire 12.8), and prints one JSON object
+that tests/sdk/test_legacy.py judges. TABLESTONE_TEST_CONNECTION_STRING has the account.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from azure.cosmosdb.table.common.retry import no_retry
 
 
 def shown(value: Any) -> Any:
-    """A value as JSON can say it, with the type where the library names one."""
+    """A value as JSON, with the type where the library names one."""
     if isinstance(value, EntityProperty):
         return [value.type, shown(value.value)]
     if isinstance(value, bytes):
@@ -88,7 +88,7 @@ def batches(service: Any, table: str) -> dict[str, Any]:
 
 
 def pages(service: Any, table: str) -> list[list[str]]:
-    """The rows of the batch, two at a time."""
+    """The rows of the batch, two per page."""
     found: list[list[str]] = []
     marker = None
     while not found or (marker and len(found) < 10):
@@ -102,9 +102,7 @@ def pages(service: Any, table: str) -> list[list[str]]:
 def main(arguments: list[str]) -> None:
     table, modern = arguments
     service = TableService(connection_string=os.environ["TABLESTONE_TEST_CONNECTION_STRING"])
-    service.retry = (
-        no_retry  # it takes a batch that failed, whose outer status is 202, for one to try again
-    )
+    service.retry = no_retry  # it would retry a failed batch, because its outer status is 202
     said = {
         "created": [service.create_table(table), service.create_table(table)],
         "found": service.exists(table),

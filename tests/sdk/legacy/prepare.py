@@ -1,4 +1,4 @@
-"""Two old Python SDKs for the SDK tests, each in a directory of its own: their packages are called as today's are.
+"""Two old Python SDKs for the SDK tests, each in its own directory, because their packages have today's names.
 
 azure-storage 0.20 (2015) speaks Atom at 2014-02-14; azure-cosmosdb-table 1.0 (retired) speaks JSON at 2018-03-28.
 """
