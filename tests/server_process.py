@@ -1,7 +1,7 @@
-"""A real `tablestone serve` in a process of its own: started, read from its ready lines, killed or stopped.
+"""A real `tablestone serve` in its own process: started, read from its ready lines, stopped or killed.
 
-Knows the command and its output, nothing of the service. Every test that needs a server of its own uses
-`start_server`; the session's shared one is the fixture `tablestone_server`.
+A test that needs its own server calls `start_server`; the fixture `tablestone_server` is the one that the session
+shares.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ READY_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 20.0
 
 QUIETER = {"TABLESTONE_LOG_LEVEL": "warning"}
-"""Without the lines of the start and the stop: what is left on standard error is a warning."""
+"""Hides the lines of start and stop: what is left on standard error is a warning."""
 
 WITH_CONSTANTS = """
 import sys
@@ -43,12 +43,12 @@ _CONNECTION_STRING = re.compile(r"^Connection string: (\S.*)$")
 
 
 class NotReady(Exception):
-    """The server ended, or said nothing, before it was ready; carries its exit status and what it said."""
+    """The server ended, or printed nothing, before it was ready; has its exit status and its output."""
 
 
 @dataclass
 class ServerProcess:
-    """A running server and everything a client needs of it."""
+    """A running server, with everything that a client needs to connect."""
 
     process: subprocess.Popen[str]
     stdout: list[str] = field(default_factory=list)
@@ -59,7 +59,7 @@ class ServerProcess:
 
     @property
     def address(self) -> tuple[str, int]:
-        """The address of the server, for a socket."""
+        """The server's address, for a socket."""
         parts = urlsplit(self.endpoint)
         return str(parts.hostname), int(str(parts.port))
 
@@ -77,17 +77,17 @@ class ServerProcess:
         return "".join(self.stderr_lines)
 
     def stderr_without(self, text: str) -> str:
-        """Standard error without the lines that contain the text, of which there must be one."""
+        """Standard error without the lines that contain the text; there must be one."""
         assert text in self.stderr
         return "".join(line for line in self.stderr_lines if text not in line)
 
     def kill(self) -> None:
-        """SIGKILL: nothing is flushed, nothing is closed."""
+        """SIGKILL: nothing is flushed or closed."""
         self.process.kill()
         self._ended()
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """The signal an operator sends; answers the exit status."""
+        """Send the operator's signal; returns the exit status."""
         with suppress(ProcessLookupError):
             self.process.send_signal(number)
         return self._ended()
@@ -109,7 +109,7 @@ class ServerProcess:
         return status
 
     def _watch(self) -> threading.Event:
-        """Reads both outputs in the background; the event is set at the ready lines or at the end."""
+        """Read both outputs in the background; sets the event at the ready lines, or at the end."""
         ready = threading.Event()
 
         def read_stdout() -> None:
@@ -144,10 +144,10 @@ def start_server(
     command: Sequence[str] | None = None,
     ready_seconds: float = READY_SECONDS_MAX,
 ) -> ServerProcess:
-    """A server on a port of the system's choice that keeps its data in `data_dir`; `NotReady` if it does not start.
+    """Start a server on a free port that keeps its data in `data_dir`; raises `NotReady` if it does not start.
 
-    `constants`, by their full names, get other values in it, so that no test waits for half a minute. `command` is run
-    in the place of `tablestone`.
+    `constants` replaces constants by their full names, so that no test waits for half a minute. `command` runs instead
+    of `tablestone`.
     """
     given = {"--port": "0", "--data": str(data_dir)}
     for argument in arguments:
@@ -174,7 +174,7 @@ def start_server(
 
 
 def command_with(constants: Mapping[str, float]) -> list[str]:
-    """`tablestone`, or a program that does the same when it has set constants, which must be there."""
+    """`tablestone`, or a program that first sets constants, which must exist, and then does the same."""
     if not constants:
         return [COMMAND]
     places = [(*name.rpartition(".")[::2], value) for name, value in constants.items()]
@@ -182,7 +182,7 @@ def command_with(constants: Mapping[str, float]) -> list[str]:
 
 
 def clean_environment() -> dict[str, str]:
-    """The environment without what would configure a server."""
+    """The environment without the variables that configure a server."""
     return {
         name: value
         for name, value in os.environ.items()

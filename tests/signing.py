@@ -1,7 +1,7 @@
-"""SharedKey signing for the tests, written from the protocol and not from the server's code.
+"""SharedKey signing for the tests, written from the protocol and not from the server's code (auth 1.1 to 1.5).
 
-Knows: how a request to the Table service is signed (auth 1.1 to 1.5). Standard library only, so
-that a test can sign bytes which no HTTP client would send. Must not import anything of tablestone.
+Uses only the standard library, so that a test can sign bytes which no HTTP client would send. Must not import anything
+of tablestone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def signature(key: str, string_to_sign: str) -> str:
 
 
 def canonicalized_resource(account: str, target: str) -> str:
-    """The account and the path exactly as on the wire, and of the query only `comp` (auth 1.5)."""
+    """The account and the path exactly as sent, and of the query only `comp` (auth 1.5)."""
     path, _, query = target.partition("?")
     resource = f"/{account}{path or '/'}"
     for option in query.split("&"):
@@ -48,7 +48,7 @@ def shared_key(
 
 
 def shared_key_lite(account: str, key: str, *, target: str, date: str) -> str:
-    """The value of `Authorization` under the lite scheme: only date and resource (auth 1.3)."""
+    """The value of `Authorization` under the lite scheme, which signs only date and resource (auth 1.3)."""
     string_to_sign = f"{date}\n{canonicalized_resource(account, target)}"
     return f"SharedKeyLite {account}:{signature(key, string_to_sign)}"
 
@@ -62,7 +62,7 @@ def signed_headers(
     content_type: str = "",
     date: str | None = None,
 ) -> list[tuple[str, str]]:
-    """The headers that every signed request carries, as pairs, so that a test may repeat one."""
+    """The headers of every signed request, as pairs, so that a test may repeat one."""
     date = date or formatdate(usegmt=True)
     authorization = shared_key(
         account, key, method=method, target=target, date=date, content_type=content_type

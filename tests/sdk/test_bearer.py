@@ -1,4 +1,4 @@
-"""Every SDK with a bearer token of `tablestone token`, over TLS, from a credential that sends no request."""
+"""Every SDK with a token of `tablestone token`, over TLS, from a credential that sends no requests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def table(tls_server: TlsServer) -> Iterator[str]:
 
 
 def token(tls_server: TlsServer, *options: str) -> str:
-    """The output of `tablestone token`, beside the running server."""
+    """The output of `tablestone token` beside the running server."""
     ended = subprocess.run(
         [COMMAND, "token", *tls_server.store, *options],
         env=clean_environment(),

@@ -1,7 +1,6 @@
-"""Every test of tests/sdk/go (aztables, unmodified) as a test of its own here.
+"""Every test of tests/sdk/go (aztables, unmodified) as a test here.
 
-The compiled tests run once, against the session's endpoint; this file knows how Go reports them and
-not the behaviour that they check.
+The compiled tests run once, against the session's endpoint; this file only reads Go's report.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ pytestmark = pytest.mark.sdk
 
 
 class Run(NamedTuple):
-    """The output of one run of the compiled tests: verdict and output by test, and the whole text."""
+    """One run of the compiled tests: verdict and output by test, and the whole text."""
 
     verdicts: dict[str, str]
     outputs: dict[str, str]

@@ -1,4 +1,4 @@
-"""Every SDK reads the data of every other: each writer against each reader (tests/sdk/interchange/README.md)."""
+"""Every SDK reads what every other SDK writes: each writer against each reader (tests/sdk/interchange/README.md)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Properties = dict[str, tuple[str, str]]
 ENTITIES_JSON = Path(__file__).parent / "interchange" / "entities.json"
 PROGRAM_SECONDS_MAX = 120
 
-# Keys that an SDK refuses before it sends anything. The only exceptions there are; one that no longer happens fails.
+# Keys that an SDK refuses before it sends anything: the only exceptions. One that no longer occurs fails.
 REFUSED_WRITES: dict[str, frozenset[Keys]] = {}
 REFUSED_READS: dict[str, frozenset[Keys]] = {
     # aztables refuses an empty partition key in a point read, and only there.
@@ -55,13 +55,13 @@ def properties_of(entity: dict[str, Any]) -> Properties:
 
 
 def as_number(edm_type: str, text: str) -> tuple[str, str]:
-    """An Int32 or a Double as a reader gives it whose SDK has one number type."""
+    """An Int32 or a Double as read by an SDK with only one number type."""
     number = float(text) if edm_type == "Edm.Int32" else struct.unpack(">d", bytes.fromhex(text))[0]
     return "number", struct.pack(">d", number).hex()
 
 
 def as_read(expected: Properties, read: Properties) -> Properties:
-    """The expected description, in the words of the reader."""
+    """The description that this reader should give."""
     return {
         name: as_number(*value)
         if value[0] in {"Edm.Int32", "Edm.Double"} and read.get(name, value)[0] == "number"

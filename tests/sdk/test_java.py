@@ -1,7 +1,6 @@
-"""Every test of tests/sdk/java as a test of its own here: azure-data-tables for Java, and azure-storage before it.
+"""Every test of tests/sdk/java as a test here: azure-data-tables for Java, and its predecessor azure-storage.
 
-JUnit runs the compiled tests once, against the session's endpoint; this file knows JUnit's report and
-not the behaviour that the tests check.
+JUnit runs the compiled tests once, against the session's endpoint; this file only reads JUnit's report.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ pytestmark = pytest.mark.sdk
 
 
 class Run(NamedTuple):
-    """The output of one run of the compiled tests: each test's failure ("" for none), and the whole text."""
+    """One run of the compiled tests: each test's failure ("" for none), and the whole text."""
 
     failures: dict[str, str]
     everything: str
@@ -41,7 +40,7 @@ def run(endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Run:
     if reason is not None:
         pytest.skip(reason)
     reports = tmp_path_factory.mktemp("junit")
-    # The interchange program's argument vector, with JUnit's console in the place of its main class.
+    # The interchange program's argument vector, with JUnit's console as the main class.
     command = [
         *language("java").interchange()[:-1],
         "org.junit.platform.console.ConsoleLauncher",

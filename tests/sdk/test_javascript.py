@@ -1,4 +1,4 @@
-"""@azure/data-tables under Node: each `test(...)` of tests/sdk/javascript/*.test.mjs is one test here."""
+"""@azure/data-tables under Node: each `test(...)` of tests/sdk/javascript/*.test.mjs is a test here."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ pytestmark = pytest.mark.sdk
 
 HERE = Path(__file__).parent / "javascript"
 FILE_SECONDS_MAX = 600
-# A name may end in a loop's variable, `test("update: " + mode, ...`: then it is the beginning of several names.
+# A name may end in a loop variable, `test("update: " + mode, ...`: then it is the beginning of several names.
 DECLARED = re.compile(r'^\s*test\("([^"]+)"( \+ )?', re.MULTILINE)
 
 
 def declared() -> list[tuple[str, str, bool]]:
-    """(file, name, the name is only a beginning) of every test at the top of a file."""
+    """(file, name, whether the name is only a beginning) of every test at the top level of a file."""
     return [
         (path.name, name, bool(joined))
         for path in sorted(HERE.glob("*.test.mjs"))
@@ -33,7 +33,7 @@ def declared() -> list[tuple[str, str, bool]]:
 
 @cache
 def outcome_of(file: str, endpoint: Endpoint) -> tuple[list[dict[str, Any]], str]:
-    """Every finished test of one file, subtests before the test they belong to; and what Node said."""
+    """Every finished test of one file, subtests before their parent; and Node's output."""
     command = [language("javascript").interchange()[0], "--test-reporter", "./reporter.mjs", file]
     ended = subprocess.run(
         command,
@@ -49,7 +49,7 @@ def outcome_of(file: str, endpoint: Endpoint) -> tuple[list[dict[str, Any]], str
 
 
 def test_every_javascript_test_is_known_here() -> None:
-    """A test that the pattern overlooks would never run."""
+    """A test that the pattern misses would never run."""
     for path in HERE.glob("*.test.mjs"):
         calls = re.findall(r"^\s*test\(", path.read_text(encoding="utf-8"), re.MULTILINE)
         assert len(calls) == sum(file == path.name for file, _, _ in declared()), path.name

@@ -1,4 +1,4 @@
-"""Software of 2015 and of today on the same data: two unmaintained SDKs, each in a process of its own.
+"""Software of 2015 and of today on the same data: two unmaintained SDKs, each in its own process.
 
 azure-storage 0.20 speaks Atom at 2014-02-14, azure-cosmosdb-table 1.0 JSON at 2018-03-28 (tests/sdk/legacy). Each does
 its work in one run; this file checks its output, and reads its data with today's SDK.
@@ -44,13 +44,13 @@ MODERN = {
 
 @dataclass(frozen=True)
 class Seen:
-    """The output of an old SDK, and the table that it filled."""
+    """An old SDK's output, and the table that it filled."""
 
     said: dict[str, Any]
     table: TableClient
 
     def rows(self, partition_key: str) -> dict[str, dict[str, Any]]:
-        """The entities of one partition by their RowKeys, as today's SDK reads them."""
+        """The entities of one partition by RowKey, as today's SDK reads them."""
         found = self.table.query_entities(f"PartitionKey eq '{partition_key}'")
         return {each["RowKey"]: dict(each) for each in found}
 
@@ -130,7 +130,7 @@ def test_atom_entities(atom: Seen) -> None:
         "bytes": ["Edm.Binary", "00ff"],
     }
     assert entities["inserted"] == got
-    # The library drops a null: the selected property that is missing is not an error, and not a value.
+    # The library drops nulls: a selected property that is missing gives no error and no value.
     assert entities["selected"] == {"small": 42, "etag": got["etag"]}
     assert entities["conflict"][:2] == ["AzureConflictHttpError", 409]
     assert entities["missing"][:2] == ["AzureMissingResourceHttpError", 404]

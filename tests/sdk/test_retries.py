@@ -1,8 +1,7 @@
-"""How each SDK repeats a request that failed, and how often: faults through the control API, and the requests that it
-counts.
+"""How each SDK retries a failed request, and how often: the control API makes the faults and counts the requests.
 
-A program of each language carries out single operations with the retries that its SDK has by itself
-(tests/sdk/interchange/README.md, `attempt`). Each case has a table of its own, to which its rule applies.
+A program in each language runs single operations with its SDK's default retries (tests/sdk/interchange/README.md,
+`attempt`). Each case has its own table, to which its rule applies.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ pytestmark = [
 ]
 
 DONE, LOST = 0, -1
-"""The outcomes of an operation besides the status of its error: done, and an error without an answer."""
+"""Outcomes of an operation besides an error's status: success, and an error without an answer."""
 
 
 class Case(NamedTuple):
     """A fault, an operation, and by language its outcome and the statuses of its requests.
 
-    0 is no answer. Any success is 200: some SDKs ask for the stored entity (201), others do not (204).
+    0 means no answer. Any success counts as 200: some SDKs ask for the stored entity (201), others do not (204).
     """
 
     fault: dict[str, Any]
@@ -54,34 +53,34 @@ CASES = {
     ),
     "internal": Case({"error": "InternalError", "count": 1}, "get", in_all(DONE, 500, 200)),
     "timedout": Case({"error": "OperationTimedOut", "count": 1}, "insert", in_all(DONE, 500, 200)),
-    # The first attempt was committed: the second finds its own entity.
+    # The first attempt was committed; the second finds its own entity.
     "committed": Case(
         {"error": "OperationTimedOut", "committed": True, "count": 1},
         "insert",
         in_all(409, 500, 409),
     ),
     "noanswer": Case({"reset": "before", "count": 1}, "get", in_all(DONE, 0, 200)),
-    # Python's SDK repeats no insert whose outcome it does not know. The others find the entity of their first attempt.
+    # Python's SDK does not retry an insert of unknown outcome. The others find the entity of their first attempt.
     "unknown": Case(
         {"reset": "after", "count": 1},
         "insert",
         in_all(409, 0, 409) | {"python": (LOST, [0])},
     ),
-    # JavaScript's SDK has read the head, and does not repeat for the body.
+    # JavaScript's SDK has read the head, and does not retry for the body.
     "halved": Case(
         {"reset": "within", "count": 1},
         "get",
         in_all(DONE, 0, 200) | {"javascript": (LOST, [0])},
     ),
     "slow": Case({"latency": 0.2, "count": 1}, "get", in_all(DONE, 200)),
-    # A condition that failed is no reason to repeat: the program has to read again.
+    # A failed condition is no reason to retry: the program has to read again.
     "overtaken": Case({"conflict": True, "count": 1}, "update", in_all(412, 200, 412)),
     "refused": Case({"error": "AuthorizationFailure", "count": 1}, "get", in_all(403, 403)),
 }
 
 
 class Attempts(NamedTuple):
-    """The operations of one language: by table, the outcome and the statuses of the requests."""
+    """One language's operations: by table, the outcome and the statuses of the requests."""
 
     language: str
     outcomes: dict[str, tuple[int, list[int]]]
@@ -95,7 +94,7 @@ def control() -> Iterator[ControlClient]:
 
 @pytest.fixture(scope="module", params=LANGUAGES)
 def attempts(request: pytest.FixtureRequest, control: ControlClient) -> Attempts:
-    """All cases in one run of the program of a language, on an account of its own."""
+    """All cases in one run of a language's program, on its own account."""
     language: str = request.param
     skip_unless_prepared(language)
     account = control.done("POST", "/accounts")

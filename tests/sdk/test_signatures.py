@@ -1,6 +1,6 @@
 """Every SDK reads with the signatures of every other, over TLS: each signer's two signatures against each reader.
 
-Go's signatures of an account are for https alone. The programs: tests/sdk/interchange/README.md.
+Go's account signatures are for https only. tests/sdk/interchange/README.md describes the programs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROW_KEYS = ["", "+%20 s", "it's"]
 
 @dataclass(frozen=True)
 class Signed:
-    """A table, and the tokens that a language has signed for it, by their use."""
+    """A table, and the tokens that a language has signed for it, by purpose."""
 
     table: str
     tokens: dict[str, str]
@@ -33,7 +33,7 @@ class Signed:
 
 @pytest.fixture(scope="module", params=LANGUAGES)
 def signed(request: pytest.FixtureRequest, tls_endpoint: Endpoint) -> Iterator[Signed]:
-    """A table with an entity, in capitals too: a signature names it in small letters (auth 3.2)."""
+    """A table in capitals with one entity: a signature names the table in lower case (auth 3.2)."""
     signer: str = request.param
     skip_unless_prepared(signer)
     credential = AzureNamedKeyCredential(tls_endpoint.account_name, tls_endpoint.account_key)

@@ -1,6 +1,6 @@
 """A program for `test_checksum_layer`: flips bits below SQLite's own checksum layer, and prints what it notices.
 
-Loading the layer makes it the default of the whole process, so this runs in a process of its own.
+Loading the layer makes it the default for the whole process, so this runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def copied(connection: apsw.Connection) -> None:
 
 
 def judged(keys: list[bytes]) -> dict[str, object]:
-    """Whether a check finds damage, and the number of wrong answers to reads of these keys."""
+    """Whether a check finds damage, and how many reads of these keys are wrong."""
     found, wrong = True, 0
     connection = apsw.Connection(os.fspath(DATABASE))
     with suppress(apsw.Error):

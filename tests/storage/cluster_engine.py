@@ -1,8 +1,8 @@
-"""The Cassandra engine as the suite of the contract holds it: many fresh engines in one keyspace of one cluster.
+"""The Cassandra engine for the contract's tests: many fresh engines in one keyspace of one cluster.
 
-To make a keyspace takes a second, so a test has partitions of its own in a shared one: every partition gets a prefix
-on the way in, and loses it on the way out. The order of partitions stays what it was. The cluster is the one that
-ENGINE_UNDER_TEST names: `python -m tests.storage.cluster up` prints it, `tablestone cluster init` prepares it.
+Creating a keyspace takes a second, so each test gets partitions of its own in a shared one: every partition gets a
+prefix on the way in and loses it on the way out, which keeps their order. The cluster is the one that ENGINE_UNDER_TEST
+names: `python -m tests.storage.cluster up` prints it, `tablestone cluster init` prepares it.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
     from tablestone.engines.contract import Committed, Conflict, Hint, Snapshot
 
 URL = os.environ.get("ENGINE_UNDER_TEST")
-"""The engine's URL; None: the cluster is not under test."""
+"""The engine's URL; None if no cluster is under test."""
 
 DROPS_MAX = 3
-"""How often a keyspace is dropped at most: each time, a busy node has a minute for it."""
+"""How many attempts to drop a keyspace may take; a busy node has a minute for each."""
 LEASE_SECONDS = 0.01
-"""Every table that a test makes waits for a lease to end."""
+"""Every test that creates a table waits for a lease to end."""
 
 
 def open_on_cluster(clock: Clock) -> CassandraEngine:
-    """An engine with a connection of its own; a test's clock is not compared with those of the nodes."""
+    """An engine with its own connection; a test's clock is not compared with those of the nodes."""
     from tablestone.engines.cassandra.opening import engine_on  # noqa: PLC0415 - needs the driver
 
     return engine_on(_connect(), clock)
@@ -70,7 +70,7 @@ def drop_keyspace(address: ClusterAddress) -> None:
 
 
 def _on_shared_connection(clock: Clock) -> CassandraEngine:
-    """One of many engines of this process, none of which is ever closed."""
+    """One of this process's many engines, none of which is ever closed."""
     from tablestone.engines.cassandra.opening import engine_on  # noqa: PLC0415 - needs the driver
 
     return engine_on(_shared_connection(), clock)
@@ -90,7 +90,7 @@ def _connect() -> Connection:
 
 
 class ClusterEngine:
-    """Engines on one cluster, each call on the next one, in a range of partitions that is theirs."""
+    """Engines on one cluster, in a range of partitions of their own; each call uses the next one."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class ClusterEngine:
         )
 
     async def check(self) -> list[str]:
-        """Of the whole keyspace, with whatever other tests have left there; not for each of many small engines."""
+        """Check the whole keyspace, with what other tests left there; the many engines of a process skip it."""
         return [] if self._shares_connection else await self._next().check()
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The fixtures of the tests of engines: each engine in turn, fresh, with a clock that the test stops."""
+"""The fixtures of the engine tests: each engine in turn, fresh, with a clock that the test controls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class HeldClock:
-    """A clock that stands where the test put it."""
+    """A clock that only moves when the test moves it."""
 
     def __init__(self) -> None:
         self.now = 1_000
@@ -53,7 +53,7 @@ ENGINES = EMBEDDED if URL is None else ON_A_CLUSTER
 
 
 def engines_of(name: str, clock: Clock, data: Path) -> list[Engine]:
-    """The engines of so many servers, each opened for itself on the same storage."""
+    """The engines of this many servers, each opened on the same storage."""
     number = 2 if name.startswith("two") else 1
     if name in ON_A_CLUSTER:
         prefix = b"test " + secrets.token_bytes(8)
@@ -64,7 +64,7 @@ def engines_of(name: str, clock: Clock, data: Path) -> list[Engine]:
 
 @pytest.fixture(params=ENGINES)
 def opened(request: pytest.FixtureRequest, clock: HeldClock, data: Path) -> Engine:
-    """The engine under test, opened: the embedded ones, or those on the cluster that ENGINE_UNDER_TEST names."""
+    """The engine under test, opened: an embedded one, or one on the cluster that ENGINE_UNDER_TEST names."""
     if request.param in ON_A_CLUSTER:
         return ClusterEngine(clock, 1 + ON_A_CLUSTER.index(request.param))
     if request.param == "two on sqlite":
@@ -93,7 +93,7 @@ def partition() -> bytes:
 
 @pytest_asyncio.fixture
 async def servers() -> AsyncIterator[tuple[CassandraEngine, CassandraEngine]]:
-    """Two servers' engines, whose clocks are an hour apart."""
+    """The engines of two servers whose clocks are an hour apart."""
     ahead, behind = HeldClock(), HeldClock()
     ahead.now, behind.now = 40_000_000_000, 4_000_000_000
     engines = open_on_cluster(ahead), open_on_cluster(behind)

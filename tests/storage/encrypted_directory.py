@@ -22,7 +22,7 @@ ROWS = 120
 
 
 def untold(_done: int, _whole: int) -> None:
-    """Progress that is not shown."""
+    """Ignore progress."""
 
 
 def open_with(data: Path, key: EncryptionKey | None, *, read_only: bool = False) -> SqliteEngine:
@@ -32,7 +32,7 @@ def open_with(data: Path, key: EncryptionKey | None, *, read_only: bool = False)
 
 
 def value_of(number: int) -> bytes:
-    """Values of many lengths; some continue on further pages."""
+    """Values of many lengths; some need overflow pages."""
     return (
         MARKER + b"%d " % number + b"v" * (number % 7 * 300 + (30_000 if number % 40 == 0 else 0))
     )
@@ -42,7 +42,7 @@ VALUES = {Key(b"p", b"%04d" % number): value_of(number) for number in range(ROWS
 
 
 async def fill(engine: SqliteEngine) -> None:
-    """The rows, and free pages: rows that are there and deleted again leave them."""
+    """Store the rows, and leave free pages by deleting others."""
     for key, value in VALUES.items():
         await committed(engine, insert(key.partition, key.row, value))
 
@@ -56,7 +56,7 @@ def content_of(directory: Path) -> dict[str, bytes]:
 
 
 def altered(content: dict[str, bytes]) -> dict[str, bytes]:
-    """The content without an empty log and SQLite's index of it, which a command that only reads may leave."""
+    """The content without an empty log and SQLite's -shm, which a command that only reads may leave."""
     return {name: each for name, each in content.items() if each and not name.endswith("-shm")}
 
 

@@ -1,7 +1,7 @@
-"""A disk whose system calls fail when a test says so: a VFS of SQLite under the engine, written with apsw.
+"""A disk whose system calls fail when a test says so: a SQLite VFS below the engine, written with apsw.
 
-Every call of the engine's own files is counted. One of them, or all from one on, raises the error of the operating
-system that the test chose. Knows SQLite's files; knows no engine.
+It counts every call on the engine's own files. One of them, or all from one on, raises the operating system error that
+the test chose.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ VFS_NAME: Final = "failing"
 
 Failure = type[apsw.Error]
 NO_ROOM: Final = (apsw.FullError, apsw.SQLITE_FULL)
-"""ENOSPC: SQLite's own layer answers SQLITE_FULL to it."""
+"""ENOSPC, for which SQLite's own VFS answers SQLITE_FULL."""
 BROKEN: Final = (apsw.IOError, apsw.SQLITE_IOERR)
-"""EIO, EROFS on a file that is open, a short write: SQLite's own layer answers SQLITE_IOERR to them."""
+"""EIO, EROFS on an open file, a short write: SQLite's own VFS answers SQLITE_IOERR."""
 NOT_FLUSHED: Final = (apsw.IOError, apsw.SQLITE_IOERR_FSYNC)
 NOT_OPENED: Final = (apsw.CantOpenError, apsw.SQLITE_CANTOPEN)
 """EMFILE, EROFS, EACCES."""
@@ -58,7 +58,7 @@ class Disk:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def call(self, kind: str) -> None:
-        """A system call is about to be made; raises if it fails."""
+        """Count a system call; raises if it fails."""
         with self._lock:
             self.calls[kind] = self.calls.get(kind, 0) + 1
             if self.plan is None or not self.plan.fails(kind):
@@ -109,7 +109,7 @@ class _System(apsw.VFS):
 
 @contextmanager
 def failing_disk() -> Iterator[Disk]:
-    """A disk on which every connection is opened that is made in the block."""
+    """A disk for every connection opened in the block."""
     disk = Disk()
     with connections_on(_System(disk), VFS_NAME):
         yield disk

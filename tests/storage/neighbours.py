@@ -1,6 +1,6 @@
 """Other processes on an engine's directory during a test: each function is the work of one process.
 
-`neighbour` starts them by `spawn`, so they share nothing with the process of the test, like any other program.
+`neighbour` starts them by `spawn`, so they share nothing with the test's process, like any other program.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ROWS_OF_A_SET = 5
 def neighbour(
     work: Callable[[Path, Connection], None], data: Path
 ) -> Iterator[tuple[BaseProcess, Connection]]:
-    """A process that does this with the directory, and the other end of its pipe; gone when the block is."""
+    """A process that runs this function on the directory, and our end of its pipe; killed at the end of the block."""
     context: Any = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=work, args=(data, theirs))
@@ -50,12 +50,12 @@ def neighbour(
 
 
 def shared(data: Path) -> Engine:
-    """The engine as a process beside others has it, on a clock that stands still."""
+    """The engine as one of several processes opens it, on a stopped clock."""
     return open_engine(f"sqlite:{data}", HeldClock(), shared=True)
 
 
 def increment(data: Path, pipe: Connection) -> None:
-    """Increments the counter, under the version that was read; says which versions were given."""
+    """Increment the counter under the version that was read; report the versions assigned."""
 
     async def run() -> list[int]:
         engine = shared(data)
@@ -82,7 +82,7 @@ async def increment_counter(engine: Engine, versions: list[int]) -> None:
 
 
 def insert_sets(data: Path, pipe: Connection) -> None:
-    """Inserts sets of rows, eight at a time, for ever; says which are acknowledged."""
+    """Insert sets of rows, eight at a time, forever; report which are acknowledged."""
 
     async def write(engine: Engine, partition: bytes) -> None:
         number = 0
@@ -103,7 +103,7 @@ def insert_sets(data: Path, pipe: Connection) -> None:
 
 
 def begin_invalidating(data: Path, pipe: Connection) -> None:
-    """Stops in the middle of an invalidating commit."""
+    """Stop in the middle of an invalidating commit."""
 
     async def run() -> None:
         engine = shared(data)
@@ -119,7 +119,7 @@ def begin_invalidating(data: Path, pipe: Connection) -> None:
 
 
 def read_pages(data: Path, pipe: Connection) -> None:
-    """Reads pages, one after the other, for ever."""
+    """Read pages, one after the other, forever."""
 
     async def run() -> None:
         engine = shared(data)
@@ -131,7 +131,7 @@ def read_pages(data: Path, pipe: Connection) -> None:
 
 
 def write_big(data: Path, pipe: Connection) -> None:
-    """Writes and rewrites big rows for ever."""
+    """Write and rewrite big rows forever."""
 
     async def run() -> None:
         engine = shared(data)

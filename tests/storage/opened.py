@@ -37,7 +37,7 @@ async def close_healthy(engine: Engine) -> None:
 
 @contextmanager
 def files_no_longer_than(size: int) -> Iterator[None]:
-    """The operating system fails this process's writes beyond `size`: COMMIT meets a real error halfway."""
+    """Make this process's writes beyond `size` fail, so that COMMIT meets a real error halfway."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:

@@ -1,7 +1,4 @@
-"""Opens SQLite's connections on a VFS of a test, in place of the system's own.
-
-Knows how the engine opens a connection; does not know what the VFS does with the files.
-"""
+"""Opens SQLite's connections on a test's VFS instead of the system's own."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import apsw
 
 @contextmanager
 def connections_on(vfs: apsw.VFS, name: str) -> Iterator[None]:
-    """Open every connection that is made in the block on `vfs`, registered as `name`; it ends with the block."""
+    """Open every connection of the block on `vfs`, registered as `name` until its end."""
     connection_before = apsw.Connection
 
     class Connection(connection_before):  # type: ignore[misc, valid-type]

@@ -1,8 +1,7 @@
 """An engine behind a bad network: every call takes a while, overtakes others, and is lost now and then.
 
-It keeps the contract, as an engine over a network has to: a lost call is repeated, and the outcome of a commit whose
-answer is lost is found out. Each call uses a time-out, which works inside a task only. All chance
-comes from one seeded source. Knows the contract and nothing above it.
+It keeps the contract, as a networked engine must: it repeats a lost call, and finds out the outcome of a commit whose
+answer is lost. Each call has a time-out, which works only inside a task. One seed decides everything random.
 """
 
 from __future__ import annotations
@@ -40,15 +39,15 @@ Answer = TypeVar("Answer")
 
 LEASE_SECONDS = 0.02
 LOST = 0.05
-"""The probability that a request is lost on its way, and the same for an answer."""
+"""The probability that a request is lost, and the same for an answer."""
 TIMEOUT_SECONDS = 0.002
 """Seconds until a missing answer is asked for again."""
 PAUSES = (None, 0, 0, 0, 0.0005)
-"""The delays of a call on its way: none, one turn of the loop, or half a millisecond."""
+"""The delays of a call: none, one turn of the loop, or half a millisecond."""
 
 
 class SlowEngine:
-    """An `Engine` at the far end of a network. Others on the same storage have their own end of it."""
+    """An `Engine` at the far end of a network; others on the same storage have their own network."""
 
     def __init__(
         self,
@@ -62,9 +61,9 @@ class SlowEngine:
         self._random = random
         self._leases = leases
         self.commits = 0
-        """The number of write sets applied through this engine: a snapshot's moment has passed if it changes."""
+        """How many write sets this engine has applied: a snapshot's moment has passed if it changes."""
         self.failure: Exception | None = None
-        """Raised in the place of every answer, as when nothing can be reached."""
+        """Raised instead of every answer, as when nothing can be reached."""
         self._is_open = True
         self._under_way = 0
         self._none_under_way = asyncio.Condition()
@@ -103,7 +102,7 @@ class SlowEngine:
         applied: asyncio.Future[Committed | Conflict] | None = None
 
         async def apply() -> Committed | Conflict:
-            """The far end knows a write set that it has applied already."""
+            """The far end recognises a write set that it has applied already."""
             nonlocal applied
             if applied is None:
                 applied = asyncio.ensure_future(self._engine.commit(write_set))
@@ -132,7 +131,7 @@ class SlowEngine:
         try:
             while True:
                 try:
-                    # Like drivers of databases: outside a task this raises.
+                    # As in database drivers: this raises outside a task.
                     async with asyncio.timeout(60):
                         await self._travel()
                         answer = await request()

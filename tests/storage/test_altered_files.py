@@ -1,4 +1,4 @@
-"""Flipped bits in the files of a data directory: they are found, and nothing wrong is read from encrypted pages."""
+"""Flipped bits in the files of a data directory are found, and reads of encrypted pages never return wrong data."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def data(made: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.asyncio
 async def test_a_flipped_bit_in_any_page_is_found_and_nothing_wrong_is_read(data: Path) -> None:
-    """Every page: of the table, of the index, overflow and free ones, and those of SQLite's own."""
+    """Every page: of the table and the index, overflow pages, free pages, and SQLite's own."""
     engine = open_with(data, KEY)
     await committed(engine, upsert(b"p", b"big", b"x" * 300_000))
     await committed(engine, upsert(b"p", b"big", b""))  # leaves free pages
@@ -103,7 +103,7 @@ async def test_salvage_reads_the_other_pages(data: Path) -> None:
 @pytest.mark.parametrize("key", [None, KEY], ids=["in the clear", "encrypted"])
 @pytest.mark.asyncio
 async def test_a_flipped_bit_in_the_log_is_found(key: EncryptionKey | None, tmp_path: Path) -> None:
-    """In a log that is open, and in one that a kill left: SQLite ends that one before the damage, silently."""
+    """In an open log, and in one left by a kill, where SQLite silently stops before the damage."""
     data = await logged(tmp_path / "first", tmp_path / "data", key)
     draw = random.Random(19)
     whole = (data / "tablestone.db-wal").read_bytes()
@@ -147,7 +147,7 @@ async def test_a_flipped_bit_in_the_log_is_found(key: EncryptionKey | None, tmp_
 async def test_a_start_that_would_lose_commits_is_refused(
     place: int, key: EncryptionKey | None, tmp_path: Path
 ) -> None:
-    """A kill left the log, and a bit of it flipped: nothing is written, so the log can still be mended."""
+    """A kill left the log, and a bit of it flipped: the start writes nothing, so the log can still be mended."""
     data = await logged(tmp_path / "first", tmp_path / "data", key)
     (data / "tablestone.db-shm").unlink()
     log = data / "tablestone.db-wal"
@@ -174,7 +174,7 @@ async def test_a_start_that_would_lose_commits_is_refused(
 
 @pytest.mark.asyncio
 async def test_a_torn_end_of_the_log_is_not_called_damage(tmp_path: Path) -> None:
-    """A power failure leaves it: the last commit, which was not acknowledged, is there in part."""
+    """A power failure leaves it: the last commit, never acknowledged, is there in part."""
     data = await logged(tmp_path / "first", tmp_path / "data", None)
     (data / "tablestone.db-shm").unlink()
     log = data / "tablestone.db-wal"
@@ -192,7 +192,7 @@ async def test_a_torn_end_of_the_log_is_not_called_damage(tmp_path: Path) -> Non
 
 @pytest.mark.asyncio
 async def test_an_unreadable_commit_is_refused(data: Path) -> None:
-    """A page that was altered under a running server: the read says so, and is not answered from it."""
+    """A page was altered under a running server: the read fails instead of returning it."""
     engine = open_with(data, KEY)
     whole = bytearray((data / "tablestone.db").read_bytes())
     for page in range(2, len(whole) // PAGE_SIZE_BYTES):
@@ -206,7 +206,7 @@ async def test_an_unreadable_commit_is_refused(data: Path) -> None:
 @pytest.mark.parametrize("place", ["in the head of the page", "anywhere"])
 @pytest.mark.asyncio
 async def test_a_flipped_bit_in_a_page_that_is_not_encrypted(place: str, tmp_path: Path) -> None:
-    """Nothing tells that a value was changed, because SQLite has no sums; a damaged structure is found."""
+    """SQLite has no checksums, so a changed value goes unnoticed; a damaged structure is found."""
     await logged(tmp_path / "data", tmp_path / "copy", None)
     file = tmp_path / "data" / "tablestone.db"
     draw = random.Random(19)

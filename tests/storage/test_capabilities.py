@@ -1,4 +1,4 @@
-"""The capabilities of an engine are true: snapshots, generations, leases, reads that do not wait. On every engine."""
+"""Engines behave as their capabilities say: snapshots, generations, leases, reads that do not wait. On every engine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.asyncio
 async def test_a_snapshot_sees_one_moment_and_others_the_present(engine: Engine) -> None:
-    """It never sees another one: it is refused, or says that its moment has passed."""
+    """It never sees another moment: a read fails, or says that the snapshot's moment has passed."""
     rows = [b"%02d" % index for index in range(6)]
     await committed(engine, WriteSet(b"p", [Change(row, ANY, put(b"old")) for row in rows]))
     if engine.capabilities.snapshots is Snapshots.NONE:
@@ -54,7 +54,7 @@ async def test_a_snapshot_sees_one_moment_and_others_the_present(engine: Engine)
 @pytest.mark.asyncio
 async def test_snapshots_are_as_many_as_are_asked_for(engine: Engine) -> None:
     if engine.capabilities.snapshots is Snapshots.NONE:
-        return  # refused, every one: above
+        return  # every one is refused, see above
     snapshots = []
     for generation in range(10):
         await committed(engine, upsert(b"p", b"r", b"%d" % generation))
@@ -73,7 +73,7 @@ async def test_snapshots_are_as_many_as_are_asked_for(engine: Engine) -> None:
 
 @pytest.mark.asyncio
 async def test_what_an_engine_can_do_is_what_its_kind_can_do(engine: Engine) -> None:
-    """And the generation and the leases are as its way of caching says."""
+    """The generation and the leases match its way of caching, too."""
     capabilities = engine.capabilities
     assert capabilities == engine.capabilities
     by_lease = capabilities.caching is Caching.FOR_A_LEASE
@@ -89,7 +89,7 @@ async def test_the_generation_is_another_one_after_an_invalidating_commit_or_a_l
     engine: Engine,
 ) -> None:
     if engine.capabilities.caching is Caching.NEVER:
-        return  # None, always: above
+        return  # always None, see above
     before = {engine.generation for _ in range(2)}  # of two processes, if there are two
     await committed(engine, upsert(b"p", b"r"))
     await committed(engine, upsert(b"p", b"r")._replace(invalidates_caches=True))
@@ -101,7 +101,7 @@ async def test_the_generation_is_another_one_after_an_invalidating_commit_or_a_l
 
 
 def test_an_engine_with_leases_never_gives_a_row_a_version_twice() -> None:
-    """Marks of changes use their rows again, and are told apart by their versions alone."""
+    """Records of changes reuse their rows, and only the version tells them apart."""
     leasing = [
         scheme
         for scheme in OWN_KINDS

@@ -1,6 +1,6 @@
-"""The Cassandra engine's own problems: lost answers, servers whose clocks differ, and partitions of the directory.
+"""What only the Cassandra engine has to solve: lost answers, servers with different clocks, the partition directory.
 
-Needs the cluster that ENGINE_UNDER_TEST names. The suite of the engine contract runs on this engine too.
+Needs the cluster that ENGINE_UNDER_TEST names. The contract's tests run on this engine too.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ DELETION = WriteSet(b"", [Change(b"r", PRESENT, DELETE)])
 
 
 class Lossy:
-    """Takes the place of a connection's conditional write, and loses its request or its answer."""
+    """Replaces a connection's conditional write, and loses its request or its answer."""
 
     def __init__(self, engine: CassandraEngine) -> None:
         self._write_if = engine.connection.write_if
         engine.connection.write_if = self.write_if  # type: ignore[method-assign]
         self.lose: list[str] = []
-        """The part of each next write that is lost: "request", "answer", or "nothing"."""
+        """What each next write loses: "request", "answer", or "nothing"."""
         self.lost: list[Sequence[Call]] = []
 
     async def write_if(self, calls: Sequence[Call]) -> Answer | None:
@@ -118,7 +118,7 @@ async def test_a_write_without_an_answer_is_applied_once(
 async def test_a_write_that_was_given_up_is_not_applied_when_it_arrives_later(
     servers: tuple[CassandraEngine, CassandraEngine], partition: bytes
 ) -> None:
-    """A request is lost, and the engine answers from the stored state: the request must not have an effect later."""
+    """A request is lost, and the engine answers from the stored state: the request must have no effect later."""
     engine, other = servers
     await committed(engine, insert(partition, b"first"))
     engine._commits._clock.now += 1_000  # type: ignore[attr-defined]
@@ -177,7 +177,7 @@ async def test_an_outcome_that_no_server_can_tell_is_unknown_and_not_a_refusal(
 async def test_after_a_long_stop_an_outcome_is_unknown_because_its_trace_may_have_expired(
     servers: tuple[CassandraEngine, CassandraEngine], partition: bytes
 ) -> None:
-    """Without the trace, a write that was applied looks as if it never was."""
+    """Without its trace, an applied write looks as if it never happened."""
     engine, _ = servers
     await committed(engine, insert(partition, b"first"))
     lossy = Lossy(engine)

@@ -1,6 +1,6 @@
 """Answers on their way to their event loops: several loops, one after the other, use one session.
 
-A loop may end while an answer is on its way to it, such as that of a lease that is renewed ahead.
+A loop may end while it still waits for an answer, such as that of a lease renewal.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SEVEN = Answer.of(["number"], [(7,)])
 
 
 async def ask() -> Answer:
-    """A request whose answer comes on a thread of the driver."""
+    """A request whose answer arrives on a thread of the driver."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Answer] = loop.create_future()
     Timer(0.01, Arrivals(loop).put, (future, SEVEN)).start()
@@ -44,7 +44,7 @@ def test_an_answer_to_a_loop_that_has_ended_holds_up_no_other(is_answered: str) 
 
 
 def test_an_answer_waits_for_its_own_loop() -> None:
-    """A future belongs to its loop: another one, perhaps on another thread, must not touch it."""
+    """A future belongs to its loop; another one, perhaps on another thread, must not touch it."""
     with asyncio.Runner() as waiting, asyncio.Runner() as other:
         loop = waiting.get_loop()
         future = loop.create_future()

@@ -1,4 +1,4 @@
-"""Batches that the engine sizes itself: within a count and a length, also with the longest keys there are."""
+"""Batches that the engine sizes itself: within a count and a length, even with the longest keys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 TABLE = bytes(TABLE_ID_LENGTH)
 LONGEST_KEY = "\ufffd" * limits.KEY_LENGTH_MAX
-"""Each UTF-16 unit of it is three bytes of an encoded key, and no unit is more."""
+"""Each of its UTF-16 units takes three bytes in an encoded key, and no unit takes more."""
 LONGEST = entity_partition(TABLE, LONGEST_KEY)
 
 
@@ -33,7 +33,7 @@ def test_the_longest_key_is_allowed_and_a_longer_one_is_not() -> None:
 
 
 def call(length: int) -> Any:
-    """A call of so many bytes in a batch."""
+    """A call with so many bytes in a batch."""
     return "a statement", (bytes(length - 25),)
 
 
@@ -91,7 +91,7 @@ def _value(column: str, value: bytes | int | None) -> bytes | None:
 
 
 class Recorder:
-    """A connection to a keyspace without a load, which notes the batches."""
+    """A connection to a keyspace without a load, which records the batches."""
 
     keyspace = "k"
     chance = staticmethod(random)
@@ -129,7 +129,7 @@ def test_a_load_of_the_longest_keys_is_sent_in_pieces(count: int, value: bytes) 
 
     async def enlist(partition: bytes, listed: int) -> int:
         assert (partition, listed) == (LONGEST, 0)
-        return 7  # as where a leaf has taken over its neighbour
+        return 7  # as if a leaf had taken over its neighbour
 
     load._directory.enlist = enlist  # type: ignore[method-assign]
     row_keys = [LONGEST[9:-3] + b"%04d" % number for number in range(count)]

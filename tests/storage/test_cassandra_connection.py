@@ -1,4 +1,4 @@
-"""The connection to a cluster, as far as it needs none: statements after it was closed, and those of a start."""
+"""What the connection does without a cluster: statements after it was closed, and those of a start."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Bound:
 
 @pytest.mark.parametrize("calls", [1, 2])
 def test_a_write_to_a_closed_connection_was_certainly_not_sent(calls: int) -> None:
-    """It is in no doubt, so nothing tries it again and again."""
+    """There is no doubt about it, so nothing retries it."""
     connection = object.__new__(Connection)
     connection.is_open = False
 
@@ -79,7 +79,7 @@ def test_the_driver_repeats_no_request(question: str) -> None:
 
 
 def test_a_write_that_is_to_happen_ends_on_a_closed_connection() -> None:
-    """It is tried again while its outcome is in doubt; it was tried for ever, without a wait."""
+    """It is retried while its outcome is unknown; it used to be retried forever, without a wait."""
     connection = object.__new__(Connection)
     connection.is_open = False
     connection._seconds, connection.chance = monotonic, random
@@ -89,7 +89,7 @@ def test_a_write_that_is_to_happen_ends_on_a_closed_connection() -> None:
 
 @contextmanager
 def ended_within(seconds: float) -> Iterator[None]:
-    """Fail a test that goes on for longer, also in a loop that never waits, which no time-out of asyncio ends."""
+    """Fail a test that takes longer, even in a loop that never waits, which no asyncio time-out ends."""
 
     def fail(*_: object) -> None:
         pytest.fail(f"it did not end within {seconds:.0f} s")
@@ -112,7 +112,7 @@ class Host(NamedTuple):
 
 
 class Nodes:
-    """A session and a cluster on which `act` is called for each statement and each refreshed list of nodes."""
+    """A session and a cluster that call `act` for each statement and each refreshed list of nodes."""
 
     def __init__(self, act: Callable[[int], object], datacenters: Sequence[str] = ()) -> None:
         self._act = act
@@ -136,7 +136,7 @@ class Nodes:
 
 
 def connection_to(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> Connection:
-    """A connection whose clock goes on by what it waits."""
+    """A connection whose clock advances only when it waits."""
     now = 0.0
 
     def sleep(seconds: float) -> None:
@@ -155,7 +155,7 @@ def connection_to(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> Connection:
 
 
 def refuse(error: Exception, times: int) -> Callable[[int], object]:
-    """Raise the error in the first calls, and answer a row afterwards."""
+    """Raise the error in the first calls, and return a row afterwards."""
 
     def act(call: int) -> object:
         if call <= times:
@@ -185,7 +185,7 @@ UNAUTHORIZED = UnauthorizedErrorMessage(
 def test_a_statement_of_a_start_is_sent_again(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """`tablestone cluster init` ended because a node that had just started did not answer in time."""
+    """`tablestone cluster init` failed because a node that had just started did not answer in time."""
     nodes = Nodes(refuse(error, 3))
     connection = connection_to(nodes, monkeypatch)
     assert connection.execute("SELECT") == [("found",)]
@@ -247,7 +247,7 @@ def test_a_probe_shows_the_sentence() -> None:
 def test_a_statement_that_is_wrong_is_sent_once_and_the_node_says_why(
     monkeypatch: pytest.MonkeyPatch, error: Exception, words: str
 ) -> None:
-    """`tablestone cluster init` ended with the driver's traceback; it has two classes for each of these errors."""
+    """`tablestone cluster init` ended with a traceback of the driver, which has two classes for each of these."""
     nodes = Nodes(refuse(error, 10_000))
     connection = connection_to(nodes, monkeypatch)
     sends: list[Callable[[str], object]] = [
@@ -263,7 +263,7 @@ def test_a_statement_that_is_wrong_is_sent_once_and_the_node_says_why(
 
 
 def test_a_connection_that_ends_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver's error for it is none of its own family, and so is that of a node that does not work yet."""
+    """The driver raises an error outside its own family for it, and for a node that is not ready."""
     for error in (ConnectionShutdown("raw"), ServerError(0, "raw", None)):
         nodes = Nodes(refuse(error, 3))
         connection = connection_to(nodes, monkeypatch)

@@ -1,6 +1,6 @@
-"""The directory of partitions: ordered, in small nodes, and complete during a split and after one that was cut off.
+"""The directory of partitions: ordered, in small nodes, and complete during a split and after an interrupted one.
 
-Needs the cluster that ENGINE_UNDER_TEST names; the tests make a keyspace of their own in it.
+Needs the cluster that ENGINE_UNDER_TEST names; the tests create their own keyspace in it.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class CutOff:
 async def test_a_split_that_was_cut_off_anywhere_is_ended_by_others(
     connection: Connection,
 ) -> None:
-    """A server dies in its split, after a later call each time. Other servers finish the split."""
+    """A server dies during its split, one call later each time. Other servers finish the split."""
     entries = keys(ENTRIES_MAX * 2, 3)
     finished = False
     calls = 0
@@ -243,7 +243,7 @@ async def leaves(directory: Directory) -> list[bytes]:
 async def emptied(
     connection: Connection, seed: int, number: int = 40
 ) -> tuple[Directory, list[bytes]]:
-    """A directory of several leaves whose entries are all removed, and the lows of the leaves."""
+    """A directory of several leaves whose entries are all removed, and the low keys of the leaves."""
     server = directory_on(connection)
     entries = keys(number, seed)
     epochs = {entry: await server.enlist(entry, 0) for entry in entries}
@@ -254,7 +254,7 @@ async def emptied(
 
 
 async def test_leaves_that_were_emptied_are_joined(connection: Connection) -> None:
-    """All of them but the first leaf of each node of the level above."""
+    """All but the first leaf of each node one level up."""
     server, before = await emptied(connection, 6)
     assert len(before) >= 40 / ENTRIES_MAX
     for _ in range(2):
@@ -290,7 +290,7 @@ async def test_an_entry_of_a_clock_that_is_behind_is_seen_after_a_join(
 
 
 async def test_a_join_that_was_cut_off_anywhere_is_ended_by_others(connection: Connection) -> None:
-    """A server dies in a join, after a later call each time. A writer to the leaf and a reader settle it."""
+    """A server dies during a join, one call later each time. A writer to the leaf and a reader finish it."""
     finished = False
     calls = 0
     while not finished:

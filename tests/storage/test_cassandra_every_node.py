@@ -1,4 +1,4 @@
-"""Questions to single nodes reach every datacenter, and requests the near one only: two sessions of stand-in nodes.
+"""Which questions go to every datacenter, and which only to the near one: two sessions with stand-in nodes.
 
 `tests/storage/cluster/test_datacenters.py` has real nodes.
 """
@@ -28,7 +28,7 @@ NOW = UNIX_EPOCH_TICKS + 1_800_000_000 * TICKS_PER_SECOND
 
 
 class Host:
-    """A node as the driver describes it, to each of the sessions by an object of its own."""
+    """A node as the driver describes it, as a separate object for each session."""
 
     address = "10.0.0.1"
     rack = "rack1"
@@ -47,7 +47,7 @@ class Host:
 
 
 class Session:
-    """A session that has connections to some nodes, whose clocks are so many seconds off."""
+    """A session with connections to some nodes, whose clocks are off by so many seconds."""
 
     keyspace = "k"
 
@@ -99,7 +99,7 @@ class Session:
 
 
 class Cluster:
-    """Nodes of three datacenters, the one of dc3 and one of dc1 down, and the sessions opened for far ones."""
+    """Nodes of three datacenters, with the one in dc3 and one in dc1 down, and the sessions opened for far ones."""
 
     def __init__(self, **far_seconds_off: int) -> None:
         self.hosts = [
@@ -146,7 +146,7 @@ def test_far_nodes_are_asked_by_a_session_of_their_own() -> None:
 
 
 def test_a_far_node_is_up_if_there_is_a_connection_to_it() -> None:
-    """The driver says of it neither that it is up nor that it is down, or what a near node once told."""
+    """The driver does not say whether it is up, or repeats what a near node once said."""
     cluster = Cluster()
     nodes = cluster.every_node
     up = {host.endpoint: nodes.is_up(host) for host in nodes.all()}
@@ -191,7 +191,7 @@ def test_clients_of_every_datacenter_are_seen() -> None:
 
 
 def test_the_nodes_of_a_server_are_those_that_it_asks() -> None:
-    """Its figures counted the nodes of other datacenters as down, for ever."""
+    """Its figures always counted the nodes of other datacenters as down."""
     cluster = Cluster()
     assert cluster.connection().nodes() == (2, 1)
     assert cluster.opened == []

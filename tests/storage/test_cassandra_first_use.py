@@ -1,4 +1,4 @@
-"""A load takes a new keyspace only: a stand-in that knows the statements about one row of `about`."""
+"""Only a new keyspace can be loaded: a stand-in that knows the statements about one row of `about`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SOURCE = StorageId(b"source")
 
 
 class Keyspace:
-    """A connection to a keyspace with the tables `about` and, while it is loaded, `loading`."""
+    """A connection to a keyspace with the tables `about` and, during a load, `loading`."""
 
     keyspace = "k"
 

@@ -1,4 +1,4 @@
-"""Whose keyspace one is, and its number of copies: by what a driver says of it. `cluster/` shows it on a node."""
+"""Whose keyspace it is, and how many copies it has, from a driver's description. `cluster/` tests this on a node."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_the_copies_of_a_keyspace_are_read() -> None:
 
 
 def test_copies_that_are_not_by_datacenter_are_refused() -> None:
-    """The class was overlooked, and its option taken for a datacenter of that name."""
+    """The class went unchecked, and its option was taken for a datacenter of that name."""
     with pytest.raises(EngineRefused) as refused:
         held_copies(
             Cluster(dc1=3),  # type: ignore[arg-type]
@@ -206,7 +206,7 @@ def test_more_copies_than_nodes_are_a_sentence(
     ],
 )
 def test_few_copies_are_a_sentence(copies_in: dict[str, int], words: str | None) -> None:
-    """A majority of the copies of all datacenters has to be there: of 1 one, of 2 both, of 3 two."""
+    """A majority of the copies of all datacenters must be up: of 1 one, of 2 both, of 3 two."""
     assert few_copies(copies_in) == (
         []
         if words is None

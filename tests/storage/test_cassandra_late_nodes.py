@@ -1,4 +1,4 @@
-"""The order in which nodes are asked while one of them does not answer in time."""
+"""The order in which nodes are asked while one of them answers late."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class Setting:
         self.nodes.populate(SimpleNamespace(metadata=metadata), self.hosts)
 
     def plan(self) -> str:
-        """The nodes in the order in which the driver asks them; those that hold the partition take turns by chance."""
+        """The order in which the driver asks the nodes; those that hold the partition are shuffled."""
         query = SimpleNamespace(keyspace=KEYSPACE, routing_key=PARTITION)
         return "".join(host.name for host in self.nodes.make_query_plan(None, query))
 
     def first(self, requests: int = 100) -> str:
-        """The nodes that these requests ask first."""
+        """The first nodes that these requests ask."""
         return "".join(self.plan()[0] for _ in range(requests))
 
 
@@ -59,7 +59,7 @@ def late_setting(late: str, count: int = 3) -> Setting:
 
 
 def test_the_nodes_that_hold_a_partition_take_turns() -> None:
-    """A partition that many ask for is not the work of one node."""
+    """A popular partition is not the work of one node."""
     setting = Setting()
     assert set(setting.first()) == set("ABC")
     assert {len(setting.plan()) for _ in range(10)} == {3}
@@ -76,7 +76,7 @@ def test_a_node_that_was_late_is_asked_last_until_its_time_is_over() -> None:
 
 def test_one_request_at_a_time_tries_a_node_that_was_late() -> None:
     setting = late_setting("A")
-    for _ in range(3):  # also if nothing ever says what became of a trial
+    for _ in range(3):  # even if no trial is ever answered
         setting.now += AVOIDED_SECONDS
         assert setting.first().count("A") == 1
         setting.now += REQUEST_SECONDS_MAX
@@ -99,7 +99,7 @@ def test_a_trial_that_is_late_begins_a_new_time() -> None:
 @pytest.mark.parametrize("news", ["heard", "on_up", "on_remove"])
 @pytest.mark.parametrize("seconds", [1.0, AVOIDED_SECONDS], ids=["before a trial", "of a trial"])
 def test_a_node_that_answers_is_asked_as_the_others(news: str, seconds: float) -> None:
-    """Also if the answer is that of a request from before. The driver itself leaves out a node that is removed."""
+    """The answer may be to an earlier request. The driver itself leaves out a removed node."""
     setting = late_setting("ABC")
     setting.now += seconds
     setting.first(1 if seconds < AVOIDED_SECONDS else 100)  # each node is tried

@@ -1,6 +1,6 @@
-"""The Cassandra engine's moments: other servers write between the reads of a page, or between the steps of a commit.
+"""Races in the Cassandra engine: other servers write between the reads of a page, or the steps of a commit.
 
-Needs the cluster that ENGINE_UNDER_TEST names. The suite of the engine contract runs on this engine too.
+Needs the cluster that ENGINE_UNDER_TEST names. The contract's tests run on this engine too.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ pytestmark = [
 async def test_ranges_of_one_partition_are_read_at_one_moment_even_where_the_first_is_empty(
     servers: tuple[CassandraEngine, CassandraEngine], partition: bytes, *, is_there: bool
 ) -> None:
-    """A transaction comes after the first range was read: the page shows all of it, or nothing."""
+    """A transaction commits after the first range was read: the page shows all of it, or nothing."""
     engine, other = servers
     if is_there:
         await committed(other, insert(partition, b"c"))
@@ -69,7 +69,7 @@ async def test_ranges_of_one_partition_are_read_at_one_moment_even_where_the_fir
 
 
 class Meanwhile:
-    """Lets something happen after the read with this number of all reads that an engine sends, from 1."""
+    """Runs something after the engine's read with this number, from 1."""
 
     def __init__(
         self, engine: CassandraEngine, number: int, act: Callable[[], Awaitable[object]]
@@ -96,7 +96,7 @@ def transaction(partition: bytes, *rows: bytes) -> WriteSet:
 async def test_a_partition_that_comes_between_two_ranges_is_shown_whole(
     servers: tuple[CassandraEngine, CassandraEngine], partition: bytes, second: str, number: int
 ) -> None:
-    """The directory does not name it when the first range comes to its end: PartitionKey lt 'b' or …"""
+    """The directory does not list it when the first range ends: PartitionKey lt 'b' or …"""
     engine, other = servers
     first, last = partition + b"a", partition + b"b"
     await committed(other, insert(first, b"r"))
@@ -106,7 +106,7 @@ async def test_a_partition_that_comes_between_two_ranges_is_shown_whole(
     values, next_key, _ = await engine.read(ranges, rows_max=10, bytes_max=1 << 20)
     if next_key is None:
         assert values[1:] in ([], [b"1", b"6"])
-    else:  # what a page has left out comes with the next one
+    else:  # the next page has what this one leaves out
         assert (values[1:], next_key) in (([b"1"], (last, b"6")), ([], (last, b"5")))
 
 
@@ -119,7 +119,7 @@ async def test_a_first_read_never_says_that_its_moment_has_passed(
     *,
     in_snapshot: bool,
 ) -> None:
-    """The first range of the partition is empty, and the second one changes while they are read."""
+    """The partition's first range is empty, and the second one changes while they are read."""
     engine, other = servers
     await committed(other, transaction(partition, b"7"))
     Meanwhile(engine, number, lambda: committed(other, transaction(partition, b"8")))
@@ -171,7 +171,7 @@ async def test_a_snapshot_does_not_go_on_past_a_partition_that_was_emptied_and_t
 async def test_a_first_write_that_was_given_up_leaves_no_entry_for_ever(
     servers: tuple[CassandraEngine, CassandraEngine], partition: bytes
 ) -> None:
-    """The partition was listed, the write of its row never reached a node, and its server went away."""
+    """The partition was listed, the write of its row never reached a node, and its server disappeared."""
     engine, other = servers
     await engine.directory.enlist(partition, 0)
     attempts = engine.connection.attempts()
@@ -214,7 +214,7 @@ async def test_every_commit_moves_the_mark_however_late_the_clock_is(
 async def test_a_row_that_is_only_looked_at_is_there_at_the_moment_of_the_commit(
     servers: tuple[CassandraEngine, CassandraEngine], partition: bytes, number: int
 ) -> None:
-    """Another server deletes it between the two reads that come before such a commit, or after them."""
+    """Another server deletes it between the two reads before such a commit, or after them."""
     engine, other = servers
     await committed(other, insert(partition, b"r"))
     Meanwhile(

@@ -1,4 +1,4 @@
-"""The pages of a long answer: each row once, whatever the nodes can read in time; the rows of partitions counted."""
+"""The pages of a long answer: each row once, whatever the nodes can read in time; and counts of a partition's rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Node:
-    """A session of a node that has these rows, and reads no more than `rows_max` of them at once in time."""
+    """A session of a node with these rows, which cannot read more than `rows_max` of them in time."""
 
     def __init__(self, rows: Sequence[Any], rows_max: int = 1_000_000) -> None:
         self._rows = rows
@@ -50,7 +50,7 @@ class Node:
 
 
 def connected(node: Node, monkeypatch: pytest.MonkeyPatch) -> Connection:
-    """A connection whose clock goes on by what the node takes, and by what is waited."""
+    """A connection whose clock advances by the time of the node, and of the waits."""
 
     def sleep(seconds: float) -> None:
         node.now += seconds

@@ -1,4 +1,4 @@
-"""How far a read of several partitions asks ahead of its page: little is asked for in vain, and memory is bounded."""
+"""How far a read of several partitions asks ahead of its page: few requests are wasted, and memory is bounded."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def widths_of(partitions: range, widest: int | None) -> Widths:
 
 
 def read(counts: list[int], rows_max: int, widest: int | None) -> tuple[int, int, int]:
-    """Read partitions with these numbers of rows: the requests, the rows they brought, the most bytes under way."""
+    """Read partitions of these sizes: the requests, the rows they brought, the most bytes in flight."""
     partitions = range(len(counts))
     widths = widths_of(partitions, widest)
     ahead = ReadAhead(widths, rows_max)
@@ -85,7 +85,7 @@ def test_little_is_asked_for_in_vain(
 @pytest.mark.parametrize("count", [1, 3, 16, 100, 1000, 100_000])
 @pytest.mark.parametrize("widest", [1, WIDE_BYTES, 100_000, 1 << 20])
 def test_the_memory_for_answers_is_bounded(count: int, widest: int) -> None:
-    """A few rows that are longer than an answer should be are asked for all the same."""
+    """A few rows that are longer than an answer should be are requested all the same."""
     _, _, most = read([count] * 200, 5 * PAGE, widest)
     assert most <= max(ANSWER_BYTES, ROWS_AT_ONCE_MIN * widest) + AHEAD_BYTES
 

@@ -1,4 +1,4 @@
-"""The sentence for a cluster that cannot be reached, and for files of its URL that cannot be used."""
+"""The message for a cluster that cannot be reached, and for unusable files named in its URL."""
 
 from __future__ import annotations
 

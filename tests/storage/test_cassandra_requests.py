@@ -1,4 +1,4 @@
-"""The requests that a connection sends to a cluster: time-outs, and what answers say of nodes."""
+"""The requests that a connection sends to a cluster: time-outs, and what answers say about nodes."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 PATIENCE_SECONDS = 30.0
 WRITE_SECONDS = 2.0
-"""`write_request_timeout` of a node, as delivered."""
+"""`write_request_timeout` of a node, by default."""
 
 
 class Answering:
-    """A session of a node whose answer, rows or an error, is there at once."""
+    """A session of a node that answers at once, with rows or an error."""
 
     coordinator_host = "the node"
 
@@ -62,7 +62,7 @@ def connection_to(session: Any, nodes: Nodes) -> Connection:
 
 
 def test_the_driver_ends_a_request_whose_time_is_over() -> None:
-    """Later than the node itself, whose time-out of a write says more."""
+    """Later than the node itself, whose write time-out says more."""
     nodes = Nodes(lambda: 0.0, None)
     cluster = _cluster(parse_address("cassandra://127.0.0.1/tablestone"), nodes)
     try:
@@ -77,7 +77,7 @@ def test_the_driver_ends_a_request_whose_time_is_over() -> None:
     ("serial", "level"), [(True, ConsistencyLevel.SERIAL), (False, ConsistencyLevel.QUORUM)]
 )
 def test_the_driver_cuts_no_answer_into_pages(*, serial: bool, level: int) -> None:
-    """It would give the first 5,000 rows only; the engine cuts pages itself, by its LIMIT."""
+    """Paging would return the first 5,000 rows only; the engine pages by itself, with LIMIT."""
     session = SimpleNamespace(prepare=lambda text: SimpleNamespace(text=text))
     statement = connection_to(session, Nodes(lambda: 0.0, None)).prepare("SELECT", serial=serial)
     assert statement.fetch_size is None

@@ -1,7 +1,7 @@
 """The contract, sentence by sentence (`src/tablestone/engines/contract.py`), on every engine.
 
-Ranges, order and pages are in `test_reads.py`; this file has commits, versions and concurrent callers.
-The fixture `engine` ends every test with the engine's own check.
+Commits, versions and concurrent callers; `test_reads.py` has ranges, order and pages. The fixture `engine` ends every
+test with the engine's own check.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ pytestmark = pytest.mark.asyncio
 
 PUT = put(b"new")
 VERSION = 1_000
-"""The version of a row written while the clock has not been touched."""
+"""The version of a row written while the clock stands still."""
 
-# (the row is there, expectation, mutation) -> outcome, value afterwards; "old" is what `there` means.
+# (whether the row exists, expectation, mutation) -> outcome, value afterwards; "old" is the existing row's.
 EXPECTATIONS_AND_MUTATIONS: list[
     tuple[bool, Expectation, Mutation, Committed | Conflict, list[bytes]]
 ] = [
@@ -201,11 +201,11 @@ async def test_write_sets_of_one_flush_each_have_their_own_fate(engine: Engine) 
 
 
 async def test_of_write_sets_that_arrive_together_for_one_row_one_wins(engine: Engine) -> None:
-    """The first, where nothing can overtake it on its way."""
+    """The first one, where nothing can overtake it on its way."""
     outcomes = await asyncio.gather(
         *(engine.commit(insert(b"p", b"r", b"%d" % index)) for index in range(5))
     )
-    # No server of a cluster knows the first arrival at another server: exactly one of the five wins.
+    # Servers of a cluster cannot know which arrived first elsewhere: exactly one of the five wins.
     first = outcomes.index(Committed([VERSION])) if engine.capabilities.waits else 0
     expected: list[Committed | Conflict] = [Conflict(0, VERSION)] * 5
     expected[first] = Committed([VERSION])

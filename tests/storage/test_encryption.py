@@ -1,4 +1,4 @@
-"""Encryption at rest of the SQLite engine: nothing readable in any file, and keys that do not fit."""
+"""Encryption at rest of the SQLite engine: no file is readable, and a wrong key is refused."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_a_key_has_no_printed_form() -> None:
 
 
 def test_the_cipher_counts_blocks_as_rfc_8439_does() -> None:
-    """Its counter has 32 bits and starts again at 0: the test vector of the RFC, section 2.3.2, and the end."""
+    """Its counter has 32 bits and wraps to 0: the test vector of the RFC, section 2.3.2, and the end."""
     cipher = PageCipher(KEY)
     nonce = bytes.fromhex("000000090000004a00000000") + bytes(4)
     assert (

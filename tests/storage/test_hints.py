@@ -53,7 +53,7 @@ VALUES = [
 LARGE = 9
 N = b',"n":'
 
-# hint, the values of which it holds, and which of the others the SQLite engine gives all the same
+# hint, the values that match it, and the others that the SQLite engine returns all the same
 HOLDS: list[tuple[str, Hint, set[int]]] = [
     ("contains", Contains(b',"s":"y"'), {1, 2}),
     ("number, upward", NumberAfter(N, 5.0, math.inf), {0, 2, 3, 4, 5, 6}),
@@ -79,7 +79,7 @@ async def _store(engine: Engine) -> None:
 async def _pieces(
     engine: Engine, hint: Hint, ranges: list[KeyRange], *, rows_max: int, bytes_max: int = 1 << 20
 ) -> list[list[bytes]]:
-    """The values of each read, until there is no next key; without snapshots, in the way the service reads."""
+    """The values of each read, until there is no next key; without snapshots, as the service reads."""
     pieces = []
     moment = await moment_for_a_page(engine)
     while True:
@@ -127,7 +127,7 @@ async def test_sqlite_leaves_out_the_others_but_large_values(
 
 @pytest.mark.asyncio
 async def test_all_and_any_of_the_same_parts_are_two_hints(engine: Engine) -> None:
-    """Also for an engine that caches something for a hint: one hint is used before the other, in both orders."""
+    """Even if an engine caches something for a hint: one hint is used before the other, in both orders."""
     await _store(engine)
     for parts in (
         (Contains(b'"y"'), NumberAfter(N, 6.0, 8.0, quoted=True)),
@@ -166,7 +166,7 @@ async def test_a_piece_ends_by_bytes_and_goes_on_behind_the_last_value(engine: E
 
 @pytest.mark.asyncio
 async def test_a_hint_reads_inside_the_range_by_the_index(data: Path) -> None:
-    """Rows inside the range and no others, whatever the hint says of rows, and nothing is sorted."""
+    """Rows inside the range and no others, whatever the hint says about rows, and without sorting."""
     engine = open_sqlite(data)
     everything = AllOf(tuple(hint for _, hint, _ in HOLDS))
     for hint in (*(hint for _, hint, _ in HOLDS), everything):
@@ -194,7 +194,7 @@ async def test_a_hint_reads_inside_the_range_by_the_index(data: Path) -> None:
 @pytest.mark.parametrize("rows_max", [3, 10, 100])
 @pytest.mark.parametrize("hint", [row[1] for row in HOLDS], ids=[row[0] for row in HOLDS])
 async def test_rows_that_are_left_out_are_counted(data: Path, hint: Hint, rows_max: int) -> None:
-    """A scan shows how many rows it examined, however few of them it found."""
+    """A scan reports how many rows it examined, however few it found."""
     engine = open_sqlite(data)
     await _store(engine)
     examined = 0
@@ -211,7 +211,7 @@ async def test_rows_that_are_left_out_are_counted(data: Path, hint: Hint, rows_m
 
 @pytest.mark.asyncio
 async def test_a_marker_is_looked_for_where_the_first_values_have_it(data: Path) -> None:
-    """And from the beginning in those that have it before."""
+    """And from the start in values that have it earlier."""
     engine = open_sqlite(data)
     long, short = b"x" * 500 + b',"n":5}', b',"n":5}'
     changes = [Change(b"%d" % row, ANY, put(long if row < 7 else short)) for row in range(9)]
@@ -263,7 +263,7 @@ LONG = b"x" * 10_000
     ids=lambda hint: type(hint).__name__,
 )
 def test_what_is_long_is_not_kept(hint: Hint) -> None:
-    """A client chooses it: a few dozen of the longest would be megabytes."""
+    """A client chooses it: a few dozen of the longest would take megabytes."""
     assert conditions_of(hint) is not conditions_of(hint)
     assert conditions_of(hint) == conditions_of(hint)
     assert conditions_of(Contains(b"short")) is conditions_of(Contains(b"short"))

@@ -1,4 +1,4 @@
-"""The directory that `tablestone cluster unload` makes: under whatever name it is given."""
+"""The directory that `tablestone cluster unload` makes, whatever name it is given."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SOURCE = StorageId(b"one keyspace")
 def test_the_working_directory_is_filled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Its path had no last part, to which the name of the unfinished one could be added."""
+    """The path "." has no last part to which the suffix of the unfinished one could be added."""
     here = tmp_path / "here"
     here.mkdir()
     (tmp_path / "link").symlink_to(here)
@@ -54,7 +54,7 @@ def test_a_place_that_is_taken_or_broken_is_a_sentence(tmp_path: Path, name: str
 def test_a_directory_that_cannot_be_replaced_leaves_the_complete_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An empty file system that is mounted there, for example."""
+    """For example, an empty file system is mounted there."""
 
     def busy(_: Path) -> Iterator[Path]:
         raise OSError(16, "Device or resource busy")
@@ -124,7 +124,7 @@ async def test_another_keyspace_does_not_continue_an_unload(tmp_path: Path) -> N
 
 @pytest.mark.asyncio
 async def test_data_of_another_origin_is_not_added_to(tmp_path: Path) -> None:
-    """A directory of a server that happens to have the name."""
+    """A server's directory that happens to have the name."""
     part = await unfinished(tmp_path / "new")
     (part / "unloaded-from").unlink()
     with pytest.raises(EngineRefused, match="holds data that no unfinished unload has left"):

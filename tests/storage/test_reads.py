@@ -219,6 +219,6 @@ def test_pages_joined_are_the_full_read_whatever_the_limits(
 
 
 def _memory_backed() -> Path | None:
-    """Hundreds of small databases are made here; none of them needs to survive a power cut."""
+    """The test makes hundreds of small databases, and none needs to survive a power failure."""
     shared_memory = Path("/dev/shm")  # noqa: S108 - TemporaryDirectory makes its own directory in it
     return shared_memory if shared_memory.is_dir() else None

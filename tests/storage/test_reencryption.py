@@ -1,4 +1,4 @@
-"""A data directory that is written again, with a key, with another one, or without: whole after every kill."""
+"""A data directory that is rewritten with a key, another key, or none: complete after every kill."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tablestone.engines.sqlite.reencryption import reencrypt
 from tablestone.engines.sqlite.salvage import StoredPages
 
 INDEX_LEAF = 10
-"""The first byte of a page with keys of an index: https://www.sqlite.org/fileformat2.html."""
+"""The first byte of an index leaf: https://www.sqlite.org/fileformat2.html."""
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ async def test_a_failure_leaves_the_directory_as_it_was(
 @pytest.mark.parametrize("old", [None, KEY], ids=["encrypt", "decrypt"])
 @pytest.mark.asyncio
 async def test_damaged_data_is_not_written_again(old: EncryptionKey | None, tmp_path: Path) -> None:
-    """The damage of a page of the index, which writing the rows again does not read."""
+    """The damage is in an index page, which rewriting the rows does not read."""
     await logged(tmp_path / "data", tmp_path / "unused", old)
     data = tmp_path / "data"
     with closing(StoredPages(data, old)) as pages:
@@ -123,7 +123,7 @@ async def test_damaged_data_is_not_written_again(old: EncryptionKey | None, tmp_
 
 
 def test_a_full_disk_is_the_reason(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SQLite has its own error for it, without the place."""
+    """SQLite has its own error for it, without the path."""
 
     def fail(*_arguments: object) -> int:
         raise apsw.FullError("not an error")
@@ -146,7 +146,7 @@ def test_a_copy_that_cannot_be_made_is_refused_without_the_key(
 
 
 def write_again_for_ever(data: Path, pipe: object) -> None:
-    """From the one key to the other and back, for ever, from whichever is the present one."""
+    """Switch between the two keys forever, from whichever is the present one."""
     present, coming = KEY, OTHER
     while True:
         with suppress(EngineRefused):
@@ -183,11 +183,11 @@ async def test_a_kill_leaves_the_one_key_or_the_other_and_every_row(data: Path) 
 
 
 MOMENTS = ("some rows are written", "it is whole", "it is flushed", "it is in its place")
-"""The moments of a kill; at the last one the change is done."""
+"""When the process is killed; at the last moment the change is done."""
 
 
 def decrypt_until_killed(data: Path, pipe: Any) -> None:
-    """Decrypt the directory, and stand still at each of the moments until the test goes on, or kills."""
+    """Decrypt the directory, and stop at each of the moments until the test goes on, or kills."""
 
     def reach(moment: str) -> None:
         pipe.send(moment)
@@ -257,7 +257,7 @@ async def test_the_next_start_removes_the_copy_of_a_killed_decryption(
 async def test_only_a_server_removes_an_unfinished_copy(
     name: str, data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A command beside it does not: another command may be writing the copy."""
+    """A command beside it does not, because another command may be writing the copy."""
     (data / name).mkdir()
     (data / name / "tablestone.db").write_bytes(MARKER)
     await open_with(data, KEY, read_only=True).close()

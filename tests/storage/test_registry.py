@@ -1,4 +1,4 @@
-"""Kinds of engines: found by the scheme of a URL, with their capabilities, and opened; also of other packages."""
+"""Kinds of engines: found by URL scheme, with their capabilities, and opened; other packages can add some."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ broken = storage.slow_engine:SlowEngine
 
 @pytest.fixture
 def other_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package is installed that brings kinds of engines along."""
+    """Install a package that adds kinds of engines."""
     installed = tmp_path / "other-1.0.dist-info"
     installed.mkdir()
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
@@ -82,7 +82,7 @@ def test_an_entry_point_that_names_no_kind_is_refused(other_package: Path) -> No
 def test_what_is_asked_of_an_engine_without_a_directory_is_asked_of_no_url(
     other_package: Path,
 ) -> None:
-    """The options of a server follow from the capabilities of the engine."""
+    """A server's options follow from the capabilities of its engine."""
     assert other_package.is_dir()
     configuration = read_configuration({"engine": "slow"}, {})
     assert (configuration.engine, configuration.data_directory) == ("slow:", None)

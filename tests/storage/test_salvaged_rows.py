@@ -1,4 +1,4 @@
-"""The rows of a damaged database: every row that is not on a damaged page comes out, and lost ones are named."""
+"""The rows of a damaged database: each row outside the damaged pages is recovered, and lost ones are named."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INSERT = "INSERT INTO stored_rows VALUES (?, ?, ?, ?)"
 
 
 def rows_to_store() -> list[StoredRow]:
-    """Rows of many lengths: some continue on further pages, and some keys do too."""
+    """Rows of many lengths: some values, and some keys, need overflow pages."""
     draw = random.Random(7)
     rows = []
     for number in range(ROWS):
@@ -37,7 +37,7 @@ STORED = rows_to_store()
 
 @pytest.fixture(scope="module", params=["closed", "with a log"])
 def healthy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the rows, after deletions that left free pages with the content of deleted rows."""
+    """A directory with the rows, and with free pages that still hold deleted rows."""
     data = tmp_path_factory.mktemp("healthy") / "data"
     directory = DataDirectory(data, Opening.SHARED)
     with closing(directory.connect_writer()) as writer:
@@ -60,7 +60,7 @@ def healthy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def pages_of_rows(data: Path) -> dict[int, set[Key]]:
-    """The keys of the rows on each page, which a walk over the healthy pages tells."""
+    """The keys of the rows on each page, from a walk over the healthy pages."""
     found: dict[int, set[Key]] = {}
     pages = StoredPages(data)
     salvaged = SalvagedRows(pages)
@@ -108,7 +108,7 @@ def read(data: Path) -> tuple[dict[Key, StoredRow], set[Key], SalvagedRows]:
 
 
 def places_of(data: Path) -> Callable[[int], tuple[Path, int]]:
-    """Where the bytes of a page are."""
+    """The byte offsets of a page."""
     pages = StoredPages(data)
     pages.close()
 
@@ -160,17 +160,17 @@ def test_flipped_bytes_in_random_pages_cost_only_the_rows_on_them(
     found, lost, storage = read(data)
     for key in WHOLE.keys() - on_them:
         assert found.get(key) == WHOLE[key], (seed, damaged)
-    if keys_on_page.keys() >= set(damaged):  # the index is as it was
+    if keys_on_page.keys() >= set(damaged):  # the index is intact
         assert storage.is_complete
         assert lost <= on_them
-        # Each row was read, or is named, or has a damaged key itself, which its value may tell.
+        # Each row was read, or is named, or its key is damaged, which its value may reveal.
         assert len(WHOLE.keys() - found.keys() - lost) == len(found.keys() - WHOLE.keys())
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
 @pytest.mark.parametrize("healthy", ["closed"], indirect=True)
 def test_without_a_first_page_nothing_else_is_lost(data: Path, number: int) -> None:
-    """The header and the schema, the map of pages, and the roots of the table and of the index."""
+    """The header and the schema, the pointer map, and the roots of the table and of the index."""
     flip(data / "tablestone.db", (number - 1) * PAGE_SIZE_BYTES, PAGE_SIZE_BYTES, random.Random(1))
     found, lost, storage = read(data)
     assert {key: found.get(key) for key in WHOLE} == WHOLE
@@ -182,7 +182,7 @@ def test_without_a_first_page_nothing_else_is_lost(data: Path, number: int) -> N
 
 @pytest.mark.parametrize("healthy", ["with a log"], indirect=True)
 def test_a_log_counts_up_to_its_first_damaged_byte(data: Path) -> None:
-    """As for SQLite: the commits before the damage are there, as a whole."""
+    """As SQLite does: the commits before the damage are complete."""
     connection = apsw.Connection(str(data / "tablestone.db"), apsw.SQLITE_OPEN_READONLY)
     before = connection.execute("SELECT count(*) FROM stored_rows").get
     connection.close()

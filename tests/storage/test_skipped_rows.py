@@ -1,4 +1,4 @@
-"""Ranges of rows in every partition: the result is that of a walk, and rows outside are passed over."""
+"""Ranges of rows in every partition: the result is that of a full walk, and rows outside are skipped."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ BOUNDS = st.one_of(
     st.tuples(NAMES, st.none()),
     st.tuples(NAMES, NAMES).map(lambda pair: (min(pair), max(pair))),
 )
-"""Also such as hold no row."""
+"""Some of them hold no row."""
 
 
 class Question(NamedTuple):
-    """A hint, and its meaning: a row in one of the ranges, and a text in its value."""
+    """A hint and what it means: a row in one of the ranges, and a text in its value."""
 
     hint: Hint
     ranges: Sequence[tuple[bytes, bytes | None]]
     text: bytes
 
     def is_given(self, row: bytes, value: bytes) -> bool:
-        """A value too large to be looked into is given for its key alone."""
+        """A value that is too large to examine is returned for its key alone."""
         is_inside = any(start <= row and (end is None or row < end) for start, end in self.ranges)
         return is_inside and (self.text in value or len(value) > LARGE_VALUE_BYTES)
 
@@ -93,7 +93,7 @@ def test_seeks_find_what_a_walk_finds(
     bytes_max: int,
     sizes: tuple[int, int, int],
 ) -> None:
-    """Few rows make a large partition here, so that small and large ones follow each other in every way."""
+    """Few rows make a partition large here, so that small and large ones follow each other in every order."""
     key_range = KeyRange(*ends)
     rows = sorted(
         (Key(partition, row), b"%b/%b=%b" % (partition.hex().encode(), row.hex().encode(), ending))
@@ -137,7 +137,7 @@ def _database(rows: list[tuple[Key, bytes]]) -> apsw.Connection:
 
 
 LARGE = 1_000
-"""Rows of each of the large partitions."""
+"""The rows of each large partition."""
 
 
 async def _steps(engine: SqliteEngine, hint: Hint, key_range: KeyRange = WHOLE) -> tuple[int, int]:
@@ -163,7 +163,7 @@ async def _steps(engine: SqliteEngine, hint: Hint, key_range: KeyRange = WHOLE) 
 
 @pytest.mark.asyncio
 async def test_rows_outside_are_not_visited_in_large_partitions(data: Path) -> None:
-    """A row that is visited is a step or more; the next partition and its size cost as many as some dozens of rows."""
+    """Visiting a row takes at least a step; the next partition and its size cost as much as some dozens of rows."""
     engine = open_sqlite(data)
     for partition in range(10):
         changes = [Change(b"%04d" % row, ANY, put(b"x")) for row in range(LARGE)]
@@ -178,12 +178,12 @@ async def test_rows_outside_are_not_visited_in_large_partitions(data: Path) -> N
         found, steps = await _steps(engine, AllOf((bounds, Contains(b"x"))))
         assert found == 10 * of_each
         assert steps < 10 * LARGE
-    # A range that begins and ends among the rows asked for.
+    # A range that begins and ends among the requested rows.
     cut = KeyRange(Key(b"00", b"0501"), Key(b"09", b"0502"))
     found, steps = await _steps(engine, RowBetween(b"0500", b"0503"), cut)
     assert found == 2 + 8 * 3 + 2
     assert steps < 10 * LARGE
-    # All of a partition's rows are visited where the bound leaves out none of them: the measure measures.
+    # A bound that leaves out nothing visits all of a partition's rows, so the measure works.
     found, steps = await _steps(engine, RowBetween(b"0", None))
     assert found == 10 * LARGE
     assert steps > 10 * LARGE
@@ -195,7 +195,7 @@ async def test_small_partitions_cost_what_a_walk_costs(data: Path) -> None:
     engine = open_sqlite(data)
     for partition in range(2_000):
         await committed(engine, WriteSet(b"%04d" % partition, [Change(b"1", ANY, put(b"x"))]))
-    # The second hint says the same of no range of rows, and is therefore walked with.
+    # The second hint gives no range of rows, so the engine walks.
     found, steps = await _steps(engine, AllOf((RowBetween(b"5", None), Contains(b"x"))))
     none_found, of_walk = await _steps(engine, AnyOf((RowBetween(b"5", None), Contains(b"y"))))
     assert found == none_found == 0

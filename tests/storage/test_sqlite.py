@@ -1,4 +1,4 @@
-"""The promises of the SQLite engine beyond the contract: durability, one flush a group, recovery, plans, limits."""
+"""What the SQLite engine promises beyond the contract: durability, one flush a group, recovery, plans, limits."""
 
 from __future__ import annotations
 
@@ -39,11 +39,8 @@ VERSION = HeldClock().now
 BIG = b"x" * 300_000
 
 
-# Durability.
-
-
 def test_this_sqlite_and_every_one_that_may_be_installed_resets_its_log_rightly() -> None:
-    """Before 3.51.3, two copies of the log beside a commit could damage the database; with 3.51 no server starts."""
+    """Before 3.51.3, two checkpoints beside a commit could damage the database; with 3.51 no server starts."""
     assert tuple(int(part) for part in apsw.sqlite_lib_version().split(".")) >= (3, 51, 3)
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
     needed = [Requirement(each) for each in project["project"]["dependencies"]]
@@ -118,9 +115,6 @@ def test_what_was_acknowledged_survives_a_kill_and_no_write_set_is_half_there(
     assert found == whole
 
 
-# Groups.
-
-
 @pytest.mark.asyncio
 async def test_write_sets_that_arrive_together_share_flushes(data: Path) -> None:
     engine = open_sqlite(data)
@@ -147,7 +141,7 @@ async def test_write_sets_that_arrive_together_share_flushes(data: Path) -> None
 
 @pytest.mark.asyncio
 async def test_a_row_that_comes_back_in_the_same_group_has_another_version(data: Path) -> None:
-    """A version is an ETag: who read the row before must not be taken for one who read it now."""
+    """A version is an ETag: whoever read the old row must not pass for a reader of the new one."""
     engine = open_sqlite(data)
     gone = WriteSet(b"p", [Change(b"r", PRESENT, DELETE)])
     outcomes = await asyncio.gather(
@@ -190,9 +184,6 @@ async def test_reads_go_on_while_a_flush_is_under_way(data: Path) -> None:
     assert set(reads) <= {b"old", b"new"}
     assert await read_all(engine) == [b"new"]
     await close_healthy(engine)
-
-
-# Failures of storage.
 
 
 @pytest.mark.asyncio
@@ -271,8 +262,6 @@ async def test_check_says_in_words_what_is_broken(data: Path) -> None:
     assert await engine.check()
     await engine.close()
 
-
-# Plans and bounds.
 
 START = Key(b"p", b"r")
 PLANS: list[tuple[KeyRange, str]] = [
@@ -354,9 +343,7 @@ async def test_the_log_stays_bounded_under_constant_reads_and_writes(data: Path)
     reading = asyncio.ensure_future(read())
     rows_written = 0
     log_bytes_max = 0
-    bound = (
-        LOG_PAGES_MAX * PAGE_SIZE_BYTES + 2_000_000
-    )  # it is looked at after each of these groups
+    bound = LOG_PAGES_MAX * PAGE_SIZE_BYTES + 2_000_000  # checked after each of these groups
     while rows_written * 50_000 < 4 * bound:
         changes = [Change(b"%06d" % (rows_written + i), ANY, put(BIG[:50_000])) for i in range(10)]
         await committed(engine, WriteSet(b"p", changes))

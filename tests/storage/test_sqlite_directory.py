@@ -1,4 +1,4 @@
-"""The data directories that the SQLite engine creates, accepts and refuses, and the text of each refusal."""
+"""The data directories that the SQLite engine creates, accepts and refuses, and what it says when it refuses."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_a_new_directory_is_private_and_its_file_says_what_it_is(tmp_path:
 def test_a_database_that_another_process_locks_for_a_moment_is_waited_for(
     tmp_path: Path, *, shared: bool, read_only: bool
 ) -> None:
-    """As after a kill, when the first process to open the database reads the log again."""
+    """As after a kill, when the first process to open the database recovers the log."""
     asyncio.run(open_sqlite(tmp_path).close())
     other = apsw.Connection(os.fspath(tmp_path / "tablestone.db"))
     other.pragma("locking_mode", "EXCLUSIVE")
@@ -108,7 +108,7 @@ def make_and_lose(data: Path) -> None:
 
 
 def make_and_keep_the_log(data: Path) -> None:
-    """The files that a copy, or a tool that removes the files of a database, may leave."""
+    """The files that a copy, or a tool that removes a database, may leave."""
     make_files(data, "lock", "tablestone.db-shm")
     (data / "tablestone.db-wal").write_bytes(b"rows that were acknowledged")
 
@@ -165,7 +165,7 @@ def test_a_directory_that_cannot_be_used_is_refused_in_one_sentence(
 
 
 def test_a_first_start_without_room_says_so_and_leaves_nothing_in_the_way(data: Path) -> None:
-    """A limit of the length of files is as good as a full disk: SQLite's -shm has 32 KiB, and is the first too long."""
+    """A limit on the length of files acts like a full disk; SQLite's -shm of 32 KiB is the first file to exceed it."""
     with (
         pytest.raises(
             EngineRefused, match=r"db cannot be opened: there is no room for tablestone\.db-shm\.$"
@@ -179,7 +179,7 @@ def test_a_first_start_without_room_says_so_and_leaves_nothing_in_the_way(data: 
 def test_a_full_disk_refuses_a_start_where_memory_could_not_be_mapped(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A write into a mapped file that the disk has no room for kills the process with SIGBUS."""
+    """Writing to a mapped file that the disk has no room for kills the process with SIGBUS."""
 
     def is_full(_file: int, start: int, length: int) -> None:
         assert (start, length) == (0, 16)
@@ -224,7 +224,7 @@ def test_a_database_that_cannot_be_written_is_refused_and_left_alone(data: Path)
 def read_only(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Path], None]:
-    """Makes a directory that can only be read; for the superuser, for whom there is none, one that is taken for it."""
+    """Make a directory read-only; for the superuser, who can write anyway, make the code believe it."""
     may = os.access
 
     def refuse(data: Path) -> None:
@@ -251,7 +251,7 @@ def read_only(
 def test_what_cannot_be_written_is_read_and_nothing_is_made(
     tmp_path: Path, read_only: Callable[[Path], None], beside: tuple[str, ...]
 ) -> None:
-    data = tmp_path / "100% ?#"  # each of these means something in the URI that SQLite is given
+    data = tmp_path / "100% ?#"  # each of these has a meaning in the URI for SQLite
     engine = open_sqlite(data)
     asyncio.run(committed_and_closed(engine))
     for name in beside:

@@ -75,7 +75,7 @@ def disk() -> Iterator[Disk]:
 
 @pytest.fixture(autouse=True)
 def _copies_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log is copied into the database after a few commits, as on a tight disk, so that these calls fail too."""
+    """Checkpoint after a few commits, as on a nearly full disk, so that these calls fail too."""
 
     def look(room: DiskRoom, *_: object) -> bool:
         room.is_tight = True
@@ -85,7 +85,7 @@ def _copies_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Program:
-    """Writes of several kinds, and the rows that must be there after those that were acknowledged."""
+    """Writes of several kinds, and the rows that must exist after those that were acknowledged."""
 
     def __init__(self, engine: SqliteEngine) -> None:
         self._engine = engine
@@ -187,7 +187,7 @@ def test_a_start_on_a_disk_that_fails_is_refused_in_one_sentence_and_a_later_one
 async def test_the_outcome_of_a_commit_whose_flush_fails_is_not_known_until_the_next_one(
     data: Path, disk: Disk, tmp_path: Path
 ) -> None:
-    """SQLite has written the commit to the log when the flush fails: a crash brings it back."""
+    """The commit is already in the log when its flush fails, so a crash can bring it back."""
     engine = open_sqlite(data)
     await committed(engine, insert(b"p", b"before"))
     disk.plan = Plan("flush log", 1, NOT_FLUSHED, is_lasting=True)

@@ -54,7 +54,7 @@ class Traced:
         return True
 
     async def together(self, write_sets: Sequence[WriteSet]) -> list[Any]:
-        """Their outcomes, and of those that fail the error."""
+        """Commit write sets together; returns their outcomes, and the error of each that fails."""
         waiting = [self.commits.commit(each) for each in write_sets]
         return await asyncio.gather(*waiting, return_exceptions=True)
 
@@ -74,7 +74,7 @@ async def traced(data: Path) -> AsyncIterator[Traced]:
 
 
 def inserts(first: int, number: int) -> WriteSet:
-    """So many rows, all or none."""
+    """This many rows, all or none."""
     return WriteSet(
         b"p", [Change(b"%05d" % each, ABSENT, put(b"v")) for each in range(first, first + number)]
     )

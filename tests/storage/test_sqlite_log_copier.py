@@ -1,4 +1,4 @@
-"""Commits during a copy of the log: they wait only for its last part."""
+"""Commits during a checkpoint wait only for its last part."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WAIT_SECONDS = 20.0
 
 
 class SlowDisk:
-    """A connection whose copy lasts until the test ends it."""
+    """A connection whose checkpoint lasts until the test ends it."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
@@ -61,7 +61,7 @@ async def test_commits_go_on_while_the_log_is_copied_and_bound_it_again_afterwar
 
     commits = GroupCommit(connect, CommitLock(tmp_path), system_clock, directory.open_generation())
 
-    bytes_of = cycle((b"a", b"b"))  # pages that stay as they are would not be written
+    bytes_of = cycle((b"a", b"b"))  # unchanged pages would not be written
 
     async def write_megabytes(number: int) -> None:
         for _ in range(number):

@@ -1,6 +1,6 @@
-"""The SQLite engine in several processes at once: no write is lost or half done, no process starves, logs are limited.
+"""The SQLite engine in several processes: no write is lost or half done, none starves, and the log stays bounded.
 
-One caller of two engines is part of the contract's suite, which also runs on two engines (`two_engines`).
+The contract's tests also run on two engines with one caller (`two_engines`).
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from tablestone.engines.contract import Engine
 
 COMMIT_SECONDS_MAX = 5.0
-"""Seconds that a commit may take on a busy machine."""
+"""How long a commit may take on a busy machine."""
 
 
 @pytest.mark.asyncio
 async def test_increments_in_several_processes_lose_nothing_and_versions_increase(
     data: Path,
 ) -> None:
-    """The clock is stopped in all processes: each version is the previous one plus one, from any process."""
+    """The clock is stopped in all processes: each version is the previous one plus one, in whichever process."""
     engine = shared(data)
     await committed(engine, insert(*COUNTER, b"0"))
     with ExitStack() as stack:
@@ -103,7 +103,7 @@ async def test_a_process_that_is_killed_leaves_no_half_of_a_write_and_no_lock(da
 async def test_who_is_killed_in_an_invalidating_commit_leaves_nothing_unknown_for_long(
     data: Path,
 ) -> None:
-    """While it is not known whether it was committed nothing may be kept; the next to commit, or to come, ends that."""
+    """While its outcome is unknown, nothing may be cached; the next process to commit, or to start, ends that."""
     engine = shared(data)
     before = generation_of(engine)
     for mend in ("a commit", "an opening"):
@@ -168,7 +168,7 @@ def test_who_waits_for_the_lock_is_not_passed_by_who_has_just_held_it(tmp_path: 
 
 
 def test_a_lock_goes_with_its_process(tmp_path: Path) -> None:
-    """The kernel closes the locks of a process that dies, also of one that waits."""
+    """The kernel releases the locks of a process that dies, even of one that waits."""
     gone, waiting, left = (CommitLock(tmp_path) for _process in range(3))
     assert gone.try_take()
     assert not waiting.try_take()
@@ -176,9 +176,6 @@ def test_a_lock_goes_with_its_process(tmp_path: Path) -> None:
     waiting.close()
     with closing(left):
         assert left.try_take()
-
-
-# Processes that may open a directory together.
 
 
 @pytest.mark.asyncio

@@ -1,4 +1,4 @@
-"""Free space in the database goes back to the file system, and a disk that gets full can be emptied again."""
+"""Free space in the database goes back to the file system, and a full disk can be emptied again."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 ROWS = 1_200
 VALUE = b"x" * 20_000
-"""Three pages, so that values in overflow pages are moved too."""
+"""Three pages, so that values in overflow pages move too."""
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +63,7 @@ async def store(engine: Engine) -> None:
 
 
 async def delete_most(engine: Engine) -> None:
-    """All but each fiftieth row."""
+    """Delete all but every fiftieth row."""
     for start in range(0, ROWS, 50):
         rows = [Change(b"%05d" % number, ANY, DELETE) for number in range(start + 1, start + 50)]
         await committed(engine, WriteSet(b"p", rows))
@@ -77,7 +77,7 @@ def file_pages(data: Path) -> int:
 
 
 def without_vacuum(data: Path) -> None:
-    """Make the directory as an older version made it."""
+    """Make the directory as an older version did."""
     with_vacuum = open_sqlite(data)
     asyncio.run(with_vacuum.close())
     connection = apsw.Connection(str(data / "tablestone.db"))
@@ -96,7 +96,7 @@ async def test_the_file_gets_shorter_after_deletions_and_nothing_is_lost(data: P
     assert full.database_bytes > ROWS * len(VALUE)
     async with watched(engine):
         await delete_most(engine)
-        most = KEPT_PAGES + 200  # the kept free pages, and the rows that are left
+        most = KEPT_PAGES + 200  # the kept free pages, and the remaining rows
         await until(lambda: file_pages(data) < most)
         await until(lambda: engine.size().free_bytes <= 2 * KEPT_PAGES * PAGE_SIZE_BYTES)
     assert engine.size().free_bytes > KEPT_PAGES * PAGE_SIZE_BYTES // 2, "later writes need some"
@@ -184,7 +184,7 @@ async def test_compacting_beside_a_server_gives_all_back(data: Path) -> None:
 
 
 STEPS_LEFT = 20 * PAGE_SIZE_BYTES
-"""Pages that the writes beside a compaction may free after its last step."""
+"""Pages that writes beside a compaction may free after its last step."""
 
 
 def test_an_engine_without_files_has_no_size() -> None:
@@ -192,7 +192,7 @@ def test_an_engine_without_files_has_no_size() -> None:
 
 
 class Disk:
-    """A disk as the operating system describes it, with as much room as a test says."""
+    """A disk as the operating system describes it, with as much room as the test says."""
 
     def __init__(self, whole: int, free: int) -> None:
         self.whole, self.free = whole, free
@@ -210,7 +210,7 @@ ROOM: list[tuple[Disk, int, int, tuple[bool, bool]]] = [
     (Disk(100 * GIB, GIB), 0, 0, ENOUGH),
     (Disk(100 * GIB, RESERVE_BYTES), 0, 0, ENOUGH),
     (Disk(100 * GIB, RESERVE_BYTES - 1), 0, 0, SHORT),
-    (Disk(100 * GIB, RESERVE_BYTES + 10), 11, 0, TIGHT),  # the log may need room to be copied
+    (Disk(100 * GIB, RESERVE_BYTES + 10), 11, 0, TIGHT),  # copying the log may need room
     # Free pages are room for rows, and none for the log.
     (Disk(100 * GIB, RESERVE_BYTES - 1), 0, 1, TIGHT),
     (Disk(100 * GIB, RESERVE_BYTES + 10), 11, GIB, TIGHT),
@@ -255,7 +255,7 @@ async def test_a_quick_writer_notices_a_full_disk_though_its_log_stays_short(dat
         for number in range(first, first + 40):
             await committed(engine, insert(b"p", b"%04d" % number, b"x" * 60_000))
 
-    await write(0)  # the room is tight, so the log starts again after every few of these
+    await write(0)  # room is tight, so the log restarts after every few of these
     disk.free = RESERVE_BYTES - 1
     with pytest.raises(EngineUnavailable, match="is full"):
         await write(40)
@@ -291,7 +291,7 @@ async def test_a_full_disk_takes_deletes_and_changes_of_tables_and_is_emptied_by
 async def test_the_log_does_not_grow_while_the_disk_is_full(data: Path) -> None:
     engine = open_sqlite(data)
     await store(engine)
-    await engine.close()  # the log begins again
+    await engine.close()  # the log restarts
     engine = open_sqlite(data)
     full(engine, Disk(100 * GIB, 1000))
     log_bytes = 0

@@ -34,7 +34,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "storage-format.md").read_text(enco
 
 @pytest_asyncio.fixture
 async def database(data: Path, clock: HeldClock) -> Path:
-    """The operations of the example on the page."""
+    """Run the operations of the page's example."""
     clock.now = parse_date_time("2013-01-01T06:00:00Z")
     engine = open_engine(f"sqlite:{data}", clock)
     service = TableService(engine, clock, monotonic_seconds, lambda: bytes(range(8)))
@@ -50,7 +50,7 @@ async def database(data: Path, clock: HeldClock) -> Path:
 
 
 def rows_as_shown(database: Path) -> list[str]:
-    """Each row in four lines, as the page has it: keys in hexadecimal, the value as text."""
+    """Each row in four lines, as on the page: keys in hexadecimal, the value as text."""
     connection = apsw.Connection(str(database), apsw.SQLITE_OPEN_READONLY)
     select = "SELECT partition, row, version, value FROM stored_rows ORDER BY partition, row"
     shown: list[str] = []

@@ -1,7 +1,6 @@
-"""Two engines on one directory, as two processes have them, behind one interface: calls alternate between them.
+"""Two engines on one directory, as in two processes, behind one interface: calls alternate between them.
 
-A commit through one engine is read through the other at once. The contract's suite passes on this, so a caller cannot
-notice the number of processes.
+The contract's tests run on this, so a caller cannot tell how many processes there are.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class TwoEngines:
-    """An `Engine` that is two."""
+    """An `Engine` that alternates between two."""
 
     def __init__(self, data: Path, clock: Clock) -> None:
         self._held = held_for_processes(f"sqlite:{data}")

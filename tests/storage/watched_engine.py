@@ -1,4 +1,4 @@
-"""An engine whose task of `watch` runs, and the wait for a condition that this task brings about."""
+"""An engine whose `watch` task runs, and the wait for a condition that this task brings about."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Short forms of the write sets and reads in tests of engines, so that a test reads like the sentence it proves."""
+"""Short forms of write sets and reads, so that a test of an engine reads like the sentence it proves."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Moment_co = TypeVar("Moment_co", bound=Snapshot, covariant=True)
 
 WHOLE = KeyRange(Key(b"", b""), Key(b"\xff" * 8, b""))
-"""All keys these tests use."""
+"""All keys that these tests use."""
 
 
 def put(value: bytes) -> Put:
@@ -47,14 +47,14 @@ def replace(
 
 
 async def committed(engine: Engine, write_set: WriteSet) -> list[int]:
-    """Commits what must not conflict; the versions it was given."""
+    """Commit what must not conflict; returns the versions assigned."""
     outcome = await engine.commit(write_set)
     assert isinstance(outcome, Committed), outcome
     return outcome.versions
 
 
 async def fill(engine: Engine, keys: Iterable[tuple[bytes, bytes]]) -> None:
-    """Stores under each key the value `value_of` says."""
+    """Store under each key the value that `value_of` returns."""
     for partition, row in keys:
         await committed(engine, upsert(partition, row, value_of(partition, row)))
 
@@ -69,7 +69,7 @@ class _HasSnapshots(Protocol[Moment_co]):
 
 @asynccontextmanager
 async def moment_of(engine: _HasSnapshots[Moment_co]) -> AsyncIterator[Moment_co]:
-    """A snapshot that is closed behind the block."""
+    """A snapshot that is closed after the block."""
     snapshot = await engine.snapshot()
     try:
         yield snapshot
@@ -85,7 +85,7 @@ async def read_all(engine: Engine, *ranges: KeyRange) -> list[bytes]:
 async def read_in_pages(
     engine: Engine, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int
 ) -> list[list[bytes]]:
-    """The pages of a caller that continues at `next_key` until there is none."""
+    """The pages of a caller who continues at `next_key` until there is none."""
     pages = []
     while True:
         rows = await engine.read(ranges, rows_max=rows_max, bytes_max=bytes_max)

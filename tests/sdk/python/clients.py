@@ -1,8 +1,7 @@
-"""One face for the two Python clients, so that every test is written once and runs against both.
+"""One interface for the two Python clients, so that every test is written once and runs against both.
 
-The synchronous client is put behind the asynchronous client's face: its calls block, which does
-no harm, because the server is another process. Nothing else is changed: arguments, results and
-exceptions are the SDK's own.
+The synchronous client gets the asynchronous client's interface. Its calls block, which does no harm, because the server
+is another process. Arguments, results and exceptions are the SDK's own.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ PAGED_CALLS = frozenset({"list_entities", "query_entities", "list_tables", "quer
 
 
 class AwaitedIterator:
-    """An iterator of the synchronous client; of its pages, each page is one again."""
+    """An iterator of the synchronous client; each page of it becomes one too."""
 
     def __init__(self, iterator: Iterator[Any], *, pages: bool) -> None:
         self._iterator = iterator
@@ -51,7 +50,7 @@ class AwaitedIterator:
 
 
 class AwaitedPages:
-    """`ItemPaged` behind the face of `AsyncItemPaged`."""
+    """`ItemPaged` with the interface of `AsyncItemPaged`."""
 
     def __init__(self, paged: Any) -> None:
         self._paged = paged
@@ -64,7 +63,7 @@ class AwaitedPages:
 
 
 class Awaited:
-    """A synchronous client behind the asynchronous client's face."""
+    """A synchronous client with the asynchronous client's interface."""
 
     def __init__(self, client: SyncTableClient | SyncTableServiceClient) -> None:
         self._client = client
@@ -97,7 +96,7 @@ def _awaited_call(member: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(frozen=True)
 class Clients:
-    """Makes clients of one of the two kinds. No retries: a test wants the first answer."""
+    """Makes clients of one of the two kinds. They do not retry: a test wants the first answer."""
 
     endpoint: Endpoint
     synchronous: bool
@@ -137,7 +136,7 @@ class Clients:
         return cast("TableClient", Awaited(client))
 
     def table_from_url(self, url: str) -> TableClient:
-        """Of a URL with a signature, or of one without, whose requests are then signed with the key."""
+        """From a URL with a signature, or from one without, whose requests are then signed with the key."""
         who = None if "sig=" in url else self.credential()
         if not self.synchronous:
             return TableClient.from_table_url(url, credential=who, retry_total=0)
@@ -152,7 +151,7 @@ class Clients:
 
 
 def code_of(error: HttpResponseError) -> str:
-    """The service's code: the SDK decodes it for every call but `create_entity`, which leaves it in the body."""
+    """The service's error code. The SDK decodes it for every call but `create_entity`, which leaves it in the body."""
     decoded = getattr(error, "error_code", None)
     if decoded is not None:
         return str(getattr(decoded, "value", decoded))
@@ -162,5 +161,5 @@ def code_of(error: HttpResponseError) -> str:
 
 
 def token_of(pages: object) -> Any:
-    """The continuation token of an iterator of pages; the SDK's annotations do not know that it has one."""
+    """The continuation token of an iterator of pages, which the SDK's annotations do not mention."""
     return cast("Any", pages).continuation_token

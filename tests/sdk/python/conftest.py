@@ -1,4 +1,4 @@
-"""The two Python clients, and a table of its own for every test."""
+"""The two Python clients, and a new table for every test."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def service(clients: Clients) -> AsyncIterator[TableServiceClient]:
 
 @pytest_asyncio.fixture
 async def table(clients: Clients) -> AsyncIterator[TableClient]:
-    """An empty table; deleted afterwards, so that a server's data does not grow from run to run."""
+    """An empty table, deleted afterwards, so that a server's data does not grow from run to run."""
     async with clients.table(fresh_table_name()) as client:
         await client.create_table()
         yield client

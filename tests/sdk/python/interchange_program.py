@@ -45,7 +45,7 @@ def sdk_value(edm_type: str, text: str) -> Any:
         case "Edm.Boolean":
             return text == "true"
         case "Edm.DateTime":
-            # A datetime has microseconds; the text goes through with all its digits.
+            # A datetime has only microseconds; the text keeps all digits.
             return EntityProperty(text, EdmType.DATETIME)
         case "Edm.Guid":
             return UUID(text)
@@ -57,7 +57,7 @@ def sdk_value(edm_type: str, text: str) -> Any:
 
 
 def canonical(value: Any) -> tuple[str, str]:
-    """The type and the canonical text of a value the SDK gave."""
+    """The type and the canonical text of a value from the SDK."""
     match value:
         case bool():
             return "Edm.Boolean", "true" if value else "false"
@@ -133,7 +133,7 @@ ENTITY = {"PartitionKey": "p", "RowKey": "r"}
 
 
 def attempt(operation: str, table: TableClient) -> int:
-    """Carry it out with the retries that the SDK has by itself: 0, the status of its error, or -1 without an answer."""
+    """Run it with the SDK's default retries: 0, the status of its error, or -1 without an answer."""
     try:
         if operation == "insert":
             table.create_entity(ENTITY)

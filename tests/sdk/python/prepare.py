@@ -19,7 +19,7 @@ def missing() -> str | None:
     for module in ("azure.data.tables", "aiohttp"):
         try:
             found = importlib.util.find_spec(module)
-        except ModuleNotFoundError:  # a parent package is not there
+        except ModuleNotFoundError:  # a parent package is missing
             found = None
         if found is None:
             return f"{module} is not installed: run python tests/sdk/install.py python"

@@ -1,4 +1,4 @@
-"""azure-data-tables with the account in the host's name, as it is in Azure: `ACCOUNT.table.localhost` (wire 1.1)."""
+"""azure-data-tables with the account in the host name, as in Azure: `ACCOUNT.table.localhost` (wire 1.1)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.sdk, pytest.mark.asyncio]
 
 @pytest.fixture(autouse=True)
 def local_names(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names below `localhost` mean this machine (RFC 6761 6.3); not every system's resolver knows."""
+    """Names below `localhost` mean this machine (RFC 6761 6.3); not every resolver knows that."""
     if urlsplit(endpoint.url).hostname != "127.0.0.1":
         pytest.skip("the server under test does not listen on 127.0.0.1")
     resolve = socket.getaddrinfo
@@ -46,7 +46,7 @@ def local_names(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def host_style(endpoint: Endpoint, account: str | None = None) -> str:
-    """The URL of an account by its host's name."""
+    """The URL of an account by its host name."""
     return (
         f"http://{account or endpoint.account_name}.table.localhost:{urlsplit(endpoint.url).port}"
     )
@@ -127,7 +127,7 @@ async def test_a_host_that_names_another_account_gets_nothing(
 
 
 async def test_the_clients_own_way_to_the_secondary(endpoint: Endpoint) -> None:
-    """A client of the primary, told to read there; the asynchronous one is told in the same way."""
+    """A client of the primary that is told to read from the secondary; the asynchronous one takes the same option."""
     name = fresh_table_name()
     credential = AzureNamedKeyCredential(endpoint.account_name, endpoint.account_key)
     primary = host_style(endpoint)

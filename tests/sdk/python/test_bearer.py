@@ -32,9 +32,9 @@ TENANT = "7ab1e570-0000-4000-8000-000000000000"
 
 @dataclass
 class Recording:
-    """A credential that hands out its tokens one after the other, the last one again, and notes what it was asked for.
+    """A credential that hands out its tokens in order, then repeats the last one, and records what it was asked for.
 
-    Each is good for so short a time that the SDK asks again with the next request.
+    Each token expires so soon that the SDK asks again for the next request.
     """
 
     tokens: list[str]
@@ -58,7 +58,7 @@ class AsyncCredential(Recording):
         return self.next(scopes, tenant_id)
 
     async def close(self) -> None:
-        """As `azure.core.credentials_async` asks for."""
+        """Required by `azure.core.credentials_async`."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -75,7 +75,7 @@ def is_synchronous(request: pytest.FixtureRequest) -> bool:
 def bearing(
     tls_server: TlsServer, tokens: list[str], *, synchronous: bool
 ) -> tuple[TableServiceClient, Recording]:
-    """A client that trusts the server, and its credential. The version is one that is answered with a challenge."""
+    """A client that trusts the server, and its credential. Its version is one that gets a challenge."""
     certificate = environment_for(tls_server.endpoint)["SSL_CERT_FILE"]
     options: dict[str, Any] = {"api_version": "2020-12-06", "retry_total": 0}
     if synchronous:
@@ -102,7 +102,7 @@ def bearing(
 async def test_the_challenge_names_tenant_and_scope(
     tls_server: TlsServer, *, is_synchronous: bool
 ) -> None:
-    """Auth 4.2: a token that is refused is answered with where to get one, and that one is tried once."""
+    """Auth 4.2: the answer to a refused token says where to get one, and the SDK tries once more."""
     tokens = [token(tls_server, "--audience", "https://vault.example"), token(tls_server)]
     service, credential = bearing(tls_server, tokens, synchronous=is_synchronous)
     async with service:
@@ -138,7 +138,7 @@ async def test_a_token_updated_in_use(tls_server: TlsServer, *, is_synchronous: 
 
 
 async def test_what_a_token_can_never_do(tls_server: TlsServer, *, is_synchronous: bool) -> None:
-    """Auth 4.4: policies of a table are not there for it, and data roles do not read the service's properties."""
+    """Auth 4.4: it cannot reach a table's policies, and data roles cannot read the service's properties."""
     service, _ = bearing(tls_server, [token(tls_server)], synchronous=is_synchronous)
     async with service:
         table = await service.create_table(fresh_table_name())

@@ -1,4 +1,4 @@
-"""azure-data-tables: the ways a program names the account: connection strings, URLs, key credentials, host names."""
+"""azure-data-tables: how a program names the account: connection strings, URLs, key credentials, host names."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ async def test_a_table_url_reaches_the_table(clients: Clients, table: TableClien
 async def test_localhost_is_taken_for_cosmos_and_still_works(
     clients: Clients, table: TableClient
 ) -> None:
-    """On `localhost` with another port than 10002 the SDK tunnels its PATCH.
+    """On `localhost` with another port than 10002, the SDK tunnels its PATCH.
 
-    POST with X-HTTP-Method: MERGE (wire 3.10, auth 0.2).
+    It sends POST with X-HTTP-Method: MERGE (wire 3.10, auth 0.2).
     """
     url = clients.endpoint.url
     if urlsplit(url).hostname != "127.0.0.1":

@@ -54,7 +54,7 @@ async def test_every_write_gives_a_later_timestamp_and_another_etag(table: Table
         answer = await table.update_entity(entity(Number=number))
         seen.append(await table.get_entity("p", "r"))
         assert seen[-1].metadata["etag"] == answer["etag"]
-    # Trailing zeros are trimmed (wire 4), so the texts are compared with the fraction filled up.
+    # The service trims trailing zeros (wire 4), so the comparison fills the fraction up.
     times = [service_timestamp(read).rstrip("Z").ljust(27, "0") for read in seen]
     assert times == sorted(set(times))
 

@@ -23,7 +23,7 @@ WRONG_KEY = base64.b64encode(b"not the key of this account").decode("ascii")
 
 
 async def test_a_wrong_key_is_an_authentication_error(clients: Clients) -> None:
-    """Wire 8.4; the SDK adds its hint because it knows the text (wire 12.3)."""
+    """Wire 8.4; the SDK adds its hint because it recognises the text (wire 12.3)."""
     credential = AzureNamedKeyCredential(clients.endpoint.account_name, WRONG_KEY)
     async with clients.service(credential=credential) as service:
         with pytest.raises(ClientAuthenticationError) as caught:
@@ -56,7 +56,7 @@ async def test_a_wrong_key_reads_and_changes_nothing(clients: Clients, table: Ta
 
 
 async def test_a_credential_updated_in_use_is_used(clients: Clients) -> None:
-    """`AzureNamedKeyCredential.update`: how a program follows a rotated key."""
+    """`AzureNamedKeyCredential.update` is how a program follows a rotated key."""
     endpoint = clients.endpoint
     credential = AzureNamedKeyCredential(endpoint.account_name, WRONG_KEY)
     async with clients.service(credential=credential) as service:
@@ -92,7 +92,7 @@ async def test_a_forbidden_character_in_a_key_is_out_of_range(
     assert f"The '{key}' parameter of value" in str(caught.value)
 
 
-# A fault of an entity; its error code; the source.
+# What is wrong with an entity; its error code; the source.
 TOO_MUCH: list[tuple[str, dict[str, Any], str]] = [
     ("a long string", {"Text": "x" * 65536}, "PropertyValueTooLarge"),
     ("a long string of astral characters", {"Text": "\U0001f600" * 16385}, "PropertyValueTooLarge"),
@@ -138,7 +138,7 @@ async def test_the_limit_itself_is_allowed(
     assert dict(await table.get_entity("p", "r")) == entity, what
 
 
-# aiohttp's advice to its caller, the SDK, about large bodies.
+# aiohttp's advice about large bodies, meant for the SDK.
 @pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
 async def test_a_body_of_more_than_four_mebibytes_is_refused(table: TableClient) -> None:
     """Wire 9: 413 RequestBodyTooLarge."""

@@ -31,7 +31,7 @@ def signed(clients: Clients, table: TableClient, **given: Any) -> TableClient:
 
 
 async def code_of_reading(table: TableClient) -> str:
-    """The code of the answer to a query, "" if it is served."""
+    """The error code of a query, "" if it succeeds."""
     try:
         found = [read async for read in table.list_entities()]
     except HttpResponseError as error:

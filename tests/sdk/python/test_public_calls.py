@@ -1,4 +1,4 @@
-"""azure-data-tables: every public call of the two clients has a test; a new one fails here until it has."""
+"""azure-data-tables: every public call of the two clients has a test; a new one fails here until it has one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ pytestmark = pytest.mark.sdk
 
 PUBLIC_CALLS = {
     TableServiceClient: {
-        "close",  # by every `async with`
+        "close",  # in every `async with`
         "create_table",
         "create_table_if_not_exists",
         "delete_table",

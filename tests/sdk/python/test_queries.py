@@ -27,7 +27,7 @@ def int64(value: int) -> EntityProperty:
     return EntityProperty(value, EdmType.INT64)
 
 
-# Three entities a, b, c, in whose every property a < b < c; c lacks one of them.
+# Three entities a, b, c: in each property a < b < c, and c lacks one.
 ENTITIES: list[dict[str, Any]] = [
     {
         "PartitionKey": "p",
@@ -122,7 +122,7 @@ async def test_a_parameter_of_every_type_is_compared(
 
 
 async def test_a_parameter_beyond_int32_that_the_sdk_writes_without_l(table: TableClient) -> None:
-    """Up to 32 bits without a sign the SDK writes no L, and the service reads an Int32 (wire 6.2, 12.3)."""
+    """The SDK writes no L for numbers of up to 32 bits, and the service reads an Int32 (wire 6.2, 12.3)."""
     await fill(table)
     with pytest.raises(HttpResponseError, match=r"Unrecognized 'Edm.Int32' literal '3000000000'"):
         await rows_found(table, "Int64 eq @x", {"x": 3_000_000_000})
@@ -143,7 +143,7 @@ FILTERS: list[tuple[str, str]] = [
     ("Instant ge datetime'2026-06-01T12:00:00.1234560Z'", "bc"),
     ("Guid eq guid'C9DA6455-213D-42C9-9A79-3E9149A57833'", "b"),
     ("Binary eq binary'01ff'", "b"),
-    # A property that an entity lacks compares with nothing, and `not` turns that round (wire 6.4).
+    # A comparison with a missing property is false, and `not` makes it true (wire 6.4).
     ("Sometimes eq 2", "b"),
     ("Sometimes ne 2", "a"),
     ("not (Sometimes eq 2)", "ac"),
@@ -237,14 +237,14 @@ async def test_a_page_ends_at_a_thousand_entities(table: TableClient) -> None:
 
 
 async def test_a_token_is_continued_by_another_client(clients: Clients, table: TableClient) -> None:
-    """Wire 6.9: the token says where to go on; the same filter is sent with it."""
+    """Wire 6.9: the token says where to continue; the same filter is sent with it."""
     names = await fill_rows(table, 9)
     paged = table.query_entities("Even eq true", results_per_page=2).by_page()
     first = [entity["RowKey"] async for entity in await anext(paged)]
     token = token_of(paged)
     assert first == names[0:4:2]
     assert token
-    # Something written between the pages, before and after the token's place.
+    # Written between the pages, before and after the token's place.
     await table.create_entity({"PartitionKey": "p", "RowKey": "00000x", "Even": True})
     await table.create_entity({"PartitionKey": "p", "RowKey": "00009", "Even": True})
     async with clients.table(table.table_name) as another:
@@ -276,12 +276,12 @@ async def test_a_token_carries_any_key(table: TableClient, keys: list[str]) -> N
 
 @pytest.mark.parametrize("size", [0, -1, 1001])
 async def test_a_page_size_outside_its_bounds(table: TableClient, size: int) -> None:
-    """Wire 6.7: 0 is an empty page; the rest is refused."""
+    """Wire 6.7: 0 gives an empty page; anything else outside is refused."""
     await fill_rows(table, 1)
     if size == 0:
         pages = table.list_entities(results_per_page=0).by_page()
         assert [entity async for entity in await anext(pages)] == []
-        assert token_of(pages) is None  # with a token, a client would ask for ever
+        assert token_of(pages) is None  # with a token, a client would ask forever
         return
     with pytest.raises(HttpResponseError) as caught:
         [entity async for entity in table.list_entities(results_per_page=size)]

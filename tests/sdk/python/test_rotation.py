@@ -1,4 +1,4 @@
-"""azure-data-tables while keys are rotated under it: `tablestone account rotate-key` beside a server that is in use."""
+"""azure-data-tables while its key is rotated: `tablestone account rotate-key` beside a running server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ StartServer = Callable[..., ServerProcess]
 
 @pytest.fixture(scope="module")
 def engine_of_rotation() -> Iterator[EngineArguments]:
-    """Not that of other tests: a server that starts where an account is stored has no development account."""
+    """An engine of its own: a server that finds a stored account has no development account."""
     with server_arguments() as arguments:
         yield arguments
 

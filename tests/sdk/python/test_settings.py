@@ -44,7 +44,7 @@ RULES = [
 
 
 def told(value: Any) -> Any:
-    """A model of the SDK as its attributes, for it cannot be compared itself."""
+    """A model of the SDK as its attributes, because it does not support comparison."""
     if isinstance(value, list | tuple):
         return [told(item) for item in value]
     return told_members(vars(value)) if hasattr(value, "__dict__") else value
@@ -56,7 +56,7 @@ def told_members(members: dict[str, Any]) -> dict[str, Any]:
 
 @pytest_asyncio.fixture
 async def settings(service: TableServiceClient) -> AsyncIterator[TableServiceClient]:
-    """A service whose properties are as a fresh account's, and are that again afterwards."""
+    """A service with the properties of a new account, which are restored afterwards."""
 
     async def reset() -> None:
         await service.set_service_properties(

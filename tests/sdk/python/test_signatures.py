@@ -1,4 +1,4 @@
-"""azure-data-tables: shared access signatures that the SDK makes, what they permit, credentials updated in use."""
+"""azure-data-tables: shared access signatures made by the SDK, what they permit, credentials updated in use."""
 
 from __future__ import annotations
 
@@ -61,9 +61,6 @@ async def assert_refused(call: Awaitable[Any], code: str, status: int = 403) -> 
     assert (caught.value.status_code, code_of(caught.value)) == (status, code)
 
 
-# Of an account
-
-
 async def test_an_account_signature_does_all_that_it_permits(clients: Clients) -> None:
     credential = AzureSasCredential(account_signature(clients))
     async with clients.service(credential=credential) as service:
@@ -116,9 +113,6 @@ async def test_an_upsert_needs_both_letters(clients: Clients, table: TableClient
             )
     async with signed_table(clients, table, account_signature(clients, "au")) as both:
         await both.upsert_entity(entity("p", "r"))
-
-
-# Of a table
 
 
 async def test_a_table_signature_does_what_it_permits(clients: Clients, table: TableClient) -> None:
@@ -180,7 +174,7 @@ RANGES: dict[str, tuple[dict[str, str], list[tuple[str, str]]]] = {
 
 @pytest.mark.parametrize("name", RANGES)
 async def test_a_range_of_keys(clients: Clients, table: TableClient, name: str) -> None:
-    """Outside of it nothing is there for readers, and writers are refused (auth 3.6)."""
+    """Readers find nothing outside of it, and writers are refused (auth 3.6)."""
     await fill(table)
     given, inside = RANGES[name]
     token = table_signature(clients, table, permission="raud", **given)
@@ -238,9 +232,6 @@ async def test_conditions(clients: Clients, table: TableClient, kind: str, name:
             await assert_refused(call, code)
         else:
             await call
-
-
-# Credentials that are updated while they are in use
 
 
 async def test_a_signature_updated_in_use(clients: Clients, table: TableClient) -> None:

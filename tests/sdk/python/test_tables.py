@@ -1,4 +1,4 @@
-"""azure-data-tables, the service client: tables made, listed, queried and deleted; the rules of their names."""
+"""azure-data-tables, the service client: tables are created, listed, queried and deleted; the rules for their names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.sdk, pytest.mark.asyncio]
 
 @asynccontextmanager
 async def tables_named(service: TableServiceClient, *names: str) -> AsyncIterator[None]:
-    """Tables that exist for the length of one test."""
+    """Tables that exist for one test."""
     try:
         for name in names:
             await service.create_table(name)
@@ -177,7 +177,7 @@ async def test_tables_are_queried_by_name(
     prefix = fresh_table_name()
     parameters = {letter: prefix + letter for letter in "abc"}
     async with tables_named(service, *parameters.values()):
-        # The SDK replaces whole words that begin with @: blanks must stand around them.
+        # The SDK replaces whole words that begin with @, so they need blanks around them.
         query = service.query_tables(filter_text, parameters=parameters)
         assert [table.name async for table in query] == [parameters[letter] for letter in found]
 
@@ -189,7 +189,7 @@ async def test_tables_are_queried_by_name(
 async def test_a_bad_table_name_is_the_sdks_value_error(
     service: TableServiceClient, name: str
 ) -> None:
-    """The SDK recognises the service's code and text and explains the name (wire 1.4, 12.3)."""
+    """The SDK recognises the service's code and text, and explains the rule (wire 1.4, 12.3)."""
     with pytest.raises(ValueError, match="Storage table names must be alphanumeric"):
         await service.create_table(name)
 
@@ -204,7 +204,7 @@ async def test_the_reserved_name_is_refused(service: TableServiceClient, name: s
 
 
 async def test_an_entity_of_a_badly_named_table_is_the_sdks_value_error(clients: Clients) -> None:
-    """Wire 1.4: entity operations name the code too, in the other spelling."""
+    """Wire 1.4: for entities, the service spells the code in the other way."""
     async with clients.table("bad-name") as table:
         with pytest.raises(ValueError, match="Storage table names must be alphanumeric"):
             await table.create_entity({"PartitionKey": "p", "RowKey": "r"})

@@ -105,7 +105,7 @@ async def test_a_hundred_operations_are_the_most(table: TableClient) -> None:
 
 
 async def test_an_empty_transaction_does_nothing(table: TableClient) -> None:
-    """The SDK expects the service's 400 for it and gives an empty list."""
+    """The SDK expects the service's 400 for it and returns an empty list."""
     assert await table.submit_transaction([]) == []
 
 
@@ -116,7 +116,7 @@ async def test_two_partitions_are_refused_by_the_sdk(table: TableClient) -> None
         )
 
 
-# operations, against a table that holds "old" with Number=1; the index, status and code of the failure; its source.
+# operations, against a table that holds "old" with Number=1; index, status and code of the failure; its source.
 FAILURES: list[tuple[list[tuple[Any, ...]], int, int, str, str]] = [
     ([("create", entity("old"))], 0, 409, "EntityAlreadyExists", "wire 7.3: single operation"),
     (
@@ -223,13 +223,13 @@ async def test_a_transaction_on_a_missing_table_is_not_found(clients: Clients) -
             await table.get_entity("p", "a")
 
 
-# aiohttp's advice to its caller, the SDK, about large bodies.
+# aiohttp's advice about large bodies, meant for the SDK.
 LARGE_BODY = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
 
 
 @LARGE_BODY
 async def test_a_transaction_of_more_than_four_mebibytes_is_too_large(table: TableClient) -> None:
-    """Wire 7.3, 9: 413, which the SDK has a class of its own for."""
+    """Wire 7.3, 9: 413, for which the SDK has its own class."""
     big = {f"Text{number}": "x" * 30000 for number in range(15)}
     with pytest.raises(RequestTooLargeError) as caught:
         await table.submit_transaction([("create", entity(str(row), **big)) for row in range(10)])
@@ -245,7 +245,7 @@ async def test_a_transaction_just_below_the_limit_is_done(table: TableClient) ->
 
 
 async def test_a_failed_transaction_is_an_http_response_error(table: TableClient) -> None:
-    """Callers who know nothing of transactions catch the general class, and read the service's text."""
+    """Callers who know nothing of transactions catch the general class and read the service's text."""
     await table.create_entity(entity("old"))
     with pytest.raises(HttpResponseError) as caught:
         await table.submit_transaction([("create", entity("a")), ("create", entity("old"))])

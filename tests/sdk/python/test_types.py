@@ -1,4 +1,4 @@
-"""azure-data-tables: every EDM type there and back, with the edges of each (wire 5.3)."""
+"""azure-data-tables: every EDM type written and read back, with the limits of each (wire 5.3)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def int64(value: int) -> EntityProperty:
 GUID = UUID("c9da6455-213d-42c9-9a79-3e9149a57833")
 INSTANT = datetime(2012, 11, 10, 3, 4, 5, 123456, tzinfo=UTC)
 
-# sent, and what a read gives: the same value of the same Python type, unless a second value says otherwise.
+# sent, and read back: the same value of the same Python type, unless a second value is given
 SAME: list[Any] = [
     "",
     " blanks kept \t",
@@ -95,7 +95,7 @@ CHANGED: list[tuple[Any, Any]] = [
     (math.nan, math.nan),
     (EntityProperty("99", EdmType.INT64), int64(99)),
     (EntityProperty(str(GUID).upper(), EdmType.GUID), GUID),
-    (EntityProperty("c29tZQ==", EdmType.BINARY), b"c29tZQ=="),  # the SDK encodes it once more
+    (EntityProperty("c29tZQ==", EdmType.BINARY), b"c29tZQ=="),  # the SDK encodes it again
     (EntityProperty("2012-11-10T03:04:05.123456Z", EdmType.DATETIME), INSTANT),
     (EntityProperty("2012-11-10T05:04:05.123456+02:00", EdmType.DATETIME), INSTANT),
     (EntityProperty("2012-11-10T03:04:05.123456", EdmType.DATETIME), INSTANT),
@@ -145,7 +145,7 @@ async def test_a_value_comes_back_as_it_was_sent(
 async def test_an_instant_keeps_its_hundred_nanoseconds(
     table: TableClient, sent: str, kept: str
 ) -> None:
-    """Wire 0.2 rule 2: seven digits, trailing zeros trimmed; and the SDK sends them back unchanged."""
+    """Wire 0.2 rule 2: seven digits, trailing zeros trimmed; the SDK sends them back unchanged."""
     value = EntityProperty(sent, EdmType.DATETIME)
     await table.create_entity({"PartitionKey": "p", "RowKey": "r", "Value": value})
     read = await table.get_entity("p", "r")

@@ -1,10 +1,10 @@
 """A Cassandra cluster for tests and trials: `python -m tests.storage.cluster up [--nodes N]`, `down` and `faults`.
 
-`up` prints the URL of the engine as its last line. With `--datacenters 2` the nodes belong to dc1 and dc2 in turn, and
-the URL is one of dc1. The nodes keep running, and `down` stops them and removes what they
-stored. `stop NODE`, `start NODE` and `nodetool NODE …` are for one node, by its number from 1. `faults` is the fault
-run, on a cluster of its own (`cluster/faults.py`); its status is 1 if it finds something wrong. Needs a JDK 17 and
-Maven; where one is missing it says so, as `missing` does, and ends with status 2.
+`up` prints the engine's URL as its last line, and the nodes keep running; `down` stops them and removes their data.
+`--datacenters 2` puts the nodes into dc1 and dc2 in turn, and the URL names dc1. `stop NODE`, `start NODE` and
+`nodetool NODE …` act on one node, by its number from 1. `faults` does the fault run on its own cluster
+(`cluster/faults.py`), and exits with 1 if something is wrong. Without a JDK 17 and Maven, each command and `missing`
+say so and exit with 2.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def main(arguments: list[str]) -> int:
 
 
 def start_all(directory: Path, nodes: int, datacenters: int = 1) -> None:
-    """Start a cluster; says each node that is there. Raises `NoCluster`."""
+    """Start a cluster; prints each node when it has started. Raises `NoCluster`."""
     count = "1 node" if nodes == 1 else f"{nodes} nodes, one after the other"
     print(
         f"Cassandra {VERSION} in {directory}: {count}. A node takes about ten seconds, and up to "
@@ -88,7 +88,7 @@ def start_all(directory: Path, nodes: int, datacenters: int = 1) -> None:
 
 
 def with_node(cluster: Cluster, options: argparse.Namespace) -> int:
-    """Stop or start one node, or run nodetool for it. The exit status: 2 if the node is in no state for it."""
+    """Stop or start one node, or run nodetool for it. Returns the exit status: 2 if the node is in no state for it."""
     number: int = options.node
     if not 1 <= number <= len(cluster.nodes):
         print(f"The nodes are 1 to {len(cluster.nodes)}.", file=sys.stderr)

@@ -1,7 +1,6 @@
-"""The Cassandra server for tests: `cassandra-all` of Maven Central with its dependencies, run by a JDK 17.
+"""The Cassandra server for tests: `cassandra-all` from Maven Central with its dependencies, run by a JDK 17.
 
-Knows Maven, the JDK and the directory of the jars; not the configuration of a node. It needs no container, and installs
-nothing outside of the checkout and Maven's own cache.
+It needs no container, and installs nothing outside the checkout and Maven's own cache.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ _PROJECT = f"""
 
 
 class NoCluster(Exception):
-    """Cassandra cannot run here. The text says why, and is the reason of every test that is skipped."""
+    """Cassandra cannot run here. The text says why, and is the reason of every skipped test."""
 
 
 def java() -> str:
-    """The `java` of the JDK 17 in JAVA_HOME, or else on the path. Raises `NoCluster`."""
+    """The `java` of a JDK 17, in JAVA_HOME or on the path. Raises `NoCluster`."""
     home = os.environ.get("JAVA_HOME")
     named = str(Path(home) / "bin" / "java") if home else "java"
     command = shutil.which(named)
@@ -76,7 +75,7 @@ def prepare() -> None:
 
 
 def missing() -> str | None:
-    """The reason why no node can run here, or None if one can. Downloads nothing."""
+    """Why no node can run here, or None if one can. Downloads nothing."""
     try:
         java()
     except NoCluster as reason:

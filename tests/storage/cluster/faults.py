@@ -1,8 +1,8 @@
 """The fault run: nodes and servers of a cluster are killed, paused, slowed down and added while clients work.
 
-Sixteen clients record histories on two servers whose clocks are an hour apart, over three nodes. The run goes from one
-phase to the next when its time is over and enough answers came: a service that stops answering ends it. Afterwards the
-histories are judged and the storage is checked. The seed chooses nodes and operations.
+Sixteen clients record histories on two servers whose clocks are an hour apart, over three nodes. A phase ends when its
+time is over and enough answers came; a service that stops answering ends the run. Afterwards the histories are checked,
+and so is the storage. The seed chooses nodes and operations.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from stress.histories.on_cluster import ClusterServer, servers_on
 NODES: Final = 3
 LONG_SECONDS: Final = 20.0
 SHORT_SECONDS: Final = 3.0
-"""How long a phase lasts at least."""
+"""The shortest phase."""
 HANGING_SECONDS: Final = 8.0
-"""How long a node hangs at least: longer than the time-out of a request."""
+"""How long a node hangs at least: longer than a request's time-out."""
 STOPPED_SECONDS: Final = 4.0
-"""How long a server is stopped: many leases, and longer than the time-out of a request to the cluster."""
+"""How long a server is stopped: many leases, and longer than a request to the cluster may take."""
 ANSWERS_MIN: Final = 40
-"""The answers without which no phase ends."""
+"""No phase ends with fewer answers."""
 PATIENCE_SECONDS: Final = 120.0
 FORGETFUL: Final = {"hinted_handoff_enabled": "false", "dynamic_snitch": "false"}
 """A node that was away does not get what it missed, and the other nodes do not avoid it for being slow."""
 SLOW: Final = (0.10, 0.05)
-"""A slow node stands still for so many seconds, and then runs for so many."""
+"""A slow node stops for so many seconds, and then runs for so many."""
 
 
 class ServiceStopped(Exception):
@@ -65,7 +65,7 @@ class Report:
     timings: list[Timing]
     verdicts: list[Verdict]
     check: str
-    """The output of `tablestone check` if it found something."""
+    """The output of `tablestone check` if it found a problem."""
 
     @property
     def is_good(self) -> bool:
@@ -95,13 +95,13 @@ class Report:
 
 
 def at(ordered: Sequence[float], share: float) -> float:
-    """The value below which this share of the values is; 0 if there are none."""
+    """The smallest value with this share of the values at or below it; 0 if there are none."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0
 
 
 @dataclass
 class FaultRun:
-    """A run on a cluster that exists. `tell` gets a line for each phase."""
+    """A run on an existing cluster. `tell` gets a line for each phase."""
 
     cluster: Cluster
     directory: Path
@@ -160,7 +160,7 @@ class FaultRun:
         if not self.is_short:
             with slowed(random.choice(nodes)):
                 self._phase(crowd, "a node is slow", usual)
-            # A row may be on two nodes only. As the guide says, all three have it before one gives it up.
+            # Some rows may be on two nodes only. As the guide says, all three get them before one gives them up.
             with self._during(crowd, "the nodes are repaired"):
                 for node in nodes:
                     node.nodetool("repair", "--full", KEYSPACE)
@@ -208,7 +208,7 @@ def run_faults(
     bug: str | None = None,
     tell: Callable[[str], None] = print,
 ) -> Report:
-    """The whole run on a new cluster in the directory, which is removed at the end. Raises `NoCluster`.
+    """The whole run on a new cluster in the directory, removed at the end. Raises `NoCluster`.
 
     The seed chooses whether the nodes keep hints for a node that is away. With a planted bug they keep none.
     """
@@ -220,7 +220,7 @@ def run_faults(
 
 @contextmanager
 def three_nodes(directory: Path, *, keeps_hints: bool) -> Iterator[Cluster]:
-    """A new cluster in the directory, prepared for servers; it is removed at the end. Raises `NoCluster`."""
+    """A new cluster in the directory, ready for servers; removed at the end. Raises `NoCluster`."""
     cluster = Cluster.create(directory, NODES, None if keeps_hints else FORGETFUL)
     try:
         made = subprocess.run(
@@ -239,7 +239,7 @@ def three_nodes(directory: Path, *, keeps_hints: bool) -> Iterator[Cluster]:
 
 @contextmanager
 def slowed(node: Node) -> Iterator[None]:
-    """While the block runs, the node has a third of its time."""
+    """While the block runs, the node gets a third of its time."""
     is_over = threading.Event()
 
     def slow_down() -> None:

@@ -1,7 +1,7 @@
-"""Runs on three nodes of which one stands still, and then goes on without what was written: only reads at ONE show it.
+"""Runs on three nodes: one is stopped, and goes on without what was written meanwhile. Only reads at ONE show that.
 
-The nodes keep no hints, and drop what reaches them too late. A read at ONE asks one of the three nodes, which the
-partition chooses; so a run has many partitions. Knows the nodes and the clients, and no bug.
+The nodes keep no hints, and drop what reaches them too late. A read at ONE asks one of the three nodes, depending on
+the partition, so a run has many partitions.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from stress.histories.service import Target
 PARTITIONS: Final = 12
 ANSWERS: Final = 15 * PARTITIONS
 TOO_LATE_SECONDS: Final = 3.0
-"""A node drops a write that reaches it later than this (write_request_timeout is 2 s)."""
+"""A node drops a write that arrives later than this (write_request_timeout is 2 s)."""
 BACK_SECONDS: Final = 3.0
-"""How long the other nodes take to ask a node that goes on."""
+"""How long the other nodes take to notice that a node is back."""
 
 
 def runs_without_a_node(cluster: Cluster, targets: Sequence[Target], seed: str) -> Look:
-    """Runs in which clients work while a node stands still. Everything is read when it goes on."""
+    """Runs in which clients work while a node is stopped. All data is read once it goes on."""
     build()
     random = Random(f"{seed}/nodes")
 

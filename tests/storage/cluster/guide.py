@@ -1,4 +1,4 @@
-"""The guide for those who run the nodes of a cluster, and its lines of nodetool, which the tests run."""
+"""The operators' guide to a cluster, and its lines of nodetool, which the tests run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ GUIDE: Final = (Path(__file__).parents[3] / "docs" / "guides" / "cassandra.md").
 
 
 def nodetool(node: Node, command: str, **places: object) -> str:
-    """Run a line of the guide, in which some words stand for places, on a node."""
+    """Run a line of the guide on a node, with some of its words replaced."""
     assert f"    nodetool {command}\n" in GUIDE
     for name, place in places.items():
         command = command.replace(name, str(place))

@@ -1,4 +1,4 @@
-"""Keyspaces of tests on the cluster that ENGINE_UNDER_TEST names, and commands that are run on them."""
+"""Keyspaces for tests on the cluster that ENGINE_UNDER_TEST names, and commands that use them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ on_own_nodes = [
     pytest.mark.slow,
     pytest.mark.sdk,
 ]
-"""The marks of a file whose tests start nodes of their own."""
+"""The marks of a file whose tests start their own nodes."""
 KEYSPACE = "checked"
 
 EngineArguments = tuple[str, ...]
@@ -36,7 +36,6 @@ EngineArguments = tuple[str, ...]
 def tablestone(
     *arguments: str, environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """The command, run to its end."""
     return subprocess.run(
         [COMMAND, *arguments],
         capture_output=True,
@@ -48,14 +47,14 @@ def tablestone(
 
 
 def url_of(name: str) -> str:
-    """The engine's URL of a keyspace on the cluster."""
+    """The engine's URL for a keyspace on the cluster."""
     assert URL is not None
     return URL.replace("/tablestone?", f"/{name}?")
 
 
 @contextmanager
 def made_keyspace(name: str) -> Iterator[str]:
-    """A keyspace that `cluster init` makes, and that is dropped at the end; its URL."""
+    """A keyspace made by `cluster init` and dropped at the end; its URL."""
     url = url_of(name)
     made = tablestone("cluster", "init", "--engine", url + "&replication=1")
     assert (made.returncode, made.stderr) == (0, "")
@@ -69,7 +68,7 @@ def made_keyspace(name: str) -> Iterator[str]:
 
 @contextmanager
 def server_arguments() -> Iterator[EngineArguments]:
-    """The arguments of servers that have an empty store to themselves: a keyspace, if a cluster is under test."""
+    """The arguments for servers with an empty store of their own: a keyspace, if a cluster is under test."""
     if URL is None:
         yield ()
     else:

@@ -1,7 +1,7 @@
 """A real Cassandra cluster of test nodes on this machine: started, killed, paused, stopped, removed.
 
-Each node is a JVM with a loopback address and a directory of its own. `cluster.json` lists the nodes, so that another
-process can stop them. Of Tablestone, this module knows only the form of an engine's URL.
+Each node is a JVM with its own loopback address and directory. `cluster.json` lists the nodes, so that another process
+can stop them.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from storage.cluster.settings import (
 READY_SECONDS_MAX: Final = 180.0
 """A single node starts in 10 s; it takes longer while seven test processes run."""
 JOINED_SECONDS_MAX: Final = 420.0
-"""A node that takes rows waits a minute and a half for news of the others."""
+"""A node that takes rows from others waits a minute and a half for news of them."""
 STARTS_MAX: Final = 3
 NO_SEEDS: Final = (b"Unable to contact any seeds", b"Unable to gossip with any peers")
-"""A node looks for the others for two seconds only, because of its short `ring_delay_ms`, and then ends."""
+"""Because of its short `ring_delay_ms`, a node looks for the others for only two seconds, and then ends."""
 STOP_SECONDS_MAX: Final = 30.0
 KEYSPACE: Final = "tablestone"
 DATACENTER: Final = "datacenter1"
-"""The name that SimpleSnitch gives to the only datacenter; with several they are dc1, dc2 and so on."""
+"""The name that SimpleSnitch gives to the only datacenter; several are called dc1, dc2 and so on."""
 
 
 @dataclass
 class Node:
-    """One JVM; `pid` is the number of the process that was started last, `control_port` where nodetool finds it."""
+    """One JVM; `pid` is the process started last, and nodetool connects to `control_port`."""
 
     address: str
     directory: str
@@ -81,14 +81,14 @@ class Node:
         self._wait_until_gone()
 
     def pause(self) -> None:
-        """SIGSTOP: the node answers nothing and keeps its connections."""
+        """SIGSTOP: the node stops answering and keeps its connections."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
 
     def is_running(self) -> bool:
-        """Whether the process that was started still runs: a child of this process, or of another one."""
+        """Whether the started process still runs; it may be a child of another process."""
         with suppress(ChildProcessError):
             if os.waitpid(self.pid, os.WNOHANG)[0]:
                 return False
@@ -145,9 +145,8 @@ class Cluster:
     ) -> Cluster:
         """Start a new cluster, one node after the other; `settings` override those of cassandra.yaml.
 
-        With several datacenters, the nodes belong to them in turn.
-
-        `tell` is called with each node that has joined. Raises `NoCluster`, and stops the nodes that have started.
+        With several datacenters, the nodes belong to them in turn. `tell` is called for each node that has joined.
+        Raises `NoCluster`, and stops the nodes that have started.
         """
         prepare()
         if (directory / "cluster.json").exists():
@@ -248,7 +247,7 @@ class Cluster:
             raise NoCluster(f"node {node.address} did not start: {(wrong or lines or ['?'])[0]}")
 
     def _start_once(self, node: Node, seconds_max: float, *, takes_rows: bool) -> bytes:
-        """Start a node and wait until it serves clients or ends. Returns its output."""
+        """Start a node, and wait until it serves clients or ends. Returns its output."""
         directory = Path(node.directory)
         with node.log.open("ab") as log:
             already = log.tell()
@@ -275,7 +274,7 @@ class Cluster:
         return told
 
     def remove(self) -> None:
-        """Kill all nodes and remove their data, which is of no use after the tests."""
+        """Kill all nodes and remove their data."""
         for node in self.nodes:
             node.kill()
         for process in self._started:

@@ -1,6 +1,6 @@
-"""The configuration of a node of a test cluster: its cassandra.yaml, its JVM, its log. Pure text.
+"""The configuration of a test cluster's node: its cassandra.yaml, its JVM, its log.
 
-`REQUIRED` are the settings that Tablestone requires of every cluster; docs/guides/cassandra.md explains them. The other
+Tablestone requires the settings in `REQUIRED` of every cluster; docs/guides/cassandra.md explains them. The other
 settings keep a node small: several nodes, the servers and the tests share two processors.
 """
 
@@ -16,7 +16,8 @@ REQUIRED: Final = {
     "paxos_variant": "v2",
     "partition_size_warn_threshold": "100MiB",
 }
-"""Acknowledged writes are on disk; a conditional write takes two round trips, not four; nodes name large partitions."""
+"""Acknowledged writes are on disk; a conditional write takes two round trips, not four; nodes report large partitions.
+"""
 
 _SMALL: Final = {
     "cluster_name": "tablestone-tests",
@@ -80,7 +81,7 @@ _WITHOUT_NEWS: Final = (
     "-Dcassandra.skip_wait_for_gossip_to_settle=0",
     "-Dcassandra.ring_delay_ms=1000",
 )
-"""In a new test cluster, a node need not wait for news of the others before it starts, nor they for news of it."""
+"""In a new test cluster, nodes need not wait for news of each other before they start."""
 
 LOGBACK: Final = """\
 <configuration>
@@ -93,7 +94,7 @@ LOGBACK: Final = """\
 
 
 def secured(store: Path, password: str) -> dict[str, str]:
-    """The settings of a node that asks its clients for a password, and for TLS; `store` is its PKCS #12 file."""
+    """The settings of a node that requires a password and TLS; `store` is its PKCS #12 file."""
     tls = f"{{enabled: true, optional: false, keystore: {store}, keystore_password: {password}, store_type: PKCS12}}"
     return {
         "authenticator": "PasswordAuthenticator",
@@ -106,7 +107,7 @@ def secured(store: Path, password: str) -> dict[str, str]:
 BY_DATACENTER: Final = {"endpoint_snitch": "GossipingPropertyFileSnitch"}
 """Each node says its datacenter itself."""
 PLACE_FILE: Final = "cassandra-rackdc.properties"
-"""The snitch looks for it where the node's classpath begins: in the node's directory."""
+"""The snitch looks for it at the start of the classpath, which is the node's directory."""
 
 
 def place_of_node(datacenter: str) -> str:
@@ -158,10 +159,10 @@ def cassandra_yaml(
 
 
 def nodetool_arguments(jars: Path, control_port: int) -> list[str]:
-    """The arguments of `java` that run Cassandra's nodetool for the node with this port of JMX."""
+    """The arguments of `java` for Cassandra's nodetool, which connects to this JMX port."""
     return [
         *("-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
-        "-Dlogback.configurationFile=logback.xml",  # the node's: without one, it prints what is for its developers
+        "-Dlogback.configurationFile=logback.xml",  # the node's: without one, nodetool prints debug output
         *_OPENED,
         *("-cp", f"{jars}/*", "org.apache.cassandra.tools.NodeTool", "-p", str(control_port)),
     ]
@@ -170,9 +171,9 @@ def nodetool_arguments(jars: Path, control_port: int) -> list[str]:
 def java_arguments(
     directory: Path, jars: Path, options: Sequence[str] = (), *, takes_rows: bool = False
 ) -> list[str]:
-    """The arguments of `java` that run the node whose configuration is in the directory, and further options.
+    """The arguments of `java` for the node configured in the directory, and further options.
 
-    A node that takes rows from others waits for news of them as long as Cassandra does by itself. If it joins without
+    A node that takes rows from others waits for news of them as long as Cassandra does by default. If it joins without
     knowing them or the schema, it takes nothing.
     """
     return [

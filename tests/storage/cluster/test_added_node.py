@@ -1,7 +1,7 @@
-"""A fourth node joins three, with three copies of each row, after each of them missed writes: none of these is lost.
+"""A fourth node joins three, with three copies of each row, after each of them missed writes: no write is lost.
 
-The new node takes each row from the node that gives it up, so a row that two nodes had is on two afterwards. No repair
-comes before, which would hide a node that takes nothing. The test starts nodes of its own, and runs only where
+The new node takes each row from the node that gives it up, so a row that was on two nodes is on two afterwards. No
+repair runs before, which would hide a node that takes nothing. The test starts its own nodes, and runs only where
 ENGINE_UNDER_TEST is set.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 pytestmark = on_own_nodes
 
 PARTITIONS = [f"{number:03}" for number in range(300)]
-"""Each has one row. The nodes' 32 ranges of the ring have some of them each."""
+"""Each has one row. Each of the nodes' 32 token ranges has some of them."""
 AT_ONCE = 8
 
 
@@ -62,7 +62,7 @@ def write(table: TableClient, partitions: list[str]) -> None:
 
 
 def rows_read(table: TableClient) -> list[str]:
-    """The partitions whose row is found by a point read."""
+    """The partitions whose row a point read finds."""
 
     def is_there(partition: str) -> bool:
         try:
@@ -82,7 +82,7 @@ def test_every_acknowledged_write_is_there_after_a_node_was_added(
     service = TableServiceClient.from_connection_string(server.connection_string)
     table = service.create_table("Readings")
     before = cluster.nodes[:]
-    # Each misses a third, so the node from which the new one takes a row has missed some of them.
+    # Each misses a third, so the node that gives a row to the new one has missed some.
     for number, node in enumerate(before):
         node.stop()
         write(table, PARTITIONS[number::NODES])
@@ -93,7 +93,7 @@ def test_every_acknowledged_write_is_there_after_a_node_was_added(
     for node in before:
         nodetool(node, "cleanup tablestone")
 
-    # The listing comes first: it reads the directory, and a read copies what it finds to the nodes that it has asked.
+    # The listing comes first: it reads the directory, while a point read repairs the nodes that it asks.
     listed = [entity["PartitionKey"] for entity in table.list_entities()]
     read = rows_read(table)
     print(len(listed), "rows are listed,", len(read), "are read")

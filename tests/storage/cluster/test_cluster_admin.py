@@ -1,4 +1,4 @@
-"""The admin address of a server on a cluster: health and metrics, also of an engine that waits for nodes.
+"""The admin address of a server on a cluster: health and metrics, including those of an engine that waits for nodes.
 
 Needs the cluster that ENGINE_UNDER_TEST names. The server is a real process.
 """
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
     URL is None, reason="no cluster: python -m tests.storage.cluster up, then set ENGINE_UNDER_TEST"
 )
 REQUESTS = 17
-"""The requests of `work`."""
+"""How many requests `work` sends."""
 
 
 @pytest.fixture(scope="module")

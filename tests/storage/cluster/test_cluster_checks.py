@@ -1,4 +1,4 @@
-"""`tablestone cluster init` and `check`, and the clusters that a server refuses: one sentence each, and an exit status.
+"""`tablestone cluster init` and `check`, and the clusters that a server refuses: one sentence and an exit status each.
 
 The tests that need a cluster use the one that ENGINE_UNDER_TEST names.
 """
@@ -96,7 +96,7 @@ def test_an_address_that_is_none_is_refused(url: str, why: str) -> None:
 
 
 def test_without_the_driver_its_extra_is_named() -> None:
-    """The engine's modules are installed; the driver is an extra, and only the engine imports it."""
+    """The engine's modules are installed, but the driver is an extra, and only the engine imports it."""
     hide = "import sys; sys.modules['cassandra'] = None; "
     run = "from tablestone.cli.main import main; sys.exit(main())"
     arguments = ["serve", "--port", "0", "--engine", "cassandra://h/k"]
@@ -149,7 +149,7 @@ def test_a_node_that_is_not_there_is_a_sentence(workers: str) -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
         url = f"cassandra://127.0.0.1:{port}/tablestone"
-        # Nobody else gets the port meanwhile: it stays bound, and nobody listens.
+        # The port stays bound without a listener, so nobody else gets it meanwhile.
         ended = tablestone("serve", "--port", "0", "--workers", workers, "--engine", url)
     assert (ended.returncode, ended.stderr) == (
         2,
@@ -213,7 +213,7 @@ def test_a_keyspace_is_examined_before_it_is_used(keyspace: ClusterAddress) -> N
 def test_a_keyspace_of_an_older_layout_is_upgraded(
     keyspace: ClusterAddress, tmp_path: Path
 ) -> None:
-    """There is no older layout yet: the step is the test's own."""
+    """There is no older layout yet, so the test defines the step."""
     from tablestone.engines.cassandra.opening import connect, initialize  # noqa: PLC0415 - needs the driver
 
     steps = {1: "ALTER TABLE directory_nodes ADD IF NOT EXISTS (of_the_test int)"}
@@ -267,7 +267,7 @@ def test_a_datacenter_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch
 def test_other_copies_than_the_keyspace_has_are_told(
     keyspace: ClusterAddress,  # noqa: ARG001 - is made
 ) -> None:
-    """It was said that all is well."""
+    """It once reported no problem."""
     ended = tablestone("cluster", "init", "--engine", url_of(KEYSPACE) + "&replication=2")
     said = (
         f"warning: The keyspace {KEYSPACE} has 1 copy in datacenter1, and not 2 copies in datacenter1: replication= "
@@ -281,7 +281,7 @@ FOREIGN = "foreign"
 
 @pytest.fixture
 def foreign() -> Iterator[Connection]:
-    """A connection to a keyspace that has nothing yet."""
+    """A connection to a keyspace that is still empty."""
     from tablestone.engines.cassandra.opening import connect  # noqa: PLC0415 - needs the driver
 
     address = parse_address(url_of(FOREIGN))
@@ -348,7 +348,7 @@ def test_nothing_is_made_in_a_keyspace_that_cannot_be_used(
     with pytest.raises(EngineRefused) as refused:
         initialize(address)
     assert str(refused.value).startswith(why)
-    if before:  # else the first thing that a server misses are the tables
+    if before:  # without this, a server would first miss the tables
         with pytest.raises(EngineRefused) as refused:
             open_cassandra(address, system_clock)
         assert str(refused.value).startswith(why)
@@ -376,7 +376,7 @@ def test_a_statement_that_the_nodes_refuse_is_a_sentence(keyspace: ClusterAddres
 @on_a_cluster
 @pytest.mark.slow
 def test_a_cluster_whose_nodes_hang_is_a_sentence() -> None:
-    """A socket that takes connections and is silent, as a node does that was stopped."""
+    """A socket that accepts connections and stays silent, as a stopped node does."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()

@@ -1,4 +1,4 @@
-"""`python -m tests.storage.cluster`: its message where there is no cluster; a real node starts, and leaves no trace."""
+"""`python -m tests.storage.cluster`: its message without a cluster; a real node starts, and leaves no trace."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_node_starts_and_is_removed(tmp_path: Path) -> None:
     finally:
         ended = command("down", "--directory", str(directory))
     assert (ended.returncode, directory.exists()) == (0, False)
-    # Not by its port: another server may have it by now.
+    # Not by its port, which another server may have by now.
     nodes = [each for each in Path("/proc").glob("[0-9]*/cmdline") if names(each, directory)]
     assert nodes == []
 
@@ -85,14 +85,14 @@ case "$*" in
 *) echo "Startup complete"; while :; do sleep 0.1; done ;;
 esac
 """
-"""In the place of a JDK: a node that has started at once, and a nodetool that prints its arguments."""
+"""Instead of a JDK: a node that starts at once, and a nodetool that prints its arguments."""
 
 
 @pytest.mark.slow
 def test_one_node_is_stopped_started_and_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each command is a process of its own, as a terminal has it. test_running_nodes.py does the same to real nodes."""
+    """Each command is its own process, as in a terminal. test_running_nodes.py does the same to real nodes."""
     java = tmp_path / "jdk" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(JAVA)
@@ -137,7 +137,7 @@ LINE = re.compile(r"^ {4,}python -m tests\.storage\.cluster (.+)$", re.MULTILINE
 @pytest.mark.slow
 @pytest.mark.parametrize("document", ["docs/guides/cassandra.md", "docs/testing.md"])
 def test_the_lines_of_the_documents_are_understood(document: str, tmp_path: Path) -> None:
-    """Each without a cluster: none is refused for its words."""
+    """Each runs without a cluster: none fails for its words."""
     lines = [line.split("  ")[0] for line in LINE.findall((ROOT / document).read_text("utf-8"))]
     assert "down" in lines
     for line in lines:
@@ -149,7 +149,7 @@ def test_the_lines_of_the_documents_are_understood(document: str, tmp_path: Path
 
 
 def names(command_line: Path, directory: Path) -> bool:
-    """Whether a process was started with the name of the directory; False if it has ended."""
+    """Whether a process was started with the directory's name; False if it has ended."""
     try:
         return str(directory).encode() in command_line.read_bytes()
     except OSError:

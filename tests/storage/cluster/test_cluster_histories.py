@@ -1,7 +1,7 @@
-"""Histories of two servers on a cluster, with clocks an hour apart and lost answers: linearizable, and bugs are found.
+"""Histories of two servers on a cluster, with clocks an hour apart and lost answers, are linearizable; bugs are found.
 
 Each bug is found within a minute. Needs the cluster that ENGINE_UNDER_TEST names; one node is enough.
-`test_forgetful_node.py` and `python -m tests.storage.cluster faults` take three.
+`test_forgetful_node.py` and `python -m tests.storage.cluster faults` use three.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SEED = os.environ.get("TABLESTONE_CRASH_SEED", str(SystemRandom().getrandbits(32
 OPERATIONS = 600
 SECONDS_WITHOUT_A_BUG = 20.0
 LOSS = 0.05
-"""The share of lost answers in a search: a blind retry needs some."""
+"""The share of answers that a search loses: a blind retry needs some."""
 
 
 def test_histories_are_linearizable_whatever_becomes_of_servers_and_answers(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_the_same_search_finds_nothing_in_the_real_servers(tmp_path: Path) -> No
 
 
 def searched(tmp_path: Path, bug: str | None, seconds_max: float) -> Search:
-    """The search on two servers, with a bug if one is named."""
+    """Search on two servers, with a bug if one is named."""
     print(f"TABLESTONE_CRASH_SEED={SEED}")
     assert URL is not None
     with on_cluster.servers_on(URL, tmp_path, bug, LOSS) as servers:

@@ -1,4 +1,4 @@
-"""`tablestone cluster load` and `unload`: a data directory into a keyspace and back, with every ETag as it was."""
+"""`tablestone cluster load` and `unload`: a data directory into a keyspace and back, with every ETag unchanged."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def service_of(server: ServerProcess) -> TableServiceClient:
 
 
 def shown(server: ServerProcess) -> dict[str, Any]:
-    """Everything that a client sees, with versions."""
+    """Everything that a client can see, with versions."""
     service = service_of(server)
     return {
         "policies": list(service.get_table_client("Large").get_table_access_policy()),
@@ -130,7 +130,7 @@ def test_a_directory_comes_into_the_cluster_and_back_as_it_was(
         table = service_of(server).get_table_client("Many")
         entity = table.get_entity("p07", "r")
         entity["n"] = -7
-        table.update_entity(  # the ETag that the directory's server gave
+        table.update_entity(  # the ETag from the directory's server
             entity,
             UpdateMode.REPLACE,
             etag=before["Many"][7][1],
@@ -201,7 +201,7 @@ def test_a_load_that_was_interrupted_keeps_servers_out_and_is_continued(
 
 
 def test_a_load_that_lost_a_row_says_which_and_lets_no_server_in(directory: Path, url: str) -> None:
-    """A planted fault: the comparison has to find it."""
+    """Plants a fault that the comparison has to find."""
     plant = (
         "import sys; from tablestone.engines.cassandra import loading; write = loading.Load.write\n"
         "async def lossy(self, rows):\n"
@@ -225,7 +225,7 @@ def test_a_load_that_lost_a_row_says_which_and_lets_no_server_in(directory: Path
 def test_a_keyspace_that_a_server_has_used_is_not_loaded(
     directory: Path, url: str, tmp_path: Path
 ) -> None:
-    """A deletion could hide loaded rows, and no read shows that there was one."""
+    """A deletion could hide loaded rows, and no read would show it."""
     load = ("cluster", "load", "--from", str(directory), "--engine", url)
     run("check", "--engine", url)
     run("account", "list", "--engine", url)
@@ -244,7 +244,9 @@ def test_a_keyspace_that_a_server_has_used_is_not_loaded(
 def test_a_commit_is_later_than_what_was_loaded_whatever_the_clocks_say(
     directory: Path, url: str
 ) -> None:
-    """A load took its timestamps from the clock of a node. Where that was ahead, commits of other nodes were hidden."""
+    """A load takes its timestamps from a node's clock. Where that clock was ahead, commits of other nodes stayed
+    hidden.
+    """
     from tablestone.engines.cassandra.opening import connect  # noqa: PLC0415 - needs the driver
 
     run("cluster", "load", "--from", str(directory), "--engine", url)

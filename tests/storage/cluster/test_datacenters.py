@@ -1,4 +1,4 @@
-"""A cluster of two datacenters, with one real node in each: what is asked of every node, and what only of the near one.
+"""A cluster of two datacenters with one real node each: what every node is asked, and what only the near one is.
 
 The test starts the two nodes, and runs only where ENGINE_UNDER_TEST is set.
 """
@@ -27,7 +27,7 @@ IN_DC1 = "only_in_dc1"
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two nodes; one keyspace has a copy of each row in each datacenter, and another one all copies in dc1."""
+    """Two nodes; one keyspace has a copy of each row in each datacenter, another has all copies in dc1."""
     directory = tmp_path_factory.mktemp("cluster") / "nodes"
     cluster = Cluster.create(directory, 2, datacenters=2)
     try:
@@ -59,7 +59,7 @@ def states(url: str) -> dict[str, tuple[str, str]]:
 
 
 def clients(cluster: Cluster, node: int) -> list[Any]:
-    """The connections to a node that use the keyspace, as the node tells."""
+    """The connections to a node that use the keyspace, from the node itself."""
     from tablestone.engines.cassandra.opening import connect  # noqa: PLC0415 - needs the driver
 
     url = cluster.url_in(cluster.nodes[node].datacenter)
@@ -108,7 +108,7 @@ def test_a_directory_is_loaded_and_a_server_in_either_datacenter_is_seen(
 
 
 def test_a_far_node_is_down_when_it_is_down(cluster: Cluster, tmp_path: Path) -> None:
-    """It was told to be down always."""
+    """It was always reported as down."""
     near, far = places(cluster)
     url = in_dc1(cluster)
     assert states(url) == {near: ("dc1", "up"), far: ("dc2", "up")}

@@ -1,4 +1,4 @@
-"""The report of the fault run. The run itself, `python -m tests.storage.cluster faults --short`, is in .ci/long."""
+"""The report of the fault run. .ci/long has the run itself, `python -m tests.storage.cluster faults --short`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Reads at consistency ONE, which one node cannot show: found within a minute on three nodes, one of which stood still.
+"""Reads at consistency ONE, which a single node cannot show: found within a minute on three nodes, one of them stopped.
 
-The test starts a cluster of its own, of three nodes with a gibibyte each, and runs only where ENGINE_UNDER_TEST is set.
+The test starts its own cluster of three nodes with a gibibyte each, and runs only where ENGINE_UNDER_TEST is set.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Three nodes, two servers, and clients that write all the time; nodes and a server are killed and paused.
 
-All acknowledged writes are stored afterwards, and no transaction is stored in part. The service goes on without one of
-the nodes. Without two of them it answers that it is busy, and goes on when they are back. The test starts a cluster of
-its own, of three nodes with a gibibyte each, and runs only where ENGINE_UNDER_TEST is set.
+Afterwards every acknowledged write is stored, and no transaction in part. The service goes on without one of the nodes.
+Without two of them it answers that it is busy, and recovers when they are back. The test starts its own cluster of
+three nodes with a gibibyte each, and runs only where ENGINE_UNDER_TEST is set.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def servers(cluster: Cluster, tmp_path: Path) -> Iterator[list[ServerProcess]]:
 
 
 class Clients:
-    """Writers that note each acknowledged write; each goes to the other server when its own server fails."""
+    """Writers that record each acknowledged write; each moves to the other server when its own fails."""
 
     def __init__(self, servers: list[ServerProcess]) -> None:
         self._tables = [
@@ -195,7 +195,7 @@ def test_without_a_quorum_the_server_is_busy_and_recovers_by_itself(
         said = ended.stdout + ended.stderr
         assert ended.returncode == status, said
         assert "too few of the nodes that have the data are up" in said
-        # It says which ones, too.
+        # It names the nodes, too.
         silent = [
             line for line in said.splitlines() if "does not answer." in line or "down" in line
         ]

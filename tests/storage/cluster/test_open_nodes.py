@@ -1,4 +1,4 @@
-"""Nodes that ask for no password, as Cassandra is delivered: the checks warn where that matters."""
+"""Nodes that require no password, as Cassandra is delivered: the checks warn where that matters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def test_a_user_whom_no_node_asks_for_a_password_is_a_warning(
     tmp_path: Path,
 ) -> None:
-    """The nodes of the tests ask for none, and only this machine reaches them: without a user that is right."""
+    """The test nodes require none, and only this machine reaches them: without a user in the URL that is fine."""
     from tablestone.engines.cassandra.opening import examine_cluster  # noqa: PLC0415 - needs the driver
 
     password = tmp_path / "password"
@@ -54,4 +54,4 @@ def test_a_node_that_asks_for_no_password_is_found(
 
     settings = {"authenticator.class_name": authenticator}
     assert is_open_to_all(settings, address, names_user=names_user) == is_warned
-    assert not is_open_to_all({}, address, names_user=names_user)  # it does not say
+    assert not is_open_to_all({}, address, names_user=names_user)  # unknown

@@ -1,6 +1,6 @@
-"""The commands of the guide for those who run the nodes: repair, backup, restore, and the upgrade of nodes.
+"""The operators' guide to the nodes: repair, backup, restore, and the upgrade of nodes, each with the guide's commands.
 
-The test starts two nodes of its own, and runs only where ENGINE_UNDER_TEST is set. Each command is one of the guide.
+The test starts two nodes of its own, and runs only where ENGINE_UNDER_TEST is set.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 class Data:
-    """Entities of a server that runs only while they are written and read."""
+    """Entities on a server that runs only to write and read them."""
 
     def __init__(self, cluster: Cluster, directory: Path) -> None:
         self._url = cluster.url
@@ -84,7 +84,7 @@ class Data:
 
 
 def truncate(cluster: Cluster) -> None:
-    """The statements of the guide, which cqlsh would send."""
+    """The guide's statements, which cqlsh would send."""
     from tablestone.engines.cassandra.opening import connect  # noqa: PLC0415 - needs the driver
 
     statements = [f"TRUNCATE tablestone.{table}" for table in TABLES]
@@ -109,7 +109,7 @@ def test_the_lines_of_the_guide_back_up_restore_repair_and_upgrade(
         copies[node.address] = {}
         for table in TABLES:
             [taken] = Path(node.directory, "data", "tablestone").glob(f"{table}-*/snapshots/monday")
-            # Not by the address: `nodetool import` overlooks all files below a directory of such a name.
+            # Not by the address: `nodetool import` ignores all files below a directory with such a name.
             kept = tmp_path / "kept" / Path(node.directory).name / table
             shutil.copytree(taken, kept)
             copies[node.address][table] = kept

@@ -1,4 +1,4 @@
-"""A node with passwords, permissions and TLS, and with low limits: what a server says, answers, and goes on after.
+"""A node with passwords, permissions, TLS and low limits: what a server says and answers, and how it goes on.
 
 The test starts a node of its own, and runs only where ENGINE_UNDER_TEST is set.
 """
@@ -66,20 +66,20 @@ AS_DELIVERED: dict[str, str | None] = {
 """Lines of the cassandra.yaml that Cassandra is delivered with."""
 COMPOSE = Path(__file__).parents[3] / "deploy" / "cassandra" / "compose.yaml"
 OF_COMPOSE = yaml.safe_load(COMPOSE.read_text())["x-node"]["environment"]["JVM_EXTRA_OPTS"].split()
-"""The options with which the Compose file overrides them."""
+"""The options in the Compose file that override them."""
 SOON = {
     "tablestone.engines.cassandra.session.REQUEST_SECONDS_MAX": 1.0,
     "tablestone.engines.cassandra.connection.READ_SECONDS_MAX": 2.0,
     "tablestone.engines.cassandra.engine.COMMIT_SECONDS_MAX": 2.0,
 }
-"""A server that gives a cluster up earlier, so that the tests need not wait."""
+"""The server gives a cluster up earlier, so that the tests need not wait."""
 PASSWORD = "correct horse"
 PATIENCE_SECONDS = 60.0
 
 
 @dataclass
 class Secured:
-    """The node, and the parts of the URL under which a user of few permissions reaches it."""
+    """The node, and the parts of a URL for a user with few permissions."""
 
     cluster: Cluster
     authority: Path
@@ -121,7 +121,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         root = connect(
             parse_address(node.url("cassandra@", password=directory / "first")), in_keyspace=False
         )
-        for statement in (  # those that docs/guides/cassandra.md names
+        for statement in (  # the permissions that docs/guides/cassandra.md names
             f"CREATE ROLE IF NOT EXISTS tablestone WITH PASSWORD = '{PASSWORD}' AND LOGIN = true",
             "GRANT CREATE ON ALL KEYSPACES TO tablestone",
             "CREATE ROLE IF NOT EXISTS looking WITH PASSWORD = 'x' AND LOGIN = true",
@@ -154,7 +154,6 @@ def service_of(server: ServerProcess) -> TableServiceClient:
 
 
 def refused(act: Callable[[], object]) -> tuple[int | None, str, str | None]:
-    """The status, the code and the Retry-After of the answer."""
     with pytest.raises(HttpResponseError) as answered:
         act()
     response: Any = answered.value.response
@@ -163,7 +162,7 @@ def refused(act: Callable[[], object]) -> tuple[int | None, str, str | None]:
 
 
 BUSY = (503, "ServerBusy", "1")
-"""The service's answer (wire 9), with the seconds after which it is worth trying again."""
+"""The service's answer (wire 9), with the seconds until a retry makes sense."""
 
 
 def test_the_options_of_the_compose_file_act_on_a_delivered_configuration(
@@ -176,7 +175,7 @@ def test_the_options_of_the_compose_file_act_on_a_delivered_configuration(
     assert "commitlog_sync" not in checked.stdout
     assert "paxos_variant" not in checked.stdout
     assert "asks for no password" not in checked.stdout
-    assert "takes writes of at most 1024 KiB" in checked.stdout  # the settings were read
+    assert "takes writes of at most 1024 KiB" in checked.stdout  # it has read the settings
 
 
 @pytest.mark.parametrize(
@@ -223,7 +222,7 @@ def test_a_certificate_of_another_signer_is_refused(node: Secured, tmp_path: Pat
 
 
 def test_a_server_whose_clock_is_a_day_off_does_not_start(node: Secured) -> None:
-    """The process sees a machine whose clock is a day ahead."""
+    """The server's process sees a clock that is a day ahead."""
     program = (
         "import sys, time; now = time.time_ns; time.time_ns = lambda: now() + 24 * 3600 * 10**9\n"
         "from tablestone.cli.main import main; sys.exit(main())"
@@ -291,7 +290,7 @@ def test_a_read_that_is_larger_than_the_nodes_allow_is_busy_and_smaller_ones_are
 
 
 def test_more_deleted_tables_than_may_be_read_are_in_the_way_of_no_request(node: Secured) -> None:
-    """Their notes are read in parts by the sweeper, and so are removed all the same."""
+    """The sweeper reads their records in parts, and so removes them all the same."""
     from tablestone.engines.cassandra.opening import open_cassandra  # noqa: PLC0415 - needs the driver
 
     owner = Named("dropper")
@@ -308,7 +307,7 @@ def test_more_deleted_tables_than_may_be_read_are_in_the_way_of_no_request(node:
             for number in range(40):
                 await catalog.create(owner, f"table{number}")
             assert await catalog.delete_all(owner) == 40
-            # The server of other tests sweeps too, and may have a note for the moment that this sweeper wants.
+            # The server of other tests sweeps too, and may hold what this sweeper wants for a moment.
             with suppress(EngineBusy):
                 while await engine.scan(notes, rows_max=1):
                     await sweeper.sweep(owner.name)
@@ -345,7 +344,7 @@ def test_a_cluster_that_does_not_answer_is_busy_until_it_is_back(
     try:
         assert refused(lambda: table.get_entity("p", "before")) == BUSY
         assert refused(lambda: list(table.list_entities())) == BUSY
-        # A write that was sent, and of which nothing was heard, may have been applied.
+        # A write that was sent and never answered may have been applied.
         answer = refused(lambda: table.create_entity({"PartitionKey": "p", "RowKey": how}))
         assert answer in {BUSY, (500, "OperationTimedOut", None)}
     finally:

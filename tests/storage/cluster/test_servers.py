@@ -1,4 +1,4 @@
-"""Several servers on one cluster act as one: a change that one acknowledged holds for the other's next request.
+"""Several servers on one cluster act as one: what one server acknowledged holds for the next request to another.
 
 Needs the cluster that ENGINE_UNDER_TEST names. The servers are real processes.
 """
@@ -72,7 +72,7 @@ def test_tables_and_entities_are_there_at_the_other_server_at_once(pair: Pair) -
         with pytest.raises(ResourceNotFoundError):
             there.get_table_client(name).get_entity(
                 "p", "r"
-            )  # this server now knows that there is no such table
+            )  # this server now caches that there is no such table
         table = here.create_table(name)
         entity = {"PartitionKey": "p", "RowKey": "r", "n": 1}
         there.get_table_client(name).create_entity(entity)
@@ -150,7 +150,7 @@ def test_of_servers_that_make_and_delete_one_table_each_time_one_succeeds(pair: 
         return True
 
     def delete(service: TableServiceClient) -> bool:
-        generated = service.get_table_client(name)._client.table  # the SDK itself hides a 404
+        generated = service.get_table_client(name)._client.table  # the SDK hides a 404
         try:
             generated.delete(name)
         except HttpResponseError as error:

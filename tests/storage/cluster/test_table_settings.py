@@ -1,4 +1,4 @@
-"""The settings of a keyspace's tables that `tablestone cluster check` looks at, and the names of settings in the guide.
+"""The table settings that `tablestone cluster check` examines, and the names of settings in the guide.
 
 The tests use the cluster that ENGINE_UNDER_TEST names.
 """
@@ -32,7 +32,7 @@ CHANGED_TABLES = [
         "{'class': 'UnifiedCompactionStrategy'}",
     ),
 ]
-"""A setting of a table, a value for it, what it is found to be, and the value that the sentence advises."""
+"""A setting of a table, a value for it, how it reads back, and the value that the message advises."""
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
-"""Makes a data directory for `tests/cli/test_upgrade.py`, with the version of Tablestone that is installed.
+"""Makes a data directory for `tests/cli/test_upgrade.py`, with the installed version of Tablestone.
 
-    python tests/storage/formats/make.py tests/storage/formats/1-closed [--killed]
+python tests/storage/formats/make.py tests/storage/formats/1-closed [--killed]
 
-Run once for each released format, and not again: the directories are what that version wrote. `expected.json` is what
-its server answered. With `--killed`, the writes are in the log, as after a power cut.
+Run it once for each released format and never again, because the directories are what that version wrote.
+`expected.json` is what its server answered. With `--killed`, the writes are in the log, as after a power failure.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ENTITIES = [
 
 
 def answers(connection_string: str) -> dict[str, list[dict[str, str]]]:
-    """All entities of all tables, each value as Python writes it."""
+    """All entities of all tables, each value as Python's repr."""
     found = {}
     with TableServiceClient.from_connection_string(connection_string) as service:
         for table in service.list_tables():

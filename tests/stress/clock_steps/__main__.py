@@ -1,6 +1,6 @@
-"""Set the clock while a server serves and between starts: `python -m tests.stress.clock_steps [--steps N] [--seed S]`.
+"""Set the clock while a server runs and between starts: `python -m tests.stress.clock_steps [--steps N] [--seed S]`.
 
-The status is 0 if every write of an entity got a later Timestamp than the one before, 1 if not.
+Exits with 0 if every write of an entity got a later Timestamp than the one before, with 1 if not.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A run of clock steps: writers write to their entities through every worker while the machine's clock is set.
 
-The clock steps by up to an hour, forward and back, while the server serves and between two of its starts. Every write
-of an entity has to get a later ETag than the one before it, and every read shows the Timestamp of the last write. All
-choices come from the seed.
+The clock steps by up to an hour, forward and back, while the server runs and between two starts. Every write of an
+entity must get a later ETag than the one before, and every read must show the Timestamp of the last write. The seed
+makes all choices.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ CONNECTIONS: Final = 4
 STEPS_OF_A_START: Final = 10
 STEP_SECONDS_MAX: Final = 3600
 FAR_SECONDS_MAX: Final = 3 * 3600
-"""The most by which the clock is ahead of the real one, or behind it."""
+"""How far the clock may be ahead of the real one, or behind it."""
 WRITES_BETWEEN_STEPS_MAX: Final = 60
 START_SECONDS_MAX: Final = 120
 PATIENCE_SECONDS: Final = 180
 
 
 class Writer(threading.Thread):
-    """Writes to the entities of its own partition, again and again. `etags` are the last ones, by row."""
+    """Writes to the entities of its own partition, again and again. `etags` has the latest ones, by row."""
 
     def __init__(self, clock: WallClock, partition: str, etags: dict[int, str]) -> None:
         super().__init__(daemon=True)
@@ -70,7 +70,7 @@ class Writer(threading.Thread):
                 try:
                     self._send_next(self._random.choice(self._connections))
                 except UnexpectedAnswerError as error:
-                    # The date of a request that was signed before a step is too far off after it.
+                    # A request signed before a step has a date that is too far off after it.
                     if ahead == self._clock.ahead_ns or "AuthenticationFailed" not in str(error):
                         raise
                 else:
@@ -93,7 +93,7 @@ class Writer(threading.Thread):
             self._write(connection, self._random.randrange(ROWS))
 
     def _request(self, row: int) -> tuple[str, str, bytes, dict[str, str]]:
-        """A write of this entity: a replacement or a merge, under the condition of its last ETag or none."""
+        """A write of this entity: a replacement or a merge, conditional on its last ETag or not."""
         condition = {}
         if row in self._etags and self._random.random() < 0.5:
             condition = {"If-Match": self._etags[row]}
@@ -156,7 +156,7 @@ class Run:
         )
 
     def problems(self, steps: int) -> Iterator[str]:
-        """Let the clock step that many times; the writes and reads that are not as they should be."""
+        """Step the clock that many times; returns the writes and reads that are wrong."""
         while self.steps < steps:
             server = start_server(
                 self._data,
@@ -199,7 +199,7 @@ class Run:
             yield from writer.complaints
 
     def _wait(self, writers: list[Writer]) -> None:
-        """Let every writer write at least once, and one of them some times more."""
+        """Let every writer write at least once, and one of them a few more times."""
         for writer in writers:
             writer.written.acquire(timeout=PATIENCE_SECONDS)
         for _ in range(self._random.randint(1, WRITES_BETWEEN_STEPS_MAX)):

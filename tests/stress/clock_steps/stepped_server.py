@@ -1,7 +1,7 @@
-"""`tablestone` on a machine whose wall clock is set: `python tests/stress/clock_steps/stepped_server.py serve …`.
+"""`tablestone` with a wall clock that a file sets: `python tests/stress/clock_steps/stepped_server.py serve …`.
 
-CLOCK_FILE names the file of the clock (`wall_clock.py`). The clocks that measure durations are the machine's, as they
-are when an operator sets the time of a real machine. Nothing of this is part of the package.
+CLOCK_FILE names that file (`wall_clock.py`). The clocks that measure durations are the machine's, as when an operator
+sets the time of a real machine. The package has none of this.
 """
 
 from __future__ import annotations
