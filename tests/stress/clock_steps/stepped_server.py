@@ -17,7 +17,7 @@ from stress.clock_steps.wall_clock import NAME, WallClock
 
 
 def run() -> int:
-    """Run the command with the clock in the place of Python's, before anything has asked for the time."""
+    """Run the command with this clock instead of Python's, before anything has asked for the time."""
     clock = WallClock(Path(os.environ[NAME]))
     time.time, time.time_ns = clock.now, clock.now_ns
     from tablestone.cli.main import main  # noqa: PLC0415 - after the line before

@@ -1,4 +1,4 @@
-"""A clock that is set while a server serves, or before: Timestamps increase, and signatures follow the clock.
+"""The clock is set while a server runs, or before: Timestamps increase, and signatures follow the clock.
 
 The long form is `python -m tests.stress.clock_steps --steps N`. TABLESTONE_CLOCK_SEED repeats a run.
 """
@@ -49,7 +49,7 @@ KEY = RsaKey("of the issuer")
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, clock: WallClock) -> Iterator[ServerProcess]:
-    """A server of two workers on the clock, with a table; tests are a proxy through which TLS comes."""
+    """A server of two workers on the clock, with a table; the tests act as a proxy that terminates TLS."""
     directory = tmp_path_factory.mktemp("stepped")
     keys = directory / "keys.json"
     keys.write_bytes(key_set(KEY))
@@ -118,7 +118,7 @@ def with_token(server: ServerProcess, _now: float) -> int:
 
 
 def with_key(server: ServerProcess, now: float) -> int:
-    """A request that is signed with an account key at `now`."""
+    """A request signed with an account key at `now`."""
     target = f"{Connection(server).base}/tab()"
     date = f"{datetime.fromtimestamp(now, UTC):%a, %d %b %Y %H:%M:%S GMT}"
     account, key = server.account_name, server.account_key
@@ -149,7 +149,7 @@ def with_key_of_the_server_s_time(server: ServerProcess, now: float) -> int:
 def test_signatures_and_tokens_follow_the_wall_clock(
     server: ServerProcess, clock: WallClock, ask: object, refused: int
 ) -> None:
-    """Half an hour to both sides is valid: not an hour later, nor an hour earlier, and again when the clock is back."""
+    """Valid for half an hour to both sides: not an hour later or earlier, and valid again when the clock is back."""
     assert callable(ask)
     found = []
     for ahead in (0, HOUR, 0, -HOUR, 0):

@@ -1,6 +1,6 @@
-"""The wall clock of a machine that a test sets: how far it is ahead of the real one, in a file that servers share.
+"""A wall clock that a test sets: a file, shared with the servers, says how far it is ahead of the real one.
 
-Knows the file only. Each process of the server maps it (`stepped_server.py`), so a step acts in all of them at once.
+Each process of the server maps the file (`stepped_server.py`), so a step reaches all of them at once.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Final
 NAME: Final = "CLOCK_FILE"
 """The environment variable with the path of the file."""
 STEPPED: Final = (sys.executable, str(Path(__file__).with_name("stepped_server.py")))
-"""The command of a server on such a machine."""
+"""The command of a server with such a clock."""
 _AHEAD: Final = struct.Struct("=q")
 
 
 class WallClock:
-    """A clock that is ahead of the real one by a number of seconds that can be changed, also to less than zero."""
+    """A clock that is some seconds ahead of the real one, or behind it if they are negative; a test may change that."""
 
     def __init__(self, file: Path) -> None:
         if not file.exists():
@@ -36,7 +36,7 @@ class WallClock:
         return ahead
 
     def set(self, seconds_ahead: float) -> None:
-        """Let the clock step."""
+        """Step the clock."""
         _AHEAD.pack_into(self._shared, 0, round(seconds_ahead * 1e9))
 
     def now_ns(self) -> int:

@@ -1,7 +1,7 @@
 """Kill a server under mixed load again and again: `python -m tests.stress.crash [--kills N] [--seed S] [--encrypted]`.
 
-Its processes are killed while clients write entities, tables, policies and accounts, and while backups are
-made. The status is 0 if everything was as it should be, 1 if not.
+Its processes are killed while clients write entities, tables, policies and accounts, and while backups are made. Exits
+with 0 if nothing was wrong, with 1 otherwise.
 """
 
 from __future__ import annotations

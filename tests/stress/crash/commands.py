@@ -1,6 +1,6 @@
-"""Commands beside the server, killed as it is: `tablestone account`, `backup`, `restore`, `check`.
+"""Commands beside the server, killed like it: `tablestone account`, `backup`, `restore`, `check`.
 
-Knows how the commands are run, and what is to be seen of their work. A command without an answer was killed.
+A command without an answer was killed.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ AccountState = tuple[str, str, frozenset[str]]
 
 
 class CommandKilled(OSError):
-    """The command was killed: it has no answer."""
+    """The command was killed, so it has no answer."""
 
 
 def run_command(life: Life, arguments: Sequence[str | Path], given: str = "") -> str:
-    """The output of a command that may be killed at any time; `AssertionError` if it fails otherwise."""
+    """The output of a command that may be killed at any time; `AssertionError` if it fails in another way."""
     command = subprocess.Popen(
         [COMMAND, *map(str, arguments)],
         stdin=subprocess.PIPE,
@@ -69,7 +69,7 @@ def run_command(life: Life, arguments: Sequence[str | Path], given: str = "") ->
 
 
 class AccountWriter(UntilKilled):
-    """Creates accounts, replaces their keys, creates a table in them, and deletes them."""
+    """Creates accounts, rotates their keys, creates a table in each, and deletes them."""
 
     def __init__(
         self, life: Life, data: StoredPlace, journal: NamedJournal, randomness: Random
@@ -82,12 +82,12 @@ class AccountWriter(UntilKilled):
         return read_accounts(self.life.server, self.data)
 
     def goes_on(self) -> bool:
-        """Also after a command was killed at the end of the server, but then nothing can be read."""
+        """A command may also have been killed at the end of the server, when nothing can be read."""
         return not self.life.is_ending.is_set() and super().goes_on()
 
     def send_next(self) -> None:
         if self.life.is_ending.wait(self.random.uniform(*BETWEEN_COMMANDS_SECONDS)):
-            raise ConnectionAbortedError  # Nothing is under way, and nothing begins.
+            raise ConnectionAbortedError  # Nothing is running, and nothing will start.
         name = self.random.choice(ACCOUNTS)
         state = self.journal.acknowledged.get(name)
         fresh = base64.b64encode(self.random.randbytes(32)).decode()
@@ -119,7 +119,7 @@ class AccountWriter(UntilKilled):
 
 
 def read_accounts(server: ServerProcess, data: StoredPlace) -> dict[str, State]:
-    """The stored accounts, with the tables that each of their keys shows; `AssertionError` if a key is refused."""
+    """The stored accounts, with the tables that each of their keys lists; `AssertionError` if a key is refused."""
     found: dict[str, State] = {}
     for stored in asyncio.run(_stored_accounts(data)):
         if stored.is_being_deleted:
@@ -138,7 +138,7 @@ def read_accounts(server: ServerProcess, data: StoredPlace) -> dict[str, State]:
 
 
 def refused_accounts(server: ServerProcess, names: Sequence[str]) -> Iterator[str]:
-    """The complaints about accounts that are not there, and still have an answer."""
+    """Complaints about accounts that do not exist and still get an answer."""
     for name in names:
         with Connection(server, name, base64.b64encode(b"any").decode()) as connection:
             connection.http.request("GET", f"/{name}/Tables")
@@ -161,7 +161,7 @@ class Contents(NamedTuple):
     named: dict[str, dict[str, State]]
 
     def of(self, journal: Journal | NamedJournal) -> Any:
-        """The part that is the journal's."""
+        """The part that this journal is about."""
         if isinstance(journal, Journal):
             return self.partitions.get(journal.partition_key, {})
         return self.named[journal.kind]
@@ -175,7 +175,7 @@ def contents(connection: Connection) -> Contents:
 
 
 class BackupTaker(threading.Thread):
-    """Makes backups until the server is gone, and restores one that was made while the others wrote."""
+    """Makes backups until the server is gone, and restores one that was made while others wrote."""
 
     def __init__(
         self,
@@ -203,7 +203,7 @@ class BackupTaker(threading.Thread):
             self.unexpected = error
 
     def back_up(self) -> None:
-        """One backup. Its place holds nothing if it was killed, or a whole backup if that was in its last moment."""
+        """Make a backup. If it is killed there is none, or a complete one if the kill came in its last moment."""
         shutil.rmtree(self.place, ignore_errors=True)
         self.place.mkdir(parents=True)
         backup = self.place / "backup.db"
@@ -220,7 +220,7 @@ class BackupTaker(threading.Thread):
             self.complaints += self.complaints_of(backup, watched)
 
     def complaints_of(self, backup: Path, watched: Sequence[Any]) -> Iterator[str]:
-        """The contradictions between the backup and the journals, which were watched while it was made."""
+        """Where the backup contradicts the journals, which were watched while it was made."""
         data = self.data._replace(path=self.place / "restored")
         for arguments in (
             ["restore", "--quiet", *data.options, backup],

@@ -1,9 +1,8 @@
-"""The answers that a writer got, and whether a server that was killed kept the acknowledged data.
+"""The answers that a writer got, and whether a killed server kept the acknowledged data.
 
-Knows: states of entities before and after a write, values only. A journal belongs to one writer and
-one partition, and no other writer touches that partition: so at any moment at most one operation is
-without its answer, and that one may have happened or not, but never in part. While a backup is made, a
-journal is watched: it keeps every state, because the backup has to show one of them. Must not know HTTP.
+A journal belongs to one writer and one partition, which no other writer touches. So at any moment at most one operation
+is unanswered; it may have happened or not, but never in part. While a backup is made, a journal is watched: it keeps
+every state, because the backup has to show one of them. Must not know HTTP.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class Change:
-    """The result of an operation for one entity; `properties` is None for a deletion.
+    """What an operation does to one entity; `properties` is None for a deletion.
 
     Every change that writes contains a number that was never used before, so before and after always differ.
     """
@@ -44,7 +43,7 @@ class Journal:
     in_flight: tuple[Change, ...] = ()
     operations_acknowledged: int = 0
     went_back: list[str] = field(default_factory=list)
-    """The answers in which the Timestamp of an entity was not later than before, in words."""
+    """The answers in which an entity's Timestamp was not later than before, in words."""
     _watched: list[dict[str, Stored]] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -53,7 +52,7 @@ class Journal:
             self.in_flight = tuple(changes)
 
     def acknowledge(self, etags: Sequence[str | None]) -> None:
-        """The answer came: one ETag for each change, None for a deletion."""
+        """Take the answer: one ETag for each change, None for a deletion."""
         after = dict(self.acknowledged)
         for change, etag in zip(self.in_flight, etags, strict=True):
             if change.properties is None:
@@ -66,12 +65,12 @@ class Journal:
         self._continue_from(after)
 
     def forget(self) -> None:
-        """The server said that it has done nothing."""
+        """Forget the operation: the server said that it has done nothing."""
         with self._lock:
             self.in_flight = ()
 
     def complaints(self, found: Mapping[str, Stored]) -> Iterator[str]:
-        """The contradictions between the journal and the partition after a kill, in words."""
+        """Where the journal and the partition contradict each other after a kill, in words."""
         yield from self.went_back
         self.went_back = []
         in_flight = {change.row_key for change in self.in_flight}
@@ -99,7 +98,7 @@ class Journal:
         )
 
     def settle(self, found: Mapping[str, Stored]) -> None:
-        """Continue from the data that was found: the operation without an answer has its outcome now."""
+        """Continue from the data that was found, which decides about the unanswered operation."""
         self._continue_from(dict(found))
 
     def watch(self) -> None:
@@ -108,7 +107,7 @@ class Journal:
             self._watched = [self.acknowledged]
 
     def end_watch(self) -> tuple[list[dict[str, Stored]], tuple[Change, ...]]:
-        """The states since `watch`, and the operation that is without an answer now."""
+        """The states since `watch`, and the operation that is unanswered now."""
         with self._lock:
             states, self._watched = self._watched, None
             assert states is not None
@@ -119,7 +118,7 @@ class Journal:
         found: Mapping[str, Stored],
         watched: tuple[list[dict[str, Stored]], tuple[Change, ...]],
     ) -> Iterator[str]:
-        """The contradictions of a backup that was made while the journal was watched."""
+        """Where a backup made while the journal was watched contradicts it."""
         states, in_flight = watched
         if dict(found) in states:
             return
@@ -149,7 +148,7 @@ BEING_DELETED: Final = "being deleted"
 
 @dataclass
 class NamedJournal:
-    """Things of one writer by their names, such as tables with their RowKeys; at most one operation unanswered.
+    """One writer's things by name, such as tables with their RowKeys; at most one operation is unanswered.
 
     Its methods are those of a journal of entities.
     """
@@ -157,7 +156,7 @@ class NamedJournal:
     kind: str
     acknowledged: dict[str, State] = field(default_factory=dict)
     in_flight: Unanswered = None
-    """The thing that is being changed and its state after that, None if it is deleted, then other states on the way."""
+    """The thing being changed, its state afterwards (None if it is deleted), then other states on the way."""
     operations_acknowledged: int = 0
     _watched: list[dict[str, State]] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -216,7 +215,7 @@ class NamedJournal:
 
 
 def changed(states: Mapping[str, State], name: str, state: State | None) -> dict[str, State]:
-    """The states with that of one thing replaced, or without the thing if its state is None."""
+    """The states with one thing's state replaced, or without the thing if its state is None."""
     rest = {each: other for each, other in states.items() if each != name}
     return rest if state is None else {**rest, name: state}
 

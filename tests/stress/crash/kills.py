@@ -1,6 +1,6 @@
 """The kills of a run: which processes of a server, or of the commands beside it, get SIGKILL.
 
-Knows processes only. A kill says whether it hit one, because a process may have ended by itself.
+A kill says whether it hit a process, because one may have ended by itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KILLED_AT_START_SECONDS_MAX: Final = 0.8
 
 
 def workers_of(server: ServerProcess) -> list[int]:
-    """The workers of a server that has several, which are the children of its supervisor."""
+    """The workers of a server that has several: the children of its supervisor."""
     first = server.process.pid
     return [*map(int, Path(f"/proc/{first}/task/{first}/children").read_text().split())]
 
@@ -42,19 +42,19 @@ def kill_two_workers(life: Life, random: Random) -> bool:
 
 
 def kill_command(life: Life, random: Random) -> bool:
-    """An account command or a backup that is under way."""
+    """Kill an account command or a backup that is running."""
     running = list(life.commands)
     return bool(running) and killed(random.choice(running).pid)
 
 
 def kill_first(life: Life, _random: Random) -> bool:
-    """The one process, or the supervisor: its workers end by themselves."""
+    """Kill the only process, or the supervisor, whose workers then end by themselves."""
     life.server.kill()
     return True
 
 
 def kill_all(life: Life, random: Random) -> bool:
-    """The supervisor, its workers, and half of the time the commands too."""
+    """Kill the supervisor, its workers, and half of the time the commands too."""
     workers = workers_of(life.server)
     life.server.kill()
     for worker in workers:

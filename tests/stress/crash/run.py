@@ -1,7 +1,7 @@
-"""A run of kills: a server lives, writers write, processes are killed, and everything that is there is judged.
+"""A run of kills: writers write to a server, processes are killed, and everything stored is checked.
 
-After each end of a server, `tablestone check` looks at the data before a server starts again; then the journals look at
-what the server shows. All choices come from the seed; the moments at which processes run do not.
+Each time a server has ended, `tablestone check` examines the data before the next one starts; then the journals compare
+what the server shows. The seed makes all choices, but not the moments at which processes run.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Run:
     def problems(
         self, kills: int, tell: Callable[[Run], None] = lambda _run: None
     ) -> Generator[str]:
-        """Kill that many times; everything that is not as it should be, as it is found.
+        """Kill that many times; yields each problem when it is found.
 
         `tell` is called after each life of the server.
         """
@@ -137,7 +137,7 @@ class Run:
         )
 
     def _live(self, server: ServerProcess, randomness: Random, kills_left: int) -> Iterator[str]:
-        """Let every writer write while there are kills, at most `kills_left`, the last of which ends the server."""
+        """Let the writers write while processes are killed, up to `kills_left` times; the last kill ends the server."""
         life = Life(server)
         threads: list[UntilKilled | BackupTaker] = [*self._writers(life, randomness)]
         backups = BackupTaker(
@@ -186,17 +186,17 @@ class Run:
         ]
 
     def _wait(self, life: Life, randomness: Random) -> None:
-        """Wait for some operations and then a moment, so that kills are not only just after an answer."""
+        """Wait for some operations and then a moment, so that kills do not only come just after an answer."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         for _ in range(randomness.randint(1, OPERATIONS_BEFORE_KILL_MAX)):
             while not life.acknowledged.acquire(timeout=1):
                 assert life.server.process.poll() is None, f"the server ended: {life.server.stderr}"
                 if time.monotonic() > deadline:
-                    return  # Unexpected answers are reported at the end of the life.
+                    return  # Unexpected answers are reported at the end of this life.
         time.sleep(randomness.uniform(0, 0.005))
 
     def _judge(self, server: ServerProcess) -> Iterator[str]:
-        """The contradictions of the server's data; after that, the journals continue from it."""
+        """Where the server's data contradicts the journals, which then continue from the data."""
         with Connection(server) as connection:
             found = contents(connection)
         for journal in self._in_backups:
@@ -211,7 +211,7 @@ class Run:
         yield from self._judge_policies(server)
 
     def _judge_policies(self, server: ServerProcess) -> Iterator[str]:
-        """A signature that names a policy may do what the policy says."""
+        """A signature that names a policy may do what the policy permits."""
         with Connection(server) as connection:
             for table, policies in sorted(self._policies.acknowledged.items()):
                 for name, permission in sorted(cast("frozenset[tuple[str, str]]", policies)):
@@ -233,7 +233,7 @@ def create_tables(server: ServerProcess) -> None:
 
 
 def check(data: StoredPlace) -> list[str]:
-    """The sentences of `tablestone check` about the directory, none if it is healthy."""
+    """What `tablestone check` says about the directory; nothing if it is healthy."""
     checked = subprocess.run(
         [COMMAND, "check", *data.options],
         capture_output=True,

@@ -1,7 +1,4 @@
-"""The data directory of a run of kills: its path, and the file of the key that encrypts it, if one does.
-
-Knows how a command is told of both; does not know what is stored.
-"""
+"""The data directory of a run of kills: its path, and the key file if it is encrypted."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from tablestone.engines.kind import EncryptionKey
 
 
 class StoredPlace(NamedTuple):
-    """A data directory; `key_file` is None if nothing encrypts it."""
+    """A data directory; `key_file` is None if it is not encrypted."""
 
     path: Path
     key_file: Path | None = None
@@ -34,7 +31,7 @@ class StoredPlace(NamedTuple):
 
 
 def encrypted_place(directory: Path) -> StoredPlace:
-    """A place below a directory, with a key of its own."""
+    """An encrypted place below a directory, with a key of its own."""
     key_file = directory / "key"
     key_file.write_text("5e" * 32)
     return StoredPlace(directory / "data", key_file)

@@ -1,4 +1,4 @@
-"""Writers of what is not an entity of the one table: tables that come and go, and stored access policies."""
+"""Writers of other things than entities: tables that come and go, and stored access policies."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TableWriter(UntilKilled):
             self.journal.begin(table, None)
             self.connection.send("DELETE", f"/Tables('{table}')", expected=204)
         else:
-            # Mostly so many that the sweeper removes them in several steps.
+            # Mostly so many that the sweeper needs several steps to remove them.
             number = self.random.choice((1, 1, ROWS_OF_A_TABLE // 2, ROWS_OF_A_TABLE))
             added = [f"{self.random.getrandbits(60):x}" for _ in range(number)]
             self.journal.begin(table, rows | frozenset(added))
@@ -96,7 +96,7 @@ def read_tables(connection: Connection) -> dict[str, State]:
 
 
 def read_policies(connection: Connection) -> dict[str, State]:
-    """The policies of each table that has such, with their permissions."""
+    """The policies, with their permissions, of each table that has some."""
     found: dict[str, State] = {}
     for table in TABLES_WITH_POLICIES:
         _, body = connection.send("GET", f"/{table}?comp=acl", expected=200)

@@ -1,4 +1,4 @@
-"""The canary of the crash tests: a journal reports every kind of loss, and nothing else."""
+"""A test of the crash tests: a journal reports every kind of loss, and nothing else."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_an_answer_becomes_the_state_that_must_survive() -> None:
         (("T", None), {"T": {"a"}}, False),
         (("T", None), {"T": set()}, True),  # half deleted
         (("U", set()), {"T": {"a"}, "U": set()}, False),
-        (("U", set()), {"T": {"a"}, "U": {"old"}}, True),  # re-created, and something old shows
+        (("U", set()), {"T": {"a"}, "U": {"old"}}, True),  # created again, and an old entity shows
     ],
 )
 def test_a_table_journal_complains_about_what_was_lost(

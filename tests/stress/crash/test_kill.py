@@ -1,8 +1,8 @@
-"""`kill -9` while clients write: all acknowledged data is there, and no transaction is half there.
+"""`kill -9` while clients write: all acknowledged data is there, and no transaction by half.
 
-A killed process keeps what the operating system holds, so this shows that an answer leaves after
-its commit and that a commit is whole; that it is flushed to the disk, `tests/stress/power_loss` shows. The long form is
-`python -m tests.stress.crash --kills N`. CRASH_KILLS and TABLESTONE_CRASH_SEED set the number of kills and the seed.
+What a killed process wrote stays with the operating system, so this shows that a commit is atomic and comes before its
+answer. That it is flushed to the disk is for `tests/stress/power_loss`. The long form is `python -m tests.stress.crash
+--kills N`. CRASH_KILLS and TABLESTONE_CRASH_SEED set the number of kills and the seed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from stress.crash.writers import Connection, EntityWriter, Life, read_partitions
 
 KILLS = int(os.environ.get("CRASH_KILLS", "50" if "SLOW" in os.environ else "8"))
 KILLS_OF_ENCRYPTED = max(1, KILLS // 8)
-"""The part of the kills that hits servers of an encrypted directory."""
+"""The share of the kills that hits servers of an encrypted directory."""
 KILLS_WITH_A_BUG = 200
 """One or two are nearly always enough."""
 SEED = os.environ.get("TABLESTONE_CRASH_SEED", str(random.SystemRandom().getrandbits(32)))
@@ -31,7 +31,7 @@ LOST = {
     "answer before commit": ("acknowledged", "allowed"),
     "transaction in two commits": ("operations of a transaction without an answer",),
 }
-"""Each planted bug with the words of the complaints that tell of it."""
+"""Each planted bug, with words of the complaints that reveal it."""
 
 pytestmark = pytest.mark.crash
 
@@ -70,12 +70,12 @@ def test_a_planted_bug_is_found(tmp_path: Path, bug: str) -> None:
 
 @pytest.mark.slow
 def test_the_harness_sees_what_was_lost(tmp_path: Path) -> None:
-    """The canary: the log with the last commits is removed between kill and restart."""
+    """Remove the log, with the last commits, between kill and restart: the journals must complain."""
     journal = Journal("writer-0")
     server = start_server(tmp_path)
     try:
         create_tables(server)
-        server.stop()  # Copy all writes so far from the log into the database.
+        server.stop()  # Move all writes so far from the log into the database.
         server = start_server(tmp_path)
         life = Life(server)
         writer = EntityWriter(life, journal, random.Random(SEED))

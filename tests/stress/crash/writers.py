@@ -1,8 +1,7 @@
-"""Writers that never stop by themselves, and the reader that checks the data that they leave.
+"""Writers that run until they are killed, and the reader of the data that they leave.
 
-Knows: raw HTTP with a signature (no SDK: a retry would blur what was acknowledged), and how each
-change of entities is sent. A writer has its own partition and one request at a time; its
-journal has the answers. Does not judge the data that is found.
+They send raw signed HTTP, because an SDK's retries would blur what was acknowledged. A writer has its own partition and
+one request at a time; its journal has the answers, and judges the data that is found.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ QUIET = {"Prefer": "return-no-content"}
 JSON = {"Accept": "application/json;odata=nometadata"}
 ANSWER_SECONDS_MAX = 120
 BUSY_PAUSE_SECONDS = 0.02
-TRANSACTION_OPERATIONS_MAX = 25  # more rows than this would seldom be free at once
+TRANSACTION_OPERATIONS_MAX = 25  # rarely are more rows free at once
 BATCH_TYPE = "multipart/mixed; boundary=batch_of_the_crash_test"
 ETAG_OF_PART = re.compile(rb"^ETag: (.*?)\r?$", re.MULTILINE)
 STATUS_OF_PART = re.compile(rb"^HTTP/1\.1 (\d{3}) ", re.MULTILINE)
 
 
 class UnexpectedAnswerError(AssertionError):
-    """The server answered, and not as the protocol says."""
+    """The server answered, but not as the protocol says."""
 
 
 class NothingDoneError(UnexpectedAnswerError):
@@ -50,9 +49,9 @@ class NothingDoneError(UnexpectedAnswerError):
 
 
 class Connection:
-    """Signed requests over one kept-alive connection, of the server's own account if no other is named.
+    """Signed requests over one kept-alive connection, from the server's own account unless another is named.
 
-    `now` is the clock of the client, in seconds since 1970.
+    `now` is the client's clock, in seconds since 1970.
     """
 
     def __init__(
@@ -107,7 +106,7 @@ class Connection:
         return response, answer
 
     def send_batch(self, parts: Sequence[bytes]) -> bytes:
-        """A transaction of these parts, each of which has to succeed; returns the answer."""
+        """Send a transaction of these parts, each of which has to succeed; returns the answer."""
         body = (
             b"--batch_of_the_crash_test\r\n"
             b"Content-Type: multipart/mixed; boundary=changeset_1\r\n\r\n"
@@ -123,7 +122,7 @@ class Connection:
         return answer
 
     def pages(self, path: str, chosen: Mapping[str, str] | None = None) -> Iterator[dict[str, Any]]:
-        """All members of a list, page by page, that the options have `chosen`."""
+        """All members of a list, page by page, with these query options in `chosen`."""
         options = dict(chosen or {})
         while True:
             query = f"?{urlencode(options, quote_via=quote)}" if options else ""
@@ -142,7 +141,7 @@ def entity_path(partition_key: str, row_key: str) -> str:
 
 
 def as_development_account(server: ServerProcess) -> ServerProcess:
-    """The server as the development account's, because it prints stored accounts first, without their keys."""
+    """The server with the development account: it prints stored accounts first, without their keys."""
     address = server.endpoint.rpartition("/")[0]
     server.endpoint = f"{address}/{DEVELOPMENT_ACCOUNT_NAME}"
     server.connection_string = (
@@ -157,7 +156,7 @@ class Life:
     def __init__(self, server: ServerProcess) -> None:
         self.server = server
         self.is_ending = threading.Event()
-        """The server is about to be killed as a whole. A worker that is killed before is replaced."""
+        """The whole server is about to be killed. A worker that is killed before that is replaced."""
         self.acknowledged = threading.Semaphore(0)
         self.complaints: list[str] = []
         self.unanswered = 0
@@ -184,7 +183,7 @@ class UntilKilled(threading.Thread):
         raise NotImplementedError
 
     def read(self) -> Any:
-        """Everything of this writer that is stored, as its journal takes it."""
+        """Everything that this writer has stored, in the form its journal takes."""
         raise NotImplementedError
 
     def run(self) -> None:
@@ -196,7 +195,7 @@ class UntilKilled(threading.Thread):
                     self.journal.forget()
                     time.sleep(BUSY_PAUSE_SECONDS)
                 except TimeoutError:
-                    raise  # It may still happen, so nothing can be said of it.
+                    raise  # It may still happen, so nothing can be said about it.
                 except (OSError, http.client.HTTPException):
                     self.life.unanswered += bool(self.journal.in_flight)
                     if not self.goes_on():
@@ -209,7 +208,7 @@ class UntilKilled(threading.Thread):
             self.connection.http.close()
 
     def goes_on(self) -> bool:
-        """Whether the server is still there; the operation that is without an answer then has its outcome."""
+        """Whether the server is still there; then the unanswered operation has its outcome."""
         while not self.life.is_ending.is_set():
             self.connection.http.close()
             try:
@@ -254,7 +253,7 @@ class EntityWriter(UntilKilled):
             return Change(row_key, written), "POST", body, {"Prefer": "return-no-content"}
         condition = {}
         if current is not None:
-            # Half of the conditions name the ETag that was acknowledged: it must be the one stored.
+            # Half of the conditions name the acknowledged ETag, which must be the stored one.
             condition = {"If-Match": current.etag if self.random.random() < 0.5 else "*"}
         draw = self.random.random()
         if current is not None and draw < 0.25:
@@ -314,7 +313,7 @@ def part_of_batch(method: str, target: str, body: bytes, headers: Mapping[str, s
 def read_partitions(
     connection: Connection, partition_key: str | None = None
 ) -> dict[str, dict[str, Stored]]:
-    """The entities of the table, or of one of its partitions, by partition key and row key."""
+    """The entities of the table, or of one partition, by partition key and row key."""
     chosen = {} if partition_key is None else {"$filter": f"PartitionKey eq '{partition_key}'"}
     partitions: defaultdict[str, dict[str, Stored]] = defaultdict(dict)
     for entity in connection.pages(f"/{TABLE}()", chosen):

@@ -1,10 +1,9 @@
-"""Bad input in great numbers: `python -m tests.stress.fuzz parsers|requests|sockets|growth [--inputs N] [--seed S]
-[--keep]`.
+"""Fuzzing: `python -m tests.stress.fuzz parsers|requests|sockets|growth [--inputs N] [--seed S] [--keep]`.
 
-`parsers` calls the pure parsers, with coverage guidance where atheris is installed; `requests` sends requests of a
-grammar with valid signatures to a real server; `sockets` sends bytes that are nearly HTTP; `growth` shows the costs
-of inputs that grow. `--keep` writes what was found to `corpus/` and `crashes/` of this directory. The status
-is 0 if there was no problem, 1 if there was.
+`parsers` calls the pure parsers, with coverage guidance where atheris is installed; `requests` sends requests from a
+grammar, with valid signatures, to a real server; `sockets` sends bytes that are nearly HTTP; `growth` shows what inputs
+of growing length cost. `--keep` writes findings to `corpus/` and `crashes/` beside this file. Exits with 0 if there was
+no problem, with 1 otherwise.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The parsers of credentials, as functions of bytes in the form of `parser`.
 
-A signature is computed for whatever the input says, by the tests' own code, so that the checks behind it are reached.
+The tests' own code signs whatever the input says, so that the checks after the signature are reached.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _sas(content: bytes) -> None:
 
 
 def _authorization(content: bytes) -> None:
-    """The path with its query, and below it headers as they are, Authorization among them."""
+    """The path with its query, and below it the headers as they are, with an Authorization."""
     target, _, lines = content.partition(b"\n")
     path, _, query = target.partition(b"?")
     request = RawRequest("GET", b"/" + path, query, headers_of(lines), "https", "127.0.0.1")
@@ -51,7 +51,7 @@ def _authorization(content: bytes) -> None:
 
 
 def _signed_header(content: bytes) -> None:
-    """The same, but signed: the date and the headers of the content decide whether it is let in."""
+    """The same, but signed: the date and the content headers decide whether it is accepted."""
     target, _, lines = content.partition(b"\n")
     path, _, query = target.partition(b"?")
     path = b"/" + path

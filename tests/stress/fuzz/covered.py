@@ -1,7 +1,6 @@
-"""The steps from line to line of the server's code that an input reaches, and the fewest inputs that reach all of
-them.
+"""The steps from line to line that an input takes in the server's code, and the fewest inputs that cover them all.
 
-Slow, because every line is traced: for what is kept, not for what is tried.
+Slow, because every line is traced: meant for inputs that are kept, not for each one tried.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from stress.fuzz.parser import Parser, call
 _SOURCE = str(tablestone.__file__).rpartition("/")[0]
 
 Step = tuple[CodeType, int, int]
-"""A function, and two lines of it that ran one after the other."""
+"""A function, and two of its lines that ran one after the other."""
 
 
 @contextmanager
@@ -46,7 +45,7 @@ def _traced(steps: set[Step]) -> Iterator[None]:
 
 
 def steps_of(parser: Parser, content: bytes) -> set[Step]:
-    """The steps that a parser takes with this input, also with one that leads to an error."""
+    """The steps that a parser takes with this input, even one that ends in an error."""
     steps: set[Step] = set()
     with _traced(steps), suppress(Exception):
         call(parser, content)
@@ -54,7 +53,7 @@ def steps_of(parser: Parser, content: bytes) -> set[Step]:
 
 
 def fewest(parser: Parser, inputs: Iterable[bytes]) -> list[bytes]:
-    """Inputs that together take every step that these take: of those that take a new one, the shortest."""
+    """The shortest inputs that together take every step of these inputs."""
     taken: set[Step] = set()
     chosen = []
     for content in sorted(inputs, key=len):

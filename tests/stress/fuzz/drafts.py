@@ -1,8 +1,8 @@
-"""Drafts of requests: text that is kept, changed and read, and the signed bytes that become of it.
+"""Drafts of requests: text that can be kept, changed and read, and is turned into signed bytes.
 
-A draft is a method and a target below the account, lines of headers, an empty line and the body. The header `sign`
-says how: `key`, `lite`, `none`, `bad`, or a query string of a shared access signature. Each draft becomes one request
-of HTTP with the right length; `socket_cases` has the others.
+A draft has a method and a target below the account, header lines, an empty line and the body. The header `sign` says
+how to sign: `key`, `lite`, `none`, `bad`, or the query string of a shared access signature. Each draft becomes one HTTP
+request with the right length; `socket_cases` has the others.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _FRAMING: Final = frozenset(
         b"sign",
     )
 )
-"""Headers that are made here, or that would make several requests of one, or none."""
+"""Headers that are added here, or that would turn one request into several or none."""
 HEADERS_MAX: Final = 60
 
 
 @dataclass(frozen=True)
 class Request:
-    """A request before it is signed. Names of headers are lower-case."""
+    """A request before it is signed. Header names are lower-case."""
 
     method: bytes
     target: bytes
@@ -46,7 +46,7 @@ class Request:
 
 
 def read(draft: bytes) -> Request:
-    """The request of a draft, with everything encoded or left out that is not HTTP."""
+    """Parse a draft; what is not HTTP gets encoded or left out."""
     head, _, body = draft.partition(b"\n\n")
     first, *lines = head.split(b"\n")
     method, _, target = first.partition(b" ")
@@ -69,7 +69,7 @@ def read(draft: bytes) -> Request:
 
 
 def written(request: Request, account: str, key: str, host: str, date: str | None = None) -> bytes:
-    """The bytes of the request, signed. `date` is an HTTP date, by default the present."""
+    """The request as signed bytes. `date` is an HTTP date, by default the present."""
     date = date or formatdate(usegmt=True)
     target = f"/{account}{request.target.decode('ascii')}"
     target, headers = _authorized(request, target, account, key, date)
@@ -88,7 +88,7 @@ def written(request: Request, account: str, key: str, host: str, date: str | Non
 def _authorized(
     request: Request, target: str, account: str, key: str, date: str
 ) -> tuple[str, list[tuple[bytes, bytes]]]:
-    """The target, which may have a signature now, and the header of a request that is signed in it."""
+    """The target, which may carry a signature now, and the header of a request that is signed in it."""
     if request.sign.startswith("?"):
         parameters = dict(parse_qsl(request.sign[1:], keep_blank_values=True))
         try:

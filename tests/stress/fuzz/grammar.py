@@ -1,7 +1,6 @@
-"""A grammar of requests: each draw is a request that is right in most of its parts, so that it gets deep.
+"""A grammar of requests: each request it draws is right in most of its parts, so that it gets deep into the server.
 
-A request is bytes in the form of `drafts`. Few tables and keys, so that requests meet the data of others. Knows how
-requests are written; does not know any answer.
+A request is bytes in the form of `drafts`. There are few tables and keys, so that requests meet each other's data.
 """
 
 from __future__ import annotations
@@ -328,7 +327,6 @@ _KINDS: Final[tuple[tuple[Callable[[Random], bytes], int], ...]] = (
 
 
 def drawn(random: Random) -> bytes:
-    """One request, as a draft."""
     draw = random.choices([draw for draw, _ in _KINDS], [weight for _, weight in _KINDS])[0]
     first, end, rest = draw(random).partition(b"\n")
     return first + end + f"sign: {_signing(random)}\n".encode() + rest

@@ -1,7 +1,6 @@
-"""Inputs of any length for each parser: those whose cost could grow faster than their length. Data only.
+"""Inputs of any length for each parser, of kinds whose cost could grow faster than their length.
 
-The largest size of each is what the server takes in a URL or in headers, 64 KiB, and an eighth of what it takes in a
-body.
+The largest input in a URL or in headers has 64 KiB, all that the server accepts, and in a body an eighth of that limit.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ BODY: Final = 512 * 1024
 
 
 class Growing(NamedTuple):
-    """A kind of input of a parser: `make` makes one of about so many bytes, `largest` is the most."""
+    """A kind of input for a parser: `make` returns one of about so many bytes, `largest` is the most."""
 
     parser: str
     make: Callable[[int], bytes]
@@ -29,7 +28,7 @@ def _repeated(unit: bytes, before: bytes = b"", after: bytes = b"") -> Callable[
 
 
 def _numbered(unit: bytes, before: bytes = b"", after: bytes = b"") -> Callable[[int], bytes]:
-    """A unit again and again, each with another number of six digits in the place of `%06d`."""
+    """A unit repeated, each time with another six-digit number for `%06d`."""
     length = len(unit % 0)
     return lambda size: before + b"".join(unit % n for n in range(size // length)) + after
 
@@ -42,7 +41,7 @@ def _nested(opening: bytes, closing: bytes, inside: bytes = b"") -> Callable[[in
 def _shared(
     opening: bytes, unit: bytes, closing: bytes, before: bytes, after: bytes
 ) -> Callable[[int], bytes]:
-    """Values in so many properties that each is within its limit."""
+    """Values in enough properties to keep each within its limit."""
 
     def make(size: int) -> bytes:
         value = unit * (size // _SHARES // len(unit))
@@ -281,4 +280,4 @@ GROWING: Final[dict[str, Growing]] = {
         HEADERS,
     ),
 }
-"""Every kind, by the name of its parser and its own."""
+"""Every kind, by the name of its parser and its own name."""

@@ -1,8 +1,7 @@
-"""The cost of an input, in seconds of the processor, at an eighth of its largest size, and at all of it.
+"""The processor time of an input, at an eighth of its largest size and at the full size.
 
-The cost is the least of several calls: other work on the machine makes a call slower, and never quicker. A kind is
-judged by the growth between the two sizes, with a wide bound: eight times the length may cost 24 times as much; a
-quadratic cost is 64 times as much.
+It is the least of several calls, because other work on the machine only makes a call slower. The bound on the growth
+between the two sizes is wide: eight times the length may cost 24 times as much; a quadratic cost is 64 times as much.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ from stress.fuzz.parser import call
 from stress.fuzz.parsers import PARSERS
 
 EIGHTHS: Final = (1, 8)
-"""The sizes that are judged. `python -m tests.stress.fuzz growth` shows those between them too."""
+"""The sizes that are compared. `python -m tests.stress.fuzz growth` also shows those between them."""
 CALLS: Final = 3
 TRIES: Final = 4
-"""A row is measured again if it seems to grow too fast; it has to seem so each time."""
+"""A row that seems to grow too fast is measured again; it fails only if it does so every time."""
 RATIO_MAX: Final = 24
 SECONDS_MIN: Final = 0.001
-"""A cost below this counts as this: such a cost is no danger, and cannot be measured."""
+"""A lower cost counts as this one: it does no harm, and cannot be measured."""
 
 Make = Callable[[int], bytes]
 
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """Without Python's collection of garbage, whose cost depends on what else there is in memory."""
+    """Without Python's garbage collection, whose cost depends on everything else in memory."""
     gc.collect()
     gc.disable()
     try:
@@ -64,7 +63,7 @@ def grows_too_fast(measured: list[float]) -> bool:
 
 
 def worst(parse: Callable[[bytes], object], make: Make, largest: int) -> list[float] | None:
-    """The costs of a kind of input that grow too fast, each time they are measured; None if they do not."""
+    """The costs of a kind of input that grow too fast in every measurement; None if they do not."""
     measured: list[float] = []
     for _ in range(TRIES):
         measured = costs(parse, make, largest)

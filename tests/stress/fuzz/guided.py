@@ -1,8 +1,8 @@
-"""Inputs for one parser, guided by coverage: `python tests/stress/fuzz/guided.py PARSER CORPUS FOUND INPUTS SEED`.
+"""Coverage-guided inputs for one parser: `python tests/stress/fuzz/guided.py PARSER CORPUS FOUND INPUTS SEED`.
 
-atheris (libFuzzer) makes them in a process of its own, because libFuzzer ends its process. New inputs stay in CORPUS;
-an input that leads to an error which is not one of the parser's own goes to FOUND. The last line on standard output
-has the memory in KiB and the open descriptors after the first tenth of the inputs and at the end.
+It runs atheris in its own process, because libFuzzer ends the process that it runs in. New inputs stay in CORPUS; an
+input whose error is not one of the parser's own goes to FOUND. The last line on standard output has the memory in KiB
+and the open descriptors, after the first tenth of the inputs and at the end.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ SECONDS_MAX = 20
 
 
 def _escaped(word: bytes) -> str:
-    """A word as libFuzzer's dictionary has it."""
+    """A word as libFuzzer's dictionary spells it."""
     return "".join(f"\\x{byte:02x}" for byte in word)
 
 
 def main(name: str, corpus: str, artifacts: str, inputs: int, seed: int) -> None:
-    """Run libFuzzer until it has made so many inputs. Does not return."""
+    """Run libFuzzer for so many inputs. Does not return."""
     parser = PARSERS[name]
     for number, content in enumerate(parser.seeds):
         (Path(corpus) / f"seed-{number}").write_bytes(content)

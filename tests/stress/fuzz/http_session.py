@@ -1,6 +1,6 @@
-"""A client that sends bytes over one connection and reads the answers, as they are on the wire.
+"""A client that sends bytes over one connection and reads the raw answers.
 
-Opens a new connection when the server has closed the last one. Knows HTTP's framing of answers; does not judge them.
+It opens a new connection when the server has closed the last one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class NoAnswer(Exception):
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer. Names of headers are lower-case."""
+    """An answer. Header names are lower-case."""
 
     status: int
     headers: dict[str, str]
@@ -26,7 +26,7 @@ class Answer:
 
 
 class Session:
-    """A connection to a server that is opened when it is needed."""
+    """A connection to a server, opened when it is needed."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._address = address
@@ -40,7 +40,7 @@ class Session:
         self._unread = b""
 
     def ask(self, request: bytes, *, is_head: bool = False) -> Answer:
-        """The answer to one request; raises `NoAnswer`. A connection that was closed while idle is opened again."""
+        """The answer to one request; raises `NoAnswer`. Reopens a connection that was closed while idle."""
         reused = self._socket is not None
         try:
             return self._ask(request, is_head=is_head)
@@ -79,7 +79,7 @@ class Session:
         return Answer(status, headers, self._take(length))
 
     def _read_chunks(self) -> bytes:
-        """The body of a plain refusal of uvicorn, whose length is not said."""
+        """The body of uvicorn's plain refusal, which has no length."""
         pieces = []
         while True:
             while b"\r\n" not in self._unread:

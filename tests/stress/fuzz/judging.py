@@ -1,6 +1,6 @@
-"""The rules for an answer to any input: an answer of the service in its form, and never a failure of the server.
+"""What holds for the answer to any input: it has a form of the service, and is never a failure of the server.
 
-Knows the forms of errors and of payloads (wire 5, 8); does not know which answer is right for a request.
+Knows the forms of errors and of payloads (wire 5, 8), but not which answer is right for a request.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from stress.fuzz.http_session import Answer
 from tablestone.model.errors import ERRORS
 
 NOT_SERVED: Final = 501
-"""`NotImplemented`: the service's own answer for what it does not have (wire 11.1). Every other 5xx is a failure."""
+"""`NotImplemented`: the service's own answer for what it does not support (wire 11.1). Any other 5xx is a failure."""
 _PLAIN: Final = frozenset((400, 404, 431, 505))
-"""Statuses of the HTTP layer, in plain text, for what is not HTTP or is too long."""
+"""Statuses of the HTTP layer, in plain text, for input that is not HTTP or is too long."""
 _CODE_IN_XML: Final = re.compile(rb"<(?:\w+:)?[cC]ode>([A-Za-z]+)</")
 _NO_CHARACTERS: Final = re.compile(rb"&#x(?:[0-8BCEF]|1[0-9A-F]|FFF[EF]);")
-"""Characters that XML does not have: in Atom, the service writes them like this (wire 5.7)."""
+"""Characters that XML does not allow, as the service writes them in Atom (wire 5.7)."""
 _NAMES: Final = re.compile(rb"(?<=<d:)[^ >/]+|(?<=</d:)[^ >/]+")
-"""Names of properties: by the fifth edition of XML 1.0 (docs/compatibility.md). The parser here knows the fourth."""
+"""Property names follow the fifth edition of XML 1.0 (docs/compatibility.md). The parser here knows the fourth."""
 _FAILED_PART: Final = re.compile(rb"^HTTP/1\.1 (5\d\d) ", re.MULTILINE)
 
 
 def code_of(answer: Answer) -> str:
-    """The code of the service's error; empty if the body has none."""
+    """The error code of the service; empty if the body has none."""
     if answer.body.startswith(b"{"):
         code = json.loads(answer.body).get("odata.error", {}).get("code", "")
         return str(code).partition(":")[0]
@@ -36,7 +36,7 @@ def code_of(answer: Answer) -> str:
 
 
 def problems(answer: Answer, *, has_body: bool = True) -> Iterator[str]:
-    """The faults of an answer that do not depend on the request."""
+    """What is wrong with an answer, whatever the request was."""
     if answer.status >= 500 and answer.status != NOT_SERVED:
         yield f"status {answer.status}"
         return

@@ -1,7 +1,7 @@
-"""The inputs that are kept in the project: one file for each parser, or for requests, and in it one input a line.
+"""The inputs that the project keeps: one file for each parser, or for requests, with one input per line.
 
 `corpus/NAME.txt` has inputs that reach different parts of the code, `crashes/NAME.txt` those that once led to an
-error which was none of the server's own. A line is a bytes literal of Python, so that a change of it can be read.
+unexpected error. A line is a Python bytes literal, so that a diff can be read.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ PLACE: Final = Path(__file__).parent
 CORPUS: Final = PLACE / "corpus"
 CRASHES: Final = PLACE / "crashes"
 KEPT_MAX: Final = 200
-"""Inputs of a corpus at most, and `KEPT_BYTES_MAX` bytes of all of them: it is replayed with every change."""
+"""The most inputs in a corpus; `KEPT_BYTES_MAX` limits their bytes. Every change replays it."""
 KEPT_BYTES_MAX: Final = 40_000
 
 
 def read(directory: Path, name: str) -> list[bytes]:
-    """The inputs of a file; none if there is no such file."""
+    """The inputs in a file; none if it does not exist."""
     file = directory / f"{name}.txt"
     if not file.exists():
         return []
@@ -29,12 +29,12 @@ def read(directory: Path, name: str) -> list[bytes]:
 
 
 def kept(name: str) -> list[bytes]:
-    """All inputs that are kept for a parser."""
+    """All inputs kept for a parser."""
     return read(CRASHES, name) + read(CORPUS, name)
 
 
 def write(directory: Path, name: str, inputs: Iterable[bytes]) -> None:
-    """Replace the inputs of a file: the shortest of these, in order."""
+    """Replace the inputs in a file with the shortest of these, in order."""
     chosen: list[bytes] = []
     size = 0
     for content in sorted(set(inputs), key=lambda each: (len(each), each)):

@@ -1,4 +1,4 @@
-"""Random changes of bytes: those that confuse parsers. Knows no parser and no protocol.
+"""Random changes of bytes that tend to confuse parsers.
 
 Everything is drawn from a `Random`, so a seed repeats the changes.
 """
@@ -10,7 +10,7 @@ from random import Random
 from typing import Final
 
 LENGTH_MAX: Final = 64 * 1024
-"""Bytes of a changed input at most: the growth of costs is a test of its own."""
+"""The most bytes in a changed input; growing costs have a test of their own."""
 
 _ODD_BYTES: Final = (
     b"\0\t\n\r \"%&'()*+,-./0129:;=?@AZ[\\]^_`az{|}~\x7f\x80\xbf\xc0\xe2\xed\xf4\xff"
@@ -34,7 +34,7 @@ _Change = Callable[[Random, bytes, Sequence[bytes], Sequence[bytes]], bytes]
 def mutated(
     random: Random, content: bytes, others: Sequence[bytes], words: Sequence[bytes] = ()
 ) -> bytes:
-    """The content after one change or several. `others` are inputs to take pieces of, `words` those of the language."""
+    """The content after one or more changes. `others` are inputs to take pieces from, `words` those of the language."""
     for _ in range(1 + int(random.expovariate(0.7))):
         content = random.choice(_CHANGES)(random, content, others, words)
     return content[:LENGTH_MAX]

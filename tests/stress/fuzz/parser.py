@@ -1,7 +1,6 @@
-"""A parser of the server as a function of bytes: it returns a value, or raises one of the parser's own errors.
+"""A parser of the server as a function of bytes: it returns a value, or raises one of its own errors.
 
-A value that a parser has accepted is used as the server uses it: so an input that is accepted and breaks a later step
-is found too. Knows no parser in particular, and no way to make inputs.
+An accepted value is then used as the server uses it, which finds an input that is accepted and breaks a later step.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from tablestone.wire.messages import single_headers
 
 ACCOUNT: Final = "devstoreaccount1"
 NOW: Final = 63_650_000_000 * TICKS_PER_SECOND
-"""The present moment of every parser that asks for it: 2017-12-27T19:33:20Z."""
+"""The present for every parser that asks for the time: 2017-12-27T19:33:20Z."""
 
 
 class Parser(NamedTuple):
@@ -25,13 +24,13 @@ class Parser(NamedTuple):
     seeds: tuple[bytes, ...]
     words: tuple[bytes, ...] = ()
     refusals: tuple[type[Exception], ...] = (StorageError,)
-    """The errors that a parser may raise: the service's, or `ValueError` where its callers expect it."""
+    """The errors that a parser may raise: the service's, or `ValueError` where its callers expect one."""
     use: Callable[[Any], object] = lambda _parsed: None
-    """The server's use of the parsed value. It may raise nothing."""
+    """What the server does with the parsed value. It may raise nothing."""
 
 
 def call(parser: Parser, content: bytes) -> bool:
-    """Whether the parser accepts the content. Any error that is not one of its own is an `AssertionError`."""
+    """Whether the parser accepts the content. An error that is not one of its own becomes an `AssertionError`."""
     try:
         parsed = parser.parse(content)
     except parser.refusals:
@@ -44,7 +43,7 @@ def call(parser: Parser, content: bytes) -> bool:
 
 
 def text_of(content: bytes) -> str:
-    """The content as the server has it after a URL was decoded: text without lone surrogates."""
+    """The content as the server sees a decoded URL: text without lone surrogates."""
     return content.decode("utf-8", "replace")
 
 
@@ -53,6 +52,6 @@ def on_text(parse: Callable[[str], Any]) -> Callable[[bytes], Any]:
 
 
 def headers_of(lines: bytes) -> dict[bytes, bytes]:
-    """Headers by name, of lines; raises the service's error for one that must not come twice."""
+    """Header lines by name; raises the service's error for a repeated header that may not be repeated."""
     pairs = [line.partition(b":") for line in lines.split(b"\n")]
     return single_headers([(name.strip().lower(), value.strip()) for name, _, value in pairs])

@@ -1,8 +1,7 @@
-"""Long runs of the parsers: with coverage guidance where atheris is installed, else without; each parser in a
-process.
+"""Long runs of the parsers, each in a process, with coverage guidance where atheris is installed.
 
-The progress is written to a file after each parser, so a run that was ended goes on where it was. Knows processes and
-files; `guided` and `unguided` judge what happens.
+A file records the progress after each parser, so an interrupted run continues where it was. `guided` and `unguided`
+judge what happens.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from stress.fuzz.unguided import findings
 
 GUIDED: Final = Path(__file__).with_name("guided.py")
 ROUND_INPUTS: Final = 100_000
-"""Inputs of a process at most. The corpus goes from one to the next."""
+"""The most inputs of a process. The corpus goes from one to the next."""
 GROWTH_KIB_MAX: Final = 64 * 1024
-"""The growth of a process after its first tenth that counts as a leak; libFuzzer's own corpus grows too."""
+"""A process that grows by more after its first tenth leaks; libFuzzer's own corpus grows too."""
 _RESOURCES = re.compile(
     r"resources Resources\(memory_kib=(\d+), descriptors=(\d+)\) "
     r"Resources\(memory_kib=(\d+), descriptors=(\d+)\)"
@@ -41,7 +40,7 @@ def is_guided() -> bool:
 
 
 class Progress:
-    """The inputs that each parser has had, in a file or, without one, nowhere."""
+    """How many inputs each parser has had, in a file or, without one, in memory only."""
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
@@ -60,7 +59,7 @@ class Progress:
 
 
 def run(inputs: int, seed: int, progress: Progress, *, keeps: bool) -> Iterator[str]:
-    """The problems of so many inputs, shared by all parsers. With `keeps`, corpora and crashes go into the project."""
+    """Run so many inputs, shared by all parsers; returns the problems. With `keeps`, findings go into the project."""
     share = -(-inputs // len(PARSERS))
     run_one = _guided if is_guided() else _unguided
     while names := [name for name in PARSERS if progress.done.get(name, 0) < share]:
@@ -106,7 +105,7 @@ def _guided(name: str, count: int, seed: int, *, keeps: bool) -> Iterator[str]:
 
 
 def _traceback(stderr: str) -> str:
-    """The Python traceback in what libFuzzer printed, without the figures after it."""
+    """The Python traceback in libFuzzer's output, without the figures after it."""
     start = stderr.find("Traceback")
     return stderr[start : start + 4000].partition("\n==")[0] if start >= 0 else stderr[-2000:]
 
@@ -115,7 +114,7 @@ def _unguided(name: str, count: int, seed: int, *, keeps: bool) -> Iterator[str]
     parser = PARSERS[name]
     kept = kept_inputs.kept(name)
     for _ in findings(parser, kept, count // 10, Random(f"{seed} warm")):
-        pass  # the caches of the parsers fill; what is found is found again below
+        pass  # fills the parsers' caches; what goes wrong here is found again below
     early = of_this_process()
     for found in findings(parser, kept, count, Random(f"{seed} {name}")):
         if keeps:
@@ -125,7 +124,7 @@ def _unguided(name: str, count: int, seed: int, *, keeps: bool) -> Iterator[str]
 
 
 def leaks(name: str, early: Resources, late: Resources, *, spare: int = 0) -> Iterator[str]:
-    """The memory and the descriptors that a run did not give back; `spare` more descriptors are allowed."""
+    """The memory and the descriptors that a run did not release; `spare` more descriptors are allowed."""
     if late.descriptors > early.descriptors + spare:
         yield f"{name}: {late.descriptors - early.descriptors} descriptors were left open"
     if late.memory_kib - early.memory_kib > GROWTH_KIB_MAX:

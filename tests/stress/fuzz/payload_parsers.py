@@ -1,4 +1,4 @@
-"""The parsers of bodies: entities in JSON and Atom, names of tables, XML of the service, batches.
+"""The parsers of bodies: entities in JSON and Atom, table names, XML of the service, batches.
 
 An entity is stored, written in every form and read again; policies are written and read again.
 """
@@ -40,7 +40,7 @@ _MINIMAL: Final = json_payload.JsonWriter(BASE, ACCOUNT, MetadataLevel.MINIMAL)
 
 
 def _as_json(member: str) -> str:
-    """A stored member as it is after JSON, which loses the sign of zero; Atom keeps it (wire 5.7)."""
+    """A stored member as JSON shows it, without the sign of zero; Atom keeps it (wire 5.7)."""
     return member.removesuffix("-0.0") + "0.0" if member.endswith(":-0.0") else member
 
 
@@ -74,7 +74,7 @@ def _use_identifiers(found: tuple[SignedIdentifier, ...]) -> None:
 
 
 def _parse_properties(content: bytes) -> object:
-    """Service properties, in a version that they fit."""
+    """Service properties, in a version that supports them."""
     is_old = b"<Metrics>" in content
     return service_resources.read_service_properties(
         content, "2012-02-12" if is_old else "2019-02-02"

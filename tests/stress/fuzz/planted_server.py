@@ -1,6 +1,6 @@
 """`tablestone` with a planted bug, for tests of the tests: `python tests/stress/fuzz/planted_server.py serve …`.
 
-PLANTED_BUG names the bug. Nothing of this is part of the package.
+PLANTED_BUG names the bug. The package has none of this.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KEPT: Final[list[object]] = []
 
 
 class PlantedService(TableService):
-    """The table service, with the error that it may have."""
+    """The table service, which may raise the planted error."""
 
     async def execute(self, owner: Owner, operation: Operation) -> Result:
         if (
@@ -40,7 +40,7 @@ class PlantedService(TableService):
 
 
 def leaking_clock() -> int:
-    """The clock, which each request asks at least once."""
+    """A clock that leaks; each request asks it at least once."""
     bug = os.environ["PLANTED_BUG"]
     if bug == DESCRIPTORS:
         _KEPT.append(os.open(os.devnull, os.O_RDONLY))
@@ -57,7 +57,7 @@ def _lenient_connection_made(made: Any, connection: HttpConnection, transport: A
 
 
 def create_application(configuration: Configuration, slot: WorkerSlot) -> Application:
-    """The application of the real server, with the planted service and clock."""
+    """The real server's application, with the planted service and clock."""
     return Application(configuration, slot, Parts(leaking_clock, make_service=PlantedService))
 
 

@@ -1,7 +1,7 @@
-"""Requests of the grammar, changes of them, and the kept ones, to a real server that has two workers.
+"""Sends requests from the grammar, changed ones, and the kept ones to a real server with two workers.
 
 A request whose answer is new, by method, status, code and form, is kept and changed again. After the run the server
-has to answer, to hold no more memory and descriptors than it needs, to have logged no error, and to stop in order.
+must still answer, have released memory and descriptors, have logged no error, and stop properly.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from stress.fuzz.resources import Resources, family_of, of_processes
 NAME: Final = "requests"
 POOL_MAX: Final = 2000
 SPARE_DESCRIPTORS: Final = 24
-"""Descriptors that workers may open later and keep: connections of SQLite for snapshots (`IDLE_SNAPSHOTS_MAX`)."""
+"""Descriptors that workers may open later and keep: SQLite connections for snapshots (`IDLE_SNAPSHOTS_MAX`)."""
 SHOWN_EVERY: Final = 20_000
 SETTLES_SECONDS_MAX: Final = 15.0
 WORDS: Final = (
@@ -77,12 +77,12 @@ class Server:
         self._session.close()
 
     def resources(self) -> Resources:
-        """The resources of its processes, without a connection of this client."""
+        """The resources of its processes, after this client has disconnected."""
         self._session.close()
         return of_processes(family_of(self.process.process.pid))
 
     def settled(self, early: Resources) -> Resources:
-        """The resources after it has closed the connections of this client, or had time enough for it."""
+        """The resources, once the server has closed this client's connections or had enough time to."""
         deadline = time.monotonic() + SETTLES_SECONDS_MAX
         while (late := self.resources()).descriptors > early.descriptors + SPARE_DESCRIPTORS:
             if time.monotonic() > deadline:
@@ -92,7 +92,7 @@ class Server:
 
 
 def signature_of(request: Request, answer: Answer) -> Signature:
-    """The features of an answer that make its kind."""
+    """The features that make the kind of an answer."""
     content_type = answer.headers.get("content-type", "").partition(";")[0]
     method = request.method if request.method in METHODS else b""
     return method, answer.status, code_of(answer), content_type
@@ -110,14 +110,14 @@ class Run:
         self.crashes: list[bytes] = []
 
     def draft(self) -> bytes:
-        """The next request: drawn, or a changed one."""
+        """The next request: a new one, or a changed one."""
         random = self._random
         if not self._pool or random.random() < 0.6:
             return drawn(random)
         return mutated(random, random.choice(self._pool), self._pool, WORDS)
 
     def send(self, draft: bytes) -> Iterator[str]:
-        """The problems with the answer to a draft."""
+        """Send a draft; returns the problems with its answer."""
         request = drafts.read(draft)
         try:
             answer = self._server.ask(request)
@@ -136,7 +136,7 @@ class Run:
             del self._pool[: max(0, len(self._pool) - POOL_MAX)]
 
     def problems(self, inputs: int) -> Iterator[str]:
-        """The problems of the kept requests and of so many others, and what the server lost on the way."""
+        """Send the kept requests and so many others; returns their problems, and what the server did not release."""
         for draft in self._kept:
             yield from self.send(draft)
         early: Resources | None = None
@@ -154,7 +154,7 @@ class Run:
 
 @contextmanager
 def served(start: Callable[[Path], ServerProcess]) -> Iterator[tuple[Server, list[str]]]:
-    """A server in a directory of its own, and a list that has its problems when it has ended."""
+    """A server in its own directory, and a list that has its problems when it has ended."""
     ended: list[str] = []
     with tempfile.TemporaryDirectory() as directory:
         process = start(Path(directory) / "data")
@@ -184,7 +184,7 @@ def run(
     keeps: bool = False,
     start: Callable[[Path], ServerProcess] = start_usual,
 ) -> Iterator[str]:
-    """The problems of so many requests. With `keeps`, the shortest of each kind and the crashes go into the project."""
+    """Run so many requests; returns the problems. With `keeps`, the shortest of each kind and the crashes are kept."""
     with served(start) as (server, ended):
         this = Run(server, seed, kept_inputs.kept(NAME))
         yield from this.problems(inputs)

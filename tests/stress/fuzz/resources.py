@@ -1,4 +1,4 @@
-"""The memory and the descriptors that processes hold, read from /proc. Knows nothing of the processes.
+"""The memory and the descriptors that processes hold, from /proc.
 
 Linux only: elsewhere every figure is 0, and nothing is found.
 """
@@ -21,12 +21,11 @@ class Resources(NamedTuple):
 
 
 def of_this_process() -> Resources:
-    """Those of the caller."""
     return of_processes([os.getpid()])
 
 
 def of_processes(processes: Iterable[int]) -> Resources:
-    """Those of all of them together; a process that has ended has none."""
+    """The sum over these processes; one that has ended has none."""
     memory = descriptors = 0
     for process in processes:
         try:

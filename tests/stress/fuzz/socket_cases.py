@@ -1,9 +1,8 @@
-"""Bytes on a socket that are HTTP, nearly HTTP, or two requests to a careless reader, and the answers they may get.
-Data only.
+"""Bytes for a socket: HTTP, nearly HTTP, and two requests to a careless reader, each with the answers allowed.
 
 The source of a case is a section of RFC 9112, or of RFC 9110 where it says so. `@PUT@` is the head of a signed write
-without its framing and without the empty line at its end; `@GET@` the same of an unsigned read; `@HIDDEN@` is a whole
-signed write of another row, which must never be carried out; `@CHUNKED@` is the header of a body in chunks.
+without framing and without the final empty line; `@GET@` the same of an unsigned read; `@HIDDEN@` is a complete signed
+write of another row, which must never be carried out; `@CHUNKED@` is the header of a chunked body.
 """
 
 from __future__ import annotations
@@ -18,23 +17,24 @@ CHUNKS: Final = b"7\r\n" + BODY + b"\r\n0\r\n\r\n"
 DONE: Final = 204
 """The answer to `@PUT@`."""
 READ: Final = 401
-"""The answer to `@GET@`, which is not signed: it was understood. Before `VERSION` it is 404, as for no account."""
+"""The answer to `@GET@`: unsigned, but understood. Before `VERSION` it is 404, as for an unknown account."""
 VERSION: Final = b"x-ms-version: 2020-12-06\r\n"
 REFUSED: Final = ((400,), ())
-"""A refusal, or the connection is closed without an answer."""
+"""A refusal, or a connection closed without an answer."""
 
 
 class SocketCase(NamedTuple):
-    """Bytes, and the sequences of statuses that may be answered; the empty one is a connection that is closed."""
+    """Bytes, and the sequences of statuses allowed; an empty one is a closed connection."""
 
     name: str
     source: str
     content: bytes
     answers: tuple[tuple[int, ...], ...] = REFUSED
     is_shut: bool = True
-    """Whether the client closes its sending half after the last byte. If not, the server has to end the connection."""
+    """Whether the client shuts down its sending side after the last byte. If not, the server must end the connection.
+    """
     pieces: int = 1
-    """The bytes are sent in so many pieces, one after the other."""
+    """How many pieces the bytes are sent in."""
 
 
 def _put(

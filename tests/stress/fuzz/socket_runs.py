@@ -1,8 +1,7 @@
-"""Bytes to the socket of a real server: the cases, and random changes of them in random pieces.
+"""Sends bytes to the socket of a real server: the cases, and random changes of them in random pieces.
 
-Knows how a case becomes bytes, and how to read all answers of a connection. After a case the hidden write must not
-have been carried out; a changed case may be two good requests, so it is only judged by its answers and by what it
-leaves behind.
+After a case the hidden write must not have been carried out. A changed case may be two valid requests, so only its
+answers and what it leaves behind are checked.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ SOON: Final = {
     "tablestone.limits.BODY_READ_SECONDS_MAX": 1,
     "tablestone.limits.REQUEST_HEAD_SECONDS_MAX": 1,
 }
-"""The patience of the server under test: a case that waits takes a second, not half a minute."""
+"""Time limits of the server under test, so that a case that waits takes a second, not half a minute."""
 WORDS: Final = (
     *(
         b"\r\n\r\n",
@@ -112,7 +111,7 @@ class Target:
             return list(_answers(_everything(connection) if is_shut else connection.recv(1 << 20)))
 
     def reset(self, content: bytes) -> None:
-        """Send the bytes, and end the connection without an orderly close."""
+        """Send the bytes, and reset the connection."""
         with socket.create_connection(self.address, timeout=SECONDS_MAX) as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             with suppress(OSError):
@@ -121,14 +120,14 @@ class Target:
 
 def _everything(connection: socket.socket) -> bytes:
     pieces = []
-    with suppress(ConnectionResetError):  # what came before it counts
+    with suppress(ConnectionResetError):  # what arrived before counts
         while piece := connection.recv(1 << 20):
             pieces.append(piece)
     return b"".join(pieces)
 
 
 def _answers(stream: bytes) -> Iterator[Answer]:
-    """The answers in a stream of them; raises `ValueError` if it is none."""
+    """The answers in a stream; raises `ValueError` if it has anything else."""
     while stream:
         head, end, stream = stream.partition(b"\r\n\r\n")
         status_line, *lines = head.decode("latin-1").split("\r\n")
@@ -150,7 +149,7 @@ def start_impatient(directory: Path) -> ServerProcess:
 
 
 def prepare(server: Server) -> None:
-    """Make the table, where the cases write."""
+    """Create the table that the cases write to."""
     body = f'{{"TableName":"{TABLE}"}}'.encode()
     headers = (
         (b"accept", b"application/json;odata=nometadata"),
@@ -161,7 +160,7 @@ def prepare(server: Server) -> None:
 
 
 def hidden_is_there(server: Server) -> bool:
-    """Whether the hidden write was carried out; removes it, so that the next case can be judged."""
+    """Whether the hidden write was carried out; removes it, for the next case."""
     path = f"/{TABLE}(PartitionKey='p',RowKey='hidden')".encode()
     removed = server.ask(Request(b"DELETE", path, ((b"if-match", b"*"),), b"", "key"))
     assert removed.status in (204, 404), removed
@@ -211,7 +210,7 @@ def cases() -> Iterator[str]:
 
 
 def changed(inputs: int, seed: int) -> Iterator[str]:
-    """The problems of so many changes of the cases, and what the server kept of them."""
+    """Run so many changes of the cases; returns the problems, and what the server did not release."""
     with served(start_impatient) as (server, ended):
         prepare(server)
         target = Target(server.process)
@@ -231,6 +230,6 @@ def changed(inputs: int, seed: int) -> Iterator[str]:
 
 
 def run(inputs: int, seed: int) -> Iterator[str]:
-    """The problems of all cases, and of so many changes of them."""
+    """Run all cases, and so many changes of them; returns the problems."""
     yield from cases()
     yield from changed(inputs, seed)

@@ -1,4 +1,4 @@
-"""No input costs more than its length explains; a parser that is quadratic is noticed.
+"""No input costs more than its length explains, and a quadratic parser is noticed.
 
 `python -m tests.stress.fuzz growth` shows the costs.
 """
@@ -25,7 +25,7 @@ def test_the_cost_grows_with_the_length(kind: str) -> None:
 
 
 def parameters_by_copying(content: bytes) -> dict[bytes, bytes]:
-    """As the server once read the parameters of a wrong query string, before it knew the caller."""
+    """How the server once read the parameters of an unauthenticated, malformed query string."""
     found: dict[bytes, bytes] = {}
     for pair in content.split(b"&"):
         name, _, value = pair.partition(b"=")

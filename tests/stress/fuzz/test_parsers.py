@@ -1,4 +1,4 @@
-"""The parsers raise no error that is not their own, whatever they are given: kept inputs, and random changes of them.
+"""The parsers raise only their own errors, whatever they are given: kept inputs, and random changes of them.
 
 The long form, with coverage guidance, is `python -m tests.stress.fuzz parsers --inputs 10000000`.
 """
@@ -22,7 +22,7 @@ from tablestone.model import edm
 
 SEED = 20261122
 INPUTS = 14_000
-"""Of all parsers together."""
+"""For all parsers together."""
 
 
 @pytest.mark.parametrize("name", PARSERS)
@@ -34,7 +34,7 @@ def test_only_the_parsers_own_errors(name: str) -> None:
 
 @pytest.mark.parametrize("name", PARSERS)
 def test_an_input_is_accepted(name: str) -> None:
-    """The canary: a parser that refuses everything is not tested. Signatures of strangers are never accepted."""
+    """A parser that refuses everything would not be tested. Signatures of unknown accounts are never accepted."""
     parser = PARSERS[name]
     accepted = any(call(parser, content) for content in parser.seeds)
     assert accepted or name == "token-of-a-user"
@@ -47,7 +47,7 @@ def test_every_kept_input_belongs_to_a_parser_or_to_requests(directory: str) -> 
 
 
 def guid_by_index(text: str) -> str:
-    """A planted bug: an error of Python for a text that is too short."""
+    """Plants a bug: a text that is too short raises Python's own error."""
     assert text[35] in "0123456789abcdefABCDEF" or edm.parse_guid(text)
     return edm.parse_guid(text)
 

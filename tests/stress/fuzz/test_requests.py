@@ -1,4 +1,4 @@
-"""A real server gives every request an answer of the service: kept requests, drawn ones, and changes of both.
+"""A real server gives every request an answer of the service: kept requests, new ones, and changes of both.
 
 The long form is `python -m tests.stress.fuzz requests --inputs 1000000`.
 """

@@ -1,4 +1,4 @@
-"""Bytes that are HTTP, nearly HTTP, or two requests to a careless reader: each has its answer, and nothing hidden
+"""Bytes that are HTTP, nearly HTTP, or two requests to a careless reader: each is answered, and no hidden write
 happens.
 
 The long form is `python -m tests.stress.fuzz sockets --inputs 100000`.
@@ -41,7 +41,7 @@ def test_no_bytes_make_the_server_fail() -> None:
 
 
 def test_a_server_that_takes_two_lengths_is_found() -> None:
-    """The hidden write is carried out."""
+    """It carries out the hidden write."""
     with served(lambda directory: start_planted(TWO_LENGTHS, directory)) as (server, _ended):
         prepare(server)
         target = Target(server.process)

@@ -1,7 +1,7 @@
 """The parsers of texts in URLs and headers: filters, paths, query strings, tokens, ETags, and values of properties.
 
-A filter is planned, and its plan is compared with the filter itself for one entity. A text that is written as the
-server writes it is read again.
+A filter is planned, and the plan is compared with the filter on one entity. What the server would write for a parsed
+text is parsed again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _is_true(node: FilterNode) -> bool:
 
 
 def _use_filter(node: FilterNode | None) -> None:
-    """Plan it, and compare the plan with the filter for one entity."""
+    """Plan it, and compare the plan with the filter on one entity."""
     plan = plan_query(node)
     if node is None:
         return
@@ -116,7 +116,7 @@ def _parse_headers(content: bytes) -> object:
 
 
 def _parse_conditions(text: str) -> Conditions:
-    """The address range and the protocol of a signature, with a `;` between them."""
+    """A signature's address range and protocol, with a `;` between them."""
     addresses, _, protocol = text.partition(";")
     return parse_conditions({"sip": addresses, "spr": protocol})
 
@@ -146,7 +146,7 @@ def _parse_integer(text: str) -> int:
 
 
 def _use_keys(text: str) -> None:
-    """Two keys, a line feed between them: their bytes have the order of UTF-16 and read back the same (wire 6.10)."""
+    """Two keys with a line feed between them: their bytes sort as UTF-16, and decode to the same keys (wire 6.10)."""
     first, _, second = text.partition("\n")
     for key in (first, second):
         assert decode_key(encode_key(key)) == key

@@ -1,6 +1,6 @@
 """Inputs for parsers without coverage: the kept ones as they are, then random changes of them.
 
-Any error that is not one of the parser's own is a finding. Knows no way to keep findings.
+Any error that is not one of the parser's own is a finding.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from stress.fuzz.mutation import mutated
 from stress.fuzz.parser import Parser, call
 
 POOL_MAX = 500
-"""Changed inputs that are kept to be changed again, beside those that the run began with."""
+"""Changed inputs that are kept to be changed again, besides those that the run began with."""
 
 
 class Finding(NamedTuple):
@@ -25,7 +25,7 @@ class Finding(NamedTuple):
 
 
 def try_one(parser: Parser, content: bytes) -> Finding | bool:
-    """The finding that the input is, or whether the parser accepts it."""
+    """The finding, or whether the parser accepts the input."""
     try:
         return call(parser, content)
     except Exception:  # noqa: BLE001 - this is what is looked for

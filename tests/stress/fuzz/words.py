@@ -1,6 +1,6 @@
-"""The words of the grammar of requests: names, keys, values, versions, forms. Data only.
+"""The words of the request grammar: names, keys, values, versions, forms.
 
-`ODD_…` are those that are mostly refused, or at the edge of a limit.
+`ODD_…` are mostly refused, or at the edge of a limit.
 """
 
 from __future__ import annotations

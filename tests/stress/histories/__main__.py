@@ -1,9 +1,9 @@
-"""Histories of concurrent clients, judged by Porcupine: `python -m tests.stress.histories embedded [--operations N]`.
+"""Histories of concurrent clients, checked by Porcupine: `python -m tests.stress.histories embedded [--operations N]`.
 
-`embedded` lets clients work on a server of several workers that are killed and paused. `cassandra --engine URL` does
-the same with two servers on a cluster that `tablestone cluster init` has prepared. `judge FILE` judges the histories
-that a run has written with --write. The status is 0 if every history is linearizable, 1 if one is not, 2 if there is no
-checker, no driver or no such file.
+`embedded` runs clients against one server whose workers are killed and paused. `cassandra --engine URL` does the same
+with two servers on a cluster that `tablestone cluster init` has prepared. `judge FILE` checks histories that a run has
+written with --write. Exits with 0 if every history is linearizable, with 1 if one is not, with 2 without a checker, a
+driver or the file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from stress.histories.checker import NoChecker, Verdict, build, judge_lines
 from stress.histories.planted_server import ON_CLUSTER, ON_ONE_MACHINE
 
 OPERATIONS_OF_A_ROUND: Final = 10_000
-"""A long run is made of rounds, so that it needs little memory, and its figures hold at any moment."""
+"""A long run is split into rounds, so that it needs little memory, and its figures are valid at any moment."""
 
 
 def main(arguments: list[str]) -> int:
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
 
 
 def judged_file(path: Path, pictures: Path | None) -> int:
-    """Judge the histories of a file; the status."""
+    """Check the histories in a file; returns the exit status."""
     try:
         lines = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -60,7 +60,7 @@ def judged_file(path: Path, pictures: Path | None) -> int:
 
 
 def in_rounds(options: argparse.Namespace) -> int:
-    """Make the run in rounds, each on a new server and judged at its end; the status."""
+    """Do the run in rounds, each on a new server and checked at its end; returns the exit status."""
     began = time.monotonic()
     done = unanswered = 0
     faults: Counter[str] = Counter()

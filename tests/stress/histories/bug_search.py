@@ -1,7 +1,6 @@
-"""The search for a planted bug: short recorded runs, one after the other, until one is wrong or a minute is over.
+"""The search for a planted bug: short recorded runs, until one is wrong or a minute is over.
 
-The minute of the monotonic clock begins with the first operation and ends when the judging does. The start of the
-servers is not part of it. Knows no bug, and no server beyond its address.
+The minute begins with the first operation and includes the check, but not the start of the servers.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from stress.histories.recording import History
 from stress.histories.service import Target
 
 SECONDS_MAX: Final = 60.0
-"""The time within which each planted bug has to be found."""
+"""The time in which each planted bug has to be found."""
 ANSWERS: Final = 300
 """The answers of a run: a few seconds, and mostly enough."""
 JUDGING_SECONDS_MIN: Final = 1.0
 
 Look: TypeAlias = Callable[[int, float], Sequence[str]]
-"""One run, by its number from 1 and with the seconds that are left for it; gives everything that is wrong."""
+"""One run, given its number from 1 and the seconds left; returns everything that is wrong."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Search:
 def search(
     look: Look, seconds_max: float = SECONDS_MAX, clock: Callable[[], float] = time.monotonic
 ) -> Search:
-    """Look until something is wrong or the time is over. No look begins after that; the last one may end later."""
+    """Run until something is wrong or the time is over. No run begins after that; the last one may end later."""
     began = clock()
     for number in itertools.count(1):
         wrong = look(number, seconds_max - (clock() - began))
@@ -78,6 +77,6 @@ def runs_on(targets: Sequence[Target], seed: str) -> Look:
 
 
 def wrong_in(histories: Iterable[History], seconds_left: float) -> list[str]:
-    """The verdicts on histories that are certainly not linearizable. One that is not decided in time shows nothing."""
+    """The verdicts on histories that are certainly not linearizable; one that is not decided in time proves nothing."""
     verdicts = judge(histories, history_seconds_max=max(seconds_left, JUDGING_SECONDS_MIN))
     return [str(each) for each in verdicts if not each.linearizable and not each.undecided]

@@ -1,6 +1,7 @@
-"""The checker of histories: a program in Go, built from `historychecker/`, that gives a verdict on each history.
+"""The checker of histories: a Go program, built from `historychecker/`, that reads a history and writes a verdict a
+line.
 
-Knows how it is built and used: a history a line in, a verdict a line out. `historychecker/model.go` has the rules.
+`historychecker/model.go` has the rules.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 SOURCE: Final = Path(__file__).parent / "historychecker"
 PROGRAM: Final = Path(__file__).parent / ".packages" / "historychecker"
 HISTORY_SECONDS_MAX: Final = 60.0
-"""How long the checker may look for an order of one history."""
+"""For how long the checker may look for an order of one history."""
 
 
 class NoChecker(Exception):
@@ -46,7 +47,7 @@ class Verdict:
 
 
 def missing() -> str | None:
-    """The reason why there is no checker here, or None if there is one. Builds nothing."""
+    """Why there is no checker here, or None if there is one. Builds nothing."""
     return (
         None
         if shutil.which("go")
@@ -55,7 +56,7 @@ def missing() -> str | None:
 
 
 def build() -> Path:
-    """The program, built if its source is newer. Raises `NoChecker`."""
+    """The program, rebuilt if its source is newer. Raises `NoChecker`."""
     sources = [*SOURCE.glob("*.go"), SOURCE / "go.mod"]
     if PROGRAM.exists() and PROGRAM.stat().st_mtime > max(path.stat().st_mtime for path in sources):
         return PROGRAM
@@ -79,7 +80,7 @@ def build() -> Path:
 def judge(
     histories: Iterable[History], *, history_seconds_max: float = HISTORY_SECONDS_MAX
 ) -> list[Verdict]:
-    """The verdict on each history, those that are not linearizable first. Raises `NoChecker`."""
+    """The verdict on each history, wrong ones first. Raises `NoChecker`."""
     lines = "".join(f"{history.line()}\n" for history in histories)
     return judge_lines(lines, history_seconds_max=history_seconds_max)
 
@@ -90,7 +91,7 @@ def judge_lines(
     *,
     history_seconds_max: float = HISTORY_SECONDS_MAX,
 ) -> list[Verdict]:
-    """The verdict on each history of a file that a run has written, sorted in the same way."""
+    """The verdict on each history in a file that a run has written, in the same order."""
     command = [str(build()), f"-limit={history_seconds_max:.3f}s"]
     if pictures is not None:
         pictures.mkdir(parents=True, exist_ok=True)

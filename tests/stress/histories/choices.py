@@ -1,7 +1,6 @@
-"""The choices of a client: which operation it sends next, so that most of them fit the entities that there are.
+"""A client's choices: which operation it sends next, so that most of them fit the entities that exist.
 
-A client names the ETags that it has seen. Every value that is written is another one, so that a read tells which write
-it has seen. Knows neither a service nor the time.
+A client uses the ETags that it has seen. Every write has a new value, so that a read shows which write it saw.
 """
 
 from __future__ import annotations
@@ -15,17 +14,18 @@ from stress.histories.recording import ANY_VERSION, ROWS, UNCONDITIONAL, History
 TRANSACTION: Final = 0.2
 GET: Final = 0.3
 LIST: Final = 0.1
-"""The shares of transactions, point reads and queries; the others are single writes."""
+"""The shares of transactions, point reads and queries; the rest are single writes."""
 KINDS: Final = (
     *("insert", "insert", "replace", "replace", "merge"),
     *("upsert", "insert or merge", "delete"),
 )
 FITTING: Final = 0.7
-"""The share of writes that are an insert only where the client knows of no entity; the same for named ETags."""
+"""The share of inserts that go where the client knows of no entity, and of conditional writes that use the last ETag.
+"""
 
 
 class Choices:
-    """The choices of one client; `values` are new at every draw of any client."""
+    """The choices of one client; every draw of any client takes a new one from `values`."""
 
     def __init__(
         self, client: int, random: Random, values: Iterator[int], rows: int = ROWS
@@ -51,7 +51,7 @@ class Choices:
         return history.begin(self._client, writes=writes)
 
     def learn(self, partition: str, operation: Operation) -> None:
-        """The client has the answer of an operation."""
+        """Learn from the answer to an operation."""
         if operation.get is not None:
             self._versions[partition, operation.get] = 0
         for found in operation.rows:

@@ -1,7 +1,7 @@
-"""Concurrent clients: each draws operations, sends them over HTTP, and records them in the history of their partition.
+"""Concurrent clients: each draws operations, sends them over HTTP, and records them in their partition's history.
 
-A partition takes part for some hundred operations; then its clients go on with a new one, so that each history stays
-short enough to be judged. All chance comes from the seed, except the order in which threads run.
+After some hundred operations on a partition its clients go on with a new one, so that each history stays short enough
+to be checked. The seed decides everything random, except the order in which threads run.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from stress.histories.service import (
 CLIENTS_PER_PARTITION: Final = 4
 OPERATIONS_PER_PARTITION: Final = 200
 PAUSE_SECONDS: Final = 0.05
-"""The pause of a client after a request that no server took."""
+"""How long a client pauses after a request that no server accepted."""
 
 
 class Timing(NamedTuple):
-    """One request: when it was sent, how long it took (both in seconds), and whether there was an answer."""
+    """One request: when it was sent, how long it took (both in seconds), and whether it was answered."""
 
     sent: float
     seconds: float
@@ -40,7 +40,7 @@ class Timing(NamedTuple):
 
 
 class Room:
-    """The partition that some clients use at the moment, and those they used before."""
+    """The partition that some clients use now, and those they used before."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -48,7 +48,7 @@ class Room:
         self.histories: list[History] = []
 
     def history(self) -> History:
-        """The history to which the next operation belongs."""
+        """The history for the next operation."""
         with self._lock:
             if not self.histories or self.histories[-1].begun >= OPERATIONS_PER_PARTITION:
                 self.histories.append(History(f"{self._name}-{len(self.histories)}"))
@@ -56,7 +56,7 @@ class Room:
 
 
 class Client(threading.Thread):
-    """One client with one request at a time. It goes to the next server when its own does not answer."""
+    """A client with one request at a time. It moves to the next server when its own does not answer."""
 
     def __init__(self, crowd: Crowd, number: int, room: Room) -> None:
         super().__init__(daemon=True)
@@ -129,20 +129,19 @@ class Crowd:
 
     @property
     def timings(self) -> list[Timing]:
-        """Every request so far, in the order of the moments at which they were sent."""
+        """Every request so far, ordered by the time it was sent."""
         return sorted(timing for client in self._clients for timing in client.timings)
 
     @property
     def answered(self) -> int:
-        """The number of answers so far."""
         return sum(client.answers for client in self._clients)
 
     def wait(self, *, seconds: float) -> None:
-        """Let the clients go on for some time, or until one of them meets an answer that may not be."""
+        """Let the clients work for some time, or until one of them gets an impossible answer."""
         self.is_over.wait(seconds)
 
     def wait_for_answers(self, answers: int, seconds_max: float) -> None:
-        """The same until so many more answers have come, or for that time."""
+        """The same until so many more answers have come, or the time is over."""
         deadline = time.monotonic() + seconds_max
         least = self.answered + answers
         while self.answered < least and not self.is_over.is_set() and time.monotonic() < deadline:
@@ -158,7 +157,7 @@ class Crowd:
                 raise client.unexpected
 
     def end(self) -> list[History]:
-        """Stop the clients, read every partition once more, and give all histories. Raises what a client raised."""
+        """Stop the clients, read every partition once more, and return all histories. Raises what a client raised."""
         self.stop()
         histories = [history for room in self._rooms for history in room.histories]
         service = Service(self.targets[0])

@@ -1,7 +1,7 @@
 """A run of histories on the embedded engine: one server of several workers, some of which are killed and paused.
 
-Knows the server as processes: a worker that is killed is replaced by the supervisor, and a server that is killed is
-started again on the same data. The clients do not know of it.
+The supervisor replaces a killed worker, and a killed server is started again on the same data. The clients do not know
+of it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ PLANTED: Final = (sys.executable, str(Path(__file__).with_name("planted_server.p
 CLIENTS: Final = 16
 BETWEEN_FAULTS_SECONDS: Final = (0.3, 1.5)
 BETWEEN_FAULTS_ANSWERS: Final = 300
-"""The least, or a server on a busy machine would be killed again before it answers, and the run would not end."""
+"""The fewest answers between two faults: else a server on a busy machine might be killed again and again before it
+answers.
+"""
 BETWEEN_FAULTS_SECONDS_MAX: Final = 60.0
 START_SECONDS_MAX: Final = 120.0
 """A server that starts while many clients wait for it may take long."""
@@ -35,7 +37,7 @@ FAULTS: Final = ("kill a worker", "kill a worker", "pause a worker", "kill all p
 
 @dataclass
 class Run:
-    """The results of a run: its histories, and how many times each fault was made."""
+    """The result of a run: its histories, and how often each fault occurred."""
 
     histories: list[History]
     faults: dict[str, int]
@@ -69,7 +71,7 @@ class EmbeddedServer:
         )
 
     def make(self, fault: str, random: Random) -> None:
-        """Make one fault, and what ends it."""
+        """Cause a fault; returns what ends it."""
         if fault == "kill all processes":
             workers = workers_of(self._server)
             self._server.kill()
@@ -105,7 +107,7 @@ def run(
     makes_faults: bool = True,
     bug: str | None = None,
 ) -> Run:
-    """Let the clients do that many operations while faults happen. A planted `bug` is in the server if one is named."""
+    """Run that many operations of clients while faults happen, on a server with a planted `bug` if one is named."""
     random = Random(f"{seed}/faults")
     made: dict[str, int] = {}
     server = EmbeddedServer(data, workers, bug)
@@ -129,7 +131,7 @@ def target_of(server: ServerProcess, clock_ahead: float = 0.0) -> Target:
 
 
 def workers_of(server: ServerProcess) -> list[int]:
-    """The workers of a server that has several, which are the children of its supervisor."""
+    """The workers of a server that has several: the children of its supervisor."""
     first = server.process.pid
     try:
         return [*map(int, Path(f"/proc/{first}/task/{first}/children").read_text().split())]

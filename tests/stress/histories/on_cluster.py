@@ -1,6 +1,6 @@
 """A run of histories on a Cassandra cluster: two servers that share nothing else, with clocks an hour apart.
 
-The cluster is the caller's. A server is a process that is killed, paused and started again; its clients find it under
+The caller provides the cluster. A server is a process that is killed, paused and started again; its clients find it at
 its new address.
 """
 
@@ -20,9 +20,9 @@ from stress.histories.clients import Crowd
 from stress.histories.embedded import CLIENTS, PLANTED, START_SECONDS_MAX, Run, target_of
 
 CLOCKS_AHEAD: Final = (0.0, 3600.0)
-"""The seconds by which the clocks of the servers are ahead of this machine's."""
+"""How far the servers' clocks are ahead of this machine's, in seconds."""
 LOSS: Final = 0.01
-"""The share of conditional writes whose answer is lost on the way to a server."""
+"""The share of conditional writes whose answer is lost on its way to a server."""
 BETWEEN_FAULTS_SECONDS: Final = (1.0, 3.0)
 PAUSE_SECONDS_MAX: Final = 2.0
 FAULTS: Final = ("kill a server", "pause a server", "pause a server")
@@ -60,7 +60,7 @@ class ClusterServer:
         self._server.kill()
 
     def restart(self) -> None:
-        """Start the server that was killed, under a new address."""
+        """Start a killed server again, at a new address."""
         self._server = self._start()
         self.target.endpoint = self._server.endpoint
 
@@ -95,7 +95,7 @@ def run(
     makes_faults: bool = True,
     bug: str | None = None,
 ) -> Run:
-    """Let the clients do that many operations on two servers. A planted `bug` is in both if one is named."""
+    """Run that many operations of clients on two servers, with a planted `bug` in both if one is named."""
     random = Random(f"{seed}/faults")
     made: dict[str, int] = {}
     with servers_on(url, directory, bug) as servers:

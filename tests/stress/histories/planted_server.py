@@ -1,8 +1,8 @@
 """`tablestone` with a planted bug, for tests of the tests: `python tests/stress/histories/planted_server.py serve …`.
 
 PLANTED_BUG names the bug, or several, separated by commas; without it the server is the real one. PLANTED_LOSS is the
-share of conditional writes to Cassandra whose answer is lost, and CLOCK_AHEAD the seconds by which the server's clock
-is ahead: a real server has to bear both. Nothing of this is part of the package.
+share of conditional writes to Cassandra whose answer is lost, and CLOCK_AHEAD is how far the server's clock is ahead,
+in seconds: a real server has to bear both. The package has none of this.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from tablestone.engines.contract import Engine, Key
 
 STALE_SECONDS: Final = 0.2
-"""How long the stale cache keeps a row."""
+"""For how long the stale cache keeps a row."""
 LATE_SECONDS: Final = 0.01
-"""How long a commit comes after its answer."""
+"""How long after its answer a commit comes."""
 
 
 def stale_read_cache(engine: Any) -> None:
-    """A point read is answered from memory for a while, whatever other processes write."""
+    """Answer a point read from memory for a while, whatever other processes write."""
     get = engine.get
     kept: dict[Key, tuple[float, bytes | None]] = {}
 
@@ -47,7 +47,7 @@ def stale_read_cache(engine: Any) -> None:
 
 
 def lost_condition(engine: Any) -> None:
-    """A write that names an ETag is applied to whatever version is there."""
+    """Apply a write that names an ETag to whatever version is stored."""
     commit = engine.commit
 
     def without_versions(write_set: WriteSet) -> Any:
@@ -61,7 +61,7 @@ def lost_condition(engine: Any) -> None:
 
 
 def transaction_in_two_commits(engine: Any) -> None:
-    """The second half of a transaction is committed after the first one."""
+    """Commit the second half of a transaction after the first."""
     commit = engine.commit
 
     async def in_two(write_set: WriteSet) -> Committed | Conflict:
@@ -83,7 +83,7 @@ def transaction_in_two_commits(engine: Any) -> None:
 
 
 def answer_before_commit(engine: Any) -> None:
-    """The client has its answer a moment before its transaction is committed; reads of the process wait for that."""
+    """Answer the client a moment before its transaction is committed; reads of this process wait for the commit."""
     sys.path.insert(0, str(Path(__file__).parents[2]))
     from stress.power_loss.planted import AnsweringQueue  # noqa: PLC0415 - needs the line before
 
@@ -115,14 +115,14 @@ def answer_before_commit(engine: Any) -> None:
 
 
 def read_at_one(engine: Any) -> None:
-    """Point reads of a Cassandra cluster ask one node."""
+    """Ask one node for a point read of a Cassandra cluster."""
     from cassandra import ConsistencyLevel  # noqa: PLC0415 - needs the driver
 
     engine._reads._statements.get.consistency_level = ConsistencyLevel.ONE
 
 
 def blind_retry(engine: Any) -> None:
-    """A conditional write to Cassandra without an answer is sent again, as if it had not been applied."""
+    """Send an unanswered conditional write to Cassandra again, as if it had not been applied."""
 
     async def never_applied(*_arguments: object) -> bool:
         return False
@@ -148,7 +148,7 @@ ON_CLUSTER: Final = (*ON_ONE_MACHINE[:3], "read at consistency ONE", "blind retr
 
 
 def lose_answers(engine: Any, share: float) -> None:
-    """Some answers to conditional writes never arrive. The time-out is not waited for."""
+    """Lose some answers to conditional writes, without waiting for the time-out."""
     from tablestone.engines.cassandra.connection import OutcomeInDoubt  # noqa: PLC0415
 
     random = Random()
@@ -178,7 +178,7 @@ def plant(engine: Engine) -> Engine:
 
 
 def create_application(configuration: Configuration, slot: WorkerSlot) -> Application:
-    """The application of the real server, on the real engine with what the environment asks for."""
+    """The real server's application, on the real engine with what the environment asks for."""
     ahead = round(float(os.environ.get("CLOCK_AHEAD", "0")) * TICKS_PER_SECOND)
 
     def clock() -> int:

@@ -1,7 +1,6 @@
-"""Histories while they are made: each operation of each client with its call, its answer, and both moments.
+"""Records histories: each operation of each client with its call, its answer, and the time of both.
 
-A history is of one partition. Threads add to it at the same time. `historychecker/history.go` reads its lines.
-Knows no HTTP and no service.
+A history is of one partition. Threads add to it concurrently. `historychecker/history.go` reads its lines.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, NamedTuple
 
 ROWS: Final = 5
-"""The rows of a partition; the checker holds up to eight."""
+"""The rows of a partition; the checker supports up to eight."""
 ANY_VERSION: Final = -1
 UNCONDITIONAL: Final = ("insert", "upsert", "insert or merge")
 """The kinds of writes without a condition on a version. The others are replace, merge and delete."""
 
 
 class Write(NamedTuple):
-    """A write of one row, alone or in a transaction; `version` is what If-Match names, `ANY_VERSION` for *."""
+    """A write of one row, alone or in a transaction; `version` is the one in If-Match, `ANY_VERSION` for *."""
 
     kind: str
     row: int
@@ -29,7 +28,7 @@ class Write(NamedTuple):
 
 
 class Found(NamedTuple):
-    """An entity as a read saw it; 0 for a property that it does not have."""
+    """An entity as a read saw it; 0 for a property that it lacks."""
 
     row: int
     n: int
@@ -81,7 +80,7 @@ class Operation:
 
 
 class History:
-    """The operations on one partition. Only what may have changed something, or has seen something, is kept."""
+    """The operations on one partition, without those that can have changed nothing and saw nothing."""
 
     def __init__(self, name: str, now: Callable[[], int] = time.monotonic_ns) -> None:
         self.name = name
@@ -92,7 +91,7 @@ class History:
     def begin(
         self, client: int, *, get: int | None = None, writes: tuple[Write, ...] = ()
     ) -> Operation:
-        """An operation that is about to be sent."""
+        """Add an operation that is about to be sent."""
         self.begun += 1
         return Operation(client, self._now(), get, writes)
 
@@ -107,6 +106,6 @@ class History:
             self.operations.append(operation)
 
     def line(self) -> str:
-        """The history in the checker's form."""
+        """The history as the checker reads it."""
         operations = [operation.document() for operation in self.operations]
         return json.dumps({"name": self.name, "operations": operations})

@@ -1,7 +1,6 @@
-"""One client's way to the service: operations of a history as signed HTTP, and answers as what the model knows of them.
+"""One client's connection to the service: sends operations as signed HTTP, and reads answers into the model's terms.
 
-Knows the protocol, and which answers leave the outcome of a write open. There is no SDK here, because its retries would
-hide outcomes. Does not choose operations, and does not judge answers.
+Knows which answers leave the outcome of a write open. An SDK's retries would hide outcomes, so this uses none.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ from tablestone.model.etag import format_etag, parse_etag
 
 TABLE: Final = "Histories"
 ANSWER_SECONDS_MAX: Final = 45.0
-"""A server answers within 30 s, or it hangs."""
+"""A server that takes more than 30 s hangs."""
 RECOVERY_SECONDS_MAX: Final = 120.0
-"""How long the last reads of a run wait for a service that has just lost something."""
+"""For how long the last reads of a run wait for a service that has just lost something."""
 _METHODS: Final = {"insert": "POST", "replace": "PUT", "upsert": "PUT", "delete": "DELETE"}
 _REFUSALS: Final = {
     "EntityAlreadyExists": "exists",
@@ -48,7 +47,7 @@ _ETAG: Final = re.compile(rb"^ETag: (.*?)\r?$", re.MULTILINE)
 
 
 class NoAnswer(Exception):
-    """The request may have reached the server, and no answer came back, or one that says that it does not know."""
+    """The request may have reached the server, and no answer came, or one that leaves the outcome open."""
 
 
 class NotSent(Exception):
@@ -56,14 +55,14 @@ class NotSent(Exception):
 
 
 class UnexpectedAnswer(Exception):
-    """The server answered, and not as the protocol says."""
+    """The server answered, but not as the protocol says."""
 
 
 @dataclass
 class Target:
-    """A server: its address, the account, and by how many seconds its clock is ahead of this machine's.
+    """A server: its address, the account, and how far its clock is ahead of this machine's, in seconds.
 
-    The endpoint is another one after the server was started again.
+    The address changes when the server is started again.
     """
 
     endpoint: str
@@ -73,7 +72,7 @@ class Target:
 
 
 class Service:
-    """Signed requests to one server over one connection, which is made again when it broke."""
+    """Signed requests to one server over one connection, which is reopened when it breaks."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -117,7 +116,7 @@ class Service:
             raise UnexpectedAnswer(f"a query: {status} {body[:300]!r}")
         operation.rows = [found(entity) for entity in json.loads(body)["value"]]
         if headers["x-ms-continuation-NextPartitionKey"] is not None:
-            # The page ended before the first row that it does not tell of.
+            # The page ended before the first row that it does not list.
             operation.until = operation.rows[-1].row + 1 if operation.rows else 0
 
     def _write(self, partition: str, operation: Operation) -> None:
@@ -229,13 +228,13 @@ def found(entity: dict[str, Any]) -> Found:
 
 
 def code_of(body: bytes) -> str:
-    """The error code in an answer; the beginning of the answer where there is none."""
+    """The error code in an answer; the beginning of the answer if it has none."""
     code, _ = _error_of(body)
     return code
 
 
 def refusal(status: int, body: bytes, index: int | None) -> Refusal:
-    """The refusal that an error answer is; `index` None: its message begins with the operation's number."""
+    """The refusal in an error answer; with `index` None, its message begins with the operation's number."""
     code, message = _error_of(body)
     if code not in _REFUSALS:
         if status == 503:
@@ -249,7 +248,7 @@ def refusal(status: int, body: bytes, index: int | None) -> Refusal:
 
 
 def read_everything(service: Service, histories: Sequence[History], client: int) -> None:
-    """Read every partition once more, row by row, when all is over: nothing acknowledged may be missing."""
+    """Read every partition once more, row by row, at the end: nothing acknowledged may be missing."""
     for history in histories:
         for row in (*range(ROWS), None):
             deadline = time.monotonic() + RECOVERY_SECONDS_MAX

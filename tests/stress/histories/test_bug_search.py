@@ -1,4 +1,4 @@
-"""The search for a planted bug: it ends with the first wrong run or with its minute. A late find does not count."""
+"""The search for a planted bug ends with the first wrong run or with its minute; a late find does not count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checker's own tests, which are in Go: right histories and wrong ones, each with its verdict."""
+"""The checker's own tests, in Go: right and wrong histories, each with its verdict."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Histories of several workers of the embedded engine: linearizable in spite of kills and pauses.
+"""Histories of several workers on the embedded engine are linearizable in spite of kills and pauses.
 
-The checker finds each planted bug in such histories within a minute.
-`python -m tests.stress.histories embedded` is the long form.
+The checker finds each planted bug within a minute. `python -m tests.stress.histories embedded` is the long form.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def test_the_same_search_finds_nothing_in_the_real_server(tmp_path: Path) -> Non
 
 
 def searched(tmp_path: Path, bug: str | None, seconds_max: float) -> Search:
-    """The search on a server of two workers, with a bug if one is named."""
+    """Search on a server of two workers, with a bug if one is named."""
     print(f"TABLESTONE_CRASH_SEED={SEED}")
     server = embedded.EmbeddedServer(tmp_path, workers=2, bug=bug)
     try:

@@ -1,6 +1,6 @@
 """The planted read at consistency ONE: a server with the bug sends ONE to a node, and a server without it SERIAL.
 
-The driver's session is a stand-in: it notes each statement and answers without rows.
+A stand-in for the driver's session records each statement and answers without rows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KEY = Key(b"partition", b"row")
 
 
 class Session:
-    """A session of the driver that notes what is sent and answers without rows."""
+    """A session of the driver that records what is sent and answers without rows."""
 
     coordinator_host = "the node"
 
@@ -52,7 +52,7 @@ class Session:
 
 
 def connection_to(session: Session) -> Connection:
-    """A connection of the engine whose session is this one."""
+    """A connection of the engine that uses this session."""
     connection = object.__new__(Connection)
     connection._seconds, connection.chance = time.monotonic, random.random
     connection._nodes = Nodes(time.monotonic, None)

@@ -1,7 +1,7 @@
-"""A long life: `python -m tests.stress.long_life [--requests N] [--workers N] [--tls] [--seed S]`.
+"""A long run: `python -m tests.stress.long_life [--requests N] [--workers N] [--tls] [--seed S]`.
 
-One client sends requests of every kind on one connection to a real server, and checks each answer. The status is 1 if
-one is wrong, if the server wrote a warning, or if it has more memory at the end than in its youth.
+One client sends requests of every kind on one connection to a real server, and checks each answer. Exits with 1 if one
+is wrong, if the server logged a warning, or if it ends with more memory than it had after the first requests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A server and one client whose connection lives long; the end is compared with the youth."""
+"""A server, and one client whose connection lives long; memory at the end is compared with that of the beginning."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from stress.long_life.one_connection import OneConnection
 from stress.soak.measures import memory_mib
 
 YOUTH: Final = 5_000
-"""Requests after which the caches of the server are full."""
+"""Requests after which the server's caches are full."""
 NARROW: Final = ("--max-connections=16", "--max-requests=16", "--max-buffers=20")
-"""A place that is taken and never given back locks the client out after a few requests."""
+"""A slot that is taken and never released would lock the client out after a few requests."""
 GROWTH_MIB_MAX: Final = 4.0
-"""In 95,000 requests that is 44 bytes for each. `test_memory.py` finds what a single kind of request leaves."""
+"""44 bytes for each of 95,000 requests. `test_memory.py` finds what a single kind of request leaves."""
 
 
 @dataclass
@@ -57,7 +57,7 @@ def live(data: Path, requests: int, seed: int, *, workers: int = 1, tls: bool = 
     finally:
         if server.process.poll() is None:
             server.kill()
-    # One line a minute tells of the wrong signatures.
+    # The log has one line a minute about the wrong signatures.
     strange = [line for line in server.stderr_lines if "authentication failed" not in line]
     if status or strange:
         lived.problems.append(f"the server ended with {status}: {''.join(strange)[-2000:]}")

@@ -1,7 +1,7 @@
-"""One client on one connection that lives long: requests of every kind, and the answer that each must have.
+"""One client on one long-lived connection: requests of every kind, and the answer that each must have.
 
-The client keeps the entities of its partition in a dictionary, so it knows each answer before it comes. It writes bytes
-to a socket itself, because no HTTP client pipelines, divides a head, or sends a request that is to be refused.
+The client mirrors the entities of its partition in a dictionary, so it knows each answer before it comes. It writes to
+a socket itself, because no HTTP client pipelines, splits a head, or sends a request that must be refused.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from signing import shared_key
 TABLE: Final = "LongLife"
 PARTITION: Final = "one"
 ROWS: Final = 200
-"""Rows of the partition at most."""
+"""The most rows of the partition."""
 PIPELINED_MAX: Final = 20
 ANSWER_SECONDS_MAX: Final = 60.0
 SPREAD: Final = 7.5
-"""Seconds for which a signed date serves: signing costs the client more than anything else."""
+"""How many seconds a signed date is used for: signing costs the client more than anything else."""
 STRETCH: Final = 100
-"""Requests of one kind in a row, so many times whatever a later kind would set back."""
+"""How many requests of one kind follow each other, so that none of another kind resets what they add up."""
 PADDING: Final = f"X-Padding: {'x' * 4_000}"
-"""Makes the heads of a stretch, together, longer than the head of one request may be."""
+"""Makes the heads of a stretch, together, longer than one request's head may be."""
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 JSON: Final = "application/json"
 BATCH: Final = "multipart/mixed; boundary=batch_b"
@@ -42,7 +42,7 @@ BATCH: Final = "multipart/mixed; boundary=batch_b"
 class Exchange:
     """One request, in the pieces that are sent one by one, and what its answer must be.
 
-    With `expects`, the second piece is sent when the server has asked for it.
+    With `expects`, the second piece is sent once the server has asked for it.
     """
 
     pieces: tuple[bytes, ...]
@@ -51,11 +51,11 @@ class Exchange:
     is_head: bool = False
     expects: bool = False
     parts: int = 0
-    """The parts of a batch that must be done."""
+    """How many parts of a batch must succeed."""
 
 
 class OneConnection:
-    """A connection to a server, on which `requests` of them have been answered as they must be."""
+    """A connection to a server, on which `requests` have been answered correctly."""
 
     def __init__(self, server: ServerProcess, seed: int, trusted: ssl.SSLContext | None) -> None:
         self.requests = 0
@@ -79,10 +79,10 @@ class OneConnection:
         self._socket.close()
 
     def run(self, requests: int) -> None:
-        """Send requests until so many are answered; raises `AssertionError` at the first answer that is wrong.
+        """Send requests until so many are answered; raises `AssertionError` at the first wrong answer.
 
-        At first a stretch of each kind, one by one and then together, because what counts the requests of one kind may
-        be set back by another; then any kinds.
+        It starts with a stretch of each kind, one by one and then pipelined, because another kind might reset what
+        counts the requests of one kind; then come all kinds at random.
         """
         names, weights = list(_KINDS), [each.weight for each in _KINDS.values()]
         if not self.kinds:
@@ -100,7 +100,7 @@ class OneConnection:
             self._ask([_KINDS[name].make(self) for name in chosen])
 
     def _ask(self, exchanges: list[Exchange]) -> None:
-        """Send requests in one piece as far as they can be, and check the answers."""
+        """Send requests in as few pieces as possible, and check the answers."""
         waiting: list[Exchange] = []
         together = b""
         for exchange in exchanges:
@@ -108,7 +108,7 @@ class OneConnection:
             if len(exchange.pieces) == 1:
                 together += exchange.pieces[0]
                 continue
-            if exchange.expects:  # what came before is answered first, or its answer would be taken for the interim one
+            if exchange.expects:  # else an earlier answer would be taken for the interim one
                 self._send(together)
                 for earlier in waiting[:-1]:
                     self._check(earlier)
@@ -214,7 +214,7 @@ class OneConnection:
         return self._request("GET", _entity(row), 404, holds="ResourceNotFound")
 
     def read_in_pieces(self) -> Exchange:
-        """The head arrives in two pieces."""
+        """Send the head in two pieces."""
         whole = self._read(self._row())
         cut = self._random.randrange(1, len(whole.pieces[0]) - 1)
         first, rest = whole.pieces[0][:cut], whole.pieces[0][cut:]

@@ -1,7 +1,7 @@
-"""A day in the life of what a server renews, counts and remembers, on a clock that the test turns.
+"""A day in the life of what a server renews, counts and caches, on a clock that the test turns.
 
-Each test goes past the largest number that its subject keeps, in one life: at the end it answers as at the start, and
-keeps no more than it did after its first hour.
+Each test goes past the most that its subject keeps: at the end it answers as at the start, and keeps no more than after
+its first hour.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ MIDNIGHT = datetime(2026, 3, 1, tzinfo=UTC)
 
 @pytest.mark.asyncio
 async def test_leases() -> None:
-    """Each is renewed in time: a change is seen within one lease, and nothing is read more often than once in each."""
+    """Each is renewed in time: a change is seen within one lease, and nothing is read more than once in each."""
     storage, elapsed = CountingEngine(), Elapsed()
     leases = Leases(20.0, elapsed)
     engine = at_once(storage, leases)
@@ -103,7 +103,7 @@ async def test_rows_of_more_places_than_are_kept() -> None:
 def test_the_keys_of_an_issuer_that_changes_them_every_hour(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A key counts from the next look on, and one that is withdrawn until then."""
+    """A key counts from the next refresh on, and a withdrawn one until then."""
     monkeypatch.setattr(issuer_keys, "FILE_SECONDS", 30.0)
     now = 1000.0
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048).public_key()
@@ -134,11 +134,11 @@ def test_the_keys_of_an_issuer_that_changes_them_every_hour(
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(watch())
     assert looks == DAY_SECONDS / 30.0
-    assert KEPT_SECONDS_MAX == DAY_SECONDS  # they were read anew all the time, so none was too old
+    assert KEPT_SECONDS_MAX == DAY_SECONDS  # they were refreshed all the time, so none was too old
 
 
 def test_tokens_of_an_hour() -> None:
-    """Each is accepted for its hour and refused after it, and those that are remembered are the latest."""
+    """Each is accepted for its hour and refused afterwards, and only the latest ones are cached."""
     members = make_issuer()
     trust = TokenTrust((own_issuer(members),))
     start = UNIX_EPOCH_TICKS + 1_800_000_000 * TICKS_PER_SECOND
@@ -162,7 +162,7 @@ def test_tokens_of_an_hour() -> None:
 
 
 def test_the_certificate_of_ten_years(tmp_path: Path) -> None:
-    """It is valid at each moment, for at least the time before which it is renewed, and always has the same key."""
+    """It is always valid, for at least as long as the time before its renewal, and always has the same key."""
     self_signed = SelfSigned(tmp_path / "tls", ("tables.example",))
     keys, serials = set(), set()
     for week in range(52 * 10):
@@ -177,7 +177,7 @@ def test_the_certificate_of_ten_years(tmp_path: Path) -> None:
 
 
 def test_generations_past_32_bits(tmp_path: Path) -> None:
-    """Changes by two processes in turn: each sees every one."""
+    """Two processes make changes in turn, and each sees every one."""
     one, other = Generation(tmp_path / "generation"), Generation(tmp_path / "generation")
     one._counters[0] = one._counters[1] = 2**32 - 50_000
     seen: set[int | None] = set()
@@ -227,7 +227,7 @@ def test_the_windows_of_insight() -> None:
 
 @pytest.mark.asyncio
 async def test_more_deleted_tables_than_are_remembered() -> None:
-    """Tables come and go, and their notes with them; nothing of them stays in memory or in storage."""
+    """Tables come and go, and their records with them; nothing of them stays in memory or in storage."""
     now = UNIX_EPOCH_TICKS
     ids = count(1)
     engine = MemoryEngine(count(now).__next__)
@@ -248,7 +248,7 @@ async def test_more_deleted_tables_than_are_remembered() -> None:
 
 
 def test_more_partitions_than_have_a_share() -> None:
-    """Those that meet in one slot do so seldom enough: all are served, a hundred a second."""
+    """Few of them share a slot: all are served, a hundred a second."""
     elapsed = Elapsed()
     throughput = Throughput(0, 5, elapsed, SharedSlots())
     for number in range(2 * SLOTS):

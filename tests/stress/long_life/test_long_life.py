@@ -1,4 +1,4 @@
-"""The short form of the long life: `python -m tests.stress.long_life` sends 100,000 requests, or more."""
+"""The short form of the long run: `python -m tests.stress.long_life` sends 100,000 requests, or more."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_ten_thousand_requests_on_one_connection(tmp_path: Path) -> None:
 
 
 def test_three_thousand_connections_one_after_the_other(tmp_path: Path) -> None:
-    """Each is served, also where only few may be open: some end after their answer, others in the middle of a head."""
+    """Each is served although only few may be open: some end after their answer, others in the middle of a head."""
     server = start_server(tmp_path, "--workers=1", *NARROW)
     try:
         for number in range(3_000):

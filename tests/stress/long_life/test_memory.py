@@ -17,7 +17,7 @@ from wire.service_under_test import ACCOUNT, Clock
 
 TIMES = 250
 BLOCKS_MAX = 100
-"""A block that each request leaves is found, and what a cache still takes is not."""
+"""One block left by each request is found; what a cache still takes is not."""
 ROW = f"/{ACCOUNT}/Kept(PartitionKey='p1',RowKey='0001')"
 JSON = [("Content-Type", "application/json")]
 ANY = [*JSON, ("If-Match", "*")]

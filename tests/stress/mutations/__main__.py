@@ -1,7 +1,7 @@
 """Plant bugs one by one and run the tests that have to notice them: `python -m tests.stress.mutations [NAME ...]`.
 
-At first the tests run on the source as it is, and have to pass. Each processor plants in a copy of its own. The status
-is 0 if each bug is found, 1 if one survives or if a test fails without it, 2 if there is no bug of the name.
+First the tests must pass on the source as it is. Each processor plants bugs in its own copy. Exits with 0 if each bug
+is found, with 1 if one survives or a test fails without it, with 2 if no bug has the name.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The list of planted bugs, and a copy of the source with one of them.
 
-Knows mutations.toml, and how the tests are run on another source; not what the tests test.
+Knows mutations.toml, and how to run the tests on another source.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SOURCE: Final = ROOT / "src" / "tablestone"
 LIST: Final = Path(__file__).parent / "mutations.toml"
 SECONDS_MAX: Final = 300
 PASSED, FAILED = 0, 1
-"""The exit statuses of pytest for runs that judge; others say that the tests could not be run."""
+"""The exit statuses with which pytest judges; any other says that the tests could not run."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Mutation:
     tests: tuple[str, ...]
 
     def arguments(self) -> list[str]:
-        """The arguments of pytest. An expression stands behind the file that it chooses from, without quotes."""
+        """The arguments of pytest. An unquoted expression follows the file that it selects from."""
         (tests,) = self.tests
         place, dash, expression = tests.partition(" -k ")
         return [place, "-k", expression] if dash else [place]
@@ -66,7 +66,7 @@ def touched_since(commit: str, mutations: Iterable[Mutation]) -> list[Mutation]:
 
 
 def _git(*words: str) -> str | None:
-    """What git prints; None if it fails, or is not there."""
+    """Git's output; None if it fails, or is not there."""
     try:
         ended = subprocess.run(
             ["git", *words], cwd=ROOT, capture_output=True, text=True, check=False
@@ -77,7 +77,7 @@ def _git(*words: str) -> str | None:
 
 
 class CopiedSource:
-    """A copy of src/tablestone, in which one mutation at a time stands."""
+    """A copy of src/tablestone with one mutation at a time."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory
@@ -121,7 +121,7 @@ class CopiedSource:
         path = os.pathsep.join(filter(None, (str(self._path), os.environ.get("PYTHONPATH"))))
         return os.environ | {
             "PYTHONPATH": path,
-            # Another mutation may have the same length, and come within the same second.
+            # Another mutation may have the same length, and be written within the same second.
             "PYTHONDONTWRITEBYTECODE": "1",
             "HYPOTHESIS_PROFILE": "unshrunk",
         }
@@ -134,5 +134,5 @@ class CopiedSource:
 
 
 def command_of(mutation: Mutation) -> str:
-    """The command that runs the tests of a mutation."""
+    """The command that runs a mutation's tests."""
     return f"pytest {shlex.join(mutation.arguments())}"

@@ -13,7 +13,7 @@ MUTATIONS = read_list()
 
 
 def problems(mutation: Mutation, source: Path = SOURCE) -> list[str]:
-    """The reasons why the mutation cannot be planted or would not be looked for."""
+    """Why the mutation cannot be planted, or would not be looked for."""
     found = []
     count = (source / mutation.file).read_text("utf-8").count(mutation.old)
     if count != 1:

@@ -1,8 +1,8 @@
 """An overload: `python -m tests.stress.overload [--short]`.
 
-8,000 idle connections, 500 busy ones with every kind of request, 20 clients that send many requests at once, 20 slow
-readers and 20 slow writers; beside them one quiet client. The status is 0 if the 99th percentile of its point reads is
-under ten times its value alone, if it is always answered, and if no client gets a fault of the server; else 1.
+8,000 idle connections, 500 busy ones with every kind of request, 20 clients that pipeline, 20 slow readers and 20 slow
+writers; beside them one quiet client. Exits with 0 if the 99th percentile of its point reads stays under ten times its
+value without the crowd, if it is always answered, and if no client gets a server error; otherwise with 1.
 """
 
 from __future__ import annotations

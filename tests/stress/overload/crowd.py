@@ -1,8 +1,7 @@
-"""The crowd of an overload: clients of other addresses than the quiet one, each of which is too much in its own way.
+"""The crowd of an overload: clients at other addresses than the quiet one, each too much in its own way.
 
-Started as `python crowd.py ENDPOINT ACCOUNT KEY PLAN`, where PLAN is JSON with the number of each kind.
-Prints a line when all are connected. At the end of its standard input it prints the statuses of its answers as JSON.
-Knows the protocol, and nothing of the server.
+Runs as `python crowd.py ENDPOINT ACCOUNT KEY PLAN`, where PLAN is JSON with the number of each kind. Prints a line when
+all are connected. When its standard input ends, it prints the statuses of its answers as JSON.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ class Crowd:
         length: int | None = None,
         key: str | None = None,
     ) -> bytes:
-        """A request as bytes; `length` promises a longer body than the one that is sent."""
+        """A request as bytes; `length` promises a longer body than it sends."""
         target = self._base + path
         signed = signed_headers(
             self._account, key or self._key, method=method, target=target, content_type=content_type
@@ -112,7 +111,7 @@ class Crowd:
         self.statuses[f"{status} {code}".strip()] += 1
         return fields.get(b"connection") != b"close"
 
-    # The kinds of clients. Each begins again when its connection ends.
+    # The kinds of clients. Each starts again when its connection ends.
 
     async def idle(self, connected: Callable[[], None]) -> None:
         """A client that connects and sends nothing."""
@@ -123,7 +122,7 @@ class Crowd:
             await reader.read(1)
 
     async def busy(self, connected: Callable[[], None]) -> None:
-        """A client that sends the next request as soon as it has an answer: any kind, also scans and refused ones."""
+        """A client that sends the next request as soon as it has an answer: any kind, even scans and refused ones."""
         reader, writer = await self.connect(BUSY_ADDRESS)
         connected()
         with contextlib.closing(writer):
@@ -200,7 +199,7 @@ class Crowd:
         kind: Callable[[Callable[[], None]], Awaitable[None]],
         connected: Callable[[], None],
     ) -> None:
-        """A client of this kind that comes back after the end of its connection."""
+        """A client of this kind that comes back when its connection has ended."""
         while True:
             with contextlib.suppress(OSError, EOFError, asyncio.IncompleteReadError, TimeoutError):
                 await kind(connected)

@@ -1,4 +1,4 @@
-"""An overload: a crowd of clients, and one quiet client whose point reads are measured alone and beside the crowd."""
+"""An overload: a crowd of clients, and one quiet client whose point reads are measured without and with the crowd."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ RECONNECT_EVERY: Final = 50
 ANSWER_SECONDS_MAX: Final = 60.0
 RATIO_MAX: Final = 10.0
 OF_LOAD: Final = frozenset(("503 serverbusy", "500 operationtimedout"))
-"""The answers of a server that takes on no more, and to a body that does not arrive."""
+"""The answers of a server that accepts no more work, and to a body that does not arrive."""
 
 
 @dataclass
 class Overloaded:
-    """The 99th percentile of the quiet client's reads in milliseconds, alone and beside the crowd; and all statuses."""
+    """The 99th percentile of the quiet client's reads in milliseconds, without and with the crowd; and all statuses."""
 
     alone: float
     beside: float
@@ -103,7 +103,7 @@ def fill(server: ServerProcess) -> None:
 def quiet_reads(server: ServerProcess, number: int) -> tuple[float, dict[str, int]]:
     """The 99th percentile of point reads at a fixed rate, in milliseconds, and their statuses.
 
-    The client connects again now and then, because it must not be locked out as long as it has a connection.
+    The client reconnects now and then: not even a client without a connection may be locked out.
     """
     address = urlsplit(server.endpoint)
     took: list[float] = []
@@ -138,7 +138,7 @@ def quiet_reads(server: ServerProcess, number: int) -> tuple[float, dict[str, in
 
 @contextmanager
 def crowd_of(server: ServerProcess, plan: dict[str, int]) -> Iterator[Callable[[], dict[str, int]]]:
-    """A crowd, all of which is connected; the function ends it and returns its statuses."""
+    """A crowd that is fully connected; the function ends it and returns its statuses."""
     crowd = subprocess.Popen(
         [
             *(sys.executable, str(CROWD), server.endpoint),

@@ -29,7 +29,7 @@ from stress.overload.crowd import transaction
 StartServer = Callable[..., ServerProcess]
 
 CROWD: Final = "127.0.0.2"
-"""The address of the clients that are too many; the quiet one has that of every other test."""
+"""The address of the crowd; the quiet client has that of every other test."""
 SECONDS_MAX: Final = 20.0
 FILES: Final = 300
 WITH_FEW_FILES: Final = f"""
@@ -45,7 +45,7 @@ pytestmark = pytest.mark.slow
 
 
 class Limited:
-    """A server with an admin address, and the connections of a crowd to it."""
+    """A server with an admin address, and a crowd's connections to it."""
 
     def __init__(self, server: ServerProcess, stack: ExitStack) -> None:
         self.server = server
@@ -77,13 +77,13 @@ class Limited:
         return f"{method} {target} HTTP/1.1\r\n{lines}\r\n".encode()
 
     def refused(self) -> dict[str, int]:
-        """The refused requests by limit, as metrics count them."""
+        """The refused requests by limit, from the metrics."""
         admin = next(line for line in self.server.stdout if line.startswith("Admin"))
         with urllib.request.urlopen(f"{admin.split()[-1]}/metrics") as answer:
             return {name: int(number) for name, number in REFUSED.findall(answer.read().decode())}
 
     def count(self, limit: str) -> None:
-        """Wait until metrics count a refused request of this limit."""
+        """Wait until the metrics count a refused request of this limit."""
         wait_until(lambda: self.refused().get(limit, 0) > 0, SECONDS_MAX)
 
 
@@ -94,14 +94,14 @@ def answered(connection: socket.socket) -> tuple[HTTPResponse, bytes]:
 
 
 def require_busy(response: HTTPResponse, body: bytes) -> None:
-    """The answer is the service's error, and asks to try again."""
+    """Require the service's error, which asks the client to try again."""
     assert response.status == 503
     assert response.headers["Retry-After"] == "1"
     assert b"ServerBusy" in body
 
 
 def require_served(server: ServerProcess, times: int = 5) -> None:
-    """Another client is served, also with a new connection each time."""
+    """Require that another client is served, each time over a new connection too."""
     for _ in range(times):
         with Connection(server) as quiet:
             quiet.send("GET", "/Tables", expected=200)
@@ -203,7 +203,7 @@ def test_a_client_that_does_not_read(limited: Callable[..., Limited]) -> None:
 
 
 def fill(server: ServerProcess) -> None:
-    """A table whose page does not fit into the buffers of a connection."""
+    """A table with a page that does not fit into the buffers of a connection."""
     with Connection(server) as connection:
         connection.send("POST", "/Tables", b'{"TableName":"Overloaded"}', expected=201)
         for first in range(0, 1000, 100):
@@ -230,7 +230,7 @@ def test_requests_before_their_answers(limited: Callable[..., Limited]) -> None:
     ("targets", "limit"), [("1,0", "account_target"), ("0,1", "partition_target")]
 )
 def test_targets(limited: Callable[..., Limited], targets: str, limit: str) -> None:
-    """The SDK tries again what was refused, and has its answer in the end."""
+    """The SDK retries what was refused, and gets its answer in the end."""
     crowd = limited(f"--targets={targets}")
     with TableServiceClient.from_connection_string(
         crowd.server.connection_string, retry_total=20

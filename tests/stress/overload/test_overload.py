@@ -1,6 +1,6 @@
-"""The short form of the overload: a quiet client is answered beside a crowd, and no client gets a fault of the server.
+"""The short form of the overload: a quiet client is answered beside a crowd, and no client gets a server error.
 
-The times are for the long form, `python -m tests.stress.overload`, because the machine of a test may be busy.
+The long form, `python -m tests.stress.overload`, judges the times too; a test's machine may be busy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Lose the power in recorded runs: `python -m tests.stress.power_loss [--points N] [--seed S] [--bug NAME]`.
 
-Each run writes with a seed of its own, from the given one on. The status is 0 if all that was acknowledged was there
-after every loss of power, 1 if not.
+Each run writes with its own seed, counting up from the given one. Exits with 0 if everything acknowledged was there
+after every power loss, with 1 if not.
 """
 
 from __future__ import annotations

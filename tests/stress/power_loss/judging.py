@@ -1,4 +1,4 @@
-"""Cut the power at points of a recorded run, open what is left, and compare with what was acknowledged."""
+"""Cuts the power at points of a recorded run, opens what is left, and compares it with what was acknowledged."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from tablestone.engines.contract import EngineRefused, EngineUnavailable
 
 @contextmanager
 def directory_in_memory() -> Iterator[Path]:
-    """An empty directory whose flushes cost nothing, where the system has such a place."""
+    """An empty directory in memory, where flushes cost nothing, if the system has one."""
     place = Path("/dev/shm")  # noqa: S108 - a name of its own is made in it
     with tempfile.TemporaryDirectory(dir=place if place.is_dir() else None) as directory:
         yield Path(directory)
 
 
 def points_of(run: Run, count: int, random: Random) -> list[int]:
-    """The numbers of events after which the power is lost: before and after each flush, then random ones, ascending.
+    """How many events precede each power loss: before and after each flush, then at random, ascending.
 
-    If there are more of the first kind than `count`, they are drawn among them.
+    If there are more points of the first kind than `count`, some of them are drawn.
     """
     events = run.recording.events
     boundaries = [
@@ -45,7 +45,7 @@ def points_of(run: Run, count: int, random: Random) -> list[int]:
 
 
 def judge(run: Run, count: int, directory: Path, random: Random) -> Iterator[str]:
-    """The problems that are found after `count` losses of power in a recorded run."""
+    """The problems found after `count` power losses in a recorded run."""
     disk = Disk()
     acknowledged = dict.fromkeys(PARTITIONS, 0)
     begun = dict.fromkeys(PARTITIONS, 0)

@@ -1,9 +1,8 @@
-"""The content of a disk after the power was lost: everything that was flushed, and any part of the rest.
+"""What a disk holds after the power was lost: everything that was flushed, and any part of the rest.
 
-Rules of the disk: of the writes to a file since its last flush, any may be missing. A write may be torn: it is made of
-sectors of 512 bytes, of which any may be missing. Names are kept in a journal, as file systems do: creations and
-deletions reach the disk in their order, and a flush of a file takes the creation of its name and all before with it.
-Knows the events of a recording; knows neither SQLite nor an engine.
+Of the writes to a file since its last flush, any may be missing. A write may be torn: it consists of sectors of 512
+bytes, and any of them may be missing. Names are journaled, as in real file systems: creations and deletions reach the
+disk in order, and flushing a file includes the creation of its name and everything before it.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ SECTOR_BYTES: Final = 512
 Change = Written | Truncated
 ALL, NONE, FIRST, ANY = "all", "none", "the first", "any"
 CHOICES: Final = (ALL, NONE, FIRST, FIRST, ANY, ANY, ANY)
-"""The changes that are kept, of those that were not flushed; how often each way is drawn."""
+"""Which of the unflushed changes are kept; how often each way is drawn."""
 
 
 @dataclass
 class _File:
-    """The content on the disk, and the changes that were not flushed, with the numbers of their events."""
+    """The content on the disk, and the unflushed changes, with the numbers of their events."""
 
     flushed: bytearray = field(default_factory=bytearray)
     changes: list[tuple[int, Change]] = field(default_factory=list)
@@ -41,7 +40,7 @@ class Disk:
         self._events = 0
 
     def happens(self, event: Event) -> None:
-        """The next event of the recording."""
+        """Apply the next event of the recording."""
         if isinstance(event, Created):
             self._files[event.file] = _File()
             self._renamed.append(event)
@@ -71,7 +70,7 @@ class Disk:
         del self._renamed[:count]
 
     def after_power_loss(self, random: Random) -> dict[str, bytes]:
-        """The files by their names, one of the ways in which they may be found."""
+        """The files by name, in one of the states in which they may be found."""
         way = random.choice(CHOICES)
         names = dict(self._names)
         _rename(names, self._renamed[: _number(way, len(self._renamed), random)])
@@ -101,7 +100,7 @@ def _number(way: str, count: int, random: Random) -> int:
 
 
 def _torn(kept: list[tuple[int, Change]], random: Random) -> int | None:
-    """The number of the write that is torn: often the last, at times any, or none."""
+    """Which write is torn: often the last, sometimes another, or none."""
     if not kept or random.random() < 0.3:
         return None
     return kept[-1][0] if random.random() < 0.6 else random.choice(kept)[0]
@@ -125,8 +124,8 @@ def _apply(content: bytearray, change: Change) -> None:
 
 
 def _apply_part(content: bytearray, change: Written, random: Random) -> None:
-    """Some sectors of a write: the first ones, or any."""
-    # Sectors are those of the file, so the first and the last piece of a write may be shorter.
+    """Apply some sectors of a write: the first ones, or any."""
+    # Sectors are the file's, so the first and the last piece of a write may be shorter.
     bounds = [change.offset]
     end = change.offset + len(change.content)
     while bounds[-1] < end:

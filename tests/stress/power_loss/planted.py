@@ -1,4 +1,4 @@
-"""Bugs of an engine that lose data when the power is lost, and only then: each has to be found."""
+"""Engine bugs that lose data only when the power is lost: each has to be found."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tablestone.engines.sqlite.engine import SqliteEngine
 
 
 def synchronous_normal(engine: SqliteEngine, _recording: Recording) -> None:
-    """SQLite flushes the log only before it copies it."""
+    """Let SQLite flush the log only before a checkpoint."""
     writer_of(engine).pragma("synchronous", "NORMAL")
 
 
 class AnsweringQueue(SimpleQueue[Any]):
     """Answers the callers of a group when its commit is handed to the thread that flushes.
 
-    The tasks stay in the queue for which the thread waits already. A compiled engine takes only a queue of this class.
+    The tasks stay in the queue that the thread waits for already. A compiled engine only accepts a queue of this class.
     """
 
     def __init__(self, tasks: SimpleQueue[Any]) -> None:
@@ -40,7 +40,7 @@ class AnsweringQueue(SimpleQueue[Any]):
 
 
 def answer_before_flush(engine: SqliteEngine, _recording: Recording) -> None:
-    """The client has its answer while the commit is not on the disk yet."""
+    """Answer a client while its commit is not on the disk yet."""
     assert engine._commits is not None
     engine._commits._tasks = AnsweringQueue(engine._commits._tasks)
 

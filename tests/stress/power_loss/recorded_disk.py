@@ -1,7 +1,7 @@
-"""A disk that writes down how SQLite changes its files: a VFS under the engine, written with apsw.
+"""A disk that records how SQLite changes its files: a VFS below the engine, written with apsw.
 
-Every write, truncation, flush, creation and deletion becomes an event, in their order, beside the notes of the program
-that runs. A flush is not passed on to the real disk. Knows SQLite's files; knows neither an engine nor a power loss.
+Every write, truncation, flush, creation and deletion becomes an event, in order, beside the notes of the program that
+runs. A flush is not passed on to the real disk.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ VFS_NAME: Final = "recorded"
 
 
 class Created(NamedTuple):
-    """A name that leads to a new, empty file from now on."""
+    """A name that belongs to a new, empty file from now on."""
 
     name: str
     file: int
 
 
 class Deleted(NamedTuple):
-    """A name that leads nowhere from now on; on the disk at once if the directory `is_flushed`."""
+    """A name that is gone from now on; on the disk at once if the directory `is_flushed`."""
 
     name: str
     is_flushed: bool
@@ -50,7 +50,7 @@ class Truncated(NamedTuple):
 
 
 class Flushed(NamedTuple):
-    """The end of a flush: everything of the file before the event of this number is on the disk."""
+    """The end of a flush: everything of the file before the event with this number is on the disk."""
 
     file: int
     before: int
@@ -69,7 +69,7 @@ Event = Created | Deleted | Written | Truncated | Flushed | Note
 
 @dataclass
 class Recording:
-    """The events so far. Flushes of the files in `unflushed` are not carried out: a bug that a test plants."""
+    """The events so far. Flushes of the files in `unflushed` are skipped: a bug that a test plants."""
 
     events: list[Event] = field(default_factory=list)
     unflushed: frozenset[str] = frozenset()
@@ -82,7 +82,7 @@ class Recording:
             self.events.append(event)
 
     def opened(self, name: str) -> int:
-        """The number of the file that this name leads to; a new file if there is none."""
+        """The number of the file with this name; a new file if there is none."""
         with self._lock:
             if name not in self._names:
                 self._files += 1
@@ -107,7 +107,7 @@ class _File(apsw.VFSFile):
         self._name = _name_of(path)
         self._file = recording.opened(self._name)
 
-    # Noted when it has ended: a flush that another thread began in the meantime does not cover it.
+    # Recorded when it has ended: a flush that another thread began in the meantime does not cover it.
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802 - SQLite's names
         super().xWrite(data, offset)
         self._recording.note(Written(self._file, offset, bytes(data)))
@@ -137,7 +137,7 @@ class _System(apsw.VFS):
 
 @contextmanager
 def recorded_disk() -> Iterator[Recording]:
-    """A recording of every connection that is opened in the block."""
+    """A recording of every connection opened in the block."""
     recording = Recording()
     with connections_on(_System(recording), VFS_NAME):
         yield recording

@@ -1,4 +1,4 @@
-"""Every acknowledged write is there after the power was lost, at every flush and between; planted bugs are found.
+"""Every acknowledged write survives a power loss, at every flush and between; planted bugs are found.
 
 The long form is `python -m tests.stress.power_loss --points N`.
 """
@@ -61,7 +61,7 @@ TWO_WRITES: list[Event] = [Written(1, 0, b"xx"), Written(1, 2, b"yy")]
     ],
 )
 def test_the_rules_of_a_disk(events: list[Event], possible: set[bytes | None]) -> None:
-    """Every way in which the file may be found comes up, and no other."""
+    """Every state in which the file may be found comes up, and no other."""
     disk = Disk()
     for event in events:
         disk.happens(event)

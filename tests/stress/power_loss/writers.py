@@ -1,6 +1,6 @@
 """Writers on the engine whose states are known: what each partition holds after each of its write sets.
 
-Knows engines and a recording, in which it notes the beginning and the acknowledgement of each write set.
+They note the beginning and the acknowledgement of each write set in a recording.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tablestone.engines.sqlite.free_space import DiskRoom
 
 PARTITIONS: Final = (b"p1", b"p2", b"p3")
 ROUNDS: Final = 2
-"""Times that the engine is opened; its closing copies the log and removes it."""
+"""How often the engine is opened; closing it runs a checkpoint and removes the log."""
 WRITE_SETS: Final = 30
 """Write sets of each partition in a round."""
 GIVES_BACK_EVERY: Final = 10
@@ -43,7 +43,7 @@ class Run:
         """Run the writers in this directory. `prepare` may plant a bug in each engine that is opened."""
 
         def tight(room: DiskRoom, *_: object) -> bool:
-            room.is_tight = True  # the log is copied into the database after a few commits
+            room.is_tight = True  # checkpoints after a few commits
             return False
 
         with recorded_disk() as self.recording, patch.object(DiskRoom, "look", tight):
@@ -74,7 +74,7 @@ class Run:
 
 
 def _next(partition: bytes, state: State, random: Random) -> tuple[WriteSet, State]:
-    """A write set, and the state after it: rows that are new, or changes and deletions of any rows."""
+    """A write set, and the state after it: new rows, or changes and deletions of any rows."""
     after = dict(state)
     if random.random() < 0.4:
         rows = {b"n%06d" % random.randrange(10**6): _value(random) for _ in range(2)}

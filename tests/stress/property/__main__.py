@@ -1,8 +1,8 @@
 """Random programs on a server and the model: `python -m tests.stress.property [--steps N] [--seed S] [--engine NAME]`.
 
-The steps are those of the Hypothesis test, chosen by a seed, without its overhead. Each program has a server of
-its own, on both engines in turn if none is named. The status is 0 if each answer was that of the model, else 1;
-2 if the engine cannot run here.
+The steps are those of the Hypothesis test, chosen by a seed, without its overhead. Each program has its own server, on
+both engines in turn if none is named. Exits with 0 if every answer was that of the model, with 1 if not, with 2 if the
+engine cannot run here.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
 
 
 def run(engine: str, random: Random, steps: int) -> Counter[str]:
-    """One program of that many steps, with a random part of them; how many times each was made."""
+    """One program of that many steps, from a random part of the kinds; how often each was taken."""
     others = sorted(set(STEPS) - ALWAYS_ALLOWED)
     names = [*ALWAYS_ALLOWED, *random.sample(others, random.randint(2, len(others)))]
     names.sort()

@@ -1,7 +1,4 @@
-"""The judgement of the model on an answer: is it the expected one?
-
-Knows the model, requests and answers; does not know Hypothesis, nor how requests are drawn.
-"""
+"""Whether an answer is the one that the model expects."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ MINIMAL = "minimalmetadata"
 Job = list[Write] | None
 """The action of one client: a transaction, a single write (a list of one), or a read of the whole table (None)."""
 Outcome = tuple[str, int] | None
-"""The error of an operation and its index; None for a success."""
+"""An operation's error and its index; None for a success."""
 
 
 def outcome_of(call: Callable[[], object]) -> Outcome:
@@ -73,7 +70,7 @@ def page_of(answer: Answer) -> list[Members]:
 
 
 def token_of(answer: Answer) -> dict[str, str] | None:
-    """The continuation token as it is sent back; both parts come or none (wire 6.9)."""
+    """The continuation token to send back; both parts come or none (wire 6.9)."""
     found = {
         name: answer.headers[header]
         for name in TOKENS
@@ -93,14 +90,14 @@ def key_of_token(token: dict[str, str]) -> Key:
 
 
 def etags_of(answer: Answer) -> list[str | None]:
-    """The ETag of each write that was asked for, alone or in a transaction."""
+    """The ETag of each requested write, alone or in a transaction."""
     if answer.status == 202:
         return batch_etags(answer)
     return [answer.require(201, 204).headers.get("etag")]
 
 
 def explains(model: Model, table: str, job: Job, answer: Answer, account: str = ACCOUNT) -> bool:
-    """Whether the answer is the one of the model; the model then continues from there."""
+    """Whether the answer is the model's; the model then continues from there."""
     if job is None:
         expected = outcome_of(lambda: model.table(table))
         if outcome_of(lambda: answer.require(200)) != expected:
@@ -115,13 +112,13 @@ def explains(model: Model, table: str, job: Job, answer: Answer, account: str = 
     if expected is None:
         try:
             model.apply(table, job, etags_of(answer))
-        except AssertionError:  # in this order, a Timestamp would have stood still
+        except AssertionError:  # in this order, a Timestamp would not have increased
             return False
     return True
 
 
 def in_any_order(members: Members, select: Sequence[str]) -> Any:
-    """Members as they came; under `$select`, whose missing names may stand anywhere, by name (wire 5.6)."""
+    """The members in their order; under `$select`, where missing names may stand anywhere, by name (wire 5.6)."""
     return sorted(members, key=lambda each: each[0]) if select else members
 
 

@@ -1,7 +1,7 @@
-"""Batches in the shapes in which client libraries build them: the same operations, in the bytes of each library.
+"""The same batch in the bytes of each client library.
 
-A shape has the peculiarities of a library: line ends, blank lines, lengths, closing dashes, the headers
-of the envelope, URLs, keys. Each was read in the library's source. Does not know the answers of a server.
+A shape has a library's peculiarities, read from its source: line ends, blank lines, lengths, closing dashes, envelope
+headers, URLs, keys.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ Headers = list[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Shape:
-    """The way in which a library writes a batch. `source` is the place in its source code."""
+    """How a library writes a batch. `source` is the place in its source code."""
 
     name: str
     source: str
     newline: str = "\r\n"
     inner_newline: str = ""
-    """That of the requests themselves, where it is another."""
+    """The line end inside the requests, where it differs."""
     content_type: str = "multipart/mixed; boundary={}"
     inner_content_type: str = "Content-Type: multipart/mixed; boundary={}"
     behind_inner_content_type: str = ""
-    """Blank lines more than the one there must be."""
+    """Blank lines beyond the required one."""
     mime: Sequence[str] = ("Content-Type: application/http", "Content-Transfer-Encoding: binary")
-    """The headers of a part; {} in one is the operation's index."""
+    """The headers of a part; {} is replaced with the operation's index."""
     base: str = BASE
     encode: Callable[[str], str] = lambda text: quote(text, safe="-_.~'!*()")
     key_predicate: str = "(PartitionKey='{}',RowKey='{}')"
     query: str = ""
     headers: Callable[[str, int], Headers] = lambda _method, _index: []
-    """Those beside Content-Type, If-Match and Content-Length."""
+    """The headers besides Content-Type, If-Match and Content-Length."""
     in_lower_case: bool = False
     merge: str = "PATCH"
     has_length: bool = False
     before_body: str = ""
     behind_body: str = "{newline}"
     behind_deletion: str = "{newline}"
-    """The bytes after the line end of the last header of a DELETE, up to its delimiter."""
+    """The bytes between the last header of a DELETE and its delimiter."""
     before_end: str = ""
     between_ends: str = ""
     last_line: str = "--{}--{newline}"
@@ -59,7 +59,7 @@ def _accepting(level: str, *more: tuple[str, str]) -> Callable[[str, int], Heade
 
 
 def _inserts_prefer(*more: tuple[str, str]) -> Callable[[str, int], Headers]:
-    """No echo of inserts."""
+    """Inserts are not echoed."""
 
     def headers(method: str, _index: int) -> Headers:
         return [*more, *([("Prefer", "return-no-content")] if method == "POST" else [])]
@@ -80,7 +80,7 @@ def _quotes_encoded(text: str) -> str:
 
 
 def _as_it_is(text: str) -> str:
-    """Nothing is encoded: a percent sign before two hexadecimal digits would be read as something else."""
+    """Encodes nothing: a percent sign before two hexadecimal digits would be misread."""
     return _ANY_HEX.sub("%25", text)
 
 
@@ -182,8 +182,8 @@ SHAPES = (
         behind_body="{newline}{newline}",
         last_line="--{}--",
     ),
-    # Its bodies are Atom (tests/spec/batch.toml, tests/sdk/test_legacy.py); here its envelope holds JSON and
-    # asks for it, as all do.
+    # Its bodies are Atom (tests/spec/batch.toml, tests/sdk/test_legacy.py); here its envelope holds JSON and asks for
+    # it, as all do.
     Shape(
         "Python azure-storage",
         "azure-storage 0.20.3, azure/storage/_http/batchclient.py, commit_batch_requests",

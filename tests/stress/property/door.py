@@ -1,7 +1,6 @@
-"""The entrance of a server, in this process: it takes requests as signed bytes, and returns the server's answers.
+"""A server's entrance, in this process: it takes requests as signed bytes, and returns the server's answers.
 
-Each `Door` is a whole server above the socket, on an engine of its own and a clock that the test moves. Knows how to
-send a request and parse an answer; does not know the expected answers.
+Each `Door` is a whole server above the socket, on its own engine and a clock that the test moves.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ def batch_etags(answer: Answer) -> list[str | None]:
 
 
 class Door:
-    """One server. `close` says what its storage holds that it must not."""
+    """One server. `close` reports what its storage must not hold."""
 
     def __init__(self, engine: str, make_service: MakeService = TableService) -> None:
         self.clock = Clock()
@@ -126,7 +125,7 @@ class Door:
         self._offset += ticks
 
     def administer(self, act: Callable[[StoredAccounts], Awaitable[object]]) -> bool:
-        """Whether a change of the stored accounts, as `tablestone account` makes it, was not refused."""
+        """Whether a change of the stored accounts, as `tablestone account` makes it, succeeded."""
 
         async def acting() -> None:
             await act(self._stored_accounts)
@@ -138,13 +137,13 @@ class Door:
         return True
 
     def close(self) -> list[str]:
-        """Sweep, check everything that is stored, release it."""
+        """Sweep, check everything that is stored, and release it."""
         found = self._loop.run(self._check())
         self.release()
         return found
 
     def release(self) -> None:
-        """The same without looking."""
+        """The same without the check."""
         self._loop.run(self.engine.close())
         self._loop.close()
         self._ends.close()
@@ -161,11 +160,10 @@ class Door:
         return found + await check_rows(self.engine) + await self.engine.check()
 
     def send(self, request: Request) -> Answer:
-        """One request, alone."""
         return self.send_at_once([request])[0]
 
     def send_at_once(self, requests: Sequence[Request]) -> list[Answer]:
-        """All of them, none waiting for another."""
+        """Send all of them, none waiting for another."""
         # Not `Runner.run`, which sets two signal handlers each time.
         return self._loop.get_loop().run_until_complete(self._gather(requests))
 

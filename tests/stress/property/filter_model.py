@@ -1,7 +1,7 @@
 """Filters as the specification describes them: nodes, their text, and their meaning (wire 6.1 to 6.4).
 
-It is independent of the server's own parser, tree, planner and evaluator, and checks all of them. No simplification and
-no planning: a tree is walked for each entity.
+It is independent of the server's own parser, tree, planner and evaluator, and checks all of them. It neither simplifies
+nor plans: it walks the tree for each entity.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def text_of(node: Filter) -> str:
 
 
 def literal_text(value: Value) -> str:
-    """A literal as wire 6.2 has it."""
+    """A literal as in wire 6.2."""
     kind, content = value
     if isinstance(content, str) and kind == "Edm.String":
         return "'" + content.replace("'", "''") + "'"

@@ -1,7 +1,7 @@
-"""Histories of concurrent clients, and the rules for any history: pure functions that report violations in words.
+"""Histories of concurrent clients, and rules for any history: pure functions that report violations in words.
 
-A moment is a count, so that "ended before the other began" is a comparison. Knows nothing of the server: an outcome is
-the version that an operation gave or saw, 0 where there was nothing, None where it was refused.
+Time is a counter, so that "ended before the other began" is a comparison. An outcome is the version that an operation
+assigned or saw, 0 where there was nothing, None where it was refused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import count, product
 
 @dataclass(frozen=True)
 class Event:
-    """One operation of one client. `condition` is the version it demanded, if it did; `seen` are labels it read."""
+    """One operation of one client. `condition` is the version it required, if any; `seen` are labels it read."""
 
     start: int
     end: int
@@ -30,7 +30,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Done:
-    """The data of an operation that a client gives to the recorder."""
+    """What a client hands to the recorder about an operation."""
 
     outcome: int | None
     condition: int | None = None
@@ -66,13 +66,13 @@ class History:
 
 
 def one_success_per_version(writes: Sequence[Event]) -> list[str]:
-    """At most one of the writes that demand one version succeeds."""
+    """Of the writes that require one version, at most one succeeds."""
     winners = Counter(event.condition for event in writes if event.condition is not None)
     return [f"{wins} writes replaced version {v}" for v, wins in winners.items() if wins > 1]
 
 
 def versions_are_given_once(writes: Sequence[Event]) -> list[str]:
-    """No two writes of an entity are given the same version."""
+    """No two writes of an entity get the same version."""
     given = Counter(event.outcome for event in writes)
     return [
         f"version {version} was given {times} times"
@@ -82,7 +82,7 @@ def versions_are_given_once(writes: Sequence[Event]) -> list[str]:
 
 
 def nothing_goes_back(events: Sequence[Event]) -> list[str]:
-    """An operation that begins after the end of another sees or makes no older version; a write makes a newer one."""
+    """An operation that begins after another ended sees or assigns no older version; a write assigns a newer one."""
     return [
         f"{later} came after {earlier}"
         for earlier, later in product(events, events)

@@ -1,4 +1,4 @@
-"""The state machine: Hypothesis lets a program do random things to a server and to the model, which compare after each.
+"""The state machine: Hypothesis runs random steps on a server and on the model, which are compared after each.
 
 The steps are in `program.py` and `owners.py`. Hypothesis chooses them, gives each a `Random` that it records, and finds
 the shortest program that fails.
@@ -26,7 +26,7 @@ def allowed(name: str) -> Callable[[TableMachine], bool]:
 
 
 class TableMachine(RuleBasedStateMachine):
-    """One program. Subclasses say on which engine."""
+    """One program. Subclasses choose the engine."""
 
     ENGINE: ClassVar[str]
     MAKE_SERVICE: ClassVar[MakeService] = TableService

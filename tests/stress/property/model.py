@@ -1,8 +1,8 @@
 """The service as plain dicts, written from the specification: the effect and the first error of every operation.
 
-A value is (EDM name, content): a DateTime's content is its text with seven digits of fraction, so that texts compare
-as moments do; a null is ("", None). Does not know how requests travel, nor anything of the server: ETags are not made
-here: the model gets the ETag of a write, and checks it against the rules of wire 4.
+A value is (EDM name, content): a DateTime's content is its text with seven digits of fraction, so that texts compare as
+the times do; a null is ("", None). The model makes no ETags: it gets the ETag of a write, and checks it against the
+rules of wire 4.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LETTERS = {
     "insert_or_replace": "au",
     "insert_or_merge": "au",
 }
-"""The letters of a table's signature that a write needs, all of them (auth 3)."""
+"""The letters that a table's signature needs for a write, all of them (auth 3)."""
 KINDS = ("insert", "update", "merge", "insert_or_replace", "insert_or_merge", "delete")
 NEEDS_MATCH = ("update", "merge", "delete")
 WEAK_TAG = re.compile(r'W/"(.*)"')
@@ -53,20 +53,20 @@ class Write:
 
 @dataclass(frozen=True)
 class Stored:
-    """An entity: its ETag and its properties in the order in which they come back."""
+    """An entity: its ETag, and its properties in the order in which they come back."""
 
     etag: str
     properties: Properties
 
     @property
     def timestamp(self) -> str:
-        """The Timestamp, which the ETag is made of (wire 4), with seven digits."""
+        """The Timestamp, of which the ETag is made (wire 4), with seven digits."""
         return with_seven_digits(tag_content(self.etag).removeprefix("datetime'").rstrip("'"))
 
 
 @dataclass
 class Table:
-    """A table: its name as it was created, its entities, and its stored access policies: permissions by id."""
+    """A table: its name as created, its entities, and its stored access policies as permissions by id."""
 
     name: str
     rows: dict[Key, Stored] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class Model:
         self.tables: dict[str, Table] = {}
 
     def copy_of(self, name: str) -> Model:
-        """A model with that one table, which can be changed without changing this one."""
+        """A model with that one table; changing it does not change this one."""
         copy = Model()
         if name.lower() in self.tables:
             table = self.tables[name.lower()]
@@ -174,7 +174,7 @@ class Model:
     def judge(self, name: str, writes: Sequence[Write]) -> None:
         """Raise the error of a single write or an entity group transaction; change nothing.
 
-        Faults of the request come first, then the table, then the entities (wire 3.9, 7.3).
+        Errors in the request come first, then the table's, then the entities' (wire 3.9, 7.3).
         """
         seen: set[Key] = set()
         for index, write in enumerate(writes):
@@ -189,7 +189,7 @@ class Model:
             _judge_stored(write, rows.get(write.key), index)
 
     def apply(self, name: str, writes: Sequence[Write], etags: Sequence[str | None]) -> None:
-        """Carry out writes that were judged good and were answered with these ETags."""
+        """Apply writes that `judge` accepted and that were answered with these ETags."""
         rows = self.table(name).rows
         for write, etag in zip(writes, etags, strict=True):
             current = rows.get(write.key)

@@ -47,7 +47,7 @@ def get_policies(program: Program, random: Random) -> None:
 
 
 def with_policy(program: Program, random: Random) -> None:
-    """A client whose signature names a policy reads, writes or asks for all."""
+    """A client whose signature names a policy reads, writes or queries."""
     owner, table = program.main, pools.table(random)
     policy = random.choice(pools.POLICY_IDS[:4])
     parameters = signed(owner.name, KEY, {"sv": SAS_VERSION, "tn": table, "si": policy})
@@ -75,7 +75,7 @@ def with_policy(program: Program, random: Random) -> None:
 
 
 def change_account(program: Program, random: Random) -> None:
-    """Create an account, replace a key, or delete it, which is refused while it has tables unless it is forced."""
+    """Create an account, rotate a key, or delete the account, which is refused while it has tables unless forced."""
     name = random.choice(STORED_ACCOUNTS)
     owner = program.owners.get(name)
     fresh = new_key(program, random)
@@ -110,7 +110,7 @@ def new_key(program: Program, random: Random) -> str:
 
 
 def with_old_key(program: Program, random: Random) -> None:
-    """A key that was replaced, or whose account was deleted, opens nothing."""
+    """A rotated key, or one of a deleted account, opens nothing."""
     if not program.old_keys:
         return
     name = random.choice(STORED_ACCOUNTS)
@@ -132,5 +132,5 @@ STEPS: Final[dict[str, Step]] = {
     "accounts": change_account,
     "old_key": with_old_key,
 }
-"""Every step by its name."""
+"""Every step by name."""
 ALWAYS_ALLOWED: Final = frozenset(ALWAYS)

@@ -1,6 +1,6 @@
 """A clock that jitters and storage that pauses, so that concurrent clients interleave in every order.
 
-Knows the engine contract and nothing above it. All chance comes from one seeded source.
+One seed decides everything random.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class PausingEngine(ForwardingEngine):
 
 
 class PausingSnapshot(ForwardingSnapshot):
-    """A snapshot between whose reads others run."""
+    """A snapshot that lets others run between its reads."""
 
     def __init__(self, snapshot: Snapshot, pause: Callable[[], Awaitable[None]]) -> None:
         super().__init__(snapshot)

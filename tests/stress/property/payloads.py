@@ -1,7 +1,7 @@
 """The model's operations as requests, and the JSON of the expected answers, both written in a slow and obvious way.
 
 Written from wire 1.3, 3.9, 5.2, 5.3 and 7.1. Texts are compared as lists of members in order, with numbers told apart
-by their form. Does not know how a request reaches the server.
+by their form.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Members = list[tuple[str, Any]]
 class Request:
     """A request below the account, before it is signed.
 
-    `key` is None for the account that is always there, and "" for no signature in a header.
+    `key` is None for the account that always exists, and "" for no signature in a header.
     """
 
     method: str
@@ -111,7 +111,7 @@ def _is_text(number: float) -> bool:
 
 
 def trimmed(moment: str) -> str:
-    """A moment with the zeros that end its fraction taken off, and the point if none is left (wire 4)."""
+    """A time without the zeros at the end of its fraction, and without the point if none is left (wire 4)."""
     return moment.removesuffix("Z").rstrip("0").rstrip(".") + "Z"
 
 

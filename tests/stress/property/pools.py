@@ -1,7 +1,7 @@
 """Random tables, keys, properties, writes and filters from small pools, so that they collide.
 
 Keys and texts are chosen where encodings go wrong: empty, quotes, percent signs, blanks, and both sides of where UTF-16
-and code points sort differently (wire 1.3, 6.10). All chance comes from a `Random`: Hypothesis gives one that it
+and code points sort differently (wire 1.3, 6.10). All of it is drawn from a `Random`: Hypothesis brings one that it
 records and shrinks, a long run one with a seed.
 """
 
@@ -53,7 +53,7 @@ MOMENTS: tuple[Value, ...] = (
 
 
 def wide(letter: str) -> dict[str, Value]:
-    """An entity that is legal; two of them merged are too many properties (wire 9)."""
+    """A legal entity; two of them merged have too many properties (wire 9)."""
     return {f"{letter}{number}": VALUES[0] for number in range(150)}
 
 
@@ -106,7 +106,7 @@ def write(random: Random) -> Write:
 
 
 def _write(kind: str, key: Key, given: dict[str, Value], if_match: str) -> Write:
-    """Only a delete may lack its If-Match: the others would be other operations without it (wire 3.9)."""
+    """Only a delete may lack its If-Match; without it, the others would be other operations (wire 3.9)."""
     if kind == "delete":
         return Write(kind, key, {}, None if if_match == "missing" else if_match)
     if kind in NEEDS_MATCH:
@@ -115,7 +115,7 @@ def _write(kind: str, key: Key, given: dict[str, Value], if_match: str) -> Write
 
 
 def well_formed_write(random: Random) -> Write:
-    """A write in whose request nothing is wrong."""
+    """A write whose request is valid."""
     drawn = write(random)
     if drawn.kind not in NEEDS_MATCH or drawn.if_match not in (None, "malformed"):
         return drawn
@@ -123,7 +123,7 @@ def well_formed_write(random: Random) -> Write:
 
 
 def transaction(random: Random) -> list[Write]:
-    """Mostly of one partition and different rows; now and then not."""
+    """Mostly in one partition and on different rows; now and then not."""
     group = [write(random) for _ in range(random.randint(1, 4))]
     if not random.randrange(10):
         return group
@@ -133,7 +133,7 @@ def transaction(random: Random) -> list[Write]:
 
 
 def jobs(random: Random) -> list[list[Write] | None]:
-    """The actions of clients on one table at the same time: read it (None), write, commit transactions."""
+    """What clients do to one table concurrently: read it (None), write, commit transactions."""
     if random.randrange(2):
         return _contention(random)
     return [
@@ -156,7 +156,7 @@ def _contention(random: Random) -> list[list[Write] | None]:
 
 
 def policies(random: Random) -> dict[str, str]:
-    """Stored access policies by their ids; now and then one more than is allowed."""
+    """Stored access policies by id; now and then one more than is allowed."""
     ids = random.sample(POLICY_IDS, random.choice((0, 1, 2, 3, 5, 6)))
     return {policy: random.choice(PERMISSIONS) for policy in ids}
 

@@ -1,9 +1,9 @@
 """A random program: one step after the other on a server and on the model, compared after each.
 
-Everything goes through bytes as a client sends them. After every write the whole table is read back, so that an ETag
-that changes when it should not, or does not when it should, is seen at once. A program may use only a random part of
-the steps (a swarm), because one that can do everything seldom does one thing often. All chance comes from a `Random`:
-Hypothesis and the long form (`__main__.py`) bring their own. Steps on accounts and policies are in `owners.py`.
+Everything goes through bytes as a client sends them. After every write the whole table is read back, which shows at
+once an ETag that changes when it should not, or stays when it should change. A program may use only a random part of
+the steps (swarm testing), because one that can do everything rarely does one thing often. Hypothesis and the long form
+(`__main__.py`) bring a `Random`. Steps on accounts and policies are in `owners.py`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ WRITES_OF_A_STEP: Final = 5
 
 @dataclass
 class Owner:
-    """An account with its part of the model; `old_keys` were its keys, of this or an earlier account of the name."""
+    """An account with its part of the model; `old_keys` were its keys, or those of an earlier account of the name."""
 
     name: str
     model: Model
@@ -64,14 +64,14 @@ class Owner:
 
 @dataclass
 class Scan:
-    """A query that goes on from page to page while others write."""
+    """A query that continues page by page while others write."""
 
     table: str
     filter: Filter | None
     top: int
     seen: list[Key]
     all_along: set[Key]
-    """The keys that have matched ever since the first page was asked for."""
+    """The keys that have matched ever since the first page."""
     of: Table
     token: dict[str, str] | None = None
 
@@ -93,9 +93,7 @@ class Program:
         self.scans: list[Scan] = []
         try:
             self._begin(random)
-        except (
-            BaseException
-        ):  # also of Hypothesis, which ends a program where its random numbers end
+        except BaseException:  # Hypothesis too ends a program where its random numbers end
             self.door.close()
             raise
 
@@ -103,7 +101,7 @@ class Program:
         self.partitions, self.rows = pools.keys(random)
         self.door.send(Request("POST", "/Tables", {}, b'{"TableName":"Water"}')).require(201)
         self.main.model.create_table("Water")
-        # Something is there from the start, or most of a short run would meet nothing.
+        # Something exists from the start, or most of a short run would find nothing.
         for number, row in enumerate(self.rows[:3]):
             write = Write("insert", (self.partitions[0], row), {"a": pools.VALUES[number]})
             answer = self.door.send(write_request("Water", write))
@@ -113,12 +111,10 @@ class Program:
         assert self.door.close() == []
 
     def owner(self, random: Random) -> Owner:
-        """Mostly the account that is always there."""
+        """Mostly the account that always exists."""
         if len(self.owners) == 1 or random.randrange(4):
             return self.main
         return random.choice(list(self.owners.values()))
-
-    # Tables.
 
     def create_table(self, random: Random) -> None:
         owner, name = self.owner(random), pools.table(random)
@@ -151,8 +147,6 @@ class Program:
         expected = outcome_of(lambda: owner.model.get_table(name))
         assert outcome_of(lambda: answer.require(200)) == expected
 
-    # Writes.
-
     def write(self, random: Random) -> None:
         owner, table = self.owner(random), pools.table(random)
         verb = random.choice(("PATCH", "MERGE", "POST"))
@@ -168,7 +162,7 @@ class Program:
         self.compare_writes(owner, table, resolved, self.door.send(request), random)
 
     def at_once(self, random: Random) -> None:
-        """Several clients at the same time: there is an order in which one after another gives the same."""
+        """Several clients at once: some order of their operations, one after another, has the same result."""
         table, owner = "Water", self.main
         jobs: list[Job] = [
             job and [self.resolved(owner, table, write) for write in job]
@@ -188,8 +182,6 @@ class Program:
 
     def move_clock(self, random: Random) -> None:
         self.door.move_clock(random.choice(pools.CLOCK_STEPS))
-
-    # Reads.
 
     def get(self, random: Random) -> None:
         owner, table, key = (
@@ -228,7 +220,7 @@ class Program:
             raise Refused("UpdateConditionNotSatisfied")
 
     def query(self, random: Random) -> None:
-        """Pages of any size give the same entities (wire 6.7, 6.9)."""
+        """Pages of any size return the same entities (wire 6.7, 6.9)."""
         owner, table = self.owner(random), pools.table(random)
         node = pools.query_filter(random) if random.randrange(4) else None
         level, select = random.choice(LEVELS), pools.select(random)
@@ -276,7 +268,7 @@ class Program:
         assert page_of(answer) == expected
 
     def scan(self, random: Random) -> None:
-        """Begin a scan, or ask for the next page of one; at its end it has skipped nothing that was there all along."""
+        """Begin a scan, or continue one; at its end it has skipped nothing that was there all along."""
         table, model = "Water", self.main.model
         if model.tables.get("water") is None:
             return
@@ -299,10 +291,8 @@ class Program:
         assert scan.seen == sorted(scan.seen, key=key_order)
         assert scan.all_along <= set(scan.seen), "an entity that was there all along was skipped"
 
-    # Shared by the steps.
-
     def note_change(self) -> None:
-        """Something was written: look what the scans must still find."""
+        """Something was written: update what the scans must still find."""
         for scan in self.scans:
             table = self.main.model.tables.get(scan.table.lower())
             if table is not scan.of:
@@ -315,7 +305,7 @@ class Program:
         return self.partitions[int(place[0])], self.rows[int(place[1])]
 
     def tags(self, owner: Owner, table: str, key: Key) -> dict[str, str]:
-        """The ETags that the words for conditions mean at this moment."""
+        """The ETags that the words for conditions mean now."""
         is_there = owner.model.has(table, key)
         current = owner.model.get(table, key).etag if is_there else FOREIGN_TAG
         return {
@@ -328,7 +318,7 @@ class Program:
         }
 
     def resolved(self, owner: Owner, table: str, write: Write) -> Write:
-        """The write with the key of its place, and the ETag that its `if_match` word means at this moment."""
+        """The write with the key of its place, and the ETag that its `if_match` word means now."""
         write = replace(write, key=self.key_at(write.key))
         if write.if_match is None:
             return write

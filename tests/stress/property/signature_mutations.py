@@ -61,7 +61,7 @@ _METHODS = ("GET", "POST", "PUT", "DELETE", "MERGE", "PATCH", "HEAD", "get")
 
 
 def _edited(random: Random, text: bytes) -> bytes:
-    """One character more, less, or another; a piece cut off, doubled, or in the other case."""
+    """Add, remove or change a character; cut a piece off, double it, or switch its case."""
     at = random.randrange(len(text) + 1)
     other = bytes((random.choice(_CHARACTERS),))
     match random.randrange(7):
@@ -108,7 +108,7 @@ def edit_header(random: Random, request: Request, _pool: list[Request]) -> Reque
 
 
 def edit_signature(random: Random, request: Request, _pool: list[Request]) -> Request:
-    """Within the base64 alone, where a difference is small."""
+    """Change the base64 only, where a difference is small."""
     if not request.headers:
         pairs = _pairs(request)
         edited = _edited(random, dict(pairs)["sig"].encode()).decode("latin-1")
@@ -124,7 +124,7 @@ def change_method(random: Random, request: Request, _pool: list[Request]) -> Req
 
 
 def drop(random: Random, request: Request, _pool: list[Request]) -> Request:
-    """A header or a parameter less."""
+    """Remove a header or a parameter."""
     if request.headers:
         gone = random.choice(sorted(request.headers))
         kept = {name: value for name, value in request.headers.items() if name != gone}
@@ -135,7 +135,7 @@ def drop(random: Random, request: Request, _pool: list[Request]) -> Request:
 
 
 def add(random: Random, request: Request, _pool: list[Request]) -> Request:
-    """A parameter more, which may be there already."""
+    """Add a parameter, which may be there already."""
     pairs = _pairs(request)
     pairs.insert(random.randrange(len(pairs) + 1), (random.choice(_NAMES), random.choice(_VALUES)))
     return _with(request, pairs)
@@ -151,7 +151,7 @@ def set_value(random: Random, request: Request, _pool: list[Request]) -> Request
 
 
 def swap_values(random: Random, request: Request, _pool: list[Request]) -> Request:
-    """The values of two parameters, or the names of them, in exchange."""
+    """Swap the values of two parameters, or their names."""
     pairs = _pairs(request)
     if len(pairs) < 2:
         return add(random, request, _pool)
@@ -164,7 +164,7 @@ def swap_values(random: Random, request: Request, _pool: list[Request]) -> Reque
 
 
 def move_text(random: Random, request: Request, _pool: list[Request]) -> Request:
-    """Part of a value to the end of another, with the line feed that would be between them when signed."""
+    """Move a part of a value to the end of another, with the line feed that separates them when signed."""
     pairs = _pairs(request)
     if len(pairs) < 2:
         return add(random, request, _pool)
@@ -178,7 +178,7 @@ def move_text(random: Random, request: Request, _pool: list[Request]) -> Request
 
 
 def shuffle(random: Random, request: Request, _pool: list[Request]) -> Request:
-    """Parameters in another order, which means nothing, and one name in capitals, which does."""
+    """Reorder parameters, which means nothing, and put one name in capitals, which does."""
     pairs = _pairs(request)
     random.shuffle(pairs)
     if pairs and random.random() < 0.5:
@@ -188,7 +188,7 @@ def shuffle(random: Random, request: Request, _pool: list[Request]) -> Request:
 
 
 def take_signature(random: Random, request: Request, pool: list[Request]) -> Request:
-    """The signature of another request that was let in, of any kind."""
+    """Use the signature of another accepted request, of any kind."""
     other = random.choice(pool)
     if request.headers and other.headers:
         given = other.headers[b"authorization"]
@@ -201,7 +201,7 @@ def take_signature(random: Random, request: Request, pool: list[Request]) -> Req
 
 
 def sign_otherwise(random: Random, request: Request, _pool: list[Request]) -> Request:
-    """A correct signature, but with a key of no account, or for another account."""
+    """Sign correctly, but with the key of no account, or for another account."""
     if request.headers:
         return edit_signature(random, request, _pool)
     parameters = dict(_pairs(request))

@@ -1,7 +1,7 @@
 """Signed requests of every kind, and the parts that a signature covers: written from the specification.
 
-`signed_text` reads a request as it is on the wire and gives what its signature covers, computed by the tests' own code.
-Requests with the same signed text are one to their signer; the server must notice any other. Does not use tablestone.
+`signed_text` reads a request as sent, and returns what its signature covers, computed by the tests' own code. Requests
+with the same signed text are one to their signer; the server must reject any other. Does not use tablestone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SECOND_KEY = "c2Vjb25kIGtleSBvZiB0aGUgZGV2ZWxvcG1lbnQgYWNjb3VudA=="
 OTHER_KEY = "YSBrZXkgdGhhdCBpcyBvZiBubyBhY2NvdW50IGF0IGFsbC4uLg=="
 DATE = "Mon, 06 May 2024 07:08:09 GMT"
 POLICY = "p1"
-"""The one stored access policy there is."""
+"""The only stored access policy."""
 USER = {
     "skoid": "11111111-2222-3333-4444-555555555555",
     "sktid": "tenant",
@@ -40,7 +40,7 @@ USER = {
 
 @dataclass(frozen=True)
 class Request:
-    """A request as it is on the wire, without a body."""
+    """A request as sent, without a body."""
 
     method: str
     path: bytes
@@ -66,7 +66,7 @@ def _by_sas(key: str, **parameters: str) -> Request:
 
 
 def _by_sas_of_cpp() -> Request:
-    """Parameters in alphabetical order, and little of them percent-encoded: the C++ SDK's way (wire 12)."""
+    """Parameters in alphabetical order, with few characters percent-encoded: as the C++ SDK does it (wire 12)."""
     given = {"sv": "2019-07-07", "spr": "https,http", "st": "2024-05-06T00:00:00Z", "sp": "raud"}
     parameters = signed(ACCOUNT, KEY, {**given, "se": "2024-05-07T00:00:00Z", "tn": "tab"})
     pairs = [f"{name}={quote(parameters[name], safe=_KEPT)}" for name in sorted(parameters)]
@@ -83,7 +83,7 @@ def _by_user(key: str, **parameters: str) -> Request:
 
 
 def signed_requests(user_key: str) -> list[Request]:
-    """Requests that are let in: each way to sign, with each parameter that means something in it.
+    """Accepted requests: each way to sign, with each parameter that has a meaning in it.
 
     `user_key` is the key of `USER`, in base64.
     """

@@ -1,7 +1,7 @@
-"""The engine over Cassandra on a simulated cluster of three replicas, for programs: its messages arrive, in any order.
+"""The Cassandra engine on a simulated cluster of three replicas, for programs: its messages arrive, in any order.
 
-Time passes only while the program waits, so leases and time-outs take none. `stress/simulation` makes the trouble
-that is missing here. Needs the driver of Cassandra.
+Time passes only while the program waits, so leases and time-outs take none. `stress/simulation` simulates faults. Needs
+the Cassandra driver.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LEASE_SECONDS = 0.5
 
 @contextmanager
 def simulated_time() -> Iterator[None]:
-    """While the block runs, what asks for the time by itself gets that of the loop."""
+    """While the block runs, code that reads the clock by itself gets the time of the loop."""
     with mock.patch.object(cache_invalidation, "elapsed_seconds", _elapsed):
         yield
 
@@ -39,12 +39,12 @@ _readings = count()
 
 
 def _elapsed() -> float:
-    """The time of the loop, and a microsecond for each reading, so that a wait too short for the loop ends."""
+    """The time of the loop, plus a microsecond for each reading, so that a wait too short for the loop ends."""
     return _seconds() + next(_readings) * 1e-6
 
 
 async def open_simulated(clock: Callable[[], int], random: Random) -> Engine:
-    """An engine on a cluster of its own, in a simulated loop. `clock` is wall time in ticks."""
+    """An engine on its own cluster, in a simulated loop. `clock` is wall time in ticks."""
     cluster = SimulatedCluster(random, Trouble())
     connection = SimulatedConnection(cluster, _seconds, random.random)
     engine = CassandraEngine(connection, clock, _seconds, random.getrandbits(62))

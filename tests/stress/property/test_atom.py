@@ -1,6 +1,6 @@
 """Atom carries every entity that XML can: it is sent as Atom and read as JSON and as Atom; others are refused.
 
-The documents are put together and taken apart with the standard library's own writer and reader (wire 5.7).
+The standard library's own writer and reader make and parse the documents (wire 5.7).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ OLD = {"x-ms-version": "2012-02-12", "Accept": "application/atom+xml,application
 
 
 def is_xml(text: str) -> bool:
-    """Whether XML 1.0 can contain a text: no control characters, and not the two that are no characters."""
+    """Whether XML 1.0 can contain a text: no control characters, and neither of the two noncharacters."""
     return all(each in "\t\n\r" or each >= " " for each in text) and not {"\ufffe", "\uffff"} & {
         *text
     }
 
 
 def is_xml_name(name: str) -> bool:
-    """Whether a property's name can be an element's, by the older edition of XML that readers keep to."""
+    """Whether a property's name can be an element's, by the older edition of XML that readers follow."""
     with suppress(ET.ParseError):
         ET.fromstring(f"<{name}/>")  # noqa: S314 - a test's own text
         return True
@@ -76,7 +76,7 @@ def entry(key: Key, properties: Properties) -> bytes:
         kind = {} if value[0] == "Edm.String" else {f"{METADATA}type": value[0]}
         element = ET.SubElement(holder, DATA + name, kind)
         element.text = text_of(value)
-    # A carriage return that is not a reference would be read as a line feed.
+    # A carriage return must be a reference, or it is read as a line feed.
     return ET.tostring(root, "unicode").replace("\r", "&#13;").encode()
 
 
@@ -96,7 +96,7 @@ def read_properties(body: bytes) -> list[dict[str, tuple[str, str]]]:
 
 
 def as_read(value: Value) -> Any:
-    """A value in a form in which equal ones are equal, whichever way they are written."""
+    """A value in a form that makes equal ones equal, however they are written."""
     kind, content = value
     if kind == "Edm.Double":
         return kind, text_of(value) if content - content != 0 else content

@@ -1,6 +1,6 @@
-"""Batches in every shape that a client builds: their outcome is that of the same operations sent singly (wire 7).
+"""Batches in every client's shape: their outcome is that of the same operations sent singly (wire 7).
 
-Of a batch that was cut off or spoiled, nothing is carried out unless it is a complete change set.
+Of a truncated or corrupted batch, nothing is carried out unless it is a complete change set.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def operations(draw: st.DrawFn) -> list[Write]:
 
 @contextmanager
 def opened() -> Iterator[Door]:
-    """A server with a table, and three rows in it."""
+    """A server with a table of three rows."""
     door = Door("memory")
     try:
         door.send(Request("POST", "/Tables", {}, f'{{"TableName":"{TABLE}"}}'.encode()))
@@ -88,7 +88,7 @@ def refused_by(answer: Answer) -> Refused | None:
 @settings(max_examples=60)
 @given(writes=operations())
 def test_a_batch_does_what_its_operations_do_singly(shape: Shape, writes: list[Write]) -> None:
-    """The same ETags, the same entities; or the error of the first operation that fails alone, and nothing is done."""
+    """The same ETags and entities, or the error of the first operation that fails alone, with nothing done."""
     with opened() as singly, opened() as together:
         before = everything(together)
         answers = [singly.send(write_request(TABLE, write)) for write in writes]
@@ -106,7 +106,7 @@ def test_a_batch_does_what_its_operations_do_singly(shape: Shape, writes: list[W
 
 
 def _parts(request: Request) -> list[BatchPart] | None:
-    """The operations that are read; None of a batch that is refused as a whole, or that has one that cannot be read."""
+    """The operations of the batch; None if it, or one of them, cannot be read."""
     try:
         batch = parse_batch(request.headers["Content-Type"].encode(), request.body, OUTER)
     except StorageError:
@@ -115,7 +115,7 @@ def _parts(request: Request) -> list[BatchPart] | None:
 
 
 def _is_refused(answer: Answer) -> bool:
-    """As a whole, or the answer of its one failed operation (wire 7.3)."""
+    """As a whole, or by the answer of its one failed operation (wire 7.3)."""
     if answer.status != 202:
         assert 400 <= answer.status < 500, answer
         assert json.loads(answer.body)["odata.error"]["code"] != "InternalError"
@@ -129,7 +129,7 @@ def _is_refused(answer: Answer) -> bool:
 def test_a_batch_that_was_cut_off_is_refused_or_still_holds_its_whole_change_set(
     shape: Shape, writes: list[Write]
 ) -> None:
-    """A batch cut at every byte. If it parses differently from the whole, it is sent; it must be refused as a whole."""
+    """A batch cut at every byte. One that parses differently from the whole is sent, and must be refused as a whole."""
     whole = batch_in(shape, TABLE, writes)
     parts = _parts(whole)
     assert parts is not None
@@ -148,7 +148,7 @@ def test_a_batch_that_was_cut_off_is_refused_or_still_holds_its_whole_change_set
 
 
 def _spoiled(random: Random, body: bytes) -> bytes:
-    """A piece less, more, doubled, moved or replaced: of a few bytes, or of whole lines."""
+    """Remove, add, double, move or replace a piece of a few bytes, or of whole lines."""
     if random.random() < 0.5:
         lines = body.splitlines(keepends=True)
         at, other = random.randrange(len(lines)), random.randrange(len(lines))

@@ -1,7 +1,7 @@
 """Many clients of one service at once, on every engine; their histories are checked afterwards.
 
-Storage pauses at random around every call, so the clients interleave in every order even if an engine would answer at
-once. The clock jitters in both directions.
+Storage pauses at random around every call, so the clients interleave in every order, even on an engine that would
+answer at once. The clock jitters in both directions.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ EVERYTHING = KeyRange(Key(b"", b""), Key(b"\xff" * 16, b""))
 class Scene:
     """A service with one empty table, a history, and what clients do with them.
 
-    With several engines it is several services, as a server of several processes is: each request meets any of them.
+    With several engines it is several services, as in a server of several processes: each request goes to any of them.
     """
 
     def __init__(self, engines: list[Engine], clock: JitteringClock, random: Random) -> None:
@@ -114,7 +114,7 @@ class Scene:
     async def write(
         self, kind: str, write: EntityWrite, condition: int | None = None, label: int = 0
     ) -> Done:
-        """A write, recorded; a refusal that the protocol foresees is an outcome."""
+        """A recorded write; a refusal that the protocol allows is an outcome."""
 
         async def call() -> Done:
             try:
@@ -167,7 +167,7 @@ def entity(key: EntityKey, **given: int) -> Entity:
     ids=str,
 )
 async def scene(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Scene]:
-    """A scene on each engine with several seeds; storage is always sound at the end."""
+    """A scene on each engine with several seeds; storage must be consistent at the end."""
     name, seed = request.param
     random = Random(seed)
     clock = JitteringClock(random)
@@ -242,8 +242,8 @@ async def test_an_insert_succeeds_once_between_deletes(scene: Scene) -> None:
 async def test_a_transaction_is_seen_whole(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every transaction writes the same number into five rows, or deletes all five.
 
-    A page shows one moment also where a filter has it read piece by piece: two rows at a time here. Where snapshots
-    pass, a page ends between two pieces instead, as it may anywhere else.
+    A page shows one moment even where a filter makes the service read it piece by piece: two rows at a time here. Where
+    a snapshot expires, a page ends between two pieces instead, as it may anywhere else.
     """
     if scene.engine.capabilities.snapshots is Snapshots.LASTING:
         monkeypatch.setattr("tablestone.limits.SCAN_ROWS_PER_READ", 2)
@@ -284,12 +284,12 @@ async def test_a_transaction_is_seen_whole(scene: Scene, monkeypatch: pytest.Mon
 @pytest.mark.slow
 @pytest.mark.asyncio
 async def test_nothing_of_a_deleted_table_comes_back(scene: Scene) -> None:
-    """The table is deleted and created again while clients write, and is swept during this and after it."""
+    """The table is deleted and created again while clients write, and is swept meanwhile and afterwards."""
     labels = iter(range(1, 1 << 32))
     going, turns = True, 0
 
     async def turn() -> None:
-        """The absence of a table may be known without any wait; this loop must not spin while a disk is slow."""
+        """A missing table may be cached, without any wait; this loop must not spin while a disk is slow."""
         nonlocal turns
         turns += 1
         await asyncio.sleep(0 if turns < BUSY_TURNS_MAX else 0.005)
@@ -320,7 +320,7 @@ async def test_nothing_of_a_deleted_table_comes_back(scene: Scene) -> None:
         return Done(await tried(scene.execute(DeleteTable(TABLE))))
 
     async def make_again(_number: int) -> None:
-        """Two do this, so that a deletion may come while a client looks for the table the other has just made."""
+        """Two clients do this: a deletion may come while one looks for the table that the other has just made."""
         nonlocal turns
         for _ in range(2 * ROUNDS):
             turns = 0
@@ -350,7 +350,7 @@ async def test_nothing_of_a_deleted_table_comes_back(scene: Scene) -> None:
 
 
 async def tried(call: Awaitable[object]) -> int | None:
-    """0 if it succeeded, None if the table was there already, or not any more."""
+    """0 if it succeeded, None if the table existed already, or no longer."""
     try:
         await call
     except StorageError as error:
@@ -371,7 +371,7 @@ async def sweep_all(scene: Scene) -> None:
 
 @pytest.mark.asyncio
 async def test_a_write_that_lands_after_the_sweep_is_swept_a_minute_later(scene: Scene) -> None:
-    """A writer had found the table just before it was deleted, and commits after the first sweep was through."""
+    """A writer had found the table just before it was deleted, and commits after the first sweep."""
     record = await scene.service.catalog.require(ACCOUNT, TABLE)
     await scene.execute(DeleteTable(TABLE))
     assert not await scene.sweeper.sweep(ACCOUNT.name)
@@ -385,7 +385,7 @@ async def test_a_write_that_lands_after_the_sweep_is_swept_a_minute_later(scene:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("turns", range(8))
 async def test_a_deletion_whose_client_gave_up_is_not_half_known(scene: Scene, turns: int) -> None:
-    """Clients continue to write: the catalog's note of the table must be removed with the table, however late."""
+    """Clients continue to write: the cached entry of the table must go with the table, however late."""
     deletion = asyncio.create_task(scene.execute(DeleteTable(TABLE)))
     for _ in range(turns):
         await asyncio.sleep(0)

@@ -1,7 +1,7 @@
 """Round trips: every legal entity through the whole server, and every text form and back.
 
-An entity is sent as JSON, stored, and read at each metadata level. The expected answer is written from the typed values
-in a slow way (`payloads`), and compared with the forms that the server cuts from its stored text.
+An entity is sent as JSON, stored, and read at each metadata level. `payloads` derives the expected answer from the
+typed values in a slow way; the server cuts its answers from stored text.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from tablestone.model.edm import DATE_TIME_MAX, format_date_time, parse_date_tim
 from tablestone.model.etag import format_etag, parse_etag
 from tablestone.model.keys import decode_key, encode_key
 
-# A lone surrogate is no text; a key has no control characters either (wire 1.3).
+# A lone surrogate is not text; keys have no control characters either (wire 1.3).
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 key_texts = st.text(
     st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="/\\#?"), max_size=20
 )
 NO_XML_NAME = set("\u00aa\u00b5\u00ba\u2054")
-"""Letters to Python and to the service's grammar, but in no name of XML: such a property is refused (wire 9)."""
+"""Letters in Python and in the service's grammar, but not in names of XML: such a property is refused (wire 9)."""
 names = st.from_regex(r"[^\W\d]\w{0,12}", fullmatch=True).filter(
     lambda name: (
         name.isidentifier()
@@ -75,7 +75,7 @@ def send(door: Door, model: Model, write: Write) -> None:
 
 
 def require_equal(door: Door, model: Model, key: Key) -> None:
-    """At every level, alone and in a list."""
+    """Compare at every level, alone and in a list."""
     stored = model.get("Water", key)
     for level in LEVELS:
         accept = {"Accept": f"application/json;odata={level}"}

@@ -1,4 +1,4 @@
-"""The range of a table SAS against a model: any query, whole or page by page, returns exactly the entities in it."""
+"""The key range of a table SAS against a model: any query, paged or not, returns exactly the entities in it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ from tablestone.tables.account_incarnation import Named
 from tablestone.tables.service import TableService
 from tablestone.wire.versions import VERSION_LATEST
 
-# Beyond U+FFFF sorts before U+E000 here, as UTF-16 does (wire 6.10).
-# Few of them, so that bounds fall on keys.
+# Beyond U+FFFF sorts before U+E000 here, as UTF-16 does (wire 6.10). Few of them, so that bounds fall on keys.
 _TEXTS = st.sampled_from(("", "a", "ab", "b", "\ue000", "\U0001f600"))
 _KEYS = st.builds(EntityKey, _TEXTS, _TEXTS)
 _FILTERS = st.sampled_from(
@@ -41,7 +40,7 @@ _FILTERS = st.sampled_from(
 
 @st.composite
 def _bounds(draw: st.DrawFn) -> KeyBounds:
-    """Row keys only beside their partition keys; no bound is empty, for that is none."""
+    """Row keys only beside their partition keys. No bound is empty, because an empty one is none."""
     texts = st.none() | _TEXTS.filter(bool)
     first, last = draw(texts), draw(texts)
     return KeyBounds(

@@ -1,7 +1,7 @@
 """A hundred thousand changed requests: invalid signatures are refused, the others permit no more (auth 1 to 3).
 
 Every mutation starts from an accepted request. The tests' own reading of the specification decides whether the signed
-text has changed. If so, the request must be refused. If not, it has exactly the permissions of the original.
+text has changed. If so, the request must be refused; if not, it has exactly the permissions of the original.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ _UNSIGNED = {
     b"host": b"127.0.0.1",
     b"accept": b"application/json;odata=nometadata",
 }
-"""The headers that no signature covers, without which the pipeline refuses also what is let in."""
+"""Required headers that no signature covers; without them the pipeline would refuse accepted requests too."""
 
 
 def _raw(request: Request) -> RawRequest:
@@ -116,7 +116,7 @@ def _caller(request: Request) -> Caller | None:
 
 
 def _rights(caller: Caller) -> list[str]:
-    """The result of each probe: the operation as it is permitted, or the error."""
+    """The result of each probe: the permitted operation, or the error."""
     found = []
     for operation in _PROBES:
         try:
@@ -127,7 +127,7 @@ def _rights(caller: Caller) -> list[str]:
 
 
 def _first_that_gets_in(mutations: int, seed: int) -> Request | None:
-    """The first of so many spoiled requests that is let in, or that may do more than the one it was made of."""
+    """The first of so many changed requests that is wrongly accepted, or permits more than its original."""
     random = Random(seed)
     originals = signed_requests(_USER_KEY)
     texts = [signed_text(original) for original in originals]
@@ -157,7 +157,7 @@ def test_none_of_a_hundred_thousand_gets_in() -> None:
 
 
 def test_none_gets_through_the_pipeline() -> None:
-    """The same at the server's door, where an address, a version and a body are looked at too."""
+    """The same through the whole pipeline, which also checks an address, a version and a body."""
     random = Random(5)
     originals = signed_requests(_USER_KEY)
     texts = [signed_text(original) for original in originals]

@@ -60,7 +60,8 @@ CANARY = settings(
     suppress_health_check=list(HealthCheck),
 )
 """Finding the planted fault is enough; the smallest example is not needed. Three hundred examples missed a fault in one
-of six runs; most runs need fewer, and end with the first that finds it."""
+of six runs. Most runs need fewer, and stop at the first.
+"""
 
 
 class OnMemory(TableMachine):
@@ -87,7 +88,7 @@ TestOnSqlite.settings = FLUSHING
 
 
 class IgnoresIfMatch(TableService):
-    """Every update, merge and delete succeeds if something is there."""
+    """Every update, merge and delete succeeds if the entity exists."""
 
     async def execute(self, owner: Owner, operation: Operation) -> Result:
         if isinstance(operation, UpdateEntity | MergeEntity | DeleteEntity):
@@ -96,7 +97,7 @@ class IgnoresIfMatch(TableService):
 
 
 class CommitsHalfTransactions(TableService):
-    """The effects of the operations before the one that fails stay."""
+    """The operations before the failing one take effect."""
 
     async def execute(self, owner: Owner, operation: Operation) -> Result:
         if not isinstance(operation, EntityGroupTransaction):
@@ -137,7 +138,7 @@ class IgnoresConditionsOfReads(TableService):
 
 
 class KeepsPolicies(TableService):
-    """A policy that is left out of a new set stays."""
+    """A policy that is missing in a new set stays."""
 
     async def execute(self, owner: Owner, operation: Operation) -> Result:
         if isinstance(operation, SetTableAcl):
@@ -149,7 +150,7 @@ class KeepsPolicies(TableService):
 
 
 class ChecksBeforeItInserts(TableService):
-    """Looks whether the key is free, and inserts in a second step: two at the same time may both succeed."""
+    """Checks that the key is free, and inserts in a second step: two at once may both succeed."""
 
     async def execute(self, owner: Owner, operation: Operation) -> Result:
         if not isinstance(operation, InsertEntity):
@@ -174,7 +175,7 @@ class ChecksBeforeItInserts(TableService):
 @pytest.mark.skipif(missing_driver() is not None, reason=str(missing_driver()))
 @pytest.mark.parametrize("number", range(PROGRAMS_ON_A_CLUSTER))
 def test_a_program_on_a_simulated_cluster(number: int) -> None:
-    """The engine over Cassandra; such a program takes seconds, so Hypothesis does not look for the shortest one."""
+    """The Cassandra engine; such a program takes seconds, so Hypothesis does not look for the shortest one."""
     assert run(SIMULATED, Random(number), STEPS_ON_A_CLUSTER).total() == STEPS_ON_A_CLUSTER
 
 

@@ -1,8 +1,8 @@
 """Simulations of many seeds: `python -m tests.stress.simulation [--seeds N] [--first SEED]`.
 
-Each seed is a world of its own: servers with the engine over Cassandra and the table service, clients, and troubles of
-the network, of replicas and of clocks. A seed that fails is printed, and fails again: `--first SEED --seeds 1`. The
-status is 0 if all is well, 1 if a seed failed, 2 if there is no checker or no driver.
+Each seed is a world of its own: servers with the Cassandra engine and the table service, clients, and faults of the
+network, of replicas and of clocks. A seed that fails is printed, and fails again: `--first SEED --seeds 1`. Exits with
+0 if all is well, with 1 if a seed failed, with 2 without a checker or a driver.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _in_processes(options: argparse.Namespace) -> Iterator[tuple[int, list[str]]
 
 
 def _collect_seldom() -> None:
-    """Leave what was imported out of every collection of garbage: otherwise a tenth of the time goes into them."""
+    """Keep imported objects out of every garbage collection, which would otherwise take a tenth of the time."""
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)
 

@@ -1,7 +1,7 @@
 """A world of one seed for the directory alone: partitions are filled and emptied, nodes split and are joined again.
 
-Each client has partitions of its own, and knows after each answer which of them have a row. It then reads the whole
-range through another server. `live_in_directory` is a pure function of its seed and the planted bug.
+Each client has its own partitions, and knows after each answer which of them have a row. It then reads the whole range
+through another server. `live_in_directory` is a pure function of its seed and the planted bug.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from tablestone.engines.contract import (
 
 CLIENTS: Final = 3
 PARTITIONS: Final = 8
-"""Partitions of each client."""
+"""The partitions of each client."""
 ROUNDS: Final = 5
-"""How many times a client fills some of its partitions, and empties some."""
+"""How often a client fills some of its partitions, and empties some."""
 SERVERS: Final = 3
 AHEAD_SECONDS: Final = (0.0, 0.0, 0.5, -0.5, 60.0, -60.0, 3600.0)
 PAUSES: Final = (0.02, 0.3, 4.0)
@@ -93,7 +93,6 @@ class _DirectoryWorld:
         return await self._look_at_it(clients)
 
     async def end(self) -> None:
-        """Leave no task behind."""
         for server in self._all_servers:
             server.engine.connection.close()
             server.bury()
@@ -110,7 +109,7 @@ class _DirectoryWorld:
         self._wrong.append(f"{what}, at {self._loop.time():.3f} s")
 
     async def carried_out(self, server: SimulatedServer, work: Any) -> Any:
-        """The result, or None if the server died or the outcome is not known."""
+        """The result, or None if the server died or the outcome is unknown."""
         task = server.start(work)
         await asyncio.wait({task, server.died}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
@@ -187,7 +186,7 @@ class _DirectoryWorld:
 class _Client:
     """Fills and empties its partitions; `has_row` says which of them have a row.
 
-    A write without an answer may take effect much later. Its partition is not used again; another one takes its place.
+    An unanswered write may take effect much later, so its partition is not used again; another one takes its place.
     """
 
     def __init__(self, world: _DirectoryWorld, number: int, random: Random) -> None:
@@ -226,7 +225,7 @@ class _Client:
 
 
 async def _names(server: SimulatedServer) -> set[bytes]:
-    """The partitions in which a reading of the whole range finds a row."""
+    """The partitions in which a read of the whole range finds a row."""
     rows = await server.engine.scan(EVERYTHING, rows_max=1 << 30)
     return {row.partition for row in rows}
 

@@ -1,4 +1,4 @@
-"""Bugs for the servers of a simulation: each has to be found, or the simulation shows nothing."""
+"""Bugs for the servers of a simulation: it must find each of them, or it shows nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SLOW: Final = 0.1
 
 
 def blind_retry(server: SimulatedServer) -> None:
-    """A write without an answer is sent again, as if it had not been applied."""
+    """Send an unanswered write again, as if it had not been applied."""
 
     async def never_applied(*_arguments: object) -> bool:
         return False
@@ -24,20 +24,20 @@ def blind_retry(server: SimulatedServer) -> None:
 
 
 def read_at_one(server: SimulatedServer) -> None:
-    """A point read asks one replica."""
+    """Ask one replica for a point read."""
     server.engine._reads._statements.get.asks_one = True
     server.engine._reads._statements.get.is_serial = False
 
 
 def long_lease(server: SimulatedServer) -> None:
-    """Rows are cached for longer than other servers wait before they change them."""
+    """Cache rows for longer than other servers wait before they change them."""
     server.engine._leases = Leases(
         LEASE_SECONDS, lambda: SLOW * server.elapsed(), server.engine._commits._outcomes.moment
     )
 
 
 def blind_renewal(server: SimulatedServer) -> None:
-    """A lease is renewed as if no partition ever changed."""
+    """Renew a lease as if no partition ever changed."""
 
     async def always_the_same(_partition: bytes) -> int:
         return 1
@@ -46,7 +46,7 @@ def blind_renewal(server: SimulatedServer) -> None:
 
 
 def late_listing(server: SimulatedServer) -> None:
-    """A partition is written before it is in the directory."""
+    """Write to a partition before it is in the directory."""
     directory = server.engine.directory
     enlist = directory.enlist
 

@@ -1,6 +1,6 @@
 """One node's copy of the data: cells with timestamps, of which the latest wins, whatever the order of their arrival.
 
-Knows tables, rows, static columns, tombstones and times to live as Cassandra has them. No messages and no other nodes.
+Has the tables, rows, static columns, tombstones and times to live of Cassandra, and no messages.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from stress.simulation.statements import KEYS, ONLY_ROW, STATIC_COLUMNS, Column,
 Key = tuple[Any, ...]
 """The table and the partition key."""
 Wanted = Callable[[bytes | None], bool]
-"""Whether a row is asked for, or the static columns."""
+"""Whether a row is requested, or the static columns."""
 DELETED: Final = "deleted"
-"""Takes the place of a column: the row was deleted at this time."""
+"""Stands in place of a column: the row was deleted at this time."""
 MARKER: Final = "marker"
-"""Takes the place of a column: the row was inserted, so it is there even if it has no value."""
+"""Stands in place of a column: the row was inserted, so it exists even without a value."""
 STATIC: Final = None
-"""Takes the place of a clustering key: the static columns."""
+"""Stands in place of a clustering key: the static columns."""
 _COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "=": operator.eq,
     "<": operator.lt,
@@ -32,14 +32,14 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 
 class Cell(NamedTuple):
-    """A value, None if it was removed. `at` is the timestamp, `expires` the moment of its end."""
+    """A value, None if it was removed. `at` is the timestamp, `expires` the end of its life."""
 
     at: int
     value: Any
     expires: float = float("inf")
 
     def beats(self, other: Cell) -> bool:
-        """The later cell wins; of two at one time a removal, then the greater value."""
+        """The later cell wins; at the same time a removal wins, then the greater value."""
         if self.at != other.at:
             return self.at > other.at
         if self.value is None or other.value is None:
@@ -56,7 +56,7 @@ class Part(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A row as a query sees it: the clustering key, and the values that there are."""
+    """A row as a query sees it: the clustering key, and the values that it has."""
 
     row: bytes
     values: dict[Column, Any]
@@ -80,7 +80,7 @@ class Partition:
             cells[column] = cell
 
     def merge(self, other: Partition, wanted: Wanted | None = None) -> None:
-        """Take over what is later in another copy: the cells of the wanted rows, and the deletions of ranges."""
+        """Take what is later in another copy: the cells of the wanted rows, and the deletions of ranges."""
         for row, cells in other.rows.items():
             if wanted is not None and not wanted(row):
                 continue
@@ -113,7 +113,7 @@ class Partition:
         }
 
     def lines(self, now: float, wanted: Wanted | None = None) -> list[Line]:
-        """Those of the wanted rows that are there, in order."""
+        """The wanted rows that exist, in order."""
         rows = sorted(
             row for row in self.rows if row is not None and (wanted is None or wanted(row))
         )
@@ -139,7 +139,7 @@ class Replica:
 
 
 def written(statement: Statement, parameters: Sequence[Any], at: int, now: float) -> list[Part]:
-    """The cells that a statement writes, with its own timestamp if it names one."""
+    """The cells that a statement writes, with its own timestamp if it has one."""
     if statement.timestamp is not None:
         at = statement.timestamp.value(parameters)
     ttl = statement.ttl.value(parameters) if statement.ttl is not None else 0
@@ -203,7 +203,7 @@ def wanted_rows(statement: Statement, parameters: Sequence[Any]) -> Wanted:
 def select(
     statement: Statement, parameters: Sequence[Any], partition: Partition, now: float
 ) -> list[tuple[Any, ...]]:
-    """The answer of a query on these cells."""
+    """The answer to a query on these cells."""
     wanted = wanted_rows(statement, parameters)
     lines = partition.lines(now, wanted)
     if statement.is_descending:
@@ -234,7 +234,7 @@ def _told(
 
 
 def _row_of(statement: Statement, parameters: Sequence[Any]) -> bytes | None:
-    """The clustering key of a statement that concerns one row; None if it only concerns static columns."""
+    """The clustering key of a statement about one row; None if it only concerns static columns."""
     if KEYS[statement.table][1] is None:
         return ONLY_ROW
     row: bytes | None = None if statement.row is None else statement.row.value(parameters)
