@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import fields
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_type_hints
 
 from tablestone import __version__
 from tablestone.testing.fault_rules import (
@@ -24,6 +24,7 @@ from tablestone.testing.fault_rules import (
     long_tail,
     normal,
 )
+from tablestone.testing.recorded_requests import RecordedRequest
 
 JSON: Final = "application/json"
 BYTES: Final = "application/octet-stream"
@@ -155,20 +156,9 @@ BUDGET: Final = (
     Member("account", TEXT, "Only requests of this account."),
 )
 REQUEST: Final = {
-    "number": WHOLE.schema,
-    "method": TEXT.schema,
-    "path": TEXT.schema,
-    "account": TEXT.schema,
-    "operation": TEXT.schema,
-    "table": TEXT.schema,
-    "plan": TEXT.schema,
-    "filter": TEXT.schema,
-    "partition": TEXT.schema,
-    "status": WHOLE.schema,
-    "error": TEXT.schema,
-    "fault": TEXT.schema,
-    "rows_read": WHOLE.schema,
-    "rows_returned": WHOLE.schema,
+    name: TEXT.schema if kind is str else WHOLE.schema
+    for name, kind in get_type_hints(RecordedRequest).items()
+    if kind in (str, int)
 }
 """The parts of a recorded request that the API shows."""
 

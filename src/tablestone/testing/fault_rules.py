@@ -7,7 +7,7 @@ the request, so a program gets the same faults in every run.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from hashlib import blake2b
 from typing import Any, Final, Literal, NamedTuple, get_args
@@ -115,28 +115,10 @@ LATENCY: Final = Kind(
     lambda value: is_number(value) or callable(value),
 )
 
-PARTS: Final = (
-    Member("account", TEXT, "Only requests of this account."),
-    Member("table", TEXT, "Only requests to this table."),
-    Member("operation", _one_of(OPERATIONS), "Only this operation."),
-    Member("plan", _one_of(kind.value for kind in PlanKind), "Only queries with this plan."),
-    Member("header", HEADERS, "Only requests whose headers contain these texts."),
-    Member("nth", WHOLE, "Act from the nth matching request on; without count, only on that one."),
-    Member("count", WHOLE, "Act on this many requests."),
-    Member("probability", NUMBER, "Act on each request with this probability, up to 1."),
-    Member("error", _one_of(ERRORS), "Answer this error of the service."),
-    Member("status", WHOLE, "Answer an error with this status."),
-    Member("retry_after", WHOLE, "Seconds for the header Retry-After of the error."),
-    Member("committed", TRUTH, "Carry out the operation before the error is answered."),
-    Member("reset", _one_of(get_args(Moment)), "Reset the connection: before, within or after."),
-    Member("truncate", WHOLE, "End the connection after this many bytes of the body."),
-    Member("page_max", WHOLE, "Return at most this many entities in a page; 0 is an empty page."),
-    Member("conflict", TRUTH, "Let another write change the entity first."),
-    Member("rate", NUMBER, "Answer ServerBusy above this many operations a second of a share."),
-    Member("share", _one_of(get_args(Share)), "What the rate applies to."),
-    Member("latency", LATENCY, "Wait before the operation."),
-)
-"""The parts of a `Rule`, in the same order."""
+
+def _part(kind: Kind, text: str, default: Any = None) -> Any:
+    """A field of `Rule`, with its description."""
+    return field(default=default, metadata={"kind": kind, "text": text})
 
 
 def _require_seconds(latency: fixed | normal | long_tail) -> None:
@@ -197,46 +179,52 @@ class long_tail:  # noqa: N801 - as above
 class Rule:
     """One rule: the requests it applies to, how often it acts, and what it does.
 
-    `account`, `table`, `operation`, `plan` (of a query) and `header` (a part of each header's value) select requests.
-    The rule acts on `count` of these from the `nth` on (the first is 1), each with this `probability`; without `nth`
-    and `count`, on all of them.
+    `account`, `table`, `operation`, `plan` and `header` select requests. The rule acts on `count` of these from the
+    `nth` on (the first is 1), each with this `probability`; without `nth` and `count`, on all of them.
 
-    A rule does one of the following. It may wait for a `latency` first, or do only that: a number of seconds, or one
-    of `fixed`, `normal` and `long_tail`.
-    - `error` or `status`, with `retry_after` in seconds: the service answers this without carrying out the operation;
-      with `committed` it carries it out first;
-    - `reset`: the connection is reset `before` the operation, `after` it without an answer, or `within` the answer;
-    - `truncate`: the connection ends after this many bytes of the body;
-    - `page_max`: a page has at most this many entities, and a continuation token; 0 is an empty page;
-    - `conflict`: another write changes the entity first, so that a condition on its ETag fails;
-    - `rate`: above this many operations per second in a `share` (account, table or partition), answer ServerBusy.
+    A rule does one thing: answer an error, cut the connection (`reset` or `truncate`), shorten a page, cause a
+    `conflict`, or limit a `rate`. It may wait for a `latency` first, or do only that: a number of seconds, or one of
+    `fixed`, `normal` and `long_tail`.
     """
 
-    account: str | None = None
-    table: str | None = None
-    operation: str | None = None
-    plan: str | None = None
-    header: Mapping[str, str] = field(default_factory=dict)
-    nth: int | None = None
-    count: int | None = None
-    probability: float = 1.0
-    error: str | None = None
-    status: int | None = None
-    retry_after: int | None = None
-    committed: bool = False
-    reset: Moment | None = None
-    truncate: int | None = None
-    page_max: int | None = None
-    conflict: bool = False
-    rate: float | None = None
-    share: Share = "partition"
-    latency: float | Latency | None = None
+    account: str | None = _part(TEXT, "Only requests of this account.")
+    table: str | None = _part(TEXT, "Only requests to this table.")
+    operation: str | None = _part(_one_of(OPERATIONS), "Only this operation.")
+    plan: str | None = _part(
+        _one_of(kind.value for kind in PlanKind), "Only queries with this plan."
+    )
+    header: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata={"kind": HEADERS, "text": "Only requests whose headers contain these texts."},
+    )
+    nth: int | None = _part(
+        WHOLE, "Act from the nth matching request on; without count, only on that one."
+    )
+    count: int | None = _part(WHOLE, "Act on this many requests.")
+    probability: float = _part(NUMBER, "Act on each request with this probability, up to 1.", 1.0)
+    error: str | None = _part(_one_of(ERRORS), "Answer this error of the service.")
+    status: int | None = _part(WHOLE, "Answer an error with this status.")
+    retry_after: int | None = _part(WHOLE, "Seconds for the header Retry-After of the error.")
+    committed: bool = _part(TRUTH, "Carry out the operation before the error is answered.", False)
+    reset: Moment | None = _part(
+        _one_of(get_args(Moment)), "Reset the connection: before, within or after."
+    )
+    truncate: int | None = _part(WHOLE, "End the connection after this many bytes of the body.")
+    page_max: int | None = _part(
+        WHOLE, "Return at most this many entities in a page; 0 is an empty page."
+    )
+    conflict: bool = _part(TRUTH, "Let another write change the entity first.", False)
+    rate: float | None = _part(
+        NUMBER, "Answer ServerBusy above this many operations a second of a share."
+    )
+    share: Share = _part(_one_of(get_args(Share)), "What the rate applies to.", "partition")
+    latency: float | Latency | None = _part(LATENCY, "Wait before the operation.")
 
     def __post_init__(self) -> None:
-        for part, member in zip(fields(self), PARTS, strict=True):
-            value = getattr(self, part.name)
-            if not (member.kind.accepts(value) or (value is None and part.default is None)):
-                raise FaultRefused(f"{part.name} is {member.kind.words}, not {value!r}.")
+        for part in fields(self):
+            value, kind = getattr(self, part.name), part.metadata["kind"]
+            if not (kind.accepts(value) or (value is None and part.default is None)):
+                raise FaultRefused(f"{part.name} is {kind.words}, not {value!r}.")
         if self.error is None and self.status is not None and self.status not in CODE_OF_STATUS:
             shown = ", ".join(map(str, CODE_OF_STATUS))
             raise FaultRefused(
@@ -253,9 +241,8 @@ class Rule:
             raise FaultRefused(
                 f"A rule does one thing: {' and '.join(actions)} are {len(actions)}."
             )
-        for is_so, sentence in self._contradictions():
-            if is_so:
-                raise FaultRefused(f"The rule has no meaning: {sentence}.")
+        for sentence in self._contradictions():
+            raise FaultRefused(f"The rule has no meaning: {sentence}.")
 
     @property
     def actions(self) -> list[str]:
@@ -309,62 +296,42 @@ class Rule:
             return False
         return self.probability >= 1 or draw() < self.probability
 
-    def _contradictions(self) -> tuple[tuple[bool, str], ...]:
-        """What makes a rule meaningless, or keeps it from ever acting: whether it is so, and a sentence."""
+    def _contradictions(self) -> Iterator[str]:
+        """What makes the rule meaningless, or keeps it from ever acting."""
         operation = self.operation
-        is_about_queries = operation in (None, QUERY)
-        is_error = self.error is not None or self.status is not None
-        is_every_time = self.nth is None and self.count is None and self.probability >= 1
         seconds = self.latency if isinstance(self.latency, int | float) else 0
         numbers = (self.truncate, self.page_max, self.rate, self.retry_after, seconds)
-        return (
-            (
-                self.error is not None and self.status not in (None, ERRORS[self.error].status),
-                "status and error contradict each other",
-            ),
-            (
-                not is_error and (self.retry_after is not None or self.committed),
-                "retry_after and committed belong to an error",
-            ),
-            (
-                any(each is not None and each < 1 for each in (self.nth, self.count)),
-                "nth and count are at least 1",
-            ),
-            (not 0 < self.probability <= 1, "probability is more than 0 and at most 1"),
-            (
-                self.page_max == 0 and is_every_time,
-                "an empty page every time would never end: give nth, count or probability",
-            ),
-            (
-                any(each is not None and each < 0 for each in numbers),
-                "truncate, page_max, rate, latency and retry_after are not negative",
-            ),
-            (
-                self.plan is not None and not is_about_queries,
-                f"only {QUERY} has a plan, and the operation is {operation}",
-            ),
-            (
-                self.page_max is not None and not is_about_queries,
-                f"only {QUERY} has pages of entities, and the operation is {operation}",
-            ),
-            (
-                (self.page_max or 0) > PAGE_ENTITIES_MAX,
-                f"a page never has more than {PAGE_ENTITIES_MAX} entities, and page_max is {self.page_max}",
-            ),
-            (
-                self.conflict and operation not in (None, *CONDITIONAL_WRITES),
-                f"{operation} never has a condition on an ETag that conflict could break",
-            ),
-            (
-                self.conflict and self.plan is not None,
-                "a query, which has a plan, never has a condition on an ETag that conflict could break",
-            ),
-            (
-                self.table is not None and operation in WITHOUT_TABLE,
-                f"{operation} is not about one table",
-            ),
-            (self.share != "partition" and self.rate is None, "share belongs to a rate"),
-        )
+        if self.error is not None and self.status not in (None, ERRORS[self.error].status):
+            yield "status and error contradict each other"
+        if "error" not in self.actions and (self.retry_after is not None or self.committed):
+            yield "retry_after and committed belong to an error"
+        if any(each is not None and each < 1 for each in (self.nth, self.count)):
+            yield "nth and count are at least 1"
+        if not 0 < self.probability <= 1:
+            yield "probability is more than 0 and at most 1"
+        if self.page_max == 0 and self.nth is None and self.count is None and self.probability >= 1:
+            yield "an empty page every time would never end: give nth, count or probability"
+        if any(each is not None and each < 0 for each in numbers):
+            yield "truncate, page_max, rate, latency and retry_after are not negative"
+        if operation not in (None, QUERY):
+            if self.plan is not None:
+                yield f"only {QUERY} has a plan, and the operation is {operation}"
+            if self.page_max is not None:
+                yield f"only {QUERY} has pages of entities, and the operation is {operation}"
+        if (self.page_max or 0) > PAGE_ENTITIES_MAX:
+            yield f"a page never has more than {PAGE_ENTITIES_MAX} entities, and page_max is {self.page_max}"
+        if self.conflict and operation not in (None, *CONDITIONAL_WRITES):
+            yield f"{operation} never has a condition on an ETag that conflict could break"
+        if self.conflict and self.plan is not None:
+            yield "a query, which has a plan, never has a condition on an ETag that conflict could break"
+        if self.table is not None and operation in WITHOUT_TABLE:
+            yield f"{operation} is not about one table"
+        if self.share != "partition" and self.rate is None:
+            yield "share belongs to a rate"
+
+
+PARTS: Final = tuple(Member(part.name, **part.metadata) for part in fields(Rule))
+"""The parts of a `Rule`, as members of a JSON object."""
 
 
 def chance(seed: int, rule: int, number: int) -> Draw:
