@@ -21,7 +21,7 @@ from tablestone.configuration import DEVELOPMENT_ACCOUNT, AccountKeys
 from tablestone.engines.contract import ANY, Change, Engine, Put, WriteSet
 from tablestone.engines.registry import open_engine
 from tablestone.tables import storage_keys
-from tablestone.tables.account_incarnation import Named
+from tablestone.tables.account_incarnation import Incarnations, Named
 from tablestone.tables.catalog import Catalog
 from tablestone.tables.integrity import check_rows
 from tablestone.tables.metadata import DocumentKind, Documents
@@ -63,12 +63,20 @@ def catalog(engine: Engine) -> Catalog:
     return Catalog(engine, system_clock, lambda: next(ids).to_bytes(8, "big"))
 
 
+def stored_alone(engine: Engine) -> KnownAccounts:
+    """The stored accounts, without any other."""
+    return KnownAccounts([], Documents(engine), Incarnations(engine))
+
+
 @ENGINES
 def test_configured_before_stored_before_the_development_account(url: str, tmp_path: Path) -> None:
     async def scene(engine: Engine) -> None:
         stored = StoredAccounts(engine, system_clock)
         known = KnownAccounts(
-            [AccountKeys("configured", (KEY,))], Documents(engine), (DEVELOPMENT_ACCOUNT,)
+            [AccountKeys("configured", (KEY,))],
+            Documents(engine),
+            Incarnations(engine),
+            (DEVELOPMENT_ACCOUNT,),
         )
         assert signatures(await known.find(DEVELOPMENT_ACCOUNT.name)) == signatures_of(
             *DEVELOPMENT_ACCOUNT.keys
@@ -89,7 +97,7 @@ def test_configured_before_stored_before_the_development_account(url: str, tmp_p
 @ENGINES
 def test_a_rotated_key_is_another_one_at_once(url: str, tmp_path: Path) -> None:
     async def scene(engine: Engine) -> None:
-        stored, known = StoredAccounts(engine, system_clock), KnownAccounts([], Documents(engine))
+        stored, known = StoredAccounts(engine, system_clock), stored_alone(engine)
         await stored.create("weather", (KEY,))
         assert signatures(await known.find("weather")) == signatures_of(KEY)
         await stored.replace_key("weather", 2, OTHER_KEY)
@@ -140,7 +148,7 @@ def test_what_cannot_be_done_changes_nothing(url: str, tmp_path: Path) -> None:
 @ENGINES
 def test_an_account_with_tables_is_deleted_only_with_them(url: str, tmp_path: Path) -> None:
     async def scene(engine: Engine) -> None:
-        stored, known = StoredAccounts(engine, system_clock), KnownAccounts([], Documents(engine))
+        stored, known = StoredAccounts(engine, system_clock), stored_alone(engine)
         tables = catalog(engine)
         for name in ("weather", "other"):
             await stored.create(name, (KEY,))
@@ -173,7 +181,7 @@ def test_an_account_with_tables_is_deleted_only_with_them(url: str, tmp_path: Pa
 def test_an_account_is_not_the_one_that_had_its_name_before(url: str, tmp_path: Path) -> None:
     async def scene(engine: Engine) -> None:
         stored, documents = StoredAccounts(engine, system_clock), Documents(engine)
-        known = KnownAccounts([AccountKeys("configured", (KEY,))], documents)
+        known = KnownAccounts([AccountKeys("configured", (KEY,))], documents, Incarnations(engine))
 
         async def identity(name: str) -> str:
             account = await known.find(name)
@@ -211,7 +219,7 @@ def test_a_deletion_that_was_interrupted_is_finished_when_it_is_asked_for_again(
     url: str, tmp_path: Path
 ) -> None:
     async def scene(engine: Engine) -> None:
-        stored, known = StoredAccounts(engine, system_clock), KnownAccounts([], Documents(engine))
+        stored, known = StoredAccounts(engine, system_clock), stored_alone(engine)
         await catalog(engine).create(Named("weather"), "left")
         half = StoredAccount("weather", (KEY,), is_being_deleted=True)
         await Documents(engine).change(DocumentKind.ACCOUNT, "weather", lambda _: half.members())

@@ -147,6 +147,7 @@ class ServiceUnderTest:
         accounts = KnownAccounts(
             [AccountKeys(ACCOUNT, (KEY, SECOND_KEY)), AccountKeys(OTHER_ACCOUNT, (OTHER_KEY,))],
             self.documents,
+            service.catalog.incarnations,
         )
         identities = Identities(self.documents, tokens, monotonic_seconds)
         addresses = Addresses(accounts, DOMAINS, CUSTOM_DOMAINS)

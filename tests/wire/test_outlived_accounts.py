@@ -122,7 +122,7 @@ class Scene:
         """The account as a server finds it, stored or the development account."""
         fallback = (AccountKeys(NAME, KEYS),)
         known = KnownAccounts(
-            (), Documents(self.engine), fallback, self.service.catalog.incarnations
+            (), Documents(self.engine), self.service.catalog.incarnations, fallback
         )
         found = await known.find(NAME)
         assert found is not None

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tablestone.accounts.stored_accounts import StoredAccount
-from tablestone.auth.account import Account, accounts_by_name, is_account_name
+from tablestone.auth.account import Account, is_account_name
 from tablestone.configuration import AccountKeys
 from tablestone.engines.contract import Key
 from tablestone.tables.account_incarnation import Incarnations
@@ -41,12 +41,12 @@ class KnownAccounts:
     def __init__(
         self,
         configured: Iterable[AccountKeys],
-        documents: Documents | None = None,
+        documents: Documents,
+        incarnations: Incarnations,
         fallback: Iterable[AccountKeys] = (),
-        incarnations: Incarnations | None = None,
     ) -> None:
-        self._configured = accounts_by_name(Account(given.name, given.keys) for given in configured)
-        self._fallback = accounts_by_name(Account(given.name, given.keys) for given in fallback)
+        self._configured = {each.name: Account(each.name, each.keys) for each in configured}
+        self._fallback = {each.name: Account(each.name, each.keys) for each in fallback}
         self._documents = documents
         self._incarnations = incarnations
         self._fallback_now: dict[str, Account] = {}
@@ -59,7 +59,7 @@ class KnownAccounts:
         if account is not None:
             return account
         place = self._places.get(name)
-        if place is None or self._documents is None:
+        if place is None:
             return NOT_KEPT
         held: _Held | NotKept | None = self._documents.rows.kept(place)
         if held is NOT_KEPT:
@@ -81,23 +81,18 @@ class KnownAccounts:
         """The account that is stored under the name of a fallback, else the fallback with its incarnation."""
         while True:
             # Read this first: an account that is stored afterwards has another incarnation than the fallback.
-            incarnations = self._incarnations
-            incarnation = None if incarnations is None else await incarnations.known(name)
+            incarnation, known_at = await self._incarnations.known(name)
             held = await self._held(name)
             if held is not None:
                 return held.account
-            if incarnation is None or incarnations is None:
+            if incarnation == await self._incarnations.current(name):
                 break
-            if incarnation[0] == await incarnations.current(name):
-                account = account.with_incarnation(*incarnation)
-                break
+        account = account.with_incarnation(incarnation, known_at)
         self._fallback_now[name] = account
         self._places[name] = document_place(DocumentKind.ACCOUNT.value, name)
         return account
 
     async def _held(self, name: str) -> _Held | None:
-        if self._documents is None:
-            return None
         held = await self._documents.get(DocumentKind.ACCOUNT, name, _hold)
         if held is not None:
             self._places[name] = document_place(DocumentKind.ACCOUNT.value, name)

@@ -96,13 +96,3 @@ def decode_key(text: str) -> bytes:
     if not key:
         raise ValueError("A key is not valid base64.")
     return key
-
-
-def accounts_by_name(accounts: Iterable[Account]) -> dict[str, Account]:
-    """Accounts by name. Raises `ValueError` if two have the same name."""
-    found: dict[str, Account] = {}
-    for account in accounts:
-        if account.name in found:
-            raise ValueError(f"Account '{account.name}' is given twice.")
-        found[account.name] = account
-    return found

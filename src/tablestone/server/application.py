@@ -159,8 +159,8 @@ class Application:
         accounts = KnownAccounts(
             configuration.accounts,
             service.documents,
-            (DEVELOPMENT_ACCOUNT,) if configuration.has_development_account else (),
             service.catalog.incarnations,
+            (DEVELOPMENT_ACCOUNT,) if configuration.has_development_account else (),
         )
         addresses = Addresses(accounts, configuration.domains, dict(configuration.custom_domains))
         self._pipeline = Pipeline(

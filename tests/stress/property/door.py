@@ -102,7 +102,9 @@ class Door:
         )
         documents = Documents(self.engine)
         identities = Identities(documents, TokenRules(), lambda: 0.0)
-        accounts = KnownAccounts([AccountKeys(ACCOUNT, (KEY,))], documents)
+        accounts = KnownAccounts(
+            [AccountKeys(ACCOUNT, (KEY,))], documents, self.service.catalog.incarnations
+        )
         self._stored_accounts = StoredAccounts(self.engine, self.ticks)
         self._pipeline = Pipeline(self.service, Addresses(accounts), identities, self.ticks)
 

@@ -165,7 +165,9 @@ def test_none_gets_through_the_pipeline() -> None:
     service = TableService(engine, lambda: _NOW, lambda: 0.0, lambda: b"\0" * 8)
     documents = Documents(engine)
     identities = Identities(documents, TokenRules(), lambda: 0.0)
-    accounts = KnownAccounts([AccountKeys(ACCOUNT, (KEY, SECOND_KEY))])
+    accounts = KnownAccounts(
+        [AccountKeys(ACCOUNT, (KEY, SECOND_KEY))], documents, service.catalog.incarnations
+    )
     pipeline = Pipeline(service, Addresses(accounts), identities, lambda: _NOW)
 
     async def read_body() -> bytes:
