@@ -104,8 +104,6 @@ SCAN_ROWS_PER_HINTED_READ: Final = 1000
 SCAN_ROWS_PER_REMOTE_READ: Final = 3000
 """The most for an engine that asks other servers, where each read costs round trips: each read of a scan has twice the
 rows of the one before. Entities of 1 KiB are 3 MiB. Ours."""
-SCAN_ROWS_PER_READ_OF_A_MOMENT: Final = 5000
-"""The same for an engine without snapshots: a page then ends where two reads would divide a partition. Ours."""
 TURN_SECONDS: Final = 0.001
 """The time that a scan, a batch or the writing of a page takes before other requests have their turn; ours."""
 

@@ -12,7 +12,6 @@ import pytest_asyncio
 from storage.cluster_engine import URL, ClusterEngine, open_on_cluster
 from storage.slow_engine import LEASE_SECONDS, SlowEngine
 from storage.two_engines import TwoEngines
-from tablestone.engines.capabilities import Snapshots
 from tablestone.engines.leases import Leases
 from tablestone.engines.memory import MemoryEngine
 from tablestone.engines.registry import open_engine
@@ -47,7 +46,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-EMBEDDED = ["memory", "sqlite", "two on sqlite", "slow", "slow, without snapshots"]
+EMBEDDED = ["memory", "sqlite", "two on sqlite", "slow", "slow, without leases"]
 ON_A_CLUSTER = ["cassandra", "two on cassandra"]
 ENGINES = EMBEDDED if URL is None else ON_A_CLUSTER
 
@@ -71,8 +70,8 @@ def opened(request: pytest.FixtureRequest, clock: HeldClock, data: Path) -> Engi
         return TwoEngines(data, clock)
     if request.param == "slow":
         return SlowEngine(MemoryEngine(clock), Random(5), leases=Leases(LEASE_SECONDS))
-    if request.param == "slow, without snapshots":
-        return SlowEngine(MemoryEngine(clock), Random(6), snapshots=Snapshots.NONE)
+    if request.param == "slow, without leases":
+        return SlowEngine(MemoryEngine(clock), Random(6))
     return open_engine("memory:" if request.param == "memory" else f"sqlite:{data}", clock)
 
 

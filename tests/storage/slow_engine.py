@@ -11,8 +11,8 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, TypeVar
 
-from tablestone.engines.capabilities import Caching, Capabilities, Snapshots
-from tablestone.engines.contract import EngineUnavailable, MomentPassed, SnapshotRefused
+from tablestone.engines.capabilities import Caching, Capabilities
+from tablestone.engines.contract import EngineUnavailable, MomentPassed
 from tablestone.engines.kind import EngineKind, Opening
 from tablestone.engines.leases import Leases
 from tablestone.engines.memory import MemoryEngine
@@ -54,7 +54,6 @@ class SlowEngine:
         engine: Engine,
         random: Random,
         *,
-        snapshots: Snapshots = Snapshots.PASSING,
         leases: Leases | None = None,
     ) -> None:
         self._engine = engine
@@ -70,7 +69,7 @@ class SlowEngine:
         self.capabilities: Capabilities = replace(
             engine.capabilities,
             waits=True,
-            snapshots=snapshots,
+            snapshots_pass=True,
             caching=Caching.NEVER if leases is None else Caching.FOR_A_LEASE,
         )
 
@@ -94,8 +93,6 @@ class SlowEngine:
         return await self._ask(lambda: self._engine.scan(key_range, rows_max=rows_max))
 
     async def snapshot(self) -> SlowSnapshot:
-        if self.capabilities.snapshots is Snapshots.NONE:
-            raise SnapshotRefused("A network has no snapshots.")
         return SlowSnapshot(self, await self._ask(self._engine.snapshot))
 
     async def commit(self, write_set: WriteSet) -> Committed | Conflict:
@@ -168,10 +165,7 @@ class SlowSnapshot:
     ) -> Rows:
         if self._commits is None:
             self._commits = self._engine.commits
-        elif (
-            self._commits != self._engine.commits
-            and self._engine.capabilities.snapshots is Snapshots.PASSING
-        ):
+        elif self._commits != self._engine.commits:
             raise MomentPassed
         return await self._engine._ask(
             lambda: self._snapshot.read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
@@ -189,7 +183,7 @@ KIND = EngineKind(
     replace(
         MemoryEngine.capabilities,
         waits=True,
-        snapshots=Snapshots.PASSING,
+        snapshots_pass=True,
         caching=Caching.FOR_A_LEASE,
     ),
     ("slow",),

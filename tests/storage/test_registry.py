@@ -13,7 +13,7 @@ from storage.conftest import HeldClock
 from storage.slow_engine import SlowEngine
 from tablestone.cli.option_sources import read_configuration
 from tablestone.cli.options import BrokenOption
-from tablestone.engines.capabilities import Caching, Capabilities, Snapshots, StoredIn
+from tablestone.engines.capabilities import Caching, Capabilities, StoredIn
 from tablestone.engines.contract import EngineRefused
 from tablestone.engines.kind import EngineUrl
 from tablestone.engines.registry import (
@@ -49,7 +49,6 @@ def test_what_the_kinds_of_this_package_can_do() -> None:
         stored_in=StoredIn.PROCESS,
         processes=False,
         hints=False,
-        snapshots=Snapshots.LASTING,
         waits=False,
         caching=Caching.UNTIL_CHANGED,
     )
@@ -57,7 +56,6 @@ def test_what_the_kinds_of_this_package_can_do() -> None:
         stored_in=StoredIn.DIRECTORY,
         processes=True,
         hints=True,
-        snapshots=Snapshots.LASTING,
         waits=False,
         caching=Caching.UNTIL_CHANGED,
     )

@@ -17,7 +17,7 @@ import pytest_asyncio
 from storage.slow_engine import SlowEngine
 from tablestone import limits
 from tablestone.cooperative_scheduling import Turns
-from tablestone.engines.capabilities import Snapshots, StoredIn
+from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.contract import ANY, Change, Engine, Put, Rows, Snapshot, WriteSet
 from tablestone.engines.forwarding_engine import ForwardingEngine
 from tablestone.engines.memory import MemoryEngine
@@ -202,13 +202,12 @@ async def test_a_scan_of_other_servers_reads_more_and_more_at_a_time(
 
 
 @pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize("snapshots", [Snapshots.NONE, Snapshots.PASSING])
 @pytest.mark.parametrize(("text", "matches"), FILTERS)
 async def test_pages_of_an_engine_over_a_network_join_to_the_same(
-    engines: dict[str, Engine], text: str, matches: int, snapshots: Snapshots
+    engines: dict[str, Engine], text: str, matches: int
 ) -> None:
-    """If an engine has no snapshots, pages may be shorter, and there are more of them (wire 6.6)."""
-    engine = SlowEngine(engines["memory"], Random(3), snapshots=snapshots)
+    """If a snapshot passes, pages may be shorter, and there are more of them (wire 6.6)."""
+    engine = SlowEngine(engines["memory"], Random(3))
     found = [stored for page in await _pages(engine, text, 1_000) for stored in page.stored]
     whole = [
         stored for page in await _pages(engines["memory"], text, 1_000) for stored in page.stored
@@ -218,15 +217,13 @@ async def test_pages_of_an_engine_over_a_network_join_to_the_same(
 
 
 @pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize("snapshots", [Snapshots.NONE, Snapshots.PASSING])
 async def test_without_a_lasting_snapshot_no_page_shows_half_of_a_transaction(
-    monkeypatch: pytest.MonkeyPatch, snapshots: Snapshots
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A transaction writes one number into all rows of a partition; a page ends where it would show two (wire 7.1)."""
     monkeypatch.setattr(limits, "SCAN_ROWS_PER_READ", 7)
-    monkeypatch.setattr(limits, "SCAN_ROWS_PER_READ_OF_A_MOMENT", 7)
     memory = MemoryEngine(lambda: 638_000_000_000_000_000)
-    engine = SlowEngine(memory, Random(4), snapshots=snapshots)
+    engine = SlowEngine(memory, Random(4))
 
     async def write(number: int) -> None:
         for partition_key in PARTITIONS:

@@ -20,17 +20,6 @@ class StoredIn(enum.Enum):
     """Other servers, which the engine's URL names and which are reached over a network."""
 
 
-class Snapshots(enum.Enum):
-    """Whether several reads can see one moment (`Engine.snapshot`)."""
-
-    NONE = enum.auto()
-    """Every snapshot is refused."""
-    PASSING = enum.auto()
-    """Until the rows that they read are changed: then a read raises `MomentPassed`."""
-    LASTING = enum.auto()
-    """For any time; later commits do not matter."""
-
-
 class Caching(enum.Enum):
     """The time for which a row may be cached in memory (`Engine.generation`)."""
 
@@ -52,10 +41,12 @@ class Capabilities:
     """Several processes may have the same storage open, and each of them may commit."""
     hints: bool
     """The reads of a snapshot use a hint to leave rows out. If False, a hint has no effect and need not be made."""
-    snapshots: Snapshots
     waits: bool
     """A read may suspend: it waits for a network or a thread. All calls then run inside a task of the event loop, where
     time-outs and task groups work. If False, a read never suspends, and its caller may run it outside any task."""
     caching: Caching
+    snapshots_pass: bool = False
+    """A snapshot shows its moment until the rows that it reads are changed: then a read raises `MomentPassed`. If
+    False, it does so for any time."""
     versions_outlive_rows: bool = False
     """The versions of a row that is deleted and created again continue from its last version."""

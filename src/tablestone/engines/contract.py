@@ -58,10 +58,6 @@ class NothingStored(EngineRefused):
     """A place that is only to be read, and holds no data yet."""
 
 
-class SnapshotRefused(EngineUnavailable):
-    """The engine has no snapshots, or none now. Reads outside a snapshot work as before."""
-
-
 class MomentPassed(Exception):
     """A snapshot can no longer show its moment: rows that it has not read yet were changed."""
 
@@ -285,8 +281,8 @@ class Snapshot(Protocol):
     ) -> Rows:
         """As `Engine.read`, at the moment of this snapshot's first read; later commits are not seen.
 
-        Raises `MomentPassed`, but only if `capabilities.snapshots` is `PASSING`, and never in the first read. The
-        reader then continues without the snapshot.
+        Raises `MomentPassed`, but only if `capabilities.snapshots_pass`, and never in the first read. The reader
+        then continues without the snapshot.
 
         With a hint, rows may be left out. `rows_max` is then the number of rows that are examined, and `next_key` the
         first row that was not. The result may have no value and still a key at which to continue.
@@ -360,7 +356,7 @@ class Engine(Protocol):
         ...
 
     async def snapshot(self) -> Snapshot:
-        """A moment that several reads can see; `SnapshotRefused` if there is none."""
+        """A moment that several reads can see."""
         ...
 
     async def scan(self, key_range: KeyRange, *, rows_max: int) -> list[StoredRow]:

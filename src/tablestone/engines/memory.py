@@ -10,7 +10,7 @@ from bisect import bisect_left, insort
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from tablestone.engines.capabilities import Caching, Capabilities, Snapshots, StoredIn
+from tablestone.engines.capabilities import Caching, Capabilities, StoredIn
 from tablestone.engines.contract import (
     ABSENT,
     Committed,
@@ -41,7 +41,6 @@ class MemoryEngine:
         stored_in=StoredIn.PROCESS,
         processes=False,
         hints=False,
-        snapshots=Snapshots.LASTING,
         waits=False,
         caching=Caching.UNTIL_CHANGED,
     )

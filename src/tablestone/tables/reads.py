@@ -7,24 +7,13 @@ so a point read waits for at most one turn of a slow scan.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 from tablestone import limits
 from tablestone.cooperative_scheduling import Seconds, Turn, Turns
-from tablestone.engines.capabilities import Snapshots, StoredIn
-from tablestone.engines.contract import (
-    Engine,
-    Hint,
-    Key,
-    KeyRange,
-    MomentPassed,
-    Rows,
-    Snapshot,
-    SnapshotRefused,
-)
+from tablestone.engines.capabilities import StoredIn
+from tablestone.engines.contract import Engine, Hint, Key, KeyRange, MomentPassed, Snapshot
 from tablestone.model.entity_json import RawEntity, key_of, read_raw, typed_property, version_of
 from tablestone.model.errors import StorageError
 from tablestone.model.filter_tree import FilterNode
@@ -58,7 +47,7 @@ async def query_entities(
         rows = await engine.read(ranges, rows_max=query.top, bytes_max=limits.PAGE_BYTES_MAX)
         return EntitiesPage(rows.values, _token(rows.next_key), plan.kind.value, len(rows.values))
     # One page shows one moment, in any number of reads: never half of a transaction (wire 7.1).
-    moment = await moment_for_a_page(engine)
+    moment = await engine.snapshot()
     try:
         async with turns.turn() as turn:
             scan = FilteredScan(engine, moment, table_id, plan.residual, seconds, turn)
@@ -66,33 +55,6 @@ async def query_entities(
             return replace(page, plan=plan.kind.value, rows_read=scan.rows_read)
     finally:
         await moment.close()
-
-
-async def moment_for_a_page(engine: Engine) -> Snapshot:
-    if engine.capabilities.snapshots is not Snapshots.NONE:
-        with suppress(SnapshotRefused):
-            return await engine.snapshot()
-    return PresentRows(engine)
-
-
-class PresentRows:
-    """The substitute for a snapshot: each read sees a moment of its own."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    async def read(
-        self,
-        ranges: Sequence[KeyRange],
-        *,
-        rows_max: int,
-        bytes_max: int,
-        hint: Hint | None = None,  # noqa: ARG002 - leaves nothing out
-    ) -> Rows:
-        return await self._engine.read(ranges, rows_max=rows_max, bytes_max=bytes_max)
-
-    async def close(self) -> None:
-        """There is nothing to release."""
 
 
 def require_conditions(conditions: ReadConditions, stored: bytes) -> None:
@@ -132,12 +94,9 @@ class FilteredScan:
         self._moment = moment
         self._table_id = table_id
         self._predicate = compile_filter(residual)
-        self._is_one_moment = not isinstance(moment, PresentRows)
         self._hint: Hint | None = None
         self._rows_per_read = limits.SCAN_ROWS_PER_READ
-        if not self._is_one_moment:
-            self._rows_per_read = limits.SCAN_ROWS_PER_READ_OF_A_MOMENT
-        elif engine.capabilities.hints and (hint := hint_of(residual)) is not None:
+        if engine.capabilities.hints and (hint := hint_of(residual)) is not None:
             self._hint, self._rows_per_read = hint, limits.SCAN_ROWS_PER_HINTED_READ
         is_remote = engine.capabilities.stored_in is StoredIn.SERVERS
         self._rows_per_read_max = limits.SCAN_ROWS_PER_REMOTE_READ if is_remote else 0
@@ -181,11 +140,6 @@ class FilteredScan:
             # The engine may have left out all rows of a piece.
             if not rows.values and not await self._has_time():
                 return EntitiesPage(found, _token(rows.next_key))
-            if not self._is_one_moment:
-                last = storage_keys.entity_place(self._table_id, key_of(read_raw(rows.values[-1])))
-                # The next read would show the rest of this partition at another moment (wire 7.1).
-                if last.partition == rows.next_key.partition:
-                    return EntitiesPage(found, _token(rows.next_key))
             ranges = storage_keys.ranges_from(ranges, rows.next_key)
 
     async def _has_time(self) -> bool:

@@ -29,7 +29,6 @@ from stress.property.histories import (
 from stress.property.pausing import JitteringClock, PausingEngine
 from tablestone import limits
 from tablestone.clock import TICKS_PER_SECOND
-from tablestone.engines.capabilities import Snapshots
 from tablestone.engines.contract import Change, Engine, Key, KeyRange, WriteSet
 from tablestone.model.entity import Entity
 from tablestone.model.entity_json import read_raw, typed_properties, version_of
@@ -245,7 +244,7 @@ async def test_a_transaction_is_seen_whole(scene: Scene, monkeypatch: pytest.Mon
     A page shows one moment even where a filter makes the service read it piece by piece: two rows at a time here. Where
     a snapshot expires, a page ends between two pieces instead, as it may anywhere else.
     """
-    if scene.engine.capabilities.snapshots is Snapshots.LASTING:
+    if not scene.engine.capabilities.snapshots_pass:
         monkeypatch.setattr("tablestone.limits.SCAN_ROWS_PER_READ", 2)
     rows = [EntityKey("a", str(number)) for number in range(5)]
     sizes: set[int] = set()

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Final
 
 from tablestone.clock import Clock, system_clock
-from tablestone.engines.capabilities import Caching, Capabilities, Snapshots, StoredIn
+from tablestone.engines.capabilities import Caching, Capabilities, StoredIn
 from tablestone.engines.cassandra.cluster_url import FORM, SCHEME, ClusterAddress, parse_address
 from tablestone.engines.contract import Engine, EngineRefused, EngineUnavailable, StorageId
 from tablestone.engines.figures import Figure, FigureKind
@@ -24,9 +24,9 @@ CAPABILITIES: Final = Capabilities(
     stored_in=StoredIn.SERVERS,
     processes=True,
     hints=False,
-    snapshots=Snapshots.PASSING,
     waits=True,
     caching=Caching.FOR_A_LEASE,
+    snapshots_pass=True,
     versions_outlive_rows=True,
 )
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import apsw
 
-from tablestone.engines.capabilities import Caching, Capabilities, Snapshots, StoredIn
+from tablestone.engines.capabilities import Caching, Capabilities, StoredIn
 from tablestone.engines.contract import EngineUnavailable, Put
 from tablestone.engines.figures import Figure, FigureKind
 from tablestone.engines.kind import Encrypted, EngineKind, Opening
@@ -94,7 +94,6 @@ class SqliteEngine:
         stored_in=StoredIn.DIRECTORY,
         processes=True,
         hints=True,
-        snapshots=Snapshots.LASTING,
         waits=False,
         caching=Caching.UNTIL_CHANGED,
     )
