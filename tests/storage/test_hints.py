@@ -27,11 +27,9 @@ from tablestone.engines.sqlite import hinted_read
 from tablestone.engines.sqlite.hinted_read import (
     LARGE_VALUE_BYTES,
     SAMPLE_MARGIN,
-    bound,
     conditions_of,
     walk_of,
 )
-from tablestone.tables.reads import moment_for_a_page
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,9 +77,9 @@ async def _store(engine: Engine) -> None:
 async def _pieces(
     engine: Engine, hint: Hint, ranges: list[KeyRange], *, rows_max: int, bytes_max: int = 1 << 20
 ) -> list[list[bytes]]:
-    """The values of each read, until there is no next key; without snapshots, as the service reads."""
+    """The values of each read, until there is no next key."""
     pieces = []
-    moment = await moment_for_a_page(engine)
+    moment = await engine.snapshot()
     while True:
         rows = await moment.read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
         pieces.append(rows.values)
@@ -180,8 +178,8 @@ async def test_a_hint_reads_inside_the_range_by_the_index(data: Path) -> None:
             plan = [
                 str(row[3])
                 for row in engine._reader.execute(
-                    f"EXPLAIN QUERY PLAN {walk.some.format(condition.sql)}",
-                    (*bindings, *bound(condition, lambda _marker: 0)),
+                    f"EXPLAIN QUERY PLAN {walk.some.format(condition.text)}",
+                    (*bindings, *condition.bound(lambda _marker: 0)),
                 )
             ]
             search = "SEARCH v USING INDEX sqlite_autoindex_stored_rows_1 "
@@ -245,25 +243,3 @@ async def test_places_of_markers_are_remembered_within_a_bound(
             assert rows.values == [value]
             assert len(moment._rows._hinted._skipped) <= 3
     await close_healthy(engine)
-
-
-LONG = b"x" * 10_000
-
-
-@pytest.mark.parametrize(
-    "hint",
-    [
-        Contains(LONG),
-        NumberAfter(LONG, 0.0, 1.0),
-        TextAfter(b"m", LONG, LONG),
-        RowBetween(b"", LONG),
-        RowBetween(LONG, None),
-        AnyOf((Contains(b"short"), AllOf((Contains(LONG),)))),
-    ],
-    ids=lambda hint: type(hint).__name__,
-)
-def test_what_is_long_is_not_kept(hint: Hint) -> None:
-    """A client chooses it: a few dozen of the longest would take megabytes."""
-    assert conditions_of(hint) is not conditions_of(hint)
-    assert conditions_of(hint) == conditions_of(hint)
-    assert conditions_of(Contains(b"short")) is conditions_of(Contains(b"short"))

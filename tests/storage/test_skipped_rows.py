@@ -111,8 +111,8 @@ def test_seeks_find_what_a_walk_finds(
         next_key: Key | None = key_range.start
         while next_key is not None:
             at = next_key
-            found, next_key, _ = reader.read_hinted(
-                KeyRange(at, key_range.end), rows_max, bytes_max, question.hint
+            found, next_key, _ = reader.read(
+                [KeyRange(at, key_range.end)], rows_max, bytes_max, question.hint
             )
             assert [value[:20] for value in found] == [
                 value[:20]

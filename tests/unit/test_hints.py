@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from tablestone.engines.sqlite.hinted_read import (
     VALUES_LOOKED_INTO,
-    Condition,
     Skipped,
-    bound,
+    Sql,
     conditions_of,
 )
 from tablestone.model.edm import (
@@ -111,10 +110,10 @@ def _kept(node: FilterNode, row_key: str, value: bytes) -> bool:
     condition = conditions_of(hint).everywhere
     found = set()
     for skipped in (0, 1, len(value) // 2, len(value) - 1, len(value) + 99):
-        bindings = bound(condition, dict.fromkeys(_markers(condition), skipped).__getitem__)
+        bindings = condition.bound(dict.fromkeys(_markers(condition), skipped).__getitem__)
         found.add(
             _CONNECTION.execute(
-                f"SELECT 1 FROM (SELECT ? AS row, ? AS value) AS v WHERE {condition.sql}",
+                f"SELECT 1 FROM (SELECT ? AS row, ? AS value) AS v WHERE {condition.text}",
                 (encode_key(row_key), value, *bindings),
             ).get
         )
@@ -122,7 +121,7 @@ def _kept(node: FilterNode, row_key: str, value: bytes) -> bool:
     return found == {1}
 
 
-def _markers(condition: Condition) -> set[bytes]:
+def _markers(condition: Sql) -> set[bytes]:
     return {each.marker for each in condition.bindings if isinstance(each, Skipped)}
 
 
@@ -234,13 +233,13 @@ def test_a_hint_has_a_bounded_number_of_comparisons() -> None:
     hint = hint_of(parsed(many))
     assert hint is not None
     condition = conditions_of(hint).everywhere
-    assert condition.sql.count("CAST(t AS REAL)") == COMPARISONS_MAX
+    assert condition.text.count("CAST(t AS REAL)") == COMPARISONS_MAX
     assert condition.rows_max == VALUES_LOOKED_INTO // COMPARISONS_MAX
 
 
 def test_filters_of_one_shape_share_a_statement() -> None:
     shapes: set[Any] = {
-        conditions_of(hint).everywhere.sql
+        conditions_of(hint).everywhere.text
         for text in ("d gt 1.5", "n ge 7")
         if (hint := hint_of(parsed(text)))
     }

@@ -296,9 +296,7 @@ class SqliteSnapshot:
     async def read(
         self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
     ) -> Rows:
-        if hint is not None and len(ranges) == 1 and not ranges[0].is_point:
-            return self._rows.read_hinted(ranges[0], rows_max, bytes_max, hint)
-        return self._rows.read(ranges, rows_max, bytes_max)
+        return self._rows.read(ranges, rows_max, bytes_max, hint)
 
     async def close(self) -> None:
         self._rows.end()

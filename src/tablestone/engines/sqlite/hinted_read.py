@@ -14,6 +14,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from string import Formatter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, assert_never
 
@@ -61,12 +62,30 @@ class Sql(NamedTuple):
 
     text: str
     bindings: tuple[Binding, ...] = ()
+    looks: int = 0
+    """How often it examines the value of a row; 0 if the key alone decides."""
+
+    @property
+    def rows_max(self) -> int:
+        """The number of rows that one statement may examine with this condition."""
+        return max(1, VALUES_LOOKED_INTO // max(1, self.looks))
+
+    def bound(self, skipped: Callable[[bytes], int]) -> list[bytes | int | float]:
+        """The bindings, with the number of first bytes that each marker is behind in most values.
+
+        A wrong number costs time and changes no result: the marker is then searched from the beginning.
+        """
+        return [
+            skipped(each.marker) + each.more if isinstance(each, Skipped) else each
+            for each in self.bindings
+        ]
 
 
 def _filled(template: str, **parts: Sql | Binding) -> Sql:
     """The template with each name in it replaced: by a piece of SQL, or by a question mark and its binding."""
     text: list[str] = []
     bindings: list[Binding] = []
+    looks = 0
     for between, name, _, _ in Formatter().parse(template):
         text.append(between)
         if name is None:
@@ -75,12 +94,13 @@ def _filled(template: str, **parts: Sql | Binding) -> Sql:
         sql = part if isinstance(part, Sql) else Sql("?", (part,))
         text.append(sql.text)
         bindings += sql.bindings
-    return Sql("".join(text), tuple(bindings))
+        looks += sql.looks
+    return Sql("".join(text), tuple(bindings), looks)
 
 
 def _joined(word: str, parts: Iterable[Sql]) -> Sql:
-    texts, bindings = zip(*parts, strict=True)
-    return Sql(f" {word} ".join(texts), tuple(each for several in bindings for each in several))
+    texts, bindings, looks = zip(*parts, strict=True)
+    return Sql(f" {word} ".join(texts), tuple(chain.from_iterable(bindings)), sum(looks))
 
 
 # `t` is the text after the marker, and NULL if there is no marker. The marker is searched from `begin` on, after the
@@ -105,91 +125,33 @@ _INTEGER: Final = Sql(
 _ABSENT: Final = Sql("t IS NULL")
 
 
-class Condition(NamedTuple):
-    """An expression, its bindings, and the number of rows that one statement may examine with it."""
-
-    sql: str
-    bindings: tuple[Binding, ...]
-    rows_max: int
-
-
-KEPT_HINT_BYTES_MAX: Final = 1024
-"""Bytes of the compared values up to which a condition is cached: they may be as long as a client's request."""
-
-
 class Conditions(NamedTuple):
     """A hint as one condition (`everywhere`), and as two: a range of row keys, and a condition on the rows in it."""
 
-    everywhere: Condition
+    everywhere: Sql
     rows: RowBetween | None
     """The hint holds of no row outside this range."""
-    among_rows: Condition
+    among_rows: Sql
 
 
+@functools.lru_cache(maxsize=64)
 def conditions_of(hint: Hint) -> Conditions:
-    """The conditions. Those of the usual length are cached, because a scan needs them for every piece."""
-    is_short = _compared_bytes(hint) <= KEPT_HINT_BYTES_MAX
-    return _short_conditions(hint) if is_short else _conditions(hint)
-
-
-def bound(condition: Condition, skipped: Callable[[bytes], int]) -> list[bytes | int | float]:
-    """The bindings, with the number of first bytes that each marker is behind in most values.
-
-    A wrong number costs time and changes no result: the marker is then searched from the beginning.
-    """
-    return [
-        skipped(each.marker) + each.more if isinstance(each, Skipped) else each
-        for each in condition.bindings
-    ]
-
-
-def _compared_bytes(hint: Hint) -> int:
-    match hint:
-        case Contains(text):
-            return len(text)
-        case NumberAfter(marker):
-            return len(marker)
-        case TextAfter(marker, least, greatest):
-            return len(marker) + len(least) + len(greatest)
-        case RowBetween(start, end):
-            return len(start) + len(end or b"")
-        case AllOf(parts) | AnyOf(parts):
-            return sum(map(_compared_bytes, parts))
-        case _:
-            assert_never(hint)
-
-
-def _looks(hint: Hint) -> int:
-    """The number of examinations of a value that the hint needs; 0 if the key alone decides."""
-    match hint:
-        case Contains() | NumberAfter() | TextAfter():
-            return 1
-        case RowBetween():
-            return 0
-        case AllOf(parts) | AnyOf(parts):
-            return sum(map(_looks, parts))
-        case _:
-            assert_never(hint)
-
-
-def _condition(hint: Hint) -> Condition:
-    asked, looks = _sql(hint), _looks(hint)
-    if looks:
-        # First the conditions on the key, then the length, which is known without reading the value.
-        asked = _filled(f"(length(v.value) > {LARGE_VALUE_BYTES} OR {{asked}})", asked=asked)
-        if isinstance(hint, AllOf):
-            keys = tuple(part for part in hint.all_of if not _looks(part))
-            if keys:
-                asked = _filled("{keys} AND {asked}", keys=_sql(AllOf(keys)), asked=asked)
-    return Condition(*asked, max(1, VALUES_LOOKED_INTO // max(1, looks)))
-
-
-def _conditions(hint: Hint) -> Conditions:
+    """The conditions. They are cached, because a scan needs them for every piece."""
     rows, rest = _rows_and_rest(hint)
     return Conditions(_condition(hint), rows, _condition(rest))
 
 
-_short_conditions = functools.lru_cache(maxsize=64)(_conditions)
+def _condition(hint: Hint) -> Sql:
+    asked = _sql(hint)
+    if not asked.looks:
+        return asked
+    # First the conditions on the key, then the length, which is known without reading the value.
+    found = _filled(f"(length(v.value) > {LARGE_VALUE_BYTES} OR {{asked}})", asked=asked)
+    if isinstance(hint, AllOf):
+        keys = tuple(part for part in hint.all_of if not _sql(part).looks)
+        if keys:
+            found = _filled("{keys} AND {found}", keys=_sql(AllOf(keys)), found=found)
+    return found._replace(looks=asked.looks)
 
 
 def _rows_and_rest(hint: Hint) -> tuple[RowBetween | None, Hint]:
@@ -223,7 +185,7 @@ def _unless_whole(rows: RowBetween) -> RowBetween | None:
 def _sql(hint: Hint) -> Sql:
     match hint:
         case Contains(text):
-            return _filled("instr(v.value, {text}) > 0", text=text)
+            return _filled("instr(v.value, {text}) > 0", text=text)._replace(looks=1)
         case NumberAfter():
             return _number_after(hint)
         case TextAfter(marker, least, greatest, or_absent):
@@ -254,7 +216,7 @@ def _after(marker: bytes, length: int, ways: Iterable[Sql]) -> Sql:
         to_behind=Skipped(marker, len(marker)),
         bytes=length,
         condition=_joined("OR", ways),
-    )
+    )._replace(looks=1)
 
 
 def _number_after(hint: NumberAfter) -> Sql:
@@ -427,7 +389,7 @@ class _Reading:
     """The rows that were examined; a few too many if the read ended early by its bytes."""
 
     def walk_and_seek(
-        self, start: Key, rows: RowBetween, everywhere: Condition, among_rows: Condition
+        self, start: Key, rows: RowBetween, everywhere: Sql, among_rows: Sql
     ) -> Key | None:
         """Examine the wanted rows, and all rows of small partitions. Returns the first row left for the next read."""
         # A key with a row is the end of the last read. The walk can begin at it even if that row no longer exists.
@@ -444,7 +406,7 @@ class _Reading:
             at = self.look(at, self.end, stride, everywhere)
         return at
 
-    def _seek(self, at: Key, rows: RowBetween, among_rows: Condition) -> Key | None:
+    def _seek(self, at: Key, rows: RowBetween, among_rows: Sql) -> Key | None:
         """Examine the wanted rows from a key on, in its own partition and in the large partitions after it."""
         behind = self.end.partition + b"\0" if self.end.row else self.end.partition
         bounds = (rows.start,) if rows.end is None else (rows.start, rows.end)
@@ -470,7 +432,7 @@ class _Reading:
                 return self._first_key(whole.end)
         return None
 
-    def look(self, start: Key, end: Key, rows: int | None, condition: Condition) -> Key | None:
+    def look(self, start: Key, end: Key, rows: int | None, condition: Sql) -> Key | None:
         """Take the values for which the condition holds, among the first `rows` rows from `start` on.
 
         Returns the first row that was not examined. With `rows` None, the rows are known to be few enough.
@@ -486,8 +448,8 @@ class _Reading:
                 next_key = key
                 walk, bounds = walk_of(KeyRange(start, next_key))
         skipped = partial(self.reader.skipped, KeyRange(start, self.end))
-        bindings = (*bounds, *bound(condition, skipped))
-        found = self.reader.look_at(walk.some.format(condition.sql), bindings)
+        bindings = (*bounds, *condition.bound(skipped))
+        found = self.reader.look_at(walk.some.format(condition.text), bindings)
         for value, place in found:
             self.values.append(value)
             self.bytes_left -= len(value)

@@ -48,10 +48,14 @@ class RowReader:
             raise unavailable("read", error) from error
         return value
 
-    def read(self, ranges: Sequence[KeyRange], rows_max: int, bytes_max: int) -> Rows:
-        """The values in the ranges, all at one moment."""
+    def read(
+        self, ranges: Sequence[KeyRange], rows_max: int, bytes_max: int, hint: Hint | None = None
+    ) -> Rows:
+        """The values in the ranges, all at one moment. A hint may leave out rows, in a snapshot that has begun."""
         try:
             if len(ranges) == 1:
+                if hint is not None and not ranges[0].is_point:
+                    return self._hinted.read(ranges[0], rows_max, bytes_max, hint)
                 return self._read_range(ranges[0], rows_max, bytes_max)
             if self._connection.in_transaction:
                 return self._read_ranges(ranges, rows_max, bytes_max)
@@ -63,17 +67,11 @@ class RowReader:
         except apsw.Error as error:
             raise unavailable("read", error) from error
 
-    def read_hinted(self, key_range: KeyRange, rows_max: int, bytes_max: int, hint: Hint) -> Rows:
-        """As `read`, in a snapshot that has begun, without most of the rows that the hint leaves out."""
-        try:
-            return self._hinted.read(key_range, rows_max, bytes_max, hint)
-        except apsw.Error as error:
-            raise unavailable("read", error) from error
-
     def scan(self, key_range: KeyRange, rows_max: int) -> list[StoredRow]:
         """Rows with their keys and versions."""
         try:
-            return self._scan(key_range, rows_max)
+            found: Iterable[Any] = self._execute(SCAN, (*key_range.start, *key_range.end, rows_max))
+            return [StoredRow(*stored) for stored in found]
         except apsw.Error as error:
             raise unavailable("read", error) from error
 
@@ -97,7 +95,7 @@ class RowReader:
         for key_range in ranges:
             if len(values) >= rows_max or (values and bytes_read >= bytes_max):
                 # The page is full at the end of a range: look for the next row.
-                for unread in self._scan(key_range, 1):
+                for unread in self.scan(key_range, 1):
                     return Rows(values, Key(unread.partition, unread.row))
                 continue
             found, next_key, _ = self._read_range(
@@ -129,10 +127,6 @@ class RowReader:
         # which nothing holds after this call; a cursor that is closed is never freed (`hinted_read.HintedReader`).
         next_key = self._execute(walk.key, (*bounds, len(values))).get
         return Rows(values, Key(*next_key))
-
-    def _scan(self, key_range: KeyRange, rows_max: int) -> list[StoredRow]:
-        found: Iterable[Any] = self._execute(SCAN, (*key_range.start, *key_range.end, rows_max))
-        return [StoredRow(*stored) for stored in found]
 
 
 def unavailable(what: str, error: apsw.Error) -> EngineUnavailable:
