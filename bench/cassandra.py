@@ -30,6 +30,7 @@ from bench.cassandra_partitions import measure_partitions
 from bench.cassandra_tables import measure_tables
 from tablestone.engines.cassandra import opening
 from tablestone.engines.cassandra.cluster_url import parse_address
+from tablestone.engines.cassandra.connection import Connection
 
 
 def main() -> None:
@@ -112,7 +113,7 @@ def cluster(options: argparse.Namespace) -> Iterator[str]:
 def keyspace_of_its_own(url: str) -> Iterator[str]:
     """A new keyspace with up to three copies of each row, dropped at the end; its URL."""
     address = replace(parse_address(url), keyspace=f"bench_{secrets.token_hex(4)}")
-    connection = opening.connect(address, in_keyspace=False)
+    connection = Connection(address, in_keyspace=False)
     try:
         # Nodes that have just started learn of each other a moment later.
         named = len(address.hosts)

@@ -45,19 +45,19 @@ LEASE_SECONDS = 0.01
 
 
 def open_on_cluster(clock: Clock) -> CassandraEngine:
-    """An engine with its own connection; a test's clock is not compared with those of the nodes."""
-    from tablestone.engines.cassandra.opening import engine_on  # noqa: PLC0415 - needs the driver
+    """An engine with a connection of its own; a test's clock is not compared with those of the nodes."""
+    from tablestone.engines.cassandra.engine import CassandraEngine  # noqa: PLC0415 - needs the driver
 
-    return engine_on(_connect(), clock)
+    return CassandraEngine(_connect(), clock)
 
 
 def drop_keyspace(address: ClusterAddress) -> None:
     """Drop the keyspace of a test. A node that did not answer in time may have dropped it all the same."""
-    from tablestone.engines.cassandra.opening import connect  # noqa: PLC0415 - needs the driver
+    from tablestone.engines.cassandra.connection import Connection  # noqa: PLC0415 - needs the driver
 
     for attempt in range(1, DROPS_MAX + 1):
         try:
-            connection = connect(address, in_keyspace=False)
+            connection = Connection(address, in_keyspace=False)
             try:
                 connection.define(f"DROP KEYSPACE IF EXISTS {address.keyspace}")
             finally:
@@ -70,10 +70,10 @@ def drop_keyspace(address: ClusterAddress) -> None:
 
 
 def _on_shared_connection(clock: Clock) -> CassandraEngine:
-    """One of this process's many engines, none of which is ever closed."""
-    from tablestone.engines.cassandra.opening import engine_on  # noqa: PLC0415 - needs the driver
+    """One of many engines of this process, none of which is ever closed."""
+    from tablestone.engines.cassandra.engine import CassandraEngine  # noqa: PLC0415 - needs the driver
 
-    return engine_on(_shared_connection(), clock)
+    return CassandraEngine(_shared_connection(), clock)
 
 
 @functools.cache
@@ -83,10 +83,10 @@ def _shared_connection() -> Connection:
 
 def _connect() -> Connection:
     from tablestone.engines.cassandra.cluster_url import parse_address  # noqa: PLC0415
-    from tablestone.engines.cassandra.opening import connect  # noqa: PLC0415 - needs the driver
+    from tablestone.engines.cassandra.connection import Connection  # noqa: PLC0415 - needs the driver
 
     assert URL is not None
-    return connect(parse_address(URL))
+    return Connection(parse_address(URL))
 
 
 class ClusterEngine:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tablestone.engines.capabilities import Caching, Capabilities
 from tablestone.engines.contract import EngineUnavailable, MomentPassed
-from tablestone.engines.kind import EngineKind, Opening
+from tablestone.engines.kind import EngineKind
 from tablestone.engines.leases import Leases
 from tablestone.engines.memory import MemoryEngine
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
         KeyRange,
         Rows,
         Snapshot,
-        StorageId,
         StoredRow,
         WriteSet,
     )
@@ -175,7 +174,7 @@ class SlowSnapshot:
         await self._snapshot.close()
 
 
-def _open(_place: str, clock: Clock, _opening: Opening, _storage: StorageId | None) -> SlowEngine:
+def _open(_place: str, clock: Clock, *_: object) -> SlowEngine:
     return SlowEngine(MemoryEngine(clock), Random(1), leases=Leases(LEASE_SECONDS))
 
 

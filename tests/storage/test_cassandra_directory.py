@@ -54,11 +54,11 @@ def address() -> Iterator[ClusterAddress]:
 @pytest_asyncio.fixture
 async def connection(address: ClusterAddress) -> AsyncIterator[Connection]:
     """A connection to a directory without entries."""
+    from tablestone.engines.cassandra.connection import Connection  # noqa: PLC0415
     from tablestone.engines.cassandra.directory import make_root  # noqa: PLC0415
     from tablestone.engines.cassandra.layout import DIRECTORY, DIRECTORY_NODES  # noqa: PLC0415
-    from tablestone.engines.cassandra.opening import connect  # noqa: PLC0415
 
-    connection = connect(address)
+    connection = Connection(address)
     for table in (DIRECTORY, DIRECTORY_NODES):
         connection.define(f"TRUNCATE {table}")
     await make_root(connection)

@@ -32,8 +32,8 @@ from tablestone.engines.sqlite.hinted_read import (
     LARGE_VALUE_BYTES,
     PARTITIONS_BETWEEN,
     PARTITIONS_FROM,
+    HintedReader,
 )
-from tablestone.engines.sqlite.read import RowReader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -107,12 +107,12 @@ def test_seeks_find_what_a_walk_finds(
         mock.patch.object(hinted_read, "ROWS_TO_GO_ON", sizes[1]),
         mock.patch.object(hinted_read, "FIRST_STRIDE", sizes[2]),
     ):
-        reader = RowReader(connection)
+        reader = HintedReader(connection)
         next_key: Key | None = key_range.start
         while next_key is not None:
             at = next_key
             found, next_key, _ = reader.read(
-                [KeyRange(at, key_range.end)], rows_max, bytes_max, question.hint
+                KeyRange(at, key_range.end), rows_max, bytes_max, question.hint
             )
             assert [value[:20] for value in found] == [
                 value[:20]

@@ -111,26 +111,20 @@ class Opening(enum.Enum):
     """To read only, beside any other process: nothing is created, changed or locked."""
 
 
-OpenEngine = Callable[[str, Clock, Opening, StorageId | None], Engine]
+OpenEngine = Callable[[str, Clock, Opening, StorageId | None, EncryptionKey | None], Engine]
 """Opens the engine at the place that the URL names after its scheme. The call may block; it is made before anything is
 served, and on the thread of the event loop that will use the engine.
 
-With a `StorageId`, only the storage that has this id is opened. `EngineRefused` is one sentence that tells the operator
+With a `StorageId`, only the storage that has this id is opened. The key, which only an engine that `encrypts` gets, is
+the one of the storage; otherwise it is refused. `EngineRefused` is one sentence that tells the operator
 why the engine cannot be opened; its subclass `EngineBroken` means that the stored data is damaged.
 """
-HoldStorage = Callable[[str], AbstractContextManager[StorageId]]
+HoldStorage = Callable[[str, EncryptionKey | None], AbstractContextManager[StorageId]]
 """Prepares the storage at a place for the processes of one server, and keeps other servers out if only one is allowed.
 
 In the block nothing is open, no thread runs and no loop exists, so the server can fork its processes there. Each of
 them opens the storage as `SHARED`, with the id that the block was given. `EngineRefused` if the storage cannot be held.
 """
-
-
-class Encrypted(NamedTuple):
-    """The same two for storage that a key encrypts. `EngineRefused` if the key is not that of the storage."""
-
-    open: Callable[[str, Clock, Opening, StorageId | None, EncryptionKey], Engine]
-    hold: Callable[[str, EncryptionKey], AbstractContextManager[StorageId]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,5 +139,5 @@ class EngineKind:
     """None if several processes cannot share the storage (`Capabilities.processes`)."""
     figures: tuple[Figure, ...] = ()
     """The figures of an engine of this kind, which is then a `MeasuredEngine`."""
-    encrypted: Encrypted | None = None
-    """None if the engine does not encrypt what it stores."""
+    encrypts: bool = False
+    """Whether the engine can encrypt what it stores."""

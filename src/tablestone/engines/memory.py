@@ -23,13 +23,13 @@ from tablestone.engines.contract import (
     expectation_holds,
 )
 from tablestone.engines.figures import Figure, FigureKind
-from tablestone.engines.kind import EngineKind, Opening
+from tablestone.engines.kind import EngineKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tablestone.clock import Clock
-    from tablestone.engines.contract import Hint, KeyRange, StorageId, WriteSet
+    from tablestone.engines.contract import Hint, KeyRange, WriteSet
     from tablestone.engines.figures import Values
     from tablestone.engines.leases import Leases
 
@@ -177,13 +177,9 @@ class MemoryRows(NamedTuple):
         """The copy goes with its last reference."""
 
 
-def _open(_place: str, clock: Clock, _opening: Opening, _storage: StorageId | None) -> MemoryEngine:
-    return MemoryEngine(clock)
-
-
 KIND = EngineKind(
     MemoryEngine.capabilities,
     ("memory",),
-    _open,
+    lambda _place, clock, *_: MemoryEngine(clock),
     figures=(Figure("memory_rows", FigureKind.GAUGE, "Rows in memory."),),
 )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from tablestone.engines.capabilities import Capabilities, StoredIn
 from tablestone.engines.contract import EngineRefused
-from tablestone.engines.kind import ENTRY_POINTS, Encrypted, EngineKind, EngineUrl, Opening
+from tablestone.engines.kind import ENTRY_POINTS, EngineKind, EngineUrl, Opening
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
@@ -78,11 +78,8 @@ def open_engine(
     """
     opening = Opening.SHARED if shared else Opening.SERVER
     opening = Opening.READ_ONLY if read_only else opening
-    parsed = EngineUrl.parse(url)
-    kind, place = _located(parsed)
-    if key is not None:
-        return _encrypted(kind, parsed).open(place, clock, opening, storage, key)
-    return kind.open(place, clock, opening, storage)
+    kind, place = _located(EngineUrl.parse(url), key)
+    return kind.open(place, clock, opening, storage, key)
 
 
 def held_for_processes(
@@ -94,25 +91,16 @@ def held_for_processes(
     in the block, so it may fork.
     """
     parsed = EngineUrl.parse(url)
-    kind, place = _located(parsed)
+    kind, place = _located(parsed, key)
     if not kind.capabilities.processes or kind.hold is None:
         raise EngineRefused(
             f"The engine {parsed.shown} keeps its rows in the memory of one process: it cannot have several."
         )
-    return kind.hold(place) if key is None else _encrypted(kind, parsed).hold(place, key)
+    return kind.hold(place, key)
 
 
-def _encrypted(kind: EngineKind, url: EngineUrl) -> Encrypted:
-    """The encrypted storage of a kind; `EngineRefused` if it has none."""
-    if kind.encrypted is None:
-        raise EngineRefused(
-            f"The engine {url.shown} does not encrypt what it stores: leave the encryption key out."
-        )
-    return kind.encrypted
-
-
-def _located(url: EngineUrl) -> tuple[EngineKind, str]:
-    """The kind of engine that a URL names, and the URL's place."""
+def _located(url: EngineUrl, key: EncryptionKey | None) -> tuple[EngineKind, str]:
+    """The kind of engine that a URL names, and the URL's place. `EngineRefused` for a key if it does not encrypt."""
     try:
         kind = kind_of(url.scheme)
     except NoSuchEngine:
@@ -120,6 +108,10 @@ def _located(url: EngineUrl) -> tuple[EngineKind, str]:
     if kind is not None and url.place is not None:
         keeps_nothing = kind.capabilities.stored_in is StoredIn.PROCESS
         if keeps_nothing != bool(url.place):
+            if key is not None and not kind.encrypts:
+                raise EngineRefused(
+                    f"The engine {url.shown} does not encrypt what it stores: leave the encryption key out."
+                )
             return kind, url.place
     own = (_own(scheme).forms[-1] for scheme in OWN_KINDS)
     *first, last = (form if ":" in form else f"{form}:" for form in own)

@@ -165,12 +165,12 @@ def keyspace() -> Iterator[ClusterAddress]:
 
 @on_a_cluster
 def test_a_keyspace_is_examined_before_it_is_used(keyspace: ClusterAddress) -> None:
+    from tablestone.engines.cassandra.connection import Connection  # noqa: PLC0415 - needs the driver
     from tablestone.engines.cassandra.opening import (  # noqa: PLC0415 - needs the driver
-        connect,
         examine_cluster,
     )
 
-    connection = connect(keyspace)
+    connection = Connection(keyspace)
 
     def refusals() -> str:
         connection.cluster.refresh_schema_metadata()
@@ -213,12 +213,13 @@ def test_a_keyspace_is_examined_before_it_is_used(keyspace: ClusterAddress) -> N
 def test_a_keyspace_of_an_older_layout_is_upgraded(
     keyspace: ClusterAddress, tmp_path: Path
 ) -> None:
-    """There is no older layout yet, so the test defines the step."""
-    from tablestone.engines.cassandra.opening import connect, initialize  # noqa: PLC0415 - needs the driver
+    """There is no older layout yet: the step is the test's own."""
+    from tablestone.engines.cassandra.connection import Connection  # noqa: PLC0415 - needs the driver
+    from tablestone.engines.cassandra.opening import initialize  # noqa: PLC0415 - needs the driver
 
     steps = {1: "ALTER TABLE directory_nodes ADD IF NOT EXISTS (of_the_test int)"}
     url = url_of(KEYSPACE)
-    connection = connect(keyspace)
+    connection = Connection(keyspace)
     connection.execute("UPDATE about SET number = 1 WHERE name = 'layout'")
     connection.close()
     refused = tablestone("cluster", "check", "--engine", url)
@@ -227,12 +228,12 @@ def test_a_keyspace_of_an_older_layout_is_upgraded(
     unknown = tablestone("cluster", "init", "--engine", url)
     assert (unknown.returncode, unknown.stdout) == (2, "")
     assert "has layout 1, which cannot be upgraded" in unknown.stderr
-    other = connect(keyspace)
+    other = Connection(keyspace)
     with pytest.raises(EngineRefused, match=r"has layout 1 and is in use by 127\.0\.0\.1"):
         initialize(keyspace, steps)
     other.close()
     assert not initialize(keyspace, steps)
-    connection = connect(keyspace)
+    connection = Connection(keyspace)
     assert connection.execute("SELECT of_the_test FROM directory_nodes LIMIT 1")
     connection.close()
     server = start_server(tmp_path, "--engine", url, "--workers", "1")
@@ -281,12 +282,12 @@ FOREIGN = "foreign"
 
 @pytest.fixture
 def foreign() -> Iterator[Connection]:
-    """A connection to a keyspace that is still empty."""
-    from tablestone.engines.cassandra.opening import connect  # noqa: PLC0415 - needs the driver
+    """A connection to a keyspace that has nothing yet."""
+    from tablestone.engines.cassandra.connection import Connection  # noqa: PLC0415 - needs the driver
 
     address = parse_address(url_of(FOREIGN))
     drop_keyspace(address)
-    connection = connect(address, in_keyspace=False)
+    connection = Connection(address, in_keyspace=False)
     connection.define(keyspace_statement(FOREIGN, {"datacenter1": 1}))
     connection.use_keyspace()
     try:
@@ -357,9 +358,9 @@ def test_nothing_is_made_in_a_keyspace_that_cannot_be_used(
 
 @on_a_cluster
 def test_a_statement_that_the_nodes_refuse_is_a_sentence(keyspace: ClusterAddress) -> None:
-    from tablestone.engines.cassandra.opening import connect  # noqa: PLC0415 - needs the driver
+    from tablestone.engines.cassandra.connection import Connection  # noqa: PLC0415 - needs the driver
 
-    connection = connect(keyspace)
+    connection = Connection(keyspace)
     for text, words in (
         ("SELECT absent FROM rows", "Undefined column name absent in table checked.rows"),
         ("SELECT FROM", "line 1:7 no viable alternative at input 'FROM'"),

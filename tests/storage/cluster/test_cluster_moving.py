@@ -244,13 +244,11 @@ def test_a_keyspace_that_a_server_has_used_is_not_loaded(
 def test_a_commit_is_later_than_what_was_loaded_whatever_the_clocks_say(
     directory: Path, url: str
 ) -> None:
-    """A load takes its timestamps from a node's clock. Where that clock was ahead, commits of other nodes stayed
-    hidden.
-    """
-    from tablestone.engines.cassandra.opening import connect  # noqa: PLC0415 - needs the driver
+    """A load took its timestamps from the clock of a node. Where that was ahead, commits of other nodes were hidden."""
+    from tablestone.engines.cassandra.connection import Connection  # noqa: PLC0415 - needs the driver
 
     run("cluster", "load", "--from", str(directory), "--engine", url)
-    connection = connect(parse_address(url))
+    connection = Connection(parse_address(url))
     try:
         rows = connection.execute("SELECT writetime(value), writetime(mark), listed FROM rows")
         entries = connection.execute("SELECT writetime(epoch), epoch FROM directory")

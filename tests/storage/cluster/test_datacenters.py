@@ -59,11 +59,11 @@ def states(url: str) -> dict[str, tuple[str, str]]:
 
 
 def clients(cluster: Cluster, node: int) -> list[Any]:
-    """The connections to a node that use the keyspace, from the node itself."""
-    from tablestone.engines.cassandra.opening import connect  # noqa: PLC0415 - needs the driver
+    """The connections to a node that use the keyspace, as the node tells."""
+    from tablestone.engines.cassandra.connection import Connection  # noqa: PLC0415 - needs the driver
 
     url = cluster.url_in(cluster.nodes[node].datacenter)
-    connection = connect(parse_address(url), in_keyspace=False)
+    connection = Connection(parse_address(url), in_keyspace=False)
     try:
         text = "SELECT address, keyspace_name FROM system_views.clients"
         return [row for row in connection.execute(text) if row[1] == KEYSPACE]

@@ -84,12 +84,12 @@ class Data:
 
 
 def truncate(cluster: Cluster) -> None:
-    """The guide's statements, which cqlsh would send."""
-    from tablestone.engines.cassandra.opening import connect  # noqa: PLC0415 - needs the driver
+    """The statements of the guide, which cqlsh would send."""
+    from tablestone.engines.cassandra.connection import Connection  # noqa: PLC0415 - needs the driver
 
     statements = [f"TRUNCATE tablestone.{table}" for table in TABLES]
     assert f'    cqlsh -e "{"; ".join(statements)}"' in GUIDE
-    connection = connect(parse_address(cluster.url), in_keyspace=False)
+    connection = Connection(parse_address(cluster.url), in_keyspace=False)
     for statement in statements:
         connection.define(statement)
     connection.close()

@@ -96,7 +96,7 @@ class Secured:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    from tablestone.engines.cassandra.opening import connect  # noqa: PLC0415 - needs the driver
+    from tablestone.engines.cassandra.connection import Connection  # noqa: PLC0415 - needs the driver
 
     directory = tmp_path_factory.mktemp("secured")
     key = make_key("rsa")
@@ -118,7 +118,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     cluster = Cluster.create(directory / "nodes", 1, settings, OF_COMPOSE)
     try:
         node = Secured(cluster, authority, directory / "password")
-        root = connect(
+        root = Connection(
             parse_address(node.url("cassandra@", password=directory / "first")), in_keyspace=False
         )
         for statement in (  # the permissions that docs/guides/cassandra.md names

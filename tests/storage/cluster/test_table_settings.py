@@ -43,12 +43,12 @@ def keyspace() -> Iterator[ClusterAddress]:
 
 @on_a_cluster
 def test_a_changed_table_is_found(keyspace: ClusterAddress) -> None:
+    from tablestone.engines.cassandra.connection import Connection  # noqa: PLC0415 - needs the driver
     from tablestone.engines.cassandra.opening import (  # noqa: PLC0415 - needs the driver
-        connect,
         examine_cluster,
     )
 
-    connection = connect(keyspace)
+    connection = Connection(keyspace)
 
     def found(kind: str) -> str:
         connection.cluster.refresh_schema_metadata()
@@ -66,9 +66,9 @@ def test_a_changed_table_is_found(keyspace: ClusterAddress) -> None:
 
 @on_a_cluster
 def test_the_guide_names_settings_that_a_node_has(keyspace: ClusterAddress) -> None:
-    from tablestone.engines.cassandra.opening import connect  # noqa: PLC0415 - needs the driver
+    from tablestone.engines.cassandra.connection import Connection  # noqa: PLC0415 - needs the driver
 
-    connection = connect(keyspace)
+    connection = Connection(keyspace)
     known = {
         name.partition(".")[0]
         for (name,) in connection.execute("SELECT name FROM system_views.settings")

@@ -11,6 +11,7 @@ import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from random import SystemRandom
 from typing import Any, Final, TypeAlias, TypeVar
 
 import cassandra
@@ -18,6 +19,7 @@ from cassandra import ConsistencyLevel
 from cassandra.cluster import NoHostAvailable, ResponseFuture, Session
 from cassandra.query import BatchStatement, BatchType, PreparedStatement
 
+from tablestone.clock import monotonic_seconds
 from tablestone.engines import request_time
 from tablestone.engines.cassandra.cluster_url import ClusterAddress
 from tablestone.engines.cassandra.kind import REQUEST
@@ -131,6 +133,7 @@ START_PAUSE_SECONDS: Final = 0.5
 """The pause between two attempts of a statement that a start or a command waits for."""
 
 _Result = TypeVar("_Result")
+_RANDOM: Final = SystemRandom()
 
 Statement: TypeAlias = PreparedStatement
 Call = tuple[Statement, Sequence[Any]]
@@ -161,8 +164,8 @@ class Connection:
     def __init__(
         self,
         address: ClusterAddress,
-        seconds: Callable[[], float],
-        chance: Callable[[], float],
+        seconds: Callable[[], float] = monotonic_seconds,
+        chance: Callable[[], float] = _RANDOM.random,
         *,
         in_keyspace: bool = True,
     ) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final
 
-from tablestone.clock import Clock
+from tablestone.clock import Clock, elapsed_seconds
 from tablestone.engines.cassandra.commit import COMMIT_SECONDS_MAX, Commits
 from tablestone.engines.cassandra.connection import Attempts, Connection, OutcomeInDoubt
 from tablestone.engines.cassandra.directory import Directory
@@ -94,7 +95,10 @@ class EmptyPartitions:
 
 
 class CassandraEngine:
-    """An `Engine` on an open connection, which it closes. `writer` is a number that no other engine has."""
+    """An `Engine` on an open connection, which it closes. `writer` is a number that no other engine has.
+
+    `seconds` goes on while this machine sleeps, as the cluster's time does.
+    """
 
     capabilities = CAPABILITIES
 
@@ -102,8 +106,8 @@ class CassandraEngine:
         self,
         connection: Connection,
         clock: Clock,
-        seconds: Callable[[], float],
-        writer: int,
+        seconds: Callable[[], float] = elapsed_seconds,
+        writer: int | None = None,
         *,
         read_only: bool = False,
     ) -> None:
@@ -114,7 +118,7 @@ class CassandraEngine:
         self._under_way: set[asyncio.Task[Committed | Conflict]] = set()
         self.directory = Directory(connection, clock)
         widths = Widths(connection)
-        outcomes = Outcomes(connection, seconds, writer)
+        outcomes = Outcomes(connection, seconds, secrets.randbits(62) if writer is None else writer)
         self._commits = Commits(connection, self.directory, clock, seconds, outcomes, widths)
         self.empty_partitions = EmptyPartitions(connection, self.directory, outcomes)
         self._reads = Reads(connection, self.directory, widths, self.empty_partitions.note)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
 from typing import Final
 
-from tablestone.clock import Clock, system_clock
+from tablestone.clock import Clock
 from tablestone.engines.capabilities import Caching, Capabilities, StoredIn
-from tablestone.engines.cassandra.cluster_url import FORM, SCHEME, ClusterAddress, parse_address
+from tablestone.engines.cassandra.cluster_url import FORM, SCHEME, parse_address
 from tablestone.engines.contract import Engine, EngineRefused, EngineUnavailable, StorageId
 from tablestone.engines.figures import Figure, FigureKind
-from tablestone.engines.kind import EngineKind, Opening
+from tablestone.engines.kind import EncryptionKey, EngineKind, Opening
 
 LEASE_SECONDS: Final = 0.25
 """A server asks five to eight times a second whether accounts and tables in use have changed; a change takes so much
@@ -63,11 +62,13 @@ FIGURES: Final = (
 )
 
 
-_IDENTIFIED: Final = b"i"
-_REFUSED: Final = b"r"
-
-
-def _open(place: str, clock: Clock, mode: Opening, storage: StorageId | None) -> Engine:
+def _open(
+    place: str,
+    clock: Clock,
+    mode: Opening,
+    storage: StorageId | None,
+    _key: EncryptionKey | None,
+) -> Engine:
     engine: Engine = opening().open_cassandra(
         parse_address(f"{SCHEME}:{place}"),
         clock,
@@ -79,36 +80,20 @@ def _open(place: str, clock: Clock, mode: Opening, storage: StorageId | None) ->
 
 
 @contextmanager
-def _hold(place: str) -> Iterator[StorageId]:
+def _hold(place: str, _key: EncryptionKey | None) -> Iterator[StorageId]:
     """The keyspace's identity. A process of its own asks for it: threads of the driver would not survive a fork."""
-    address = parse_address(f"{SCHEME}:{place}")
-    module = opening()
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.close(reader)
-            os.write(writer, _identify(module, address))
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as answer:
-        found = answer.read()
-    os.waitpid(child, 0)
-    if not found.startswith(_IDENTIFIED):
-        raise EngineRefused(found[1:].decode() or "The cluster could not be asked.")
-    yield StorageId(found[1:])
+    from concurrent.futures import BrokenExecutor, ProcessPoolExecutor  # noqa: PLC0415 - loads slowly
+    from multiprocessing import get_context  # noqa: PLC0415
 
-
-def _identify(module: ModuleType, address: ClusterAddress) -> bytes:
+    address, identity_of = parse_address(f"{SCHEME}:{place}"), opening().identity_of
     try:
-        engine = module.open_cassandra(address, system_clock, read_only=True, warns=True)
-        identity: bytes = module.storage_id(engine.connection)
-    except EngineRefused as refusal:
-        return _REFUSED + str(refusal).encode()
+        with ProcessPoolExecutor(1, get_context("fork")) as other:
+            identity: StorageId = other.submit(identity_of, address).result()
     except EngineUnavailable as unavailable:
-        return _REFUSED + unavailable.sentence.encode()
-    return _IDENTIFIED + identity
+        raise EngineRefused(unavailable.sentence) from unavailable
+    except BrokenExecutor as ended:
+        raise EngineRefused("The cluster could not be asked.") from ended
+    yield identity
 
 
 def opening() -> ModuleType:

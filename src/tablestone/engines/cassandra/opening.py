@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Mapping
+from contextlib import closing
 
-from tablestone.clock import Clock, elapsed_seconds, monotonic_seconds
+from tablestone.clock import Clock, monotonic_seconds, system_clock
 from tablestone.engines.cassandra.checks import (
     Examination,
     examine,
@@ -52,34 +52,17 @@ def open_cassandra(
 
     `warns` logs what is unwise about the cluster. `may_be_loading` is for the load itself.
     """
-    connection = connect(address)
+    connection = Connection(address)
     try:
         warnings = _require_usable(connection, clock, storage, may_be_loading=may_be_loading)
         for warning in warnings if warns else ():
             log.warning("%s", warning)
         if not (read_only or may_be_loading):
             note_use(connection)
-        return engine_on(connection, clock, read_only=read_only)
+        return CassandraEngine(connection, clock, read_only=read_only)
     except BaseException:
         connection.close()
         raise
-
-
-def connect(address: ClusterAddress, *, in_keyspace: bool = True) -> Connection:
-    """A connection to the cluster, to be closed."""
-    chance = secrets.SystemRandom().random
-    return Connection(address, monotonic_seconds, chance, in_keyspace=in_keyspace)
-
-
-def engine_on(connection: Connection, clock: Clock, *, read_only: bool = False) -> CassandraEngine:
-    """An engine on a connection, which it closes."""
-    return CassandraEngine(
-        connection,
-        clock,
-        elapsed_seconds,  # the cluster's time goes on while this machine sleeps
-        secrets.randbits(62),
-        read_only=read_only,
-    )
 
 
 def _require_usable(
@@ -97,6 +80,13 @@ def _require_usable(
     return found.warnings
 
 
+def identity_of(address: ClusterAddress) -> StorageId:
+    """The `storage_id` of a keyspace that a server can use, with the warnings of its start."""
+    engine = open_cassandra(address, system_clock, read_only=True, warns=True)
+    with closing(engine.connection) as connection:
+        return storage_id(connection)
+
+
 def storage_id(connection: Connection) -> StorageId:
     """The id of the table of rows, which differs from that of any other keyspace of the same name."""
     [(made,)] = connection.execute(
@@ -109,11 +99,8 @@ def storage_id(connection: Connection) -> StorageId:
 
 def examine_cluster(address: ClusterAddress, clock: Clock) -> Examination:
     """The findings about a cluster and its keyspace; `EngineRefused` if it cannot be reached."""
-    connection = connect(address)
-    try:
+    with closing(Connection(address)) as connection:
         return examine(connection, clock, wanted=address)
-    finally:
-        connection.close()
 
 
 def initialize(address: ClusterAddress, steps: Mapping[int, str] = STEPS) -> bool:
@@ -122,8 +109,7 @@ def initialize(address: ClusterAddress, steps: Mapping[int, str] = STEPS) -> boo
     `steps` upgrade a keyspace of an older layout. `EngineRefused` for a keyspace of another program or of a newer
     version, before anything is made.
     """
-    connection = connect(address, in_keyspace=False)
-    try:
+    with closing(Connection(address, in_keyspace=False)) as connection:
         keyspace = connection.cluster.metadata.keyspaces.get(address.keyspace)
         is_new = True
         if keyspace is None:
@@ -146,8 +132,6 @@ def initialize(address: ClusterAddress, steps: Mapping[int, str] = STEPS) -> boo
         _upgrade(connection, steps)
         asyncio.run(_make_directory(connection))
         return keyspace is None
-    finally:
-        connection.close()
 
 
 def _upgrade(connection: Connection, steps: Mapping[int, str]) -> None:

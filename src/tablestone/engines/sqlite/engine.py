@@ -17,7 +17,7 @@ import apsw
 from tablestone.engines.capabilities import Caching, Capabilities, StoredIn
 from tablestone.engines.contract import EngineUnavailable, Put
 from tablestone.engines.figures import Figure, FigureKind
-from tablestone.engines.kind import Encrypted, EngineKind, Opening
+from tablestone.engines.kind import EngineKind, Opening
 from tablestone.engines.sqlite.commit import COMMIT_GROUP, FLUSH, GroupCommit
 from tablestone.engines.sqlite.commit_lock import CommitLock
 from tablestone.engines.sqlite.data_directory import LOG_NAME, READER_CACHE_KIB, DataDirectory
@@ -303,18 +303,8 @@ class SqliteSnapshot:
         self._engine.give_back(self._rows)
 
 
-def _open(
-    place: str,
-    clock: Clock,
-    opening: Opening,
-    storage: StorageId | None,
-    key: EncryptionKey | None = None,
-) -> SqliteEngine:
-    return SqliteEngine(Path(place), clock, opening, storage, key)
-
-
 @contextmanager
-def _hold(place: str, key: EncryptionKey | None = None) -> Iterator[StorageId]:
+def _hold(place: str, key: EncryptionKey | None) -> Iterator[StorageId]:
     directory = DataDirectory(Path(place), Opening.SERVER, key=key)
     try:
         yield directory.storage
@@ -325,8 +315,8 @@ def _hold(place: str, key: EncryptionKey | None = None) -> Iterator[StorageId]:
 KIND = EngineKind(
     SqliteEngine.capabilities,
     ("sqlite", "sqlite:DIR"),
-    _open,
+    lambda place, *how: SqliteEngine(Path(place), *how),
     _hold,
     FIGURES,
-    Encrypted(_open, _hold),
+    encrypts=True,
 )
