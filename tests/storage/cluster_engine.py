@@ -45,7 +45,7 @@ LEASE_SECONDS = 0.01
 
 
 def open_on_cluster(clock: Clock) -> CassandraEngine:
-    """An engine with a connection of its own; a test's clock is not compared with those of the nodes."""
+    """An engine with its own connection; a test's clock is not compared with those of the nodes."""
     from tablestone.engines.cassandra.engine import CassandraEngine  # noqa: PLC0415 - needs the driver
 
     return CassandraEngine(_connect(), clock)

@@ -213,7 +213,7 @@ def test_a_keyspace_is_examined_before_it_is_used(keyspace: ClusterAddress) -> N
 def test_a_keyspace_of_an_older_layout_is_upgraded(
     keyspace: ClusterAddress, tmp_path: Path
 ) -> None:
-    """There is no older layout yet: the step is the test's own."""
+    """There is no older layout yet, so the test defines the step."""
     from tablestone.engines.cassandra.connection import Connection  # noqa: PLC0415 - needs the driver
     from tablestone.engines.cassandra.opening import initialize  # noqa: PLC0415 - needs the driver
 
@@ -282,7 +282,7 @@ FOREIGN = "foreign"
 
 @pytest.fixture
 def foreign() -> Iterator[Connection]:
-    """A connection to a keyspace that has nothing yet."""
+    """A connection to a keyspace that is still empty."""
     from tablestone.engines.cassandra.connection import Connection  # noqa: PLC0415 - needs the driver
 
     address = parse_address(url_of(FOREIGN))

@@ -59,7 +59,7 @@ def states(url: str) -> dict[str, tuple[str, str]]:
 
 
 def clients(cluster: Cluster, node: int) -> list[Any]:
-    """The connections to a node that use the keyspace, as the node tells."""
+    """The connections to a node that use the keyspace, from the node itself."""
     from tablestone.engines.cassandra.connection import Connection  # noqa: PLC0415 - needs the driver
 
     url = cluster.url_in(cluster.nodes[node].datacenter)

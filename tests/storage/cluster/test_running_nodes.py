@@ -84,7 +84,7 @@ class Data:
 
 
 def truncate(cluster: Cluster) -> None:
-    """The statements of the guide, which cqlsh would send."""
+    """The guide's statements, which cqlsh would send."""
     from tablestone.engines.cassandra.connection import Connection  # noqa: PLC0415 - needs the driver
 
     statements = [f"TRUNCATE tablestone.{table}" for table in TABLES]

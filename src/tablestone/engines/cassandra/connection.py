@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from random import SystemRandom
 from typing import Any, Final, TypeAlias, TypeVar
 
 import cassandra
@@ -133,7 +133,7 @@ START_PAUSE_SECONDS: Final = 0.5
 """The pause between two attempts of a statement that a start or a command waits for."""
 
 _Result = TypeVar("_Result")
-_RANDOM: Final = SystemRandom()
+_RANDOM: Final = secrets.SystemRandom()
 
 Statement: TypeAlias = PreparedStatement
 Call = tuple[Statement, Sequence[Any]]
