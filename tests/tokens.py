@@ -1,6 +1,6 @@
-"""A token issuer of the tests' own: keys, JWK sets and tokens, good and bad, written from RFC 7515 and 7517.
+"""The tests' own token issuer: keys, JWK sets and tokens, valid and invalid, written from RFC 7515 and 7517.
 
-Shares nothing with the server's code and uses no JWT library, so that it can write tokens that no library would write.
+It shares nothing with the server's code and uses no JWT library, so that it can write tokens that no library would.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def key_set(*keys: Key) -> bytes:
 
 
 def claims_at(now: float, **changed: Any) -> Claims:
-    """The claims of a good token at this time (seconds since 1970); None takes one away."""
+    """The claims of a valid token at this time (seconds since 1970); None removes one."""
     claims = {
         "iss": ISSUER,
         "aud": AUDIENCE,
@@ -102,7 +102,7 @@ def claims_at(now: float, **changed: Any) -> Claims:
 
 
 def signed(key: Key, claims: object, **header: Any) -> str:
-    """A token; `header` overrides what its header says, None takes a member away."""
+    """A token; `header` overrides its header, and None removes a member."""
     members = {"typ": "JWT", "alg": key.algorithm, "kid": key.kid, **header}
     named = {name: value for name, value in members.items() if value is not None}
     text = f"{segment(named)}.{segment(claims)}"
@@ -114,6 +114,6 @@ def signed_with_nothing(key: Key, claims: Claims, algorithm: str = "none") -> st
 
 
 def signed_with_the_public_key(key: RsaKey, claims: Claims, algorithm: str = "HS256") -> str:
-    """A token that deceives a checker which lets the token choose the algorithm."""
+    """A token that deceives a verifier which lets the token choose the algorithm."""
     text = f"{segment({'alg': algorithm, 'kid': key.kid})}.{segment(claims)}"
     return f"{text}.{base64url(hmac.digest(key.public_pem(), text.encode(), hashlib.sha256))}"

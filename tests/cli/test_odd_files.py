@@ -1,5 +1,6 @@
-"""Unusual paths and files: bytes that are not UTF-8, names with a line feed, FIFOs. Each works or fails in one
-sentence.
+"""Unusual paths and files: bytes that are not UTF-8, names with a line feed, FIFOs.
+
+Each works, or fails in one sentence.
 """
 
 from __future__ import annotations

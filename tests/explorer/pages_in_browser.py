@@ -95,8 +95,9 @@ class WatchedPage:
         self.page.goto(self.explorer.base + path)
 
     def wait_until(self, expression: str, milliseconds_max: float = WAIT_MILLISECONDS_MAX) -> None:
-        """Wait for a condition in JavaScript. Playwright's own way evaluates a string in the page, which the policy
-        forbids.
+        """Wait for a condition in JavaScript.
+
+        Playwright's own way evaluates a string in the page, which the policy forbids.
         """
         deadline = monotonic() + milliseconds_max / 1000
         while not self.page.evaluate(expression):

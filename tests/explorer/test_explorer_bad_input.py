@@ -105,9 +105,7 @@ def test_an_endpoint_that_is_no_table_service(browser: Any, tmp_path: Path) -> N
 
 
 def test_names_and_values_of_a_hostile_service(browser: Any, tmp_path: Path) -> None:
-    """HTML and script in the names of tables and properties, in values, keys, ETags and tokens: all of it shows as
-    text.
-    """
+    """HTML and script in names of tables and properties, values, keys, ETags and tokens: all of it shows as text."""
     entity = {
         "odata.etag": f'W/"{HTML}"',
         "PartitionKey": HTML,
@@ -274,9 +272,7 @@ def test_a_filter_of_30_kilobytes(watched: WatchedPage) -> None:
 
 
 def test_a_filter_that_is_too_long_for_an_address(watched: WatchedPage) -> None:
-    """30 KB of brackets make an address of 90 KB: the page says so before it sends anything, and a shorter filter
-    works.
-    """
+    """30 KB of brackets are an address of 90 KB: the page says so before it sends anything; a shorter filter works."""
     page = watched.page
     watched.open("/tables/Weather")
     page.get_by_label("Filter", exact=True).fill("(" * 15_000 + "wet" + ")" * 15_000)

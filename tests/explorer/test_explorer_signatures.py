@@ -1,5 +1,6 @@
-"""The signature form in a real browser: the official SDK uses each signature that it makes, and the form refuses, in a
-sentence, what the service would refuse.
+"""The signature form in a real browser: the official SDK uses each signature that it makes.
+
+What the service would refuse, the form refuses in a sentence.
 """
 
 from __future__ import annotations

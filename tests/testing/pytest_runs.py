@@ -1,4 +1,4 @@
-"""Runs pytest on a test file of a user, in a directory and a process of its own, with the plugin of the test kit."""
+"""Runs pytest on a user's test file, in its own directory and process, with the plugin of the test kit."""
 
 from __future__ import annotations
 

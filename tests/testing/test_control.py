@@ -1,4 +1,4 @@
-"""The control API of a server: every operation as its OpenAPI document says, every refusal, and who may ask."""
+"""The control API of a server: every operation as its OpenAPI document describes it, every refusal, and who may ask."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Assertions about cost: the requests that are too many, and the advice in the message."""
+"""Assertions about cost: which requests are too many, and the advice in the message."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def made(requests: LastRequests, number: int, plan: str, account: str = "mine") 
     ],
 )
 def test_a_long_block_is_judged_as_a_whole(budget: dict[str, Any], sentences: list[str]) -> None:
-    """Its scans are the first of its requests, which are no longer among the last thousand."""
+    """Its scans come first, and are no longer among the last thousand requests."""
     requests = LastRequests()
     made(requests, 1500, "table")
     expected = pytest.raises(TooExpensive) if sentences else nullcontext()

@@ -1,4 +1,4 @@
-"""Rules of faults: the requests that they are about, how often they act, and the rules that are refused."""
+"""Fault rules: which requests they match, how often they act, and which rules are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults act as their rules say: in number, over real connections, and in the entities that are stored or not."""
+"""Faults act as their rules say: how often, over real connections, and on what is stored."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def stored(storage: TableStorage) -> list[dict[str, Any]]:
 
 
 def refusal_of(work: Callable[[], object]) -> str:
-    """The error of the SDK, with Retry-After and its first line; empty if there is none."""
+    """The SDK's error, with Retry-After and its first line; empty if there is none."""
     try:
         work()
     except HttpResponseError as error:
@@ -274,7 +274,7 @@ def test_a_request_waits(storage: TableStorage, table: TableClient) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_program_that_retries_gets_through_a_bad_hour(seed: int) -> None:
-    """Every write is an upsert, so that one whose outcome is unknown may be repeated."""
+    """Every write is an upsert, so that one with an unknown outcome may be repeated."""
     with TableStorage() as storage:
         service = TableServiceClient.from_connection_string(
             storage.connection_string, transport=StorageTransport(storage), retry_total=0

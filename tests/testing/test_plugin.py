@@ -1,4 +1,4 @@
-"""The pytest plugin as its users run it: their test files, in a process of their own."""
+"""The pytest plugin as its users run it: on their test files, in a process of its own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SNIPPET = """
 
 def test_the_plugin_is_found_by_its_entry_point() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    # The name is that of the module, so that `-p` and `pytest_plugins` name the same plugin and not a second one.
+    # The name is that of the module, so that `-p` and `pytest_plugins` name this plugin and not a second one.
     assert project["entry-points"]["pytest11"] == {PLUGIN: PLUGIN}
     assert import_module(PLUGIN).table_service
 

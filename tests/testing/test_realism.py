@@ -1,4 +1,4 @@
-"""The switch for realism, and each of its parts: names that are taken, partition ranges, a secondary that is behind."""
+"""The switch for realism, and each of its parts: names that stay taken, partition ranges, a secondary that lags."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROWS = [{"PartitionKey": f"{n:03}", "RowKey": "r", "total": n} for n in range(80
 
 @contextmanager
 def both_sides(account: StorageAccount) -> Iterator[tuple[TableClient, TableClient]]:
-    """The table Orders of the primary and of the secondary."""
+    """The table Orders on the primary and on the secondary."""
     behind = account.connection_string.replace(account.endpoint, account.endpoint + "-secondary")
     with (
         TableClient.from_connection_string(account.connection_string, "Orders") as primary,
@@ -103,7 +103,7 @@ def test_the_statistics_say_how_far_it_is_behind(seconds: float, difference: flo
 
 
 def test_a_page_ends_with_its_partition_range() -> None:
-    """The boundaries of the expectation come from the function that decides them; entities and order must be right."""
+    """The expected boundaries come from the function that decides them; entities and order must be right."""
     starts = [
         number
         for number, row in enumerate(ROWS)

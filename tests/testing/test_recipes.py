@@ -33,7 +33,7 @@ NOT_OF_THE_EXTRA = [
 
 @pytest.mark.slow
 def test_every_recipe_passes(tmp_path: Path) -> None:
-    # Of what is installed here, the extra `testing` does not bring these packages.
+    # Packages that are installed here, and that the extra `testing` does not install.
     (tmp_path / "conftest.py").write_text(
         f"import sys\nsys.modules.update(dict.fromkeys({NOT_OF_THE_EXTRA}))\n", encoding="utf-8"
     )

@@ -1,4 +1,4 @@
-"""The state of a storage: emptied, filled, shown, and put back with the same ETags."""
+"""The state of a storage: emptied, filled, dumped, and restored with the same ETags."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def client(connection_string: str) -> TableServiceClient:
 
 
 def of_version(version: str) -> Callable[[Any], None]:
-    """What a newer SDK sends: this one sets the header itself, and lets only a hook change it."""
+    """What a newer SDK sends. This one sets the header itself, and only a hook can change it."""
 
     def changed(request: Any) -> None:
         request.http_request.headers["x-ms-version"] = version

@@ -1,4 +1,4 @@
-"""An admin address that answers one text, for the commands that ask a server for insight."""
+"""An admin address that gives one answer, for the commands that ask a server for insight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data tools against the server of the session; each test has a table name of its own."""
+"""The data tools against the session's server; each test has its own table name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _numbers = count(1)
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the attempts of a request."""
+    """Shorten the pauses between the attempts of a request."""
     monkeypatch.setattr("tablestone.tools.errors.FIRST_PAUSE_SECONDS", 0.001)
 
 
@@ -32,7 +32,7 @@ def tools(
 
 @pytest.fixture
 def table(tools: DataTools) -> Iterator[str]:
-    """The name of a table that no other test uses. The table does not exist yet, and is deleted afterwards."""
+    """The name of a table that no other test uses. It does not exist yet, and is deleted afterwards."""
     name = f"tools{next(_numbers)}"
     connection_string = tools.connection_string
     yield name

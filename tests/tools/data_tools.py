@@ -1,6 +1,6 @@
-"""The data tools as a person runs them: a command line in this process, or in one of its own that can be killed.
+"""The data tools as a person runs them: a command line in this process, or in one that a test can kill.
 
-Knows how a command is started, its endpoint, and the directories of its profiles and journals; not its output.
+Knows how a command is started, its endpoint, and the directories of its profiles and journals, but not its output.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Ran:
 
     @property
     def entities(self) -> list[RawEntity]:
-        """The entities of the JSON lines that were printed, without ETags and Timestamps."""
+        """The entities in the printed JSON lines, without ETags and Timestamps."""
         return [
             {
                 name: value
@@ -67,7 +67,7 @@ class DataTools:
         }
 
     def run(self, *arguments: str | Path, status: int | None = 0) -> Ran:
-        """Run the command in this process. Its exit status must be `status`; None allows any."""
+        """Run the command in this process. It must exit with `status`; None allows any."""
         self.capture.readouterr()
         with self.patch.context() as patch:
             for name, value in self.environment().items():
@@ -89,7 +89,7 @@ class DataTools:
         )
 
     def complete(self, words: str) -> list[str]:
-        """The completions that bash gets for the last word, with the request of its script."""
+        """The completions of the last word in bash, from the request that its script makes."""
         asked = {
             "_TABLESTONE_COMPLETE": "bash_complete",
             "COMP_WORDS": words,
@@ -105,7 +105,7 @@ class DataTools:
         return [line.partition(",")[2] for line in ended.stdout.split()]
 
     def write_lines(self, name: str, entities: Sequence[RawEntity]) -> Path:
-        """Write the entities into a file of JSON lines."""
+        """Write the entities to a file of JSON lines."""
         path = self.directory / name
         path.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in entities))
         return path

@@ -1,8 +1,8 @@
-"""A service with faults: it passes requests on to a real service, and gives some requests a fault by a plan.
+"""A proxy with faults: it passes requests on to a real service, and makes some of them fail by a plan.
 
 The faults are: busy (503) and throttled (429), each with Retry-After and without, failed (500), a reset before the
 request is passed on or after its answer has come, and an answer that ends before its Content-Length. Its pages may have
-other forms than those of the real service (`page_forms`). Knows HTTP as bytes; does not know tables.
+other forms than those of the real service (`page_forms`).
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ BUSY_FOR_LONG, THROTTLED_FOR_LONG, FAILED = "busy for long", "throttled for long
 _STATUSES = {BUSY: 503, BUSY_FOR_LONG: 503, THROTTLED: 429, THROTTLED_FOR_LONG: 429, FAILED: 500}
 
 Plan = Callable[[int, str, str], str | None]
-"""The fault of a request, by its number, method and path; with None the request is only passed on."""
+"""The fault of a request, by its number, method and path; None just passes it on."""
 NO_FAULTS: Plan = lambda _number, _method, _path: None  # noqa: E731
 
 _OWN_HEADERS = {"connection", "transfer-encoding", "content-length", "date", "server"}
 
 
 class FaultyService:
-    """The server: the names of the faults so far, the targets of the requests, and the port that it listens on."""
+    """The server: the faults so far, the targets of the requests, and the port that it listens on."""
 
     def __init__(self, address: tuple[str, int], plan: Plan, forms: Sequence[Form]) -> None:
         self.done: list[str] = []
@@ -55,7 +55,7 @@ class FaultyService:
                 service.handle(self, address, plan)
 
             def log_message(self, *_: object) -> None:
-                """Print nothing on standard error."""
+                """Keep standard error for the test."""
 
         for method in ("GET", "POST", "PUT", "DELETE", "MERGE", "PATCH"):
             setattr(Handler, f"do_{method}", Handler._any)
@@ -85,7 +85,7 @@ class FaultyService:
             _send(request, 400, [("Content-Type", "application/json")], INVALID_INPUT)
             return
         with closing(HTTPConnection(*address, timeout=30)) as upstream:
-            # The signature covers the path and not the host, so that the real service accepts the request.
+            # The signature covers the path and not the host, so the real service accepts the request.
             headers = {
                 name: value for name, value in request.headers.items() if name.lower() != "host"
             }
@@ -105,7 +105,7 @@ class FaultyService:
             self._reset(request)
 
     def _reset(self, request: BaseHTTPRequestHandler) -> None:
-        """End the connection with a RST, as after the crash of a server."""
+        """End the connection with a RST, as after a crash of the server."""
         request.close_connection = True
         request.wfile.flush()
         request.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -132,7 +132,7 @@ def _send(
 def faulty_service(
     address: tuple[str, int], plan: Plan = NO_FAULTS, forms: Sequence[Form] = ()
 ) -> Iterator[FaultyService]:
-    """A faulty service that runs in a thread of its own; its pages have these forms, or those of the real service."""
+    """A faulty service on its own thread; its pages have these forms, or those of the real service."""
     service = FaultyService(address, plan, forms)
     thread = threading.Thread(target=service.server.serve_forever, args=(0.01,), daemon=True)
     thread.start()

@@ -1,9 +1,8 @@
-"""Pages in every form that the service may give them: of any number of rows, empty, with tokens of any look.
+"""Pages in every form that the service may give them: any number of rows, empty, and any kind of token.
 
-Stands between a client and a real service: a request asks that service for as many rows as the form allows, from
-where the token leads; the answer gets a token of its own, which says nothing to the client. Behind the last row
-there is one more page, which is empty. As on the service, a token that is sent back blank, or that was never given,
-is 400 `InvalidInput`. Knows the parameters and the headers of pages; knows no connection.
+Stands between a client and a real service. It asks that service for as many rows as the form allows, from where the
+token leads, and gives the answer an opaque token of its own. After the last row comes one more page, which is empty. As
+on the service, a token that is sent back blank, or that was never issued, is 400 `InvalidInput`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from urllib.parse import parse_qsl, urlencode
 import orjson
 
 GIVEN, MISSING, BLANK = "given", "missing", "blank"
-"""The looks of the header with the row key."""
+"""How the header with the row key may look."""
 
 OF_ENTITIES: Final = ("NextPartitionKey", "NextRowKey")
 OF_TABLES: Final = ("NextTableName",)
@@ -38,10 +37,10 @@ INVALID_INPUT: Final = orjson.dumps(
 
 
 class Form(NamedTuple):
-    """The form of a page: its most rows, the header of the row key, and where the page leads.
+    """The form of a page: how many rows at most, the header with the row key, and where it leads.
 
-    `back` is 0 for the next page, 1 for the page itself, 2 for the one before it. `length` is that of the text of
-    the partition key or the name of the table, where it is to be longer than it has to be.
+    `back` is 0 for the next page, 1 for the page itself, 2 for the one before it. `length` makes the text of the
+    partition key or the table name in the token longer than it need be.
     """
 
     rows: int = 1000
@@ -54,14 +53,14 @@ Token = tuple[str, ...]
 
 
 class _Place(NamedTuple):
-    """Where a page begins, as parameters of the real service, None behind the last row; the tokens that led there."""
+    """Where a page begins, as parameters of the real service, None after the last row; the tokens that led there."""
 
     real: Mapping[str, str] | None
     trail: tuple[Token, ...] = ()
 
 
 class Asked(NamedTuple):
-    """A request for a page: the path to send on, the names of its continuation, and where it begins."""
+    """A request for a page: the path to send on, the names of its continuation parameters, and where it begins."""
 
     path: str
     names: tuple[str, ...]
@@ -69,7 +68,7 @@ class Asked(NamedTuple):
 
 
 class InvalidInput(Exception):
-    """The continuation of the request is blank, or was never given."""
+    """The request's continuation is blank, or was never issued."""
 
 
 def is_page(method: str, target: str) -> bool:
@@ -78,9 +77,9 @@ def is_page(method: str, target: str) -> bool:
 
 
 class PageForms:
-    """Gives page after page of a walk the next of these forms, and the first one again after the last.
+    """Gives the pages of a walk these forms, one after the other and then from the first again.
 
-    Without forms, all pages are as the real service gives them.
+    Without forms, all pages are as the real service returns them.
     """
 
     def __init__(self, forms: Sequence[Form]) -> None:
@@ -88,7 +87,7 @@ class PageForms:
         self._places: dict[Token, _Place] = {}
 
     def asked(self, method: str, target: str) -> Asked | None:
-        """The request for a page, None if this is none; raises `InvalidInput`."""
+        """The request for a page, None if it asks for none; raises `InvalidInput`."""
         if not self._forms or not is_page(method, target):
             return None
         path, _, query = target.partition("?")
@@ -110,7 +109,7 @@ class PageForms:
     def shaped(
         self, asked: Asked, headers: Sequence[tuple[str, str]], content: bytes
     ) -> tuple[list[tuple[str, str]], bytes]:
-        """The headers and the content of the page, of those that the real service answered."""
+        """The headers and the content of the page, made from the real service's answer."""
         real, trail = asked.place
         form = self._form_of(asked.place)
         others = [pair for pair in headers if not pair[0].lower().startswith(_HEADER)]

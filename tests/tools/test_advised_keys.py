@@ -1,4 +1,4 @@
-"""The keys that the advice names make a scan narrower: the query has the promised plan under them."""
+"""The keys that the advice names make a scan narrower: under them, the query has the promised plan."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IN_ONE_PARTITION = {PlanKind.POINT, PlanKind.POINTS, PlanKind.ROW_RANGE, PlanKin
 
 
 def plans_of(tree: FilterNode) -> list[tuple[str, PlanKind]]:
-    """The promise of each piece of advice, and the plan of the query under its keys."""
+    """What each piece of advice promises, and the query's plan under its keys."""
     found = []
     for points in (None, 0, 7):
         for advice in advise_on_query(QueryUse(tree), TableUse("T", point_reads=points)):

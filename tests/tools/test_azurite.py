@@ -1,7 +1,6 @@
 """The data tools against Azurite, an independent implementation; the last tests copy between it and Tablestone.
 
-The tests install it with npm, as the bench does, which takes a minute. Where that fails they are skipped, with the
-reason.
+npm installs it, as for the benchmarks, which takes a minute. Where that fails, the tests are skipped with the reason.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ IN_ORDER = sorted(ENTITIES, key=lambda each: (each["PartitionKey"], each["RowKey
 
 @pytest.fixture(scope="module")
 def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The connection string of Azurite."""
+    """Azurite's connection string."""
     try:
         server = servers.start(servers.AZURITE, tmp_path_factory.mktemp("azurite"))
     except PrerequisiteError as missing:
@@ -163,7 +162,7 @@ def test_a_copy_between_both(tools: DataTools, azurite: str, table: str, directi
 
 
 def test_the_commands_of_the_page(tools: DataTools, azurite: str) -> None:
-    """The move of docs/guides/from-azurite.md; a file stands for `local`, the server on port 10002."""
+    """The steps of docs/guides/from-azurite.md; a file replaces `local`, the server on port 10002."""
     page = (PAGES / "from-azurite.md").read_text(encoding="utf-8")
     (start,) = re.findall(r"^    npx azurite-table (.*)$", page, re.MULTILINE)
     known = {f"--{flag.name}" for flag in FLAGS}

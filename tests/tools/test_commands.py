@@ -35,7 +35,7 @@ QUERIES = [
     (("--top", "2"), ["EWR 2013-01", "EWR 2013-07"]),
     (("--top", "0"), []),
     (("--order-by", "temp desc", "--top", "2"), ["EWR 2013-07", "JFK 2013-07"]),
-    # An absent value comes last, in either direction.
+    # A missing value comes last, in either direction.
     (
         ("--order-by", "temp"),
         ["JFK 2013-01", "EWR 2013-01", "JFK 2013-07", "EWR 2013-07", "LGA's 2014-01"],
@@ -87,7 +87,7 @@ def test_counts_and_partitions(tools: DataTools, weather: str) -> None:
 
 
 def test_the_sizes_of_tables(tools: DataTools, weather: str) -> None:
-    """The bytes of the documented formula: 4, 2 for each unit of the keys; of a property 8, its name and its value."""
+    """The documented formula: 4 bytes, 2 for each unit of the keys; for a property 8, its name and its value."""
     size = 4 + 2 * len("EWR2013-01-01")
     size += (8 + 2 * 4 + 8) + (8 + 2 * 4 + 4) + (8 + 2 * 4 + 4 + 2 * 4)
     one = entity("EWR", "2013-01-01", temp=39.02, wind=10, note="cold")

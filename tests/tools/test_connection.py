@@ -1,4 +1,4 @@
-"""The sources of a connection, the parts of one, and that none of its secrets is shown."""
+"""Where a connection comes from, its parts, and that none of its secrets is shown."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_no_secret_is_in_what_python_shows() -> None:
     ],
 )
 def test_an_empty_option_names_no_other_account(given: GivenConnection, flag: str) -> None:
-    """A script whose variable is not set must not reach the account of the environment."""
+    """A script whose variable is not set must not reach the account in the environment."""
     environment = {"AZURE_STORAGE_CONNECTION_STRING": "UseDevelopmentStorage=true"}
     with pytest.raises(TransferRefused) as refused:
         resolve(given, environment, PROFILES)
@@ -155,7 +155,7 @@ OF_A_TABLE: list[tuple[str, str]] = [
 
 @pytest.mark.parametrize(("given", "url"), OF_A_TABLE)
 def test_the_url_of_the_table_of_a_signature(given: str, url: str) -> None:
-    """The portal and Storage Explorer give the URL of the table, with the signature behind it."""
+    """The portal and Storage Explorer show the URL of the table, followed by the signature."""
     read = (
         from_url(f"{given}?{TABLE_SIGNATURE}", None),
         parse_connection_string(f"TableEndpoint={given};SharedAccessSignature={TABLE_SIGNATURE}"),

@@ -1,4 +1,4 @@
-"""The question before a deletion: when a person is asked, and the answer that allows it."""
+"""The question before a deletion: when a person is asked, and which answer allows it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PRODUCTION = parse_connection_string("AccountName=weather;AccountKey=c2VjcmV0")
 
 
 class Terminal(io.StringIO):
-    """A terminal at which a person types."""
+    """A terminal with a person who types."""
 
     def isatty(self) -> bool:
         return True

@@ -43,10 +43,10 @@ def places(tools: DataTools, second_server: ServerProcess, table: str) -> Iterat
 
 
 def wait_until_all_are_older(tools: DataTools, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait until the source tells a time after every Timestamp of the table, and let it tell no earlier one again.
+    """Wait until the source's clock is past every Timestamp of the table, and stays so.
 
-    A copy that begins then takes no earlier write for a change. Each worker of a server writes its date about once a
-    second, in whole seconds, so the time that another worker tells may be two seconds older.
+    A copy that begins then takes no earlier write for a change. Each worker of a server updates its Date header about
+    once a second, in whole seconds, so another worker's may be two seconds older.
     """
     monkeypatch.setattr(copying, "MARGIN_TICKS", 0)
     with TableEndpoint(parse_connection_string(tools.connection_string)) as source:

@@ -1,7 +1,7 @@
-"""The Table API of Cosmos DB: an endpoint that takes a merge only as POST with X-HTTP-Method, reached through a proxy.
+"""Cosmos DB's Table API: an endpoint that accepts a merge only as POST with X-HTTP-Method, reached through a proxy.
 
-The SDK sends a merge to Cosmos DB in this form. The endpoint is a proxy with that rule in front of the real server,
-whose host name is one of Cosmos DB's; so the proxies that the environment names are tested too.
+The SDK sends merges to Cosmos DB in this form. The endpoint is a proxy with that rule in front of the real server,
+under a host name of Cosmos DB; so the environment's proxy settings are tested too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REFUSED = re.compile(rb"^(?:PATCH|MERGE) ", re.MULTILINE)
 def cosmos(
     private_server: StartServer, tools: DataTools, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[list[str]]:
-    """The tools have the connection string of the endpoint; yields the methods of its requests."""
+    """The tools have the endpoint's connection string; yields the methods of its requests."""
     server = private_server(tools.directory / "data", "--domain", DOMAIN)
     methods: list[str] = []
     proxy = ThreadingHTTPServer(("127.0.0.1", 0), handler(server, methods))
@@ -74,7 +74,7 @@ def handler(server: ServerProcess, methods: list[str]) -> type[BaseHTTPRequestHa
             self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
-            """Print nothing on standard error."""
+            """Keep standard error for the test."""
 
     for method in ("GET", "POST", "PUT", "DELETE", "MERGE", "PATCH"):
         setattr(Cosmos, f"do_{method}", Cosmos._any)

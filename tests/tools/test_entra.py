@@ -23,7 +23,7 @@ KEY = RsaKey("entra")
 
 
 class FakeCredential:
-    """DefaultAzureCredential of a user with these roles; keeps the scopes that were asked for."""
+    """A user's DefaultAzureCredential with these roles; records the requested scopes."""
 
     roles: list[str] | None = ROLES
     asked: list[str]

@@ -1,6 +1,6 @@
-"""Failures in the middle of a transfer: a table that goes away, a full disk, files that cannot be written.
+"""Failures during a transfer: a table that is deleted, a full disk, files that cannot be written.
 
-Each ends with one sentence and exit status 1 or 2, and nothing half written is under the final name.
+Each ends with one sentence and exit status 1 or 2, and leaves nothing half written under the final name.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def loaded(tools: DataTools, table: str) -> str:
 
 @pytest.fixture
 def goes_away(table: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A function that deletes the table behind the first call of a method of the endpoint."""
+    """A function that deletes the table after the first call of a method of the endpoint."""
 
     def arm(name: str) -> None:
         real = getattr(TableEndpoint, name)
@@ -127,7 +127,7 @@ def test_a_full_device_as_standard_output(tools: DataTools, loaded: str) -> None
 def test_a_full_disk_while_columns_are_written(
     tools: DataTools, loaded: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The entities are read by then, and are kept: the same command only writes the file."""
+    """The entities have been read by then, and are kept: the same command only writes the file."""
     target = tools.directory / "out.parquet"
 
     def full(*_: object, **__: object) -> None:
@@ -200,7 +200,7 @@ def test_files_that_cannot_be_used(
 def test_a_whole_number_beyond_32_bits_in_a_filter(
     tools: DataTools, loaded: str, command: str, number: str, cure: str
 ) -> None:
-    """It is said before anything is sent, with what to write."""
+    """The command says so before it sends anything, and says what to write instead."""
     refused = tools.run(command, loaded, "--filter", f"n gt {number}", status=2).stderr
     assert refused == (
         f"tablestone: The filter cannot be read: Unrecognized 'Edm.Int32' literal '{number}' at '5' in "
@@ -219,7 +219,7 @@ def test_a_directory_of_journals_that_cannot_be_made(tools: DataTools, loaded: s
 
 
 def test_a_schema_beside_an_export(tools: DataTools, loaded: str) -> None:
-    """The header has names only; the import of the file has the types all the same."""
+    """The header only has names; importing the file restores the types all the same."""
     typed = entity("q", "1", n=5, **{"big@odata.type": "Edm.Int64", "big": "7"})
     tools.run("import", tools.write_lines("b.jsonl", [typed]), loaded)
     target = tools.directory / "out.csv"

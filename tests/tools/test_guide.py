@@ -1,4 +1,4 @@
-"""The commands of the guides to the data tools, run in their order: each prints what its page says."""
+"""The commands of the guides to the data tools, in order: each prints what its page says."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def commands_of(page: str) -> list[tuple[str, str]]:
 
 
 def fits(expected: str, printed: str) -> bool:
-    """Whether the output is that of the page, where `…` stands for any text."""
+    """Whether the output matches the page, where `…` stands for any text."""
     pattern = ".*?".join(re.escape(piece) for piece in expected.split("…"))
     return re.fullmatch(pattern, printed, re.DOTALL) is not None
 
@@ -85,7 +85,7 @@ def test_the_page_has_its_tasks() -> None:
 
 @pytest.mark.parametrize("page", ["data.md", "from-other-tools.md", "key-design.md"])
 def test_every_option_of_the_pages_is_there(page: str, tools: DataTools) -> None:
-    """In tables and in prose, each option behind `tablestone COMMAND` is an option of the command."""
+    """In tables and in prose: each option after `tablestone COMMAND` is an option of that command."""
     text = (GUIDES / page).read_text(encoding="utf-8")
     for command in re.findall(r"`tablestone ((?:[^`])+)`", text):
         name, *words = shlex.split(command.replace("…", "x"))

@@ -1,4 +1,4 @@
-"""Import and export: conflicts, rejected rows, journals, and the data after a run that ends too early."""
+"""Import and export: conflicts, rejected rows, journals, and the data after an interrupted run."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_standard_input(tools: DataTools, table: str) -> None:
 
 @pytest.fixture
 def fails_after(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A function that lets some transactions through, and makes the service unreachable for all later ones."""
+    """A function that lets some transactions through, and then makes the service unreachable."""
 
     def arm(count: int) -> None:
         real = TableEndpoint.transact
@@ -195,13 +195,13 @@ def test_an_import_goes_on_where_it_was(
     assert tools.all_of(table) == in_order(lines[:3] + lines[4:])
     assert list((tools.directory / "journals").glob("*.json")) == []
     again = tools.run("import", path, table, status=1).stderr
-    assert "is in " in again  # the import is complete, so that the next run is a new one
+    assert "is in " in again  # the import is complete, so the next run is a new one
 
 
 def test_a_run_that_goes_on_in_smaller_windows_knows_what_the_earlier_one_sent(
     tools: DataTools, table: str, monkeypatch: pytest.MonkeyPatch, fails_after: Any
 ) -> None:
-    """A window can also end by the clock, so that the windows of two runs end at different rows."""
+    """A window can also end by the clock, so two runs may end their windows at different rows."""
     entities = [entity("p", f"{number:05}") for number in range(1000)]
     path = tools.write_lines("a.jsonl", entities)
     monkeypatch.setattr(importing, "WINDOW_SECONDS", 1000.0)

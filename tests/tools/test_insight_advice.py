@@ -1,4 +1,4 @@
-"""The advice of `tablestone insight` on what a server was asked: right for a scan, silent where nothing is wrong."""
+"""The advice of `tablestone insight` on a server's requests: right for a scan, none where nothing is wrong."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_advice_on_a_server(tools: DataTools, server: ServerProcess) -> None
         ("Scanned", "wind eq 7 and gust ge 3"),
     ):
         tools.run("import", path, table, "--quiet")
-        # A scan by a tool that looks at the table: it is in the list, and has no advice.
+        # A scan by a tool that looks at the table is in the list, and gets no advice.
         tools.run("count", table, "--filter", "note eq 'y'", "--quiet")
         for _ in range(RUNS):
             tools.run("query", table, "--filter", text, "--output", "jsonl")

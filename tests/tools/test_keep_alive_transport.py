@@ -1,4 +1,4 @@
-"""The tools' own transport: every form of an answer, connections that are used again, and every way to lose one."""
+"""The tools' own transport: every form of an answer, reused connections, and every way to lose one."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tablestone.tools.transport import AnswerLimits, PooledTransport
 HEAD = b"HTTP/1.1 202 Accepted\r\nContent-Type: multipart/mixed; boundary=b\r\n"
 WHOLE = HEAD + b"Content-Length: 5\r\n\r\nhello"
 END, RESET = b"END", b"RESET"
-"""In the place of an answer, the service closes the connection, or resets it."""
+"""Instead of answering, the service closes the connection, or resets it."""
 
 
 class Service:
-    """It sends these bytes for each request, one list of pieces for each connection; `requests` has what came."""
+    """Sends these pieces of bytes for each request, a list for each connection; `requests` has what it received."""
 
     def __init__(self, *connections: list[bytes]) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -175,7 +175,7 @@ LIMITS: list[tuple[str, AnswerLimits, str]] = [
     ids=[each[0] for each in LIMITS],
 )
 def test_an_answer_that_does_not_end(limits: AnswerLimits, sentence: str) -> None:
-    """The service sends a byte each 50 ms: no pause is ever too long, and the body has no end."""
+    """The service sends a byte every 50 ms: no pause is too long, and the body never ends."""
     ended = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -225,7 +225,7 @@ def test_a_request_that_is_refused_before_it_is_read() -> None:
 
 
 def test_a_proxy_of_the_environment_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests does that; the tools' own transport speaks to no proxy."""
+    """Requests handles that; the tools' own transport does not support proxies."""
     missing = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
     service = Service([missing])
     monkeypatch.setenv("http_proxy", "/".join(service.url.split("/")[:3]))
@@ -252,7 +252,7 @@ def test_a_proxy_of_the_environment_is_followed(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_an_error_in_xml_is_told(body: bytes, told: str) -> None:
-    """The service answers so where it did not get as far as the form that was asked, Azurite for a bad name."""
+    """The service answers so before it knows the requested format, and Azurite for a bad name."""
     head = b"HTTP/1.1 400 Bad Request\r\nContent-Length: %d\r\n\r\n" % len(body)
     with served([head + body]) as (service, _):
         url = service.url.rpartition("/")[0]

@@ -1,7 +1,6 @@
-"""SIGKILL at random moments of an import and of a copy: run again, each ends, and the data in the table is right.
+"""SIGKILL at random moments of an import and of a copy: run again, each finishes, and the table is right.
 
-TRANSFER_KILLS is the number of times that each is killed at least; the default is small. `test_kill_moments` has the
-exact moments.
+TRANSFER_KILLS is how often each is killed at least; the default is small. `test_kill_moments` has the exact moments.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ KILLS = int(os.environ.get("TRANSFER_KILLS", "2"))
 ENTITIES = [entity(f"p{n // 3000}", f"{n:06}", n=n, s="x" * 200) for n in range(12_000)]
 pytestmark = [pytest.mark.crash, pytest.mark.slow]
 FIRST_MOMENT = 0.3
-"""The earliest kill, as a part of the time of a run that is not killed: the command has begun by then."""
+"""The earliest kill, as a share of the time of an undisturbed run: the command has begun by then."""
 LATER_EACH = 0.05
-"""Each kill of a run comes later by this part, so that a run on a machine that gets busy ends too."""
+"""Each kill of a run comes later by this share, so that a run on a machine that gets busy ends too."""
 
 
 def seconds_of(tools: DataTools, arguments: tuple[str, ...]) -> float:
@@ -39,7 +38,7 @@ def seconds_of(tools: DataTools, arguments: tuple[str, ...]) -> float:
 def run_with_kills(
     tools: DataTools, chance: random.Random, seconds: float, arguments: tuple[str, ...]
 ) -> int:
-    """Start the command and kill it, until it has told its report. Returns the number of kills."""
+    """Start the command and kill it, until it prints its report. Returns the number of kills."""
     kills = 0
     while True:
         process = tools.start(*arguments)

@@ -1,7 +1,7 @@
 """SIGKILL at one exact moment of an import, an export or a copy: the same command, run again, completes it.
 
-A moment is a call of one function, and whether the process dies before the call or after it. The last moments are
-those between the end of the work and the printed report: what is stored then must not look like another's work.
+A moment is before or after one call of a function. The last moments are between the end of the work and the printed
+report: what is stored then must not look like somebody else's work.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def after(module: str, place: str, number: int = 1) -> Moment:
 
 
 def kill_at(tools: DataTools, moment: Moment, *arguments: str) -> None:
-    """Run the command in a process of its own, which must die at that moment."""
+    """Run the command in its own process, which must die at that moment."""
     program = PROGRAM.format(moment=tuple(moment), arguments=list(arguments))
     ended = subprocess.run(
         [sys.executable, "-c", program],
@@ -111,7 +111,7 @@ IMPORT_MOMENTS = [
 
 @pytest.mark.parametrize("moment", IMPORT_MOMENTS, ids=names)
 def test_an_import_is_completed(tools: DataTools, table: str, moment: Moment) -> None:
-    """With the strictest rule for conflicts: a row of the killed run is none."""
+    """Under the strictest rule for conflicts, a row of the killed run is not one."""
     path = tools.write_lines("a.jsonl", ENTITIES)
     command = ("import", str(path), table, "--on-conflict", "fail", "--quiet")
     kill_at(tools, moment, *command)
@@ -134,7 +134,7 @@ EXPORT_MOMENTS = [
 
 @pytest.mark.parametrize(("name", "moment"), EXPORT_MOMENTS, ids=names)
 def test_an_export_is_completed(tools: DataTools, table: str, moment: Moment, name: str) -> None:
-    """The file that the killed run completed is known again; `--overwrite` is not necessary."""
+    """The command recognises the file that the killed run completed; `--overwrite` is not necessary."""
     tools.run("import", tools.write_lines("a.jsonl", ENTITIES), table, "--quiet")
     target = tools.directory / name
     command = ("export", table, str(target), "--quiet")

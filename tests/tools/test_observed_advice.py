@@ -1,4 +1,4 @@
-"""The advice on what a server counted: silent for a scan, a listing and a load, which are no use of a partition."""
+"""The advice on a server's counts: none for a scan, a listing or a load, which do not read single partitions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from unit.test_insight_history import NOON, TABLE, Server
 
 
 class Observed(NamedTuple):
-    """Requests, each with its number, the entities and partitions of the table, and the rules that speak."""
+    """Requests, each with its number, the entities and partitions of the table, and the rules that apply."""
 
     requests: tuple[tuple[RequestRecord, int], ...]
     entities: int

@@ -1,4 +1,4 @@
-"""A report of insight as a workload: its advice, its queries, and what it does not tell."""
+"""A report of insight as a workload: its advice, its queries, and what it cannot say."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NO_SERIES = Series(60, (), (), (), (), (), (), ())
 
 
 def rate(peak: float) -> Rate:
-    """A partition whose busiest minute is as its busiest second."""
+    """A partition whose busiest minute is as busy as its busiest second."""
     return Rate(peak / 2, peak, peak > TARGETS["partition"], peak, peak)
 
 
@@ -264,7 +264,7 @@ def test_the_queries_of_a_table_for_a_simulation() -> None:
 
 
 def test_a_query_with_and_without_a_select_is_one_query() -> None:
-    """Its advice is given once; the key that helps is the same."""
+    """Its advice is given once; the same key helps both."""
     both = report(BY_DESTINATION, replace(BY_DESTINATION, names_select=True, p99_ms=7.0))
     (advice,) = advise(workload_of(both, HOUR))
     assert advice.filter == BY_DESTINATION.filter
@@ -275,7 +275,7 @@ def test_a_query_with_and_without_a_select_is_one_query() -> None:
 
 
 def test_a_search_by_hand_has_no_advice() -> None:
-    """The explorer, `count` and `simulate-keys` are no use of the table that its keys have to serve."""
+    """The explorer, `count` and `simulate-keys` are not among the uses that a table's keys have to serve."""
     look = report(replace(BY_DESTINATION, is_look=True))
     assert advise(workload_of(look, HOUR)) == []
     assert [each.filter for each in queries_of(look, "flights", HOUR)] == [POINT_READ]

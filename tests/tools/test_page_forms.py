@@ -1,7 +1,7 @@
-"""Every command, and every page of the explorer, that reads page after page: on each form that a page may have.
+"""Every command, and every page of the explorer, that reads pages: on each form that a page may have.
 
-Each line of the two tables runs against a service with each of the forms, and finds what is there. Where the pages of
-a service have no end, each says so in one sentence.
+Each line of the two tables runs against a service with each of the forms, and finds the data. Where the pages of a
+service never end, each says so in one sentence.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ EQUAL = "entities on both sides, and they are equal."
 
 
 def faults_of_pages(faults: Iterator[str | None]) -> Plan:
-    """The plan by which the requests for pages have these faults, one after the other."""
+    """A plan that gives the requests for pages these faults, one after the other."""
     return lambda _number, method, path: next(faults) if is_page(method, path) else None
 
 
@@ -109,7 +109,7 @@ class Services:
     def shaped(
         self, forms: Sequence[Form], plan: Plan = NO_FAULTS
     ) -> Iterator[tuple[FaultyService, str]]:
-        """The first one with pages of these forms, and its connection string."""
+        """The first one with pages of these forms; its connection string."""
         with faulty_service(self.first.address, plan, forms) as service:
             port = self.first.address[1]
             yield service, self.first.connection_string.replace(f":{port}/", f":{service.port}/")
@@ -157,17 +157,17 @@ def entities(tools: DataTools, words: list[str]) -> object:
 
 
 def sizes(tools: DataTools, words: list[str]) -> object:
-    """Tables and how many entities each has."""
+    """The tables, and how many entities each has."""
     return [line.split("\t")[:2] for line in tools.run(*words).lines]
 
 
 def cost(tools: DataTools, words: list[str]) -> str:
-    """The entities in the last line of an explanation; behind the requests, whose number depends on the forms."""
+    """The entities in the last line of an explanation, without the number of requests, which depends on the forms."""
     return tools.run(*words).stderr.splitlines()[-1].split(", ")[1]
 
 
 def written(tools: DataTools, words: list[str]) -> object:
-    """The values of n in the file that an export writes."""
+    """The values of n in an exported file."""
     path = tools.directory / words[2]
     tools.run(*words[:2], path, *words[3:])
     if path.suffix == ".parquet":
@@ -184,7 +184,7 @@ def left(tools: DataTools, words: list[str]) -> object:
 
 
 def verified(tools: DataTools, words: list[str]) -> object:
-    """The line of a copy that says what both sides have."""
+    """The line in which a copy says what both sides have."""
     return [line for line in tools.run(*words).lines if "Verified" in line]
 
 
@@ -205,7 +205,7 @@ def failed(tools: DataTools, words: list[str]) -> str:
 
 
 class Case(NamedTuple):
-    """A command, and what is found where one looks. SHAPED and OTHER are the two services, FILE has the entities."""
+    """A command, and what it should find. SHAPED and OTHER are the two services, FILE has the entities."""
 
     words: str
     looked_at: Callable[[DataTools, list[str]], object]
@@ -256,7 +256,7 @@ COMMANDS = [
         [f"  Verified: {SIZES[name]:,} {EQUAL}" for name in TABLES],
     ),
 ]
-"""Every command that reads pages, in each way in which it reads them."""
+"""Every command that reads pages, in each way in which it does."""
 WITHOUT_PAGES = {
     *("get", "put", "merge", "delete-entity"),
     *("explore", "profile", "completion"),
@@ -264,7 +264,7 @@ WITHOUT_PAGES = {
 
 
 def run(case: Case, services: Services, tools: DataTools, connection_string: str) -> object:
-    """What the command finds at this service. The data are the same afterwards."""
+    """Run the command against this service; returns what it found. The data is the same afterwards."""
     tools.connection_string = connection_string
     words = {"FILE": str(tools.write_lines("entities.jsonl", ENTITIES))}
     places = {"SHAPED": connection_string, "OTHER": services.second.connection_string}
@@ -317,7 +317,7 @@ def test_every_command_has_its_case() -> None:
 @pytest.mark.parametrize("forms", ENDLESS.values(), ids=list(ENDLESS))
 @pytest.mark.parametrize(
     "case",
-    # A shell gets no sentence. An import looks at a few pages only, and then asks for each entity.
+    # A shell gets no message. An import reads only a few pages, and then asks for each entity.
     [case for case in COMMANDS if case.looked_at is not completed and "import" not in case.words],
     ids=lambda case: case.words,
 )
@@ -333,7 +333,7 @@ def test_a_command_says_that_pages_have_no_end(
 @pytest.mark.parametrize("before", [0, 1, 6, 64, 1000])
 @pytest.mark.parametrize("pages", [1, 2, 3, 100])
 def test_a_circle_of_any_length_is_found(before: int, pages: int) -> None:
-    """Behind any number of pages; and a walk without a circle goes on."""
+    """After any number of pages; a walk without a cycle goes on."""
     walk = Walk()
     assert not any(walk.is_back_at(n) for n in range(before + pages))
     again = [walk.is_back_at(before + n % pages) for n in range(3 * (before + pages))]
@@ -356,7 +356,7 @@ def test_a_command_that_fails_reads_no_further(
     forms: tuple[Form, ...],
     is_written: bool,  # noqa: FBT001 - a parameter of the table
 ) -> None:
-    """Its threads end with it, and not when garbage happens to be collected, which any thread may do."""
+    """Its threads end with it, and not with the next garbage collection, which may happen on any thread."""
 
     def refuse(*_: object) -> None:
         raise ServiceError(403, "AuthorizationPermissionMismatch", "")
@@ -393,7 +393,7 @@ def test_a_long_token_is_sent_as_it_came(
 def test_a_token_without_a_row_key_is_kept_for_the_next_run(
     services: Services, tools: DataTools, monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:
-    """In the journal it is as earlier releases wrote it, which sent it back as `NextRowKey=`."""
+    """The journal has it as earlier releases wrote it, and they sent it back as `NextRowKey=`."""
     monkeypatch.setattr(exporting, "PAGES_PER_CHECKPOINT", 1)
     monkeypatch.setattr(copying, "PAGES_PER_CHECKPOINT", 1)
     monkeypatch.chdir(tools.directory)
@@ -411,7 +411,7 @@ def test_a_token_without_a_row_key_is_kept_for_the_next_run(
 
 
 def open_page(connection_string: str, path: str) -> httpx.Response:
-    """The answer of an explorer of this service."""
+    """An explorer's answer for this service."""
     connection = parse_connection_string(connection_string)
     headers = {"cookie": COOKIE, PART_HEADER: "1"}
     return send("GET", path, headers, connection=connection)
@@ -428,7 +428,7 @@ def tables_shown(connection_string: str, path: str) -> object:
 
 
 def rows_shown(connection_string: str, path: str) -> object:
-    """The rows of the grid, read piece by piece, as a browser does that is scrolled to the end."""
+    """The rows of the grid, read piece by piece, as by a browser that scrolls to the end."""
     rows: list[str] = []
     while path:
         text = shown(connection_string, path)
@@ -438,7 +438,7 @@ def rows_shown(connection_string: str, path: str) -> object:
 
 
 def counted(connection_string: str, path: str) -> object:
-    """What the page says of the size of a table, after all of its links to count on."""
+    """What the page says about the size of a table, after all of its links to continue the count."""
     while True:
         text = shown(connection_string, path)
         further = re.findall(r'size\.further" href="([^"]+)"', text)
@@ -452,7 +452,7 @@ def downloaded(connection_string: str, path: str) -> object:
 
 
 class Explored(NamedTuple):
-    """A page of the explorer, and what is found on it or in its file. `form` of a path is its route."""
+    """A page of the explorer, and what should be on it or in its file. `form` of a path is its route."""
 
     route: str
     query: str
@@ -491,7 +491,7 @@ def test_the_explorer_shows_what_is_there(
     services: Services, page: Explored, given: Given, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tables, "COUNT_SECONDS_MAX", 0.0)
-    # The list of tables is asked for once: a person can ask again.
+    # The list of tables is requested once: a person can ask again.
     faults = (None,) if page.route == "/" else given.faults
     with services.shaped(given.forms, faults_of_pages(cycle(faults))) as (service, place):
         assert page.looked_at(place, page.path) == page.found

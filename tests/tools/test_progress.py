@@ -1,4 +1,4 @@
-"""The progress that a person sees of a transfer, and how Ctrl-C ends one."""
+"""The progress of a transfer as a person sees it, and how Ctrl-C ends it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""The requests of the data tools beside those that the live service was recorded to answer, and its answers read.
+"""The data tools' requests, compared with those that the live service answered in recordings, and its answers read.
 
-The recordings are those of `tests/wire/replay`: the exchanges of a release of Python's SDK with Azure. Each form of a
-request here was sent to Azure there, with the same method, headers and version, and succeeded; each answer of Azure is
-read here.
+`tests/wire/replay` has the recordings: exchanges of a release of Python's SDK with Azure. Each form of a request was
+sent to Azure there, with the same method, headers and version, and succeeded; each answer of Azure is read here.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ def kind_of(path: str) -> str:
 
 
 def inner_forms(body: str) -> list[Form]:
-    """The forms of the operations of a transaction, without their number, which every part has."""
+    """The forms of the operations in a transaction, without the numbers of the parts."""
     found = []
     for part in INNER_REQUEST.finditer(body):
         lines = [line.partition(": ") for line in part["headers"].splitlines() if line]
@@ -141,7 +140,7 @@ def canned() -> Iterator[tuple[Canned, TableEndpoint]]:
             self.wfile.write(service.body)
 
         def log_message(self, *_: object) -> None:
-            """Print nothing on standard error."""
+            """Keep standard error for the test."""
 
     for method in ("GET", "POST", "PUT", "DELETE", "MERGE", "PATCH"):
         setattr(Handler, f"do_{method}", Handler._any)
@@ -219,7 +218,7 @@ def test_every_transaction_has_a_form_that_azure_answered(
 
 
 def nearest(form: Form, forms: set[Form]) -> tuple[Form, list[Form]]:
-    """The forms of the same kind and method, for the message of a failure."""
+    """The forms of the same kind and method, for a failure's message."""
     return form, [each for each in forms if each[:2] == form[:2]]
 
 
@@ -227,7 +226,7 @@ def nearest(form: Form, forms: set[Form]) -> tuple[Form, list[Form]]:
 def test_every_recorded_page_is_read(
     recorded: Recorded, canned: tuple[Canned, TableEndpoint]
 ) -> None:
-    """Each entity as the service wrote it: its text, read and written again, is the same entity."""
+    """Each entity as the service wrote it: reading its text and writing it again gives the same entity."""
     service, endpoint = canned
     pages = [
         each

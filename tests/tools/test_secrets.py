@@ -1,4 +1,4 @@
-"""No key is in a process list, a journal, a reject file, an error or what a command prints."""
+"""No key shows in a process list, a journal, a reject file, an error or the output of a command."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_secrets_in_arguments(arguments: list[str], shown: list[str]) -> None:
 def test_a_process_does_not_show_its_key(
     tools: DataTools, tablestone_server: ServerProcess
 ) -> None:
-    """A service that is always busy keeps the command waiting while its arguments are read."""
+    """A service that is always busy keeps the command waiting while the test reads its arguments."""
     key = tablestone_server.account_key
     with faulty_service(tablestone_server.address, lambda *_: BUSY) as service:
         text = tools.connection_string.replace(

@@ -172,7 +172,7 @@ def test_rows_without_a_good_key_are_named(tools: DataTools) -> None:
 
 
 def test_a_part_of_a_time_is_a_key(tools: DataTools) -> None:
-    """`.10` and `.7` take the day and the month. A format that fits no DateTime names them."""
+    """`.10` and `.7` take the day and the month. A format that fits no DateTime is refused with these."""
     time = {"At": "2013-07-04T15:00:00Z", "At@odata.type": "Edm.DateTime"}
     path = tools.write_lines("times.jsonl", [{**time, "n": 1}])
     keys = ("--partition-key", "{At:.7}", "--row-key", "{At:.10}_{n}")
@@ -278,7 +278,7 @@ def test_bad_input_is_one_sentence(
 
 @pytest.mark.parametrize("bound", ["50", "50.0", "50L"])
 def test_a_number_is_in_a_key_as_it_is_stored(tools: DataTools, bound: str) -> None:
-    """However the filter writes the number: the property is a Double."""
+    """However the filter writes the number, the property is a Double."""
     rows = [entity("p", f"{n:03}", paid=n % 2 == 0, total=n + 0.25) for n in range(90)]
     path = tools.write_lines("rows.jsonl", rows)
     asked = ("--partition-key", "{paid}", "--query", f"paid eq true and total lt {bound}")
@@ -297,7 +297,7 @@ def test_a_table_that_is_not_there(tools: DataTools) -> None:
 def test_a_full_disk_for_temporary_files_is_told(
     tools: DataTools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The database has a few pages, as on a full disk."""
+    """The database may have only a few pages, as on a full disk."""
     connect = sqlite3.connect
 
     def small(*arguments: Any, **options: Any) -> Any:
@@ -325,7 +325,7 @@ def test_figures_do_not_depend_on_the_order_of_the_rows() -> None:
 
 
 def test_the_rows_are_read_once_and_not_kept() -> None:
-    """The values of a row are free when the next one is read."""
+    """The values of a row are freed when the next one is read."""
     alive = 0
 
     class Columns(dict[str, EdmValue]):
@@ -357,7 +357,7 @@ def test_the_rows_are_read_once_and_not_kept() -> None:
 
 
 def test_every_format_gives_the_same_keys(tools: DataTools, table: str) -> None:
-    """The files are those of `export`, so the table has the same keys too; and what AzCopy 7 wrote is read."""
+    """The files come from `export`, so the table has the same keys too; and what AzCopy 7 wrote is read."""
     rows = [entity(f"p{n % 4}", f"{n:03}", city=f"c{n % 7}", n=n) for n in range(90)]
     lines = tools.write_lines("rows.jsonl", rows)
     tools.run("import", lines, table, "--quiet")

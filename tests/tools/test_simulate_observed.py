@@ -1,4 +1,4 @@
-"""`simulate-keys --admin`: the requests that a running server has seen, under other keys; and what is no server."""
+"""`simulate-keys --admin`: a running server's requests under other keys, and what happens without such a server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tools.test_observed_workload import BY_DESTINATION, report
 
 
 def test_the_queries_of_a_running_server_and_its_rate(tools: DataTools) -> None:
-    """The shapes and the types are the server's; the rate is the busiest of its day, without what scans left out."""
+    """The shapes and the types are the server's; the rate is its busiest of the day, without what scans left out."""
     rows = [entity("p", f"{n:03}", dest=f"c{n % 7}", delay=n) for n in range(90)]
     path = tools.write_lines("flights.jsonl", rows)
     seen = report(BY_DESTINATION, points=0)

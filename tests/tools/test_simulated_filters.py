@@ -1,4 +1,4 @@
-"""Filters on properties as filters on the keys of templates: which keys each gives, and that no entity is lost."""
+"""Filters on properties as filters on the keys of templates: the keys for each, and that no entity is lost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def templates(partition_key: str, row_key: str, *, present: bool = False) -> Key
 
 
 class Case(NamedTuple):
-    """Templates, a filter, what it asks of the new keys besides itself, and its plan there."""
+    """Templates, a filter, the filter on the new keys beside it, and its plan there."""
 
     partition_key: str
     row_key: str
@@ -260,7 +260,7 @@ TEMPLATES = st.sampled_from(
 def test_the_keys_of_a_filter_hold_every_entity_that_matches(
     row: dict[str, EdmValue], tree: FilterNode, partition_key: str, row_key: str
 ) -> None:
-    """A text of any length is the end of a key here: in front of another one, a bound could lose shorter texts."""
+    """A text of any length can only be the end of a key here: before another one, a bound could lose shorter texts."""
     given_templates = templates(partition_key, row_key)
     key = EntityKey(given_templates.partition_key.render(row), given_templates.row_key.render(row))
     keyed = {

@@ -1,4 +1,4 @@
-"""Commands that start without the packages of the tools, the help of each command, and completion in a shell."""
+"""Commands start without the packages that only the tools need; the help of each command; completion in a shell."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OF_THE_TOOLS = {
 }
 WITH_EXTRA = [command for command in COMMANDS.values() if command.extra]
 SCREEN_COLUMNS, SCREEN_LINES = 80, 40
-"""A small window of a terminal. click leaves two columns free."""
+"""A small terminal window. click leaves two columns free."""
 IMPORTED = """
 import sys
 from tablestone.cli.main import main
@@ -106,7 +106,7 @@ OF_THE_EXTRAS = OF_THE_TOOLS | {"starlette", "jinja2", "python_multipart"}
 def without_the_extras(
     *commands: list[str], missing: Collection[str] = OF_THE_EXTRAS
 ) -> subprocess.CompletedProcess[str]:
-    """Command lines in one process that does not find these packages; its status is that of the last one."""
+    """Runs command lines in one process that does not find these packages; exits with the status of the last one."""
     program = WITHOUT_THE_EXTRAS.format(missing=set(missing), commands=commands)
     return subprocess.run(
         [sys.executable, "-c", program],
@@ -118,7 +118,7 @@ def without_the_extras(
 
 
 def test_help_needs_no_extra(tools: DataTools) -> None:
-    """The help of each tool, and of a command of one, is the same without its packages."""
+    """The help of each tool and of its commands is the same without its packages."""
     lines = [[command.name, "--help"] for command in WITH_EXTRA] + [["profile", "add", "-h"]]
     ended = without_the_extras(*lines)
     assert (ended.returncode, ended.stderr) == (0, "")

@@ -1,7 +1,4 @@
-"""The rows of the tables of options: the values given in each source, and the expected configuration.
-
-Knows the three sources of a configuration; does not know the meaning of any option.
-"""
+"""The rows of the option tables: the values given in each source, and the expected configuration."""
 
 from __future__ import annotations
 
@@ -18,13 +15,13 @@ KEY = "a2V5IG9uZQ=="
 OTHER_KEY = "a2V5IHR3bw=="
 
 BESIDE_FILE = Path("/beside/the/file")
-"""In what is expected: the directory of the file."""
+"""In an expectation: the directory of the file."""
 DEFAULT_DIRECTORY = platformdirs.user_data_path("tablestone", appauthor=False)
 
 
 @dataclass(frozen=True)
 class Given:
-    """The three sources, and what of the configuration is expected of them."""
+    """The three sources, and the expected part of the configuration."""
 
     expected: dict[str, Any]
     command_line: CommandLine = field(default_factory=dict)

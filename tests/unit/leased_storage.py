@@ -32,7 +32,7 @@ class Elapsed:
 
 
 class CountingEngine(MemoryEngine):
-    """Counts the calls. `moment_of` tells the moments of its partitions, as `leases.MomentOf`."""
+    """Counts the calls. `moment_of` returns the moments of its partitions, as `leases.MomentOf`."""
 
     def __init__(self) -> None:
         super().__init__(count(1_000).__next__)
@@ -58,7 +58,7 @@ class CountingEngine(MemoryEngine):
 
 
 class HeldEngine(CountingEngine):
-    """Answers as many reads as are let go; refuses them if it `fails`."""
+    """Answers as many reads as the test lets through; fails them if it `fails`."""
 
     def __init__(self) -> None:
         super().__init__()

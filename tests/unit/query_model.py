@@ -37,7 +37,6 @@ def _comparable(value: Scalar, kind: EdmType) -> Any:
 
 
 def matches(node: FilterNode, entity: Mapping[str, EdmValue]) -> bool:
-    """Whether the entity matches."""
     if isinstance(node, Comparison):
         stored = entity.get(node.name)
         if stored is None:

@@ -61,7 +61,7 @@ _VALUES = {
     EdmType.STRING: st.text(max_size=8),
     EdmType.INT32: st.integers(-(2**31), 2**31 - 1),
     EdmType.INT64: st.integers(-(2**63), 2**63 - 1),
-    # NaN is not equal to itself, and so no tree with it is.
+    # NaN is not equal to itself, so no tree that contains it is either.
     EdmType.DOUBLE: st.floats(allow_nan=False).map(lambda x: x or 0.0),
     EdmType.BOOLEAN: st.booleans(),
     EdmType.DATE_TIME: st.integers(0, DATE_TIME_MAX),
@@ -77,7 +77,7 @@ _NAMES = st.sampled_from(["a", "b_1", "größe", "_", "PartitionKey", "orange"])
 def trees_of(
     leaves: st.SearchStrategy[FilterNode], leaves_max: int
 ) -> st.SearchStrategy[FilterNode]:
-    """Trees as the parser makes them: no `And` right in an `And`, no `Or` right in an `Or`."""
+    """Trees as the parser makes them: no `And` directly in an `And`, no `Or` directly in an `Or`."""
 
     def chain(kind: type[And | Or], terms: list[FilterNode]) -> FilterNode:
         flat: list[FilterNode] = []
@@ -124,7 +124,7 @@ KEY_FILTERS = trees_of(
     ),
     14,
 )
-"""Filters mostly of keys."""
+"""Filters that mostly use keys."""
 
 ENTITIES = st.fixed_dictionaries(
     {

@@ -23,7 +23,7 @@ def load(name: str) -> dict[str, Any]:
 
 
 def parameters(rows: list[Row]) -> list[Any]:
-    """The rows as parameters of a test, named by their ids; every row has a source, no id comes twice."""
+    """The rows as parameters of a test, named by their ids; every row has a source, and no id comes twice."""
     ids = [row["id"] for row in rows]
     assert len(set(ids)) == len(ids)
     assert all(row["source"] for row in rows)
@@ -38,7 +38,7 @@ def parsed(text: str) -> FilterNode:
 
 
 def literal(text: str) -> EdmValue:
-    """The value that a literal of the filter language stands for."""
+    """The value of a literal in the filter language."""
     node = parsed(f"p eq {text}")
     assert isinstance(node, Comparison)
     return node.literal

@@ -1,4 +1,4 @@
-"""The options of the admin address, from each place that can name them."""
+"""The options of the admin address, from each source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that are refused for new properties, in entities that were stored earlier: their Atom stays readable."""
+"""Names that are refused for new properties may be in stored entities, whose Atom stays readable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The flags of Azurite: the options that they become, and the sentences about the others.
+"""Azurite's flags: the options that they become, and the messages about the others.
 
 The flags and their values are those of Azurite 3.37: `azurite --help`, and its `Environment.ts`.
 """

@@ -1,4 +1,4 @@
-"""Bearer tokens: the valid ones, the reasons for which others are refused, and every change of a valid one."""
+"""Bearer tokens: the valid ones, why others are refused, and every change of a valid one."""
 
 from __future__ import annotations
 
@@ -192,14 +192,14 @@ def test_what_is_believed(make: Callable[[], str]) -> None:
 @pytest.mark.parametrize(("make", "reason"), REFUSED.values(), ids=REFUSED.keys())
 def test_what_is_refused(make: Callable[[], str], reason: str) -> None:
     text = make()
-    for _ in range(2):  # the second time too: nothing refused is remembered as good
+    for _ in range(2):  # the second time too: nothing refused is cached as valid
         with pytest.raises(TokenRefused, match=reason) as refused:
             check(text)
         assert not any(part and part in str(refused.value) for part in text.split("."))
 
 
 def test_a_token_is_believed_no_longer_than_it_says() -> None:
-    """Also one whose signature is not checked again."""
+    """Even one whose signature is not checked again."""
     text = good()
     check(text)
     for now in (NOW - 300 - LEEWAY - 1, NOW + 3600 + LEEWAY):
@@ -312,7 +312,7 @@ def test_nothing_shows_a_private_key() -> None:
     assert not {"d", "p", "q"} & members["keys"][0].keys()
 
 
-# No change of a good token gets in. The other mutations of signatures are in tests/stress/property.
+# No change of a valid token is accepted. The other mutations of signatures are in tests/stress/property.
 
 MUTATIONS = 25_000
 GOOD = good().encode()
@@ -321,7 +321,7 @@ ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 
 def mutated(draw: random.Random) -> bytes:
-    """A token with some characters changed, removed, added, turned or flipped, or pieces of two tokens."""
+    """A token with some characters changed, removed, added, swapped or flipped, or pieces of two tokens."""
     text = bytearray(draw.choice((GOOD, CURVED)))
     for _ in range(draw.randint(1, 3)):
         place = draw.randrange(len(text))
@@ -359,7 +359,7 @@ def test_no_mutation_of_a_good_token_gets_in() -> None:
 
 
 def test_no_other_last_character_gets_in() -> None:
-    """The last one has bits that decoding drops; only as its maker wrote it, it is that token."""
+    """The last one has bits that decoding drops, so only its original spelling is the same token."""
     for token in (GOOD, CURVED):
         others = [token[:-1] + bytes([last]) for last in ALPHABET if last != token[-1]]
         last = base64.urlsafe_b64decode(token.rpartition(b".")[2] + b"==")

@@ -1,4 +1,4 @@
-"""The check of stored rows knows each row of a catalog by its key: one in another place is told."""
+"""The check of stored rows knows each row of a catalog by its key, and reports one in the wrong place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The certificate that a server makes for itself, the certificate that it serves, and the client's address."""
+"""The certificate that a server makes for itself, the one that it serves, and the client's address."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_who_trusts_it_trusts_nothing_it_signs(tmp_path: Path) -> None:
 
 
 def told(caplog: pytest.LogCaptureFixture, what: str) -> list[str]:
-    """The warnings that were logged when a certificate replaced another."""
+    """The warnings logged when a certificate replaced another."""
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     return [f"{what}: clients that trusted the old certificate have to be given the new one."]
 
@@ -153,9 +153,6 @@ def test_the_keeper_asks_the_clock(tmp_path: Path) -> None:
     assert self_signed.files.certificate.read_bytes() != first
 
 
-# The certificate that is served
-
-
 def test_what_is_broken_is_told_at_the_second_look_and_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -193,9 +190,6 @@ def test_a_certificate_that_cannot_be_renewed_is_told(
     assert [record.getMessage() for record in caplog.records] == [
         "The previous certificate stays in use: The disk is full."
     ]
-
-
-# The client of a request
 
 
 CLIENTS = {

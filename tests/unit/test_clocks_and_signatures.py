@@ -19,7 +19,7 @@ CLOCKS = {
     *("time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "time.perf_counter"),
     "time.clock_gettime",
 }
-"""Only clock.py asks the machine for the time: everything else is handed a clock."""
+"""Only clock.py asks the machine for the time; everything else is handed a clock."""
 RANDOM_MODULE = "random"
 """Nowhere in the source: what must not be guessed comes from `secrets`, where the server is put together."""
 
@@ -27,7 +27,7 @@ RANDOM_MODULE = "random"
 def found_in_source(
     search: Callable[[ast.Module], list[str]], but_in: Collection[str] = ()
 ) -> dict[str, list[str]]:
-    """The finds of `search`, by the module; modules of `but_in` are left out."""
+    """What `search` finds, by module, without the modules in `but_in`."""
     found: dict[str, list[str]] = {}
     for path in SOURCE_FILES:
         if path.relative_to(SOURCE).as_posix() not in but_in:
@@ -41,7 +41,7 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def dotted(node: ast.expr) -> str:
-    """A name with its attributes, such as `time.time`; an expression with attributes has no name before them."""
+    """A name with its attributes, such as `time.time`; of another expression, only its attributes."""
     if isinstance(node, ast.Attribute):
         return f"{dotted(node.value)}.{node.attr}"
     return node.id if isinstance(node, ast.Name) else ""
@@ -91,7 +91,7 @@ def test_a_banned_call_is_found(source: str) -> None:
 
 
 def compared_signatures(tree: ast.AST) -> list[str]:
-    """`==` and `!=` on anything called a signature: only a constant-time comparison may judge one."""
+    """`==` and `!=` on anything called a signature, which needs a constant-time comparison."""
     return [
         f"{ast.unparse(node)} in line {node.lineno}"
         for node in ast.walk(tree)

@@ -1,4 +1,4 @@
-"""The cluster that a command is about, beside what the environment says about a directory."""
+"""The cluster that a command works on, when the environment names a directory."""
 
 from __future__ import annotations
 

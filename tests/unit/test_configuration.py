@@ -1,4 +1,4 @@
-"""Options from command line, environment and file: the source that wins, the values, and the text of every refusal."""
+"""Options from command line, environment and file: which source wins, the values, and the text of every refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options of a server for tests: `--control` and `--print`, from each source, and every refusal."""
+"""The options of a server for tests, `--control` and `--print`, from each source, and every refusal."""
 
 from __future__ import annotations
 

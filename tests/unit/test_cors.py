@@ -52,7 +52,7 @@ def deciding(rules: list[CorsRule], origin: str, method: str) -> CorsRule | None
 
 
 def test_what_no_header_can_carry_is_not_exposed() -> None:
-    """A data directory of before may hold it; the answer leaves all the same."""
+    """An older data directory may hold it; the answer is sent all the same."""
     exposed = ("x-\u2603", "x-a", "x-b\r\nSet-Cookie: c=1", "a b", "\u2603*")
     rules = [CorsRule(("*",), ("GET",), (), exposed, 0)]
     response = RawResponse(200, [])
@@ -116,7 +116,7 @@ def test_an_answer_says_what_the_table_says(
 
 
 def test_an_actual_request_may_have_any_headers() -> None:
-    """Their names are not known to the rules here: the browser asked before (auth 8.4)."""
+    """The rules do not see their names here: the browser asked before (auth 8.4)."""
     rule = CorsRule(("http://a",), ("GET",), (), (), 0)
     assert answered([rule], "GET", "http://a")[b"access-control-allow-origin"] == b"http://a"
 

@@ -21,7 +21,7 @@ ENGINES = ("memory:", "sqlite:")
 
 
 class CountingReads:
-    """Makes a value of a row, and counts how often it is asked to."""
+    """Makes a value from a row, and counts how often it has to."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -1,4 +1,4 @@
-"""The option --explorer, and others that can be true: alone on the command line they mean true, whatever follows."""
+"""The option --explorer, and others that can be true: without a value on the command line they mean true."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of filtered queries: the same on every engine, with and without hints; other requests run in between."""
+"""Pages of filtered queries are the same on every engine, with and without hints; other requests run in between."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PARTITIONS = ("p", "q")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engines(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[str, Engine]]:
-    """Both engines with the same 6,000 entities: n counts round to 100, d is half of it, s is there for every third."""
+    """Both engines with the same 6,000 entities: n counts round to 100, d is half of it, every third has s."""
     path: Path = tmp_path_factory.mktemp("scan")
     opened = {
         name: open_engine(url, lambda: 638_000_000_000_000_000)
@@ -89,7 +89,7 @@ async def _pages(engine: Engine, text: str, top: int) -> list[EntitiesPage]:
     return pages
 
 
-# a filter, how many match
+# a filter, how many entities match
 FILTERS = [
     ("n eq 37", 60),
     ("n eq 99", 60),
@@ -131,7 +131,7 @@ async def test_pages_and_tokens_are_the_same_with_and_without_hints(
 async def test_a_page_that_ran_out_of_time_goes_on_where_it_stopped(
     engines: dict[str, Engine], name: str
 ) -> None:
-    """Be there a match or not (wire 6.6); the clock runs so quickly that every look at it is past the deadline."""
+    """Whether or not there is a match (wire 6.6); the clock runs so fast that every reading is past the deadline."""
     for text, matches in (("n gt 1000", 0), ("n eq 37", 60)):
         found: list[bytes] = []
         token, pages = None, 0
@@ -159,7 +159,7 @@ async def test_a_scan_without_matches_lets_others_have_their_turn(
             turns += 1
             await asyncio.sleep(0)
 
-    # Every look at this clock is after the end of a turn.
+    # Every reading of this clock is past the end of a turn.
     beside = asyncio.create_task(other())
     now = iter(range(1_000_000))
     page = await _page(
@@ -206,7 +206,7 @@ async def test_a_scan_of_other_servers_reads_more_and_more_at_a_time(
 async def test_pages_of_an_engine_over_a_network_join_to_the_same(
     engines: dict[str, Engine], text: str, matches: int
 ) -> None:
-    """If a snapshot passes, pages may be shorter, and there are more of them (wire 6.6)."""
+    """If a snapshot expires, pages may be shorter, and there are more of them (wire 6.6)."""
     engine = SlowEngine(engines["memory"], Random(3))
     found = [stored for page in await _pages(engine, text, 1_000) for stored in page.stored]
     whole = [
@@ -247,7 +247,7 @@ async def test_without_a_lasting_snapshot_no_page_shows_half_of_a_transaction(
 
 
 def _scan(engine: Engine, turns: Turns) -> asyncio.Task[EntitiesPage]:
-    """One without a match, each of whose looks at the clock is after the end of a turn."""
+    """A scan without a match; each of its clock readings is past the end of a turn."""
     now = iter(range(1_000_000))
     query = QueryEntities("table", parsed("n gt 1000"), 1_000, None, None)
     seconds = lambda: next(now) * 2 * limits.TURN_SECONDS  # noqa: E731

@@ -1,4 +1,4 @@
-"""Connections on the way from the supervisor to a worker, where the worker may open no more files."""
+"""Connections on the way from the supervisor to a worker, when the worker may open no more files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_connections_without_a_descriptor_are_lost_and_count_as_ended() -> None:
 
 
 def test_files_for_connections() -> None:
-    """The files of a process that is raised to its limit are enough for the limit; fewer files have room for fewer."""
+    """A process raised to its limit has enough files for the connection limit; with fewer files it takes fewer."""
     for connections in (1, 12, 100, 101, 8192, 100_000):
         assert connections_of(2 * connections + OTHER_FILES) >= connections
     assert connections_of(1024) == 616

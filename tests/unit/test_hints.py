@@ -103,7 +103,7 @@ _CONNECTION = apsw.Connection(":memory:")
 
 
 def _kept(node: FilterNode, row_key: str, value: bytes) -> bool:
-    """Whether the engine returns the row. The result is the same wherever the search for a marker begins."""
+    """Whether the engine returns the row, wherever the search for a marker begins."""
     hint = hint_of(node)
     if hint is None:
         return True

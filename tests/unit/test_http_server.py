@@ -1,4 +1,4 @@
-"""The stop of the HTTP server waits for requests, and for nothing else. Time here is virtual: the loop's own."""
+"""A stopping HTTP server waits for requests, and for nothing else. Time here is virtual: the loop's own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REQUEST = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n\r\n"
 
 
 class VirtualTime(selectors.DefaultSelector):
-    """A selector that waits for no time: the clock of its loop goes on instead."""
+    """A selector that does not wait; it advances the clock of its loop instead."""
 
     seconds = 0.0
 
@@ -49,7 +49,7 @@ class SlowApplication:
 
 
 async def stop_took(*, with_request: bool) -> float:
-    """Seconds from the request to stop to the end."""
+    """Seconds from the request to stop until the end."""
     loop = asyncio.get_running_loop()
     application = SlowApplication()
     configuration = Configuration("127.0.0.1", 0, None, "memory:", (), "error")

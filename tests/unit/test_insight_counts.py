@@ -1,4 +1,4 @@
-"""Counts for insight: each row is a request and the numbers that it adds; everything has a bound."""
+"""Counts for insight: each row is a request and the numbers that it adds; everything is bounded."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ BYTES = {"bytes_in": 10, "bytes_out": 500}
 
 @dataclass(frozen=True)
 class Row:
-    """A request, the counts that it adds to its table, its partitions, the kinds of plans, and the spans of scans."""
+    """A request, and what it adds to its table, its partitions, the kinds of plans, and the key ranges of scans."""
 
     record: RequestRecord
     table: Activity
@@ -196,7 +196,7 @@ ROWS = {
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
 def test_a_request(row: Row) -> None:
-    """It comes after one that shows that the table is there."""
+    """It comes after one that shows that the table exists."""
     found = counted(record_of(INSERT, EntityWritten(5)), row.record)
     (table,) = found.tables.values()
     (inserted,) = counted(record_of(INSERT, EntityWritten(5))).tables.values()
@@ -233,14 +233,14 @@ def test_a_table_is_named_once_it_was_found() -> None:
 
 
 def refused(code: str, table: str, *, is_found: bool = False) -> RequestRecord:
-    """A request whose operation was not understood, or whose caller is not known."""
+    """A request whose operation was not understood, or whose caller is unknown."""
     record = record_of(None, None, code)
     record.refused = RefusedTable(table, is_found)
     return record
 
 
 def test_a_request_that_is_refused_counts_for_the_table_of_its_address() -> None:
-    """Also if it is the only one of its minute. A table that no request has found may be made up."""
+    """Even if it is the only one of its minute. A table that no request has found may be made up."""
     windows = InsightCounts(59.0)
     counts = RequestCounts(insight=windows)
     counts.count(get())
@@ -300,7 +300,7 @@ def test_queries_by_their_shape() -> None:
 
 
 def test_queries_whose_values_have_other_types_are_one_shape() -> None:
-    """`a gt 1` and `a gt 1.5` are one text; none of their counts is lost."""
+    """`a gt 1` and `a gt 1.5` have the same text; none of their counts is lost."""
     texts = ("a gt 1", "a gt 1.5", "a gt 1L")
     found = counted(*(record_of(query(text), page("table", 100)) for text in texts))
     ((name, shape),) = found.tables["weather", "readings"].shapes.items()

@@ -1,4 +1,4 @@
-"""The error of counts in limited memory: no count is too high, and each says how much it may be too low."""
+"""The error of counts in limited memory: no count is too high, and each says how much too low it may be."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from unit.test_insight_counts import counted, get
 
 
 def of_many(total: int, partitions: int, seed: int) -> tuple[WindowCounts, Counter[str]]:
-    """Point reads in more partitions than have room, a few of them hot; and the true counts."""
+    """Point reads in more partitions than there is room for, a few of them hot; and the true counts."""
     chance = random.Random(seed)
     keys = [
         f"k{int(chance.paretovariate(0.7)) if chance.random() < 0.3 else chance.randrange(partitions):06}"
@@ -123,4 +123,4 @@ def test_a_million_partitions_take_little_memory() -> None:
     assert Activity(*table.whole().numbers()).reads == total
     assert found.missed <= 2 * total / COUNTED_PARTITIONS_MAX
     largest = max(each.read for each in table.ranges)
-    assert largest < total / 8  # even keys are in even ranges
+    assert largest < total / 8  # even keys fall into even ranges

@@ -10,7 +10,7 @@ from unit.test_insight_history import Server, partitions_of
 
 
 def test_one_table_has_heat_maps() -> None:
-    """The sums of a column are those of the table; a hot key is alone; a scan of all is in no range."""
+    """The sums of a column are those of the table; a hot key is alone; a full scan belongs to no range."""
     server = Server(workers=1)
     count = server.workers[0].counts.count
     for number in range(300):
@@ -40,7 +40,7 @@ def test_one_table_has_heat_maps() -> None:
 
 
 def test_a_heat_map_counts_in_a_range_only_what_was_read_there() -> None:
-    """Scans of a table whose largest partition is `b`: some of their pages stay inside it."""
+    """Scans of a table whose largest partition is `b`; some of their pages stay inside it."""
     server = Server(workers=1)
     count = server.workers[0].counts.count
     for key in ("a", "b", "c"):

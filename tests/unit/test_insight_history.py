@@ -1,4 +1,4 @@
-"""The history of insight: windows of several workers and minutes, as a report tells them."""
+"""The history of insight: windows of several workers and minutes, as a report shows them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Server:
         self.history.look(now)
 
     def second(self) -> None:
-        """A second passes."""
+        """Let a second pass."""
         self.now += 1
         for worker in self.workers:
             worker.leave(self.now)
@@ -100,7 +100,7 @@ def test_workers_are_added() -> None:
 
 @pytest.mark.parametrize("late", [0, 3])
 def test_a_report_that_is_read_late_or_twice_counts_once(late: int) -> None:
-    """Also where the minute ends between two looks."""
+    """Even where the minute ends between two reports."""
     server = Server(workers=1, now=NOON + 58.5)
     (worker,) = server.workers
     for second in range(5):
@@ -198,7 +198,7 @@ def test_the_peak_of_a_partition_that_was_not_listed_is_not_too_high() -> None:
     for _ in range(5):
         for number in range(400):
             worker.counts.count(get(f"k{number}"))
-    server.pass_by(20)  # so that the mean is low
+    server.pass_by(20)  # to keep the mean low
     (bucket,) = server.history.minutes().values()
     key = min({f"k{number}" for number in range(400)} - bucket.tables[TABLE].partitions.keys())
     worker.counts.count(get(key))
@@ -220,7 +220,7 @@ def test_no_partition_outside_of_the_list_has_more_than_unlisted() -> None:
 
 
 def test_the_peak_over_the_end_of_a_minute() -> None:
-    """The server looks after two reports: 20 requests in the minute that ended, and 10 after it."""
+    """The server reads two reports late: 20 requests in the minute that ended, and 10 after it."""
     server = Server(workers=1, now=NOON + 28)
     server.pass_by(30)
     (worker,) = server.workers
@@ -273,7 +273,7 @@ def test_the_target_of_a_partition(more: int, *, is_throttled: bool) -> None:
 
 
 def test_the_busiest_minute_of_a_partition() -> None:
-    """In three minutes: 60 reads, then 120 writes, then 30 reads. The hour and the day have the busiest one."""
+    """In three minutes: 60 reads, then 120 writes, then 30 reads. The hour and the day show the busiest one."""
     server = Server(workers=2)
     insert = TransactionCommitted([EntityWritten(5)] * 3)
     for record, times in ((get("p"), 30), (record_of(TRANSACTION, insert), 20), (get("p"), 15)):

@@ -20,14 +20,14 @@ from unit.test_insight_counts import INSERT, KEY, counted, record_of
 
 
 def put(properties: dict[str, str], size: int = 10) -> RequestRecord:
-    """An insert of an entity with such members, in a body of the size."""
+    """An insert of an entity with such members, in a body of this size."""
     made = record_of(InsertEntity("Readings", Entity(KEY, properties)), EntityWritten(5))
     made.bytes_in = size
     return made
 
 
 def test_writes_by_kind_and_their_requests() -> None:
-    """No answer of an upsert tells whether the entity was there, so upserts are a kind of their own."""
+    """The answer to an upsert does not say whether the entity existed, so upserts are a kind of their own."""
     entity = Entity(KEY, {})
     writes = (
         *(InsertOrReplaceEntity("Readings", entity), InsertOrMergeEntity("Readings", entity)),
@@ -45,7 +45,7 @@ def test_writes_by_kind_and_their_requests() -> None:
 
 
 def test_the_largest_writes_of_a_table() -> None:
-    """Only a large body is measured: a UTF-16 unit is two bytes, and a member is its name too."""
+    """Only a large body is measured: a UTF-16 unit counts two bytes, and a member includes its name."""
     names = {f"a{number}": f'"a{number}":1' for number in range(250)}
     large = {"Text": f'"Text":"{"x" * 300_000}"'}
     (table,) = counted(put(names)).tables.values()

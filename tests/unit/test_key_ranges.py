@@ -1,4 +1,4 @@
-"""Ranges of keys with counts: in limited number, and with exact sums."""
+"""Ranges of keys with counts: limited in number, with exact sums."""
 
 from __future__ import annotations
 

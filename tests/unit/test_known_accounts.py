@@ -1,4 +1,4 @@
-"""The account of a name, and the administration of stored accounts, which acts at once on all servers of the data."""
+"""The account with a name, and the administration of stored accounts, which takes effect at once on all servers."""
 
 from __future__ import annotations
 

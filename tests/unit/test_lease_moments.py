@@ -25,12 +25,12 @@ class Server:
         self.rows = CachedRows(self.engine)
 
     async def renewed(self) -> None:
-        """A request near the end of the lease renews it."""
+        """Renew the lease with a request near its end."""
         self.elapsed.now += 4.5
         await renewed(self.engine)
 
     def hold_moments(self) -> asyncio.Event:
-        """From now on moments are told only when this event is set."""
+        """From now on, answer moments only when this event is set."""
         let_go = asyncio.Event()
         moment_of = self.leases.moment_of
         assert moment_of is not None
@@ -90,7 +90,7 @@ async def test_a_partition_is_asked_once_for_all_its_rows() -> None:
 
 
 async def test_after_a_lease_that_was_not_renewed_only_moments_are_asked_for() -> None:
-    """The server was idle, or stood still. All requests wait for one answer of storage."""
+    """The server was idle, or stopped. All requests wait for one answer of storage."""
     storage = CountingEngine()
     await stored(storage, b"old")
     server = Server(storage)
@@ -111,7 +111,7 @@ async def test_after_a_lease_that_was_not_renewed_only_moments_are_asked_for() -
 
 
 async def test_a_row_that_is_read_alone_is_not_of_a_later_moment() -> None:
-    """The moment comes after a request has read a row of the same partition, and after a change of this row."""
+    """The moment comes after a request has read another row of the partition, and after a change of this row."""
     storage = CountingEngine()
     server = Server(storage)
     other = Key(PLACE.partition, b"other")
@@ -174,7 +174,7 @@ async def test_storage_that_needs_longer_than_a_lease_is_asked_one_question_at_a
 
 
 async def test_a_new_moment_is_not_that_of_the_values_of_an_earlier_lease() -> None:
-    """Two leases end while storage is asked for moments. The second one knows only values from before a change.
+    """Two leases end while storage is asked for moments. The second one only has values from before a change.
 
     The simulation found this in 12 of its first 1,000 worlds (seed 997 was one of them).
     """

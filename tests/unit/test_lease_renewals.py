@@ -1,4 +1,4 @@
-"""Leases that are renewed before they end: requests seldom wait, and no lease is longer (decision 8)."""
+"""Leases are renewed before they end, so requests rarely wait, and no lease is longer for it (decision 8)."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_a_renewal_that_fails_or_takes_a_lease_gives_none(
 
 
 async def test_a_lease_whose_rows_are_late_is_still_the_next_one() -> None:
-    """Requests wait for the reads that are under way, and do not all begin their own."""
+    """Requests wait for the reads in progress instead of starting their own."""
     elapsed, renewals = Elapsed(), Renewals()
     leases = Leases(5.0, elapsed)
     for _ in range(2):
@@ -145,7 +145,7 @@ async def test_a_row_in_use_is_read_again_before_its_lease_ends() -> None:
         await used(rows, value)
         assert (rows.kept(PLACE), rows.kept_at) == (value, engine.generation)
     assert (rows.misses, storage.reads) == (1, 8)
-    elapsed.now += 3600  # the process stood still
+    elapsed.now += 3600  # the process was stopped
     assert rows.kept(PLACE) is NOT_KEPT
 
 
@@ -188,7 +188,7 @@ async def test_rows_are_read_together_after_the_marks_of_their_partition() -> No
 
 @pytest.mark.parametrize("marked", ["before the marks are read", "after that"])
 async def test_a_renewal_hides_no_change(marked: str) -> None:
-    """A mark that is there before is seen; the maker of a later one waits until the lease is over."""
+    """A mark set before is seen; whoever sets a later one waits until the lease is over."""
     storage, elapsed = HeldEngine(), Elapsed()
     await stored(storage, b"old")
     engine = at_once(storage, Leases(5.0, elapsed))
@@ -212,7 +212,7 @@ async def test_a_renewal_hides_no_change(marked: str) -> None:
         elapsed.now = began + 4.9
         assert rows.kept(PLACE) == b"old"
         elapsed.now = began + 5.0
-    await stored(storage, b"new")  # as the maker of the mark does, at the earliest
+    await stored(storage, b"new")  # as the owner of the mark does, at the earliest
     assert rows.kept(PLACE) is NOT_KEPT
     storage.let_go.release()
     await used(rows, b"new")
@@ -258,7 +258,7 @@ async def test_requests_that_come_after_the_lease_wait_for_the_renewal() -> None
 
 
 async def test_requests_share_a_read_that_began_after_them_even_if_it_cannot_be_kept() -> None:
-    """A cluster that takes longer than a lease to answer: each read is for all that waited when it began."""
+    """The cluster takes longer than a lease to answer: each read serves all requests that waited when it began."""
     storage, elapsed = HeldEngine(), Elapsed()
     await stored(storage, b"old")
     rows = CachedRows(at_once(storage, Leases(5.0, elapsed)))

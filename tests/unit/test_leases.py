@@ -1,6 +1,6 @@
-"""Rows that are cached under a lease: they are valid while it lasts, and it never hides an acknowledged change.
+"""Rows cached under a lease: they are valid while it lasts, and it never hides an acknowledged change.
 
-Several servers use one storage, each with leases of its own (docs/decisions/0008-leases.md).
+Several servers use one storage, each with its own leases (docs/decisions/0008-leases.md).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SECONDS = 0.03
 
 
 def server(storage: MemoryEngine, leases: Leases | None = None, seed: int = 0) -> SlowEngine:
-    """One server's end of the storage."""
+    """One server's engine on the storage."""
     return SlowEngine(storage, Random(seed), leases=leases or Leases(SECONDS))
 
 
@@ -80,7 +80,7 @@ async def test_what_is_kept_is_used_until_the_lease_ends_and_not_longer() -> Non
 
 
 async def test_requests_that_come_during_a_read_wait_for_it() -> None:
-    """Sixteen clients read four rows twice in each lease: more than they asked for, on a busy cluster."""
+    """Sixteen clients read four rows twice in each lease, more than they asked for, on a busy cluster."""
     storage, elapsed = HeldEngine(), Elapsed()
     await stored(storage, b"old")
     rows = CachedRows(at_once(storage, Leases(5.0, elapsed)))
@@ -117,7 +117,7 @@ async def test_a_read_that_cannot_be_kept_is_for_one_request_only(reason: str) -
 
 
 async def test_a_read_that_fails_fails_for_every_request_that_waits_for_it() -> None:
-    """A read is tried for 15 s. If each waiting request tried again, a lost cluster would be asked for ever."""
+    """A read is retried for 15 s. If each waiting request did that, a lost cluster would be asked forever."""
     storage, elapsed = HeldEngine(), Elapsed()
     await stored(storage, b"old")
     rows = CachedRows(at_once(storage, Leases(5.0, elapsed)))
@@ -148,7 +148,7 @@ async def test_one_of_the_requests_that_wait_takes_over_a_read_that_was_cancelle
 
 
 async def test_a_lease_begins_before_the_row_is_read() -> None:
-    """A read that takes as long as a lease leaves nothing that may be used afterwards."""
+    """A read that takes as long as a lease leaves nothing to use afterwards."""
     storage, elapsed = CountingEngine(), Elapsed()
     await stored(storage)
     engine = at_once(storage, Leases(5.0, elapsed))
@@ -336,7 +336,7 @@ async def test_a_table_is_created_without_waiting_and_deleted_for_every_server_a
         assert await frozen.find(owner, "table") is not None
         await catalogs[0].delete(owner, "table")
         assert await catalogs[1].find(owner, "table") is None
-        elapsed.now += SECONDS  # its process stood still
+        elapsed.now += SECONDS  # its process was stopped
         assert await frozen.find(owner, "table") is None
 
 
@@ -369,7 +369,7 @@ async def test_a_change_that_cannot_be_carried_out_is_an_error_and_no_more() -> 
         with pytest.raises(EngineUnavailable):
             await change.commit((Change(PLACE.row, ANY, DELETE),))
     engine.failure = None
-    assert await marks_in(storage) == 1  # the sweeper takes it away
+    assert await marks_in(storage) == 1  # the sweeper removes it
 
 
 async def marks_in(storage: MemoryEngine, partition: bytes = PLACE.partition) -> int:

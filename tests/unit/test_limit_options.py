@@ -1,4 +1,4 @@
-"""The options that limit what a server takes on: understood from each of their places, or refused with one sentence."""
+"""The options that limit a server's load, from each source, and the sentence that refuses a bad one."""
 
 from __future__ import annotations
 

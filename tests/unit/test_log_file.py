@@ -1,4 +1,4 @@
-"""The file of the log: rotation, a directory that has gone, a full disk."""
+"""The file of the log: rotation, a directory that was removed, a full disk."""
 
 from __future__ import annotations
 

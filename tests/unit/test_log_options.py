@@ -1,4 +1,4 @@
-"""The options of the logs, from each place that can name them."""
+"""The options of the logs, from each source."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The cost of a value that a client sends grows with its length, not with the square of it.
+"""The cost of a client's value grows with its length, not with the square of it.
 
-The texts fail, or match, only at their last character: code that goes back over the others would take seconds for each.
+The texts fail, or match, only at their last character: code that backtracks over the others would take seconds for
+each.
 """
 
 from __future__ import annotations
@@ -104,6 +105,6 @@ VERSIONS = {
 def test_a_data_service_version_may_have_more_digits_than_python_reads(
     version: str, refusal: str | None
 ) -> None:
-    """A number of 4,301 digits is a ValueError; that the service has a limit is not known."""
+    """A number of 4,301 digits is a ValueError; no limit of the service is known."""
     headers = {b"accept": b"application/json", b"dataserviceversion": version.encode()}
     assert negotiate(headers, {}, "2019-02-02").refusal == refusal

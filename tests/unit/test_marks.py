@@ -1,6 +1,6 @@
-"""Marks of changes under leases: few names that are used again, and a sentinel before every other row.
+"""Marks of changes under leases: a few reused names, and a sentinel before every other row.
 
-Cassandra reads past rows that were deleted, for days (docs/decisions/0008-leases.md).
+Cassandra reads past deleted rows for days (docs/decisions/0008-leases.md).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SECONDS = 0.001
 async def test_the_first_mark_brings_a_sentinel_that_stays_before_every_row(
     partition: bytes,
 ) -> None:
-    """A read of the first row finds it at once, and not only behind all rows that were deleted."""
+    """A read of the first row finds it at once, instead of after all deleted rows."""
     storage = MemoryEngine(count(1_000).__next__)
     engine = at_once(storage, Leases(SECONDS))
     ids = (b"%08d" % number for number in count())
@@ -51,7 +51,7 @@ async def test_the_first_mark_brings_a_sentinel_that_stays_before_every_row(
 
 
 async def test_marks_have_few_names_and_use_them_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each name that was used once costs the reads of marks, for days."""
+    """Each name that was used once slows the reads of marks, for days."""
     monkeypatch.setattr(cache_invalidation, "outlast", no_wait)
     storage = MemoryEngine(count(1_000).__next__)
     engine = at_once(storage, Leases(SECONDS))
@@ -83,7 +83,7 @@ async def test_changes_at_the_same_time_have_marks_of_their_own(
 async def test_a_change_does_not_take_the_mark_of_another_one_for_its_own(
     monkeypatch: pytest.MonkeyPatch, *, is_given_up: bool
 ) -> None:
-    """Its mark was removed as an old one, and the name was taken since: it waits again, and the other one does not."""
+    """Its mark was removed as an old one, and the name was reused: it waits again, and the other change does not."""
     waits: list[float] = []
 
     async def outlast(seconds: float) -> None:
@@ -117,7 +117,7 @@ async def test_a_change_does_not_take_the_mark_of_another_one_for_its_own(
 
 
 async def no_wait(_seconds: float) -> None:
-    """The wait for leases, in a test that has no readers."""
+    """Skips the wait for leases, in a test without readers."""
 
 
 async def marks_of(storage: MemoryEngine) -> set[bytes]:

@@ -1,4 +1,4 @@
-"""Merges of one entity at the same time: one after the other, so that storage is not asked in vain."""
+"""Concurrent merges of one entity run one after the other, so that few commits are wasted."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def test_few_commits_are_in_vain(table: Table) -> None:
             await table.write(merge("a", f"c{number}", again))
 
     await asyncio.wait_for(asyncio.gather(*map(client, range(CLIENTS))), PATIENCE_SECONDS)
-    # All begin at once, and one of them is first; from then on each has its turn. Without turns there are 680 commits.
+    # All begin at once, and one of them is first; from then on they take turns. Without turns there are 680 commits.
     assert table.engine.commits <= CLIENTS * (MERGES + 2)
     stored = await table.stored("a")
     for number in range(CLIENTS):

@@ -1,4 +1,4 @@
-"""Moving all rows from one engine to other storage: what comes along, what is compared, and how it continues."""
+"""Moving all rows from one engine to another: what is moved, what is compared, and how it continues."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def all_rows(engine: Engine) -> list[StoredRow]:
 
 
 def nothing(_count: int, _size: int) -> None:
-    """Progress that is not shown."""
+    """Ignore progress."""
 
 
 @pytest.mark.parametrize("failures", [0, 1, 3])
@@ -152,7 +152,7 @@ def test_a_directory_that_is_there_already_is_refused(tmp_path: Path, is_there: 
     ],
 )
 def test_a_row_that_differs_or_is_missing_is_named(change: Put | None, how: list[str]) -> None:
-    """The second change writes the same value again: only the version differs."""
+    """The second change writes the same value again, so only the version differs."""
 
     async def run() -> None:
         mine, theirs = await filled(ROWS), await filled(ROWS)

@@ -50,7 +50,7 @@ def permission_table() -> str:
 
 
 def test_the_documentation_shows_the_table() -> None:
-    """Paste what this prints between the two comments when it fails."""
+    """If it fails, paste what it prints between the two comments."""
     found = _BLOCK.search(_PAGE.read_text(encoding="utf-8"))
     assert found
     assert found[1] == permission_table(), permission_table()

@@ -1,4 +1,4 @@
-"""The entities that match a filter, row by row, and the whole matrix of stored types against literal types."""
+"""Which entities match a filter, row by row, and the whole matrix of stored types against literal types."""
 
 from __future__ import annotations
 
@@ -58,9 +58,11 @@ def test_a_value_of_another_type_is_less(
 def test_a_value_of_a_fitting_type_is_compared(
     stored: str, wanted: str, operator: ComparisonOperator
 ) -> None:
-    """The values of the matrix are equal wherever their types fit."""
+    """The values of the matrix are equal wherever their types are compatible."""
     if stored == EdmType.GEOGRAPHY_POINT.value and operator.value not in ("eq", "ne"):
-        assert not _evaluated(stored, operator, wanted)  # no order; the parser refuses to ask
+        assert not _evaluated(
+            stored, operator, wanted
+        )  # no order; the parser refuses the comparison
         return
     assert _evaluated(stored, operator, wanted) == (operator.value in _MATRIX["true_of"]["equal"])
 

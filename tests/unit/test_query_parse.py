@@ -1,4 +1,4 @@
-"""The meaning of a $filter text, row by row; every text has a meaning or is refused."""
+"""What a $filter text means, row by row; every text has a meaning or is refused."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_no_text_raises_anything_else(text: str) -> None:
     ids=["parentheses", "not", "both", "a megabyte of one character"],
 )
 def test_deep_nesting_is_refused(text: str) -> None:
-    """`limits.FILTER_STEPS_MAX`; the parser never meets the interpreter's own limit."""
+    """`limits.FILTER_STEPS_MAX`; the parser never reaches the interpreter's own limit."""
     with pytest.raises(StorageError) as raised:
         parse_filter(text)
     assert (raised.value.status, raised.value.code) == (400, "InvalidInput")
@@ -88,7 +88,7 @@ def test_deep_nesting_is_refused(text: str) -> None:
 
 
 PARENTHESES_MAX = 99
-"""azure-sdk-for-net 32525, 52129: 99 are answered, 100 are not."""
+"""azure-sdk-for-net 32525, 52129: 99 are accepted, 100 are not."""
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_the_service_s_parser_goes_800_steps_down(text: str, *, works: bool) -> 
 
 
 def _nested(depth: int) -> str:
-    """`((a eq 1 or b) and b) or b ...`, as deep as asked."""
+    """`((a eq 1 or b) and b) or b ...`, nested this deep."""
     steps = (f" {'and' if level % 2 else 'or'} b)" for level in range(depth))
     return "(" * depth + "a eq 1" + "".join(steps)
 

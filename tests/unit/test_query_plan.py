@@ -1,4 +1,4 @@
-"""The plan of a filter, row by row; for random filters, a plan misses no entity and its residual filter is complete."""
+"""The plan of a filter, row by row; for random filters, no plan misses an entity, and its residual is complete."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _assert_sound(found: Plan, node: FilterNode, entity: dict[str, EdmValue]) ->
 def _assert_well_formed(found: Plan) -> None:
     position = None
     for start, end in found.ranges:
-        assert position is None or position < start  # ascending, and neighbours are one
+        assert position is None or position < start  # ascending, and adjacent ranges are merged
         assert end is None or start < end
         assert position != (END, b"")  # nothing comes after the table's end
         position = (END, b"") if end is None else end
@@ -153,7 +153,7 @@ def test_sets_of_keys_are_sets(
     assert either.exact
     assert _members(both.keys) == _members(one.keys) & _members(two.keys)
     assert _members(either.keys) == _members(one.keys) | _members(two.keys)
-    # There is one form only: equal sets are equal values.
+    # There is only one form: equal sets are equal values.
     assert plan.union([two, one]).keys == either.keys
     assert plan.intersection([two, one]).keys == both.keys
     assert plan.union([both, one]).keys == one.keys
@@ -162,7 +162,7 @@ def test_sets_of_keys_are_sets(
 
 
 def test_of_very_many_sets_the_intersection_is_around_each() -> None:
-    """Looked at is only the first and the last partition, and the first and the last row, of each set."""
+    """It only looks at the first and the last partition, and the first and the last row, of each set."""
     crossed = (Slab(b"a", b"b", ((b"c", b"d"),)), Slab(b"m", b"n", ((b"a", b"b"), (b"e", b"f"))))
     sets = [Bounds(EVERYTHING, exact=True)] * plan.PAIRWISE_MAX + [Bounds(crossed, exact=True)]
     assert plan.intersection(sets) == Bounds((Slab(b"a", b"n", ((b"a", b"f"),)),), exact=False)

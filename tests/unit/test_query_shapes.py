@@ -1,4 +1,4 @@
-"""The shape of a filter: what two filters share that differ in values only."""
+"""The shape of a filter: what filters share that differ only in values."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_long_filter_has_a_short_shape() -> None:
 
 @given(FILTERS)
 def test_the_advice_reads_the_shape(node: FilterNode) -> None:
-    """It knows no types, so a comparison with values of three types is one that is repeated."""
+    """It knows no types, so a comparison with values of three types becomes a repeated one."""
     text = shape_text(node)
     try:
         read = read_shape(text)

@@ -1,4 +1,4 @@
-"""The limit of lines about one client address: shared by processes, bounded, and no count is told twice."""
+"""The limit on log lines about one client address: shared by processes, bounded, and no count is logged twice."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def refuse(callers: RefusedCallers, client: str, times: int = 1) -> None:
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """The lines since the last call, without the part that is always the same."""
+    """The lines since the last call, without their common part."""
     lines = [
         record.getMessage().removeprefix("authentication failed ") for record in caplog.records
     ]
@@ -97,7 +97,7 @@ def test_other_errors_are_not_told(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_the_number_of_addresses_is_bounded() -> None:
-    """An address that is forgotten is told of again; one that is remembered is not."""
+    """An address that was forgotten is logged again; one that is remembered is not."""
     quiet = QuietAddresses()
     for number in range(20 * PLACES):
         assert isinstance(quiet.take(f"10.0.{number}", float(number), number + 1e6), Taken)

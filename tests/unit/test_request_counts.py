@@ -53,7 +53,7 @@ def record_of(
 
 
 def shown(samples: Iterable[Samples]) -> Read:
-    """The values that are not nothing, by the short names of metrics."""
+    """The values that are not zero, by the short names of metrics."""
 
     def is_something(value: Any) -> bool:
         return any(value) if isinstance(value, list) else bool(value)
@@ -75,7 +75,7 @@ def counted(*records: RequestRecord, names_tables: bool = False) -> Read:
 
 @dataclass(frozen=True)
 class Row:
-    """A request, and what is expected of it beside its duration and its bytes."""
+    """A request, and what is expected besides its duration and its bytes."""
 
     record: RequestRecord
     expected: Read = field(default_factory=dict)
@@ -178,7 +178,7 @@ def test_requests_of_one_operation_share_a_histogram() -> None:
 
 
 def test_quick_point_reads_are_counted_once_in_each_report() -> None:
-    """They are counted apart, and moved into their series by a report."""
+    """They are counted apart, and a report moves them into their series."""
     quick = request_counts.QUICK_SECONDS
     counts = RequestCounts()
     for reports in (1, 2):
@@ -214,7 +214,7 @@ def test_tables_are_named_only_if_asked_for_and_found() -> None:
 
 
 def test_series_have_a_bound() -> None:
-    """A client that makes up tables or reasons does not fill the memory, nor the monitoring's."""
+    """A client that makes up tables or reasons can fill neither the memory nor the monitoring's."""
     many = request_counts.TABLES_MAX + 10
     tables = [record_of(GetEntity(f"T{number}", POINT.key, None)) for number in range(many)]
     read = counted(*tables, names_tables=True)["table_requests"]
@@ -241,7 +241,7 @@ def test_names_follow_the_conventions(metric: Metric) -> None:
 
 
 def test_a_record_that_forgets_is_as_a_new_one() -> None:
-    """Another request gets it. The four members that each request sets itself may be of the last one."""
+    """Another request gets it. The four members that each request sets itself may be left from the last one."""
     record = record_of(TRANSACTION, TransactionCommitted([]), StorageError("ServerBusy"))
     record.is_batch = record.is_look = True
     record.refused = RefusedTable("Trips", is_found=True)

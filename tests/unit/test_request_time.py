@@ -1,4 +1,4 @@
-"""The time that storage has for one request: it begins with the request, and waiting for the client does not count."""
+"""The time that storage has for one request: it starts with the request, and waiting for the client does not count."""
 
 from __future__ import annotations
 

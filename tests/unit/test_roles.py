@@ -108,7 +108,7 @@ def test_without_a_role_nothing_is_permitted() -> None:
 
 
 def test_an_assignment_for_a_table_is_for_that_table() -> None:
-    """Listing all tables is of the account (auth 4.4); the table's name has no case."""
+    """Listing all tables needs the account (auth 4.4); the case of the table's name does not matter."""
     holder = holder_of(Assignment("oid", DATA_CONTRIBUTOR, "wEATHER"))
     assert permitted(holder) == set(ONE_OF_EACH) - {QueryTables}
     elsewhere = holder_of(Assignment("oid", DATA_CONTRIBUTOR, "Other"))

@@ -1,4 +1,4 @@
-"""The order of waiting requests: addresses in turn, as many in a turn of the loop as its time allows."""
+"""The order of waiting requests: addresses take turns, and a turn of the loop starts as many as its time allows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tablestone.server.admission import LATE_SECONDS, Rounds
 
 
 class StillLoop:
-    """An event loop that a test turns by hand. Its clock is the start of the present turn, as uvloop's."""
+    """An event loop that a test turns by hand. Like uvloop's, its clock is the start of the present turn."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -38,7 +38,7 @@ class StillLoop:
 
 
 class Waiting:
-    """A loop, rounds on it, and the requests that began, as `ADDRESS NUMBER`."""
+    """A loop, rounds on it, and the requests that have started, as `ADDRESS NUMBER`."""
 
     def __init__(self) -> None:
         self.loop: Any = StillLoop()

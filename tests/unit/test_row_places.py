@@ -1,4 +1,4 @@
-"""The place of a row in the words of the service: each kind of row that the storage format has."""
+"""The place of a row in the words of the service, for each kind of row in the storage format."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _NAME, _KEY = DEVELOPMENT_ACCOUNT_NAME, DEVELOPMENT_ACCOUNT_KEY
 _OTHER_KEY = "c2Vjb25kIGtleSBvZiB0aGUgZGV2ZWxvcG1lbnQgYWNjb3VudA=="
 _NOW = parse_instant("2030-01-01")
 _HELD = parse_instant("2029-01-01")
-"""Every vector holds then: two of them end with that year."""
+"""Every vector is valid then: two of them end with that year."""
 _POLICY = AccessPolicy(None, parse_instant("2034-05-06"), "r")
 
 VECTORS = pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def _outcome(
     now: int = _NOW,
     client: str = "127.0.0.1",
 ) -> str | None:
-    """The error's code, None for a request that is let in."""
+    """The error's code; None for an accepted request."""
     request = RawRequest("GET", b"/" + name.encode() + b"/MyTable()", b"", {}, "https", client)
     try:
         caller = authenticate(
@@ -133,7 +133,7 @@ def test_blanks_of_a_signature_are_pluses(row: Row) -> None:
     ],
 )
 def test_nothing_that_is_signed_may_change(row: Row, name: str) -> None:
-    """Each parameter of a signature is left out, doubled, written in another case, or changed by one character."""
+    """Each parameter of a signature is left out, doubled, put in another case, or changed by one character."""
     parameters = _parameters(row)
     if not parameters.get(name):
         return
@@ -290,7 +290,7 @@ _PAST, _FUTURE = parse_instant("2029-01-01"), parse_instant("2031-01-01")
 @pytest.mark.parametrize(
     ("stated", "policy", "code"),
     [
-        # stated: st, se, sp of the signature
+        # given: st, se, sp of the signature
         ({"sp": "r", "se": "2031-01-01"}, None, None),
         ({"sp": "r", "se": "2031-01-01"}, AccessPolicy(None, None, None), None),
         ({}, AccessPolicy(None, _FUTURE, "r"), None),

@@ -1,4 +1,4 @@
-"""`--any-version`: the versions that are served although they are not known, by whose rules, and what the log says."""
+"""`--any-version`: which unknown versions are served, by whose rules, and what the log says."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tablestone.wire.versions import (
 LATER, ALL, NONE = UnknownVersions.LATER, UnknownVersions.ALL, UnknownVersions.NONE
 NEXT_DAY = (date.fromisoformat(VERSION_LATEST) + timedelta(days=1)).isoformat()
 
-# The version, and the one whose rules hold for it: with `later`, and with `true`. With `false` each is refused.
+# The version, and the one whose rules apply: with `later`, and with `true`. With `false` each is refused.
 UNKNOWN = {
     NEXT_DAY: (VERSION_LATEST, VERSION_LATEST),
     "2999-01-01": (VERSION_LATEST, VERSION_LATEST),
@@ -30,7 +30,7 @@ UNKNOWN = {
     "2015-12-10": (None, "2015-07-08"),
     "2009-04-13": (None, None),
     "1999-01-01": (None, None),
-    "2027-02-29": (None, None),  # no leap year
+    "2027-02-29": (None, None),  # not a leap year
     "2027-13-01": (None, None),
     "2027-00-10": (None, None),
     "2027-1-1": (None, None),
@@ -67,7 +67,7 @@ def test_a_known_version_has_its_own_rules(
 
 
 def test_each_version_is_told_once_and_twenty_at_most(caplog: pytest.LogCaptureFixture) -> None:
-    """A client that need not authenticate could fill the log otherwise."""
+    """Otherwise a client without credentials could fill the log."""
     versions = ServedVersions(LATER)
     for _ in range(3):
         for year in range(2100, 2150):

@@ -44,7 +44,7 @@ class Weather:
 
 
 async def fill(engine: Engine, table_id: bytes) -> dict[bytes, int]:
-    """Store entities; the bytes of each partition."""
+    """Store entities; returns the bytes of each partition."""
     sizes = {}
     for partition_key, entities in SIZES.items():
         places = [
@@ -89,7 +89,7 @@ def test_an_engine_counts_in_pieces(tmp_path: Path, rows_max: int) -> None:
 
 @pytest.mark.parametrize("shows_keys", [True, False])
 def test_a_survey(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, shows_keys: bool) -> None:
-    """Of two tables, one without an entity. A second survey adds to the growth."""
+    """Two tables, one of them empty. A second survey adds to the growth."""
     monkeypatch.setattr(size_survey, "ROWS_PER_PIECE", 9)
 
     async def surveyed() -> dict[tuple[str, str], TableSize]:

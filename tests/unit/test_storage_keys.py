@@ -21,7 +21,7 @@ def holds(key_range: KeyRange, key: Key) -> bool:
 
 
 def next_after(table_id: bytes) -> bytes:
-    """The id that differs least: its last byte is the next one."""
+    """The nearest greater id: its last byte is one more."""
     number = int.from_bytes(table_id, "big") + 1
     return (number % 256**TABLE_ID_LENGTH).to_bytes(TABLE_ID_LENGTH, "big")
 

@@ -1,4 +1,4 @@
-"""Documents as `tablestone check` reads them: sound and damaged ones; no message contains a key."""
+"""Documents as `tablestone check` reads them, sound and damaged; no message contains a key."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def _request(row: Row) -> RawRequest:
 
 
 def _outcome(request: RawRequest, account: Account, row: Row, *, late_by: int = 0) -> str | None:
-    """The error's code, None for a request that is let in `late_by` seconds after its date."""
+    """The error's code; None for a request accepted `late_by` seconds after its date."""
     signed_at = round(parsedate_to_datetime(row.get("date", _DATE)).timestamp())
     now = (signed_at + late_by) * TICKS_PER_SECOND + UNIX_EPOCH_TICKS
     try:
@@ -200,7 +200,7 @@ def test_other_parameters_are_not_signed(row: Row) -> None:
     ],
 )
 def test_the_secondary_may_be_signed_in_three_ways(target: str, signed: str) -> None:
-    """The forms of the table in auth 1.5 that clients send."""
+    """The forms in the table of auth 1.5 that clients send."""
     account = _account({})
     given = account.keys[0].signature(f"{_DATE}\n{signed}".encode()).decode()
     row = {"scheme": "SharedKeyLite", "method": "GET", "target": target, "signature": given}

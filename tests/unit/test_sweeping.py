@@ -1,4 +1,4 @@
-"""Sweeping deleted tables on storage that several servers share: each table by one server, and none left behind."""
+"""Sweeping deleted tables on storage that several servers share: one server sweeps each table, and none is left."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Clock:
 
 
 class Server:
-    """One of the servers of a storage."""
+    """One of the servers on a storage."""
 
     def __init__(self, engine: Engine, clock: Clock, fresh_id: Callable[[], bytes]) -> None:
         self.catalog = Catalog(engine, clock.ticks, fresh_id)
@@ -71,7 +71,7 @@ class Server:
 
 
 async def filled(engine: Engine, server: Server, table: str, rows: int) -> bytes:
-    """A table with rows in some partitions that was deleted; its id."""
+    """A deleted table with rows in some partitions; its id."""
     owner, catalog = Named(ACCOUNT), server.catalog
     await catalog.create(owner, table)
     table_id = (await catalog.require(owner, table)).table_id
@@ -90,7 +90,7 @@ async def stored(engine: Engine) -> list[StoredRow]:
 
 
 async def swept(server: Server, clock: Clock) -> None:
-    """Sweep until the deleted tables are forgotten."""
+    """Sweep until no deleted table is recorded."""
     clock.pass_by(limits.SWEEP_AGAIN_SECONDS + 1)
     while await server.sweep(ACCOUNT):
         pass
@@ -141,7 +141,7 @@ def test_two_servers_sweep_two_tables_at_the_same_time() -> None:
 
 
 def test_a_sweep_goes_on_from_where_it_was_and_looks_at_everything_at_the_end() -> None:
-    """Reading removed rows again and again would be what Cassandra refuses; a late row must not stay."""
+    """Cassandra refuses to read removed rows again and again; and a late row must not stay."""
 
     async def scene() -> None:
         clock = Clock()
@@ -176,7 +176,7 @@ def test_a_sweep_goes_on_from_where_it_was_and_looks_at_everything_at_the_end() 
 def test_notes_use_few_rows_again_and_a_row_that_is_taken_is_left(
     ids: tuple[bytes, ...], *, is_swept: bool, expected: set[bytes]
 ) -> None:
-    """Each row that was used once costs the sweeper's reads, for days."""
+    """Each row that was used once slows the sweeper's reads, for days."""
 
     async def scene() -> None:
         clock = Clock()
@@ -200,7 +200,7 @@ def test_notes_use_few_rows_again_and_a_row_that_is_taken_is_left(
 
 
 def test_a_note_that_another_table_has_now_is_not_forgotten() -> None:
-    """The server stood still between its look at the table and its last commit."""
+    """The server was suspended between its look at the table and its last commit."""
 
     async def scene() -> None:
         clock = Clock()
@@ -232,7 +232,7 @@ def test_a_note_that_another_table_has_now_is_not_forgotten() -> None:
 
 
 class TombstonedStorage(SharedStorage):
-    """Refuses to read past too many notes that were removed, as Cassandra does."""
+    """Refuses to read past too many removed records, as Cassandra does."""
 
     refuses = True
 
@@ -270,7 +270,7 @@ class BrokenStorage(MemoryEngine):
 def test_a_failure_is_told_once_a_minute(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The sweeper tries again at once; the log of a disk that stays full must not fill it."""
+    """The sweeper retries at once, and must not fill the log of a disk that stays full."""
     monkeypatch.setattr(sweeping, "SWEEP_PAUSE_SECONDS", 0)
 
     async def scene() -> None:

@@ -82,7 +82,7 @@ def refusal(throughput: Throughput, operation: Operation, account: str) -> Stora
         (InsertEntity("T", an_entity("p")), PARTITION),
         (InsertOrReplaceEntity("T", an_entity("p")), PARTITION),
         (DeleteEntity("T", EntityKey("p", "r"), IF_MATCH_ANY), PARTITION),
-        (transaction(2), 3),  # the third begins with one left
+        (transaction(2), 3),  # the third starts with one left
         (transaction(100), 1),
         (query("PartitionKey eq 'p'"), PARTITION),
         (query("PartitionKey eq 'p' and RowKey gt 'a'"), PARTITION),
@@ -138,7 +138,7 @@ def test_zero_is_no_target() -> None:
 
 
 def test_processes_share_what_is_left() -> None:
-    """Two objects on one memory are as two processes that were forked."""
+    """Two objects on one memory act like two forked processes."""
     clock, shared = Clock(), SharedSlots()
     one, other = (Throughput(0, PARTITION, clock, shared) for _ in range(2))
     assert passed(one, read()) == PARTITION

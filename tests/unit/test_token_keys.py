@@ -1,4 +1,4 @@
-"""The sources of issuers' keys: an address, an OpenID configuration, a file; and failures to read them."""
+"""Where issuers' keys come from: an address, an OpenID configuration, a file; and failures to read them."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ def test_an_issuer_that_does_not_answer_is_not_waited_for(
 def test_watching_fetches_and_fetches_again(
     publisher: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without any token: also a key that was withdrawn goes."""
+    """Without any token: a withdrawn key disappears, too."""
     monkeypatch.setattr(issuer_keys, "FILE_SECONDS", 0.05)
     monkeypatch.setattr(issuer_keys, "ADDRESS_SECONDS", 0.05)
     publisher.pages["/keys"] = key_set(FIRST)
@@ -354,7 +354,7 @@ def test_a_fetch_that_hangs_keeps_no_keys_for_ever(
 
 
 def test_a_key_that_nobody_knows_has_the_file_read_at_once(tmp_path: Path) -> None:
-    """The watch has just read it; and it is read at most once a second for any request."""
+    """The watch has just read the file; requests have it read at most once a second."""
     file = tmp_path / "keys.json"
     file.write_bytes(key_set(FIRST))
     now = 1000.0

@@ -1,4 +1,4 @@
-"""The environment variables of OpenTelemetry that ask for traces, as its specification has them.
+"""The environment variables of OpenTelemetry that switch traces on, as its specification defines them.
 
 https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
 """

@@ -79,7 +79,7 @@ def _caller(
 
 
 def _code(parameters: dict[str, str], assignments: Assignments = _READER, now: int = _NOW) -> str:
-    """The error's code, "" for a signature that is accepted."""
+    """The error's code; "" for an accepted signature."""
     try:
         _caller(parameters, assignments, now=now)
     except StorageError as error:
@@ -124,7 +124,7 @@ def test_a_users_signature_is_believed() -> None:
 @pytest.mark.parametrize(
     ("letters", "assignments", "claimed", "expected"),
     [
-        # expected: of a query, an insert, an upsert, a deletion, whether it may
+        # expected: whether a query, an insert, an upsert and a deletion are permitted
         ("raud", _CONTRIBUTOR, None, (True, True, True, True)),
         ("raud", Assignments(), DATA_CONTRIBUTOR, (True, True, True, True)),
         ("raud", _READER, None, (True, False, False, False)),
@@ -149,7 +149,7 @@ def test_a_users_signature_is_believed() -> None:
 def test_it_lends_what_both_have(
     letters: str, assignments: Assignments, claimed: Role | None, expected: tuple[bool, ...]
 ) -> None:
-    """By the roles of this moment: one that is taken away takes the signature's with it."""
+    """By the present roles: when one is taken away, the signature loses it too."""
     caller = _caller(_signed(claimed=claimed, sp=letters), assignments)
     upsert = InsertOrMergeEntity("tab", Entity(_ENTITY, {}))
     operations = (_READ, _INSERT, upsert, DeleteEntity("tab", _ENTITY, -1))

@@ -1,4 +1,4 @@
-"""Reports in shared memory: the newest is read, whole, also from another process; totals are added."""
+"""Reports in shared memory: the newest is read, whole, even from another process; totals are added."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_another_process_leaves_a_report() -> None:
 
 
 def test_a_report_that_is_being_written_is_not_read() -> None:
-    """Its place is overwritten before the head is: the checksum tells."""
+    """Its place is overwritten before the head is; the checksum reveals that."""
     reports = WorkerReports(1)
     reports.leave(0, WorkerReport(1, 1.0, {"text": "whole"}))
     place = worker_reports._place(0, 1)

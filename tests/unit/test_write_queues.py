@@ -1,4 +1,4 @@
-"""Writes of one place have their turns in order, whatever becomes of those before them."""
+"""Writes to one place take turns in order, whatever happens to those before them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PATIENCE_SECONDS = 10.0
 
 
 class Writes:
-    """Writes that take their turns and note when they have one; each ends when `ends` says so."""
+    """Writes that take their turns and record when; each ends when `ends` says so."""
 
     def __init__(self) -> None:
         self.queues = WriteQueues[bytes]("partition")

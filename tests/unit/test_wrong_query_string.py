@@ -1,4 +1,4 @@
-"""The parameters of a query string that is refused: the steps before the refusal still need them (wire 14 row 24)."""
+"""The parameters of a refused query string: the steps before the refusal still need them (wire 14 row 24)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_what_can_be_read(query: str, found: dict[str, str], repeated: set[str])
 
 
 def test_as_many_parameters_as_a_url_can_hold() -> None:
-    """Each is looked at once: this needs no credentials. `tests/stress/fuzz/test_growth.py` measures it."""
+    """Each is read once, because this needs no credentials. `tests/stress/fuzz/test_growth.py` measures it."""
     names = [f"{number:x}" for number in range(13_000)]
     query = "&".join([*names, names[-1]]).encode()
     assert len(query) < 65_536

@@ -118,7 +118,7 @@ def test_what_is_hostile_is_refused_at_once_and_keeps_no_memory(body: bytes) -> 
     seconds = time.perf_counter() - started
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert seconds < 2  # a tenth of it on any machine; a vulnerable reader takes minutes
+    assert seconds < 2  # a tenth of that on any machine; a vulnerable reader takes minutes
     assert peak < 2 * _MEBIBYTE
 
 

@@ -1,12 +1,14 @@
 """The tables of tests/spec whose rows are requests: a row is read, sent, and compared with the answer.
 
 A row has an `id` and a `source`; before it, the requests in `given` must succeed. `send` is the method and the path
-below the account (`target`: the whole of it), `headers` beside the usual ones ("-" leaves one out), `body` the body
-(`entry`: the properties of an Atom entry); `<<text*n>>` is the text n times, `#` in it the number of the repetition.
-Expected: `status`; `code` and `text` of an error (from errors.toml if absent), its `phase` and `form`; `answer`
+below the account (`target`: the whole of it), `headers` are those besides the usual ones ("-" leaves one out), `body`
+is the body (`entry`: the properties of an Atom entry); `<<text*n>>` is the text n times, with `#` in it replaced by the
+number of the repetition.
+
+Expected are `status`; `code` and `text` of an error (by default from errors.toml), its `phase` and `form`; `answer`
 headers, exact ("-" for none); the `content` of the body to the byte (XML with CRLF), and what it `holds`. BASE, TAG,
-JSONTAG, TIME and SECOND stand for the account's URL and the clock's time, NAMESPACES for those of Atom, XMLHEAD for
-the first bytes of every document of the service. A row that `forgets` is for engines that forget a deleted row.
+JSONTAG, TIME and SECOND stand for the account's URL and the clock's time, NAMESPACES for those of Atom, XMLHEAD for the
+first bytes of every document of the service. A row that `forgets` is for engines that forget a deleted row.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ _VERSION_ERROR = re.compile(
 
 
 class Sender(Protocol):
-    """The target of a row: the service in this process, or a live one."""
+    """Where a row is sent: the service in this process, or a live one."""
 
     def exchange(
         self, method: str, target: str, headers: Headers = (), body: bytes = b""
@@ -75,7 +77,7 @@ def load(name: str) -> dict[str, Any]:
 
 
 def rows(name: str) -> list[Row]:
-    """The rows under `case`, each with the file's own `given` where it has none."""
+    """The rows under `case`; the file's own `given` is the default."""
     table = load(name)
     defaults = {key: table[key] for key in ("given", "phase", "headers") if key in table}
     return [defaults | row for row in table["case"]]
@@ -96,7 +98,7 @@ _ERRORS: dict[str, Row] = {row["code"]: row for row in load("errors.toml")["erro
 
 
 def expanded(text: str) -> str:
-    """A text with its repetitions written out, the innermost first."""
+    """A text with its repetitions written out, innermost first."""
 
     def repeat(match: re.Match[str]) -> str:
         return "".join(match[1].replace("#", str(number)) for number in range(int(match[2])))
@@ -107,7 +109,7 @@ def expanded(text: str) -> str:
 
 
 def prepare(sender: Sender, row: Row) -> None:
-    """Send the requests in `given`, such as `POST /t {...}`; every write to an entity but an insert with If-Match: *.
+    """Send the requests in `given`, such as `POST /t {...}`; every write to an entity but an insert gets If-Match: *.
 
     A body is JSON, or XML if `comp` names a resource in XML.
     """
@@ -138,7 +140,7 @@ def send(sender: Sender, row: Row) -> Response:
 
 
 def check(row: Row, response: Response) -> None:
-    """Compare every expectation the row has."""
+    """Compare every expectation in the row."""
     expected_status = row.get("status") or _ERRORS[row["code"]]["status"]
     assert response.status == expected_status, response
     if "code" in row:
@@ -156,7 +158,7 @@ def check(row: Row, response: Response) -> None:
 
 
 def fill(text: str) -> str:
-    """The placeholders of an expectation: BASE, TAG (as in a header), JSONTAG (inside JSON) and TIME."""
+    """Fill in the placeholders of an expectation: BASE, TAG (as in a header), JSONTAG (inside JSON) and TIME."""
     json_tag = TAG.replace('"', '\\"')
     return (
         text.replace("BASE", BASE)
@@ -198,7 +200,7 @@ def _check_error(row: Row, response: Response) -> None:
     assert (code, text) == (row["code"], expanded(expected))
     phase = row.get("phase")
     if phase == "gateway":
-        # Recorded of requests without credentials: the service's name and version (wire 8.3).
+        # Recorded from requests without credentials: the service's name and version (wire 8.3).
         own = "Windows-Azure-Table/1.0 " if "x-ms-version" in response.headers else ""
         if "Server" not in row.get("answer", {}):
             assert response.headers["server"] == f"{own}Microsoft-HTTPAPI/2.0"

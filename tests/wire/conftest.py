@@ -1,4 +1,4 @@
-"""The fixtures of the tests of the wire: a fresh service for each case, and one live server."""
+"""The fixtures of the wire tests: a fresh service for each case, and one live server."""
 
 from __future__ import annotations
 

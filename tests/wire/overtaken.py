@@ -1,7 +1,4 @@
-"""An engine in memory that lets another client act before its n-th call, or be ahead of every commit.
-
-Knows the engine contract and nothing above it.
-"""
+"""An in-memory engine that lets another client act before its n-th call, or be ahead of every commit."""
 
 from __future__ import annotations
 
@@ -12,10 +9,10 @@ from tablestone.engines.memory import MemoryEngine
 
 
 class OvertakenEngine(MemoryEngine):
-    """`overtake` sets the action of the other client, and the call before which it happens (0: the next)."""
+    """`overtake` sets the other client's action, and the call before which it happens (0: the next)."""
 
     conflicts: int | None = None
-    """Once a test sets it, another commit is ahead of every commit; counts them."""
+    """If a test sets it, another commit is ahead of every commit; it counts them."""
     _meanwhile: Callable[[], Awaitable[object]] | None = None
     _calls = 0
 

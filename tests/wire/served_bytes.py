@@ -1,7 +1,7 @@
 """The whole application behind its real HTTP parser, in this process: bytes in over a socket, an answer out.
 
 The engine is in memory and the clock is stopped, so a test can expect an exact answer. The parser gets exactly the
-bytes of the test. Does not know the expected answers.
+bytes of the test.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ async def listen(
     waits: bool = False,
     refuse: ServedApplication | None = None,
 ) -> asyncio.Server:
-    """The server's own HTTP connection before an application, on a port of the system's choice.
+    """Serve an application on a free port, with the server's own HTTP connection.
 
     An application that `waits` is called inside a task. `refuse` answers requests beyond a limit.
     """
@@ -71,7 +71,7 @@ async def listen(
 
 
 class ServedBytes:
-    """One server with one account, empty at first, and one connection to it. Close it when done."""
+    """A server with one account, empty at first, and one connection to it. Close it when done."""
 
     def __init__(self, clock: Clock, engine: str = "memory:") -> None:
         self.clock = clock
@@ -104,7 +104,7 @@ class ServedBytes:
     def exchange(
         self, method: str, target: str, headers: Headers = (), body: bytes = b""
     ) -> Response:
-        """A request put together and signed here, as `ServiceUnderTest` does."""
+        """Build, sign and send a request, as `ServiceUnderTest` does."""
         pairs = [*default_headers(method, target, self.clock.http_date(), headers, body)]
         if body or method != "GET":
             pairs.append(("Content-Length", str(len(body))))
@@ -127,7 +127,7 @@ class ServedBytes:
 
 
 def head_of(request_line: str, headers: Headers) -> bytes:
-    """A request line and headers, as they are, as the bytes before a body."""
+    """A request line and headers, unchanged, as the bytes before a body."""
     lines = [request_line, *(f"{name}: {value}" for name, value in headers)]
     return "\r\n".join([*lines, "", ""]).encode()
 

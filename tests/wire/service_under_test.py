@@ -1,7 +1,7 @@
 """The service inside this process, without a socket: it takes requests as bytes and returns its responses.
 
-It is the whole server above the socket, with an engine in memory and a clock that the test sets. Requests are signed
-by the tests' own code. Knows how to build a request; does not know the expected answers.
+It is the whole server above the socket, with an engine in memory and a clock that the test sets. The tests' own code
+signs the requests.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Response:
 
 
 def default_headers(method: str, target: str, date: str, given: Headers, body: bytes) -> Headers:
-    """The headers every SDK sends, unless the test gives its own; a value of "-" leaves a header out."""
+    """The headers that every SDK sends, unless the test sets its own; a value of "-" leaves a header out."""
     names = {name.lower() for name, _ in given}
     headers = [(name, value) for name, value in given if value != "-"]
     defaults = {
@@ -114,7 +114,7 @@ def _fresh_engine(clock: Callable[[], int]) -> Engine:
 
 
 class ServiceUnderTest:
-    """One service with one account, empty at first or on the engine of another one. Close it when done."""
+    """A service with one account, empty at first or on another one's engine. Close it when done."""
 
     def __init__(
         self,
@@ -159,12 +159,12 @@ class ServiceUnderTest:
         self._loop.close()
 
     def assign(self, *assignments: Assignment) -> None:
-        """Make these the roles that are assigned in the account."""
+        """Replace the roles assigned in the account with these."""
         members = Assignments(assignments).members()
         self._loop.run(self.documents.change(DocumentKind.ROLES, ACCOUNT, lambda _before: members))
 
     def store_account(self, name: str) -> None:
-        """Make an account beside the tables, in the place of one of its name that is deleted first."""
+        """Store an account beside the tables; one of the same name is deleted first."""
 
         async def make() -> None:
             stored = StoredAccounts(self.engine, self.clock.ticks)
@@ -177,12 +177,12 @@ class ServiceUnderTest:
     def exchange(
         self, method: str, target: str, headers: Headers = (), body: bytes = b""
     ) -> Response:
-        """Send a request to a whole target, path and query, signed unless it brings its own Authorization."""
+        """Send a request for a whole target, path and query, signed unless it brings its own Authorization."""
         pairs = default_headers(method, target, self.clock.http_date(), headers, body)
         return self._answer(method, target, pairs, body)
 
     def send(self, method: str, path: str, headers: Headers = (), body: bytes = b"") -> Response:
-        """The same for a path below the account: `/Tables`, `/t()?$top=1`."""
+        """Send a request for a path below the account: `/Tables`, `/t()?$top=1`."""
         return self.exchange(method, f"/{ACCOUNT}{path}", headers, body)
 
     def _answer(self, method: str, target: str, pairs: Headers, body: bytes) -> Response:

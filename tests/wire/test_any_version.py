@@ -1,4 +1,4 @@
-"""`--any-version`: where a request or a signature can say a version that is not known, under each of its values."""
+"""`--any-version`: where a request or a signature can name an unknown version, under each value of the option."""
 
 from __future__ import annotations
 

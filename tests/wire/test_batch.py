@@ -132,7 +132,7 @@ _ENTRY = (
 def test_an_error_in_atom_has_its_index_too(
     service: ServiceUnderTest, operations: list[str], status: int, code: str, text: str
 ) -> None:
-    """Its form is that of the operation that failed (wire 8.2); clients read the digits before the colon (12.8)."""
+    """It has the form of the failed operation (wire 8.2); clients read the digits before the colon (12.8)."""
     given = ['POST /Tables {"TableName":"tab"}', 'POST /tab {"PartitionKey":"p","RowKey":"r"}']
     prepare(service, {"given": given})
     headers = [*_OUTER_HEADERS, ("x-ms-version", "2012-02-12")]
@@ -243,7 +243,7 @@ _PART_HEADERS = "Content-Type: application/http\r\nContent-Transfer-Encoding: bi
 def test_an_operation_that_cannot_be_read_is_answered_in_the_default_form(
     service: ServiceUnderTest, head: str, version: str
 ) -> None:
-    """As recorded of the service: Atom, no index, and two headers (wire 7.3); nothing is applied."""
+    """As recorded from the service: Atom, no index, and two headers (wire 7.3); nothing is applied."""
     prepare(service, {"given": _TABLE["given"]})
     before = _everything(service)[:2]
     good = _batch(['POST /tab {"PartitionKey":"p","RowKey":"a"}']).decode()
@@ -262,7 +262,7 @@ def test_an_operation_that_cannot_be_read_is_answered_in_the_default_form(
 def test_nothing_between_two_delimiters_is_an_operation_that_cannot_be_read(
     service: ServiceUnderTest,
 ) -> None:
-    """As recorded of a pre-release of Python's SDK (test_batch_single_update, 2020-09-09)."""
+    """As recorded from a pre-release of Python's SDK (test_batch_single_update, 2020-09-09)."""
     body = (
         b"--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n--c\r\n\r\n--c--\r\n\r\n--b--\r\n"
     )
@@ -276,7 +276,7 @@ def test_nothing_between_two_delimiters_is_an_operation_that_cannot_be_read(
 
 
 def test_a_change_set_over_a_target_is_refused_without_an_index() -> None:
-    """With one, .NET blames the operation (`TableTransactionFailedException`), and not the load (wire 7.3)."""
+    """With an index, .NET blames the operation (`TableTransactionFailedException`), not the load (wire 7.3)."""
     service = ServiceUnderTest(throughput=Throughput(0, 2, lambda: 1.0, SharedSlots()))
     prepare(service, {"given": ['POST /Tables {"TableName":"tab"}']})
     operations = [f'POST /tab {{"PartitionKey":"p","RowKey":"{row}"}}' for row in "abc"]
@@ -291,7 +291,7 @@ def test_a_change_set_over_a_target_is_refused_without_an_index() -> None:
 
 
 def test_a_batch_that_nothing_was_added_to_is_a_success(service: ServiceUnderTest) -> None:
-    """azure-cosmosdb-table 1.0.6 commits one (`_convert_batch_to_json`), and reads no results of it (wire 7.1)."""
+    """azure-cosmosdb-table 1.0.6 commits one (`_convert_batch_to_json`), and reads no results from it (wire 7.1)."""
     body = b"--b\nContent-Type: multipart/mixed; boundary=c\n\n--c--\n--b--"
     response = service.send("POST", "/$batch", _OUTER_HEADERS, body)
     assert response.status == 202
@@ -352,7 +352,7 @@ def test_a_lone_query_that_cannot_be_read_is_answered_in_the_default_form(
 
 
 def test_a_hundred_operations_are_one_transaction(service: ServiceUnderTest) -> None:
-    """The most there may be (limits.CHANGE_SET_OPERATIONS_MAX), each answered in order (wire 7.1)."""
+    """The most that are allowed (limits.CHANGE_SET_OPERATIONS_MAX), each answered in order (wire 7.1)."""
     prepare(service, {"given": _TABLE["given"]})
     operations = [
         f'POST /tab Prefer: return-no-content {{"PartitionKey":"p","RowKey":"x{number:03}"}}'
@@ -366,7 +366,7 @@ def test_a_hundred_operations_are_one_transaction(service: ServiceUnderTest) -> 
 def test_of_more_operations_than_there_may_be_no_more_are_looked_at(
     service: ServiceUnderTest,
 ) -> None:
-    """Tens of thousands fit into a body, and each that is taken apart keeps the others of the server waiting."""
+    """Tens of thousands fit into a body, and parsing each would keep other clients waiting."""
     prepare(service, {"given": _TABLE["given"]})
     operations = [f'POST /tab {{"PartitionKey":"p","RowKey":"x{each}"}}' for each in range(3_000)]
     body = _batch(operations)

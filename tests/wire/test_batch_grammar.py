@@ -69,7 +69,7 @@ _HEAD = b"POST /a/t HTTP/1.1\r\n"
     ids=range(12),
 )
 def test_four_megabytes_are_read_in_no_time(body: bytes) -> None:
-    """Linear in the length: the worst of these takes a few hundredths of a second of CPU, a square would take hours."""
+    """Linear in the length: the worst takes a few hundredths of a second of CPU; quadratic code would take hours."""
     assert len(body) <= limits.BODY_BYTES_MAX
     started = time.process_time()
     for boundary in (_CONTENT_TYPE, b'multipart/mixed; boundary="%b"' % (b"-" * 200)):

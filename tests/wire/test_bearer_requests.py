@@ -44,7 +44,7 @@ def key_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def tls_service(key_file: Path) -> Iterator[ServiceUnderTest]:
-    """A service over https that believes the tests' issuer, with the table Weather and an entity."""
+    """A service over https that accepts the tests' issuer, with the table Weather and an entity."""
     rules = TokenRules((TrustedIssuer(ISSUER, str(key_file), TENANT),))
     service = ServiceUnderTest(tokens=rules, scheme="https")
     for path, body in (
@@ -178,7 +178,7 @@ def test_each_operation_of_a_batch_is_authorized_for_itself(tls_service: Service
 def test_a_new_key_is_believed_at_once_and_an_old_one_no_longer(
     tls_service: ServiceUnderTest, key_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first token of a new key makes the server look again; that request is answered well."""
+    """The first token with a new key makes the server fetch the keys again, and already succeeds."""
     monkeypatch.setattr("tablestone.accounts.issuer_keys.READ_AGAIN_SECONDS", 0.0)
     old, new = (
         bearer(token_at(tls_service, key, roles=["Storage Table Data Reader"]))

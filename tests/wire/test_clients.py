@@ -1,29 +1,29 @@
 """Requests of clients that cannot run here, byte for byte as their sources build them, and the service's answers.
 
-One file a client in `tests/spec/clients`. Each row goes through the real HTTP parser to the whole application, on a
-server that holds only what the row's `given` made. A file holds
+`tests/spec/clients` has a file for each client. Each row goes through the real HTTP parser to the whole application, on
+a server that only has what the row's `given` created. A file has
 
-    package, version    the package, and the version its rows are of
-    repository          where its source is, and each row's `source` is a path in it
-    given               the default of the rows' `given` (see `case_tables`)
+    package, version    the package, and the version that its rows come from
+    repository          where its source is; each row's `source` is a path in it
+    given               the default for the rows' `given` (see `case_tables`)
     sas.NAME            a shared access signature as the client makes it: `to_sign`, the string that it signs; `query`,
                         the text that it appends to URLs, in which SIG stands for the signature; `keeps`, the characters
-                        of a signature that the client does not percent-encode, beside letters and digits
+                        of a signature besides letters and digits that the client does not percent-encode
 
-and a `case`:
+and each `case`:
 
-    id                  the operation, and its special feature
-    source              the path of the file that builds the request, and the function in it; `recorded`, if there is
-                        one, is the recording of the service that shows the answer
+    id                  the operation, and what is special about it
+    source              the path of the file that builds the request, and the function in it; `recorded`, if present, is
+                        the recording of the service that shows the answer
     given               requests such as `POST /t {...}` that the test signs and sends first
     send                the request line, whole: `POST /devstoreaccount1/Tables HTTP/1.1`
     headers             pairs, in the order and the case in which the client sends them
     body                the bytes of the body as text; with `newline = "CRLF"` each of its line ends is sent as CRLF.
-                        `body_base64` for a body that is no text
+                        `body_base64` for a body that is not text
     signs               "lite", "shared key" (what AUTHORIZATION then stands for), or nothing: a SAS is in the URL
     status, code, text, phase, form, answer, content, holds
                         the answer, as in `case_tables`. `answer` has every header except those of `_OF_EVERY_ANSWER`
-    after               the state afterwards: pairs of a path that is read, and a text in the answer, or a status
+    after               the state afterwards: pairs of a path to read, and a text in the answer, or a status
 
 In a request DATE stands for the clock's time, LENGTH for the body's length, HOST for the server's, SAS:NAME for a
 signature's query, AUTHORIZATION for a signature's header; BASE is the account's URL there and in answers, where a batch
@@ -81,7 +81,7 @@ def _signed_query(sas: Row) -> str:
 
 
 def _request(row: Row, date: str) -> tuple[bytes, bytes]:
-    """Head and body as they are on the wire."""
+    """Head and body as they are sent."""
 
     def fill(text: str) -> str:
         text = _SAS.sub(lambda match: _signed_query(row["sas"][match[1]]), expanded(text))
@@ -118,7 +118,7 @@ def _request(row: Row, date: str) -> tuple[bytes, bytes]:
 
 
 def _normalised(response: Response) -> Response:
-    """The text with the GUIDs of a batch replaced by the short names that rows use."""
+    """The text with the GUIDs of a batch replaced by the short names in the rows."""
     headers, text = dict(response.headers), response.body.decode()
     if headers.get("content-type", "").startswith("multipart/"):
         for prefix, short in (("batchresponse_", "G1"), ("changesetresponse_", "G2")):
@@ -134,7 +134,7 @@ def _normalised(response: Response) -> Response:
 
 
 def _check_headers(row: Row, response: Response) -> None:
-    """All of them, so that one more or one less is noticed."""
+    """Compare all of them, so that a missing or an extra one is noticed."""
     expected = _ODATA | {name.lower(): value for name, value in row.get("answer", {}).items()}
     given = {name: value for name, value in expected.items() if value != "-"}
     assert response.headers["x-ms-request-id"]

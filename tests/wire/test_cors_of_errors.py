@@ -1,4 +1,4 @@
-"""A script of an allowed origin may read every error of the account, also those that come before all others."""
+"""A script of an allowed origin may read every error of the account, even those that come before all others."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_what_a_commit_that_fails_is_answered(
     status: int,
     code: bytes,
 ) -> None:
-    """An answer says that nothing was changed only if that is known."""
+    """The answer says that nothing was changed only if that is certain."""
 
     async def fail(*_: object) -> None:
         raise failure

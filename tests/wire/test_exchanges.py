@@ -1,7 +1,7 @@
-"""The sample exchanges of wire 15, whole: each file is a sequence of requests and their answers, header for header.
+"""The sample exchanges of wire 15, complete: each file is a sequence of requests and answers, header for header.
 
-A file starts with its source; a line `====` separates exchanges, and a line `--` a request from its answer. ID
-stands for the request id, G1 and G2 for the GUIDs of a batch's boundaries; lines of a batch end in CRLF.
+A file starts with its source; a line `====` separates exchanges, and a line `--` a request from its answer. ID stands
+for the request id, G1 and G2 for the GUIDs of a batch's boundaries; lines of a batch end in CRLF.
 """
 
 from __future__ import annotations

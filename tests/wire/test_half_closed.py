@@ -1,4 +1,4 @@
-"""A client that closes its sending half after a request still gets the answers to all complete requests."""
+"""A client that closes its sending side after a request still gets the answers to all complete requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exact header set of each class of answer: nothing is missing and nothing else is sent (wire 2.2, 2.3)."""
+"""The exact headers of each class of answer: nothing is missing and nothing else is sent (wire 2.2, 2.3)."""
 
 from __future__ import annotations
 

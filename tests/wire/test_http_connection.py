@@ -34,7 +34,7 @@ def talk_to(application: ServedApplication, talk: Talk, *, waits: bool = False) 
         try:
             async with asyncio.timeout(20):
                 await talk(reader, writer)
-        finally:  # else the loop waits for ever for a transport that still writes
+        finally:  # else the loop waits forever for a transport that still writes
             writer.transport.abort()
             server.close()
 
@@ -85,7 +85,7 @@ def test_the_longest_target_is_read_and_a_longer_one_refused(before_query: int) 
 def test_an_upgrade_whose_transfer_coding_is_none_is_refused(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The parser looks at it only when the head is read without the upgrade (RFC 9112 6.1)."""
+    """The parser checks it only when it reads the head without the upgrade (RFC 9112 6.1)."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = b"GET /a HTTP/1.1\r\nHost: h\r\n%bTransfer-Encoding: identity\r\n\r\n" % UPGRADE
@@ -99,7 +99,7 @@ def test_an_upgrade_whose_transfer_coding_is_none_is_refused(
 
 @pytest.mark.parametrize("version", ["2.0", "0.9"])
 def test_another_version_of_http_is_refused(version: str) -> None:
-    """The parser would take these two (RFC 9112 2.3)."""
+    """The parser would accept these two (RFC 9112 2.3)."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(GET.replace(b"1.1", version.encode()) + GET)
@@ -197,7 +197,7 @@ def test_a_request_for_another_protocol_is_answered_as_it_is(
 )
 @pytest.mark.parametrize("after", [b"", b"this is not HTTP\r\n\r\n"])
 def test_very_many_requests_before_the_first_answer(request_bytes: bytes, after: bytes) -> None:
-    """They arrive together; none is inside the call for another one, and one beyond the limit is refused."""
+    """They arrive together; each is handled before the next, and one beyond the limit is refused."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(request_bytes * (30 * limits.PIPELINED_REQUESTS_MAX) + after)
@@ -226,7 +226,7 @@ def test_a_broken_body_of_a_request_for_another_protocol_is_refused() -> None:
 def test_an_idle_connection_ends_after_its_time_and_not_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each request gives it another whole time, and the shorter time for a head that has begun is not meant."""
+    """Each request starts the whole time again, and the shorter time for an unfinished head does not apply."""
     monkeypatch.setattr(limits, "REQUEST_HEAD_SECONDS_MAX", 0.3 * IDLE_SECONDS)
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -296,7 +296,7 @@ def test_a_body_of_another_length_than_was_announced_ends_the_connection(
 
 
 def test_requests_that_come_at_once_are_answered_in_their_order() -> None:
-    """Also where one of them takes long. More of them are refused: the test of very many requests says from where."""
+    """Even if one of them takes long. The test of very many requests shows when more are refused."""
     many = limits.PIPELINED_REQUESTS_MAX
 
     async def application(scope: Any, _receive: Any, send: Any) -> None:
@@ -314,7 +314,7 @@ def test_requests_that_come_at_once_are_answered_in_their_order() -> None:
 
 
 def test_a_peer_that_is_gone_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
-    """Also where it asked for more than it has taken, and several requests wait for each other."""
+    """Even if it asked for more than it has received, and several requests wait for each other."""
 
     async def application(_scope: Any, _receive: Any, send: Any) -> None:
         await asyncio.sleep(0)

@@ -20,7 +20,7 @@ StartServer = Callable[..., ServerProcess]
 
 
 def error_code(server: ServerProcess, **headers: str) -> str:
-    """The code of the answer to a signed Query Tables over plain HTTP, "" if it is served."""
+    """The code of the answer to a signed Query Tables over plain HTTP, "" if it succeeds."""
     target = f"{urlsplit(server.endpoint).path}/Tables"
     signed = signed_headers(server.account_name, server.account_key, method="GET", target=target)
     with closing(http.client.HTTPConnection(*server.address, timeout=20)) as client:
@@ -85,7 +85,7 @@ def test_https_only_refuses_whatever_it_is(private_server: StartServer, tmp_path
 def test_only_a_trusted_proxy_says_that_it_was_https(
     private_server: StartServer, tmp_path: Path, trusted: str, headers: dict[str, str], code: str
 ) -> None:
-    """Behind a proxy that ends TLS (auth 6)."""
+    """Behind a proxy that terminates TLS (auth 6)."""
     server = private_server(tmp_path, "--https-only", "true", "--trusted-proxy", trusted)
     assert error_code(server, **headers) == code
 

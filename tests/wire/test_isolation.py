@@ -64,7 +64,7 @@ class TwoAccounts:
         name: str = OTHER_ACCOUNT,
         lite: bool = False,
     ) -> Response:
-        """A request signed with the other account's key, for `signed_target` and as `name` where these are given."""
+        """Send a request signed with the other account's key, for `signed_target` and as `name` where given."""
         date = self.service.clock.http_date()
         signed = target if signed_target is None else signed_target
         if lite:
@@ -88,7 +88,7 @@ class TwoAccounts:
 
 @pytest.fixture
 def accounts(service: ServiceUnderTest) -> TwoAccounts:
-    """The first account holds a table with one entity, which has an ETag; the other a table of the name `own`."""
+    """The first account holds a table with one entity, which has an ETag; the other one has a table called `own`."""
     assert service.send("POST", "/Tables", (), b'{"TableName":"secrets"}').status == 201
     entity = b'{"PartitionKey":"p","RowKey":"r","secret":"s3cret"}'
     assert service.send("POST", "/secrets", (), entity).status == 201
@@ -137,7 +137,7 @@ _WRITES = (
 
 
 def _crossings() -> dict[str, Asked]:
-    """Requests of the other account for data of the first; each must be refused without a trace of the data."""
+    """The other account's requests for data of the first; each must be refused without a trace of the data."""
     found: dict[str, Asked] = {}
     for target in _TARGETS:
         read: Asked = {"method": "GET", "target": f"/{ACCOUNT}{target}"}
@@ -229,7 +229,7 @@ def test_the_urls_inside_a_batch_lead_nowhere_else(
     ],
 )
 def test_a_batch_in_each_style(accounts: TwoAccounts, target: str, host: str, inner: str) -> None:
-    """Inner URLs are in the style of the outer one, and so are the URLs in the answers (wire 7.2)."""
+    """Inner URLs have the style of the outer one, and so have the URLs in the answers (wire 7.2)."""
     service = accounts.service
     headers = [("Host", host), ("Content-Type", BATCH_TYPE)]
     written = service.exchange("POST", target, headers, batch(f'PUT {inner}\n{{"n":1}}'))
@@ -264,7 +264,7 @@ def test_tables_of_one_name_are_two(accounts: TwoAccounts) -> None:
 
 
 def test_a_continuation_of_one_shows_the_other_nothing(accounts: TwoAccounts) -> None:
-    """A token says a key, or a table's name; whose it is, the request says."""
+    """A token contains a key, or a table's name; the request decides which account it is about."""
     service = accounts.service
     entity = b'{"PartitionKey":"q","RowKey":"r","secret":"s3cret"}'
     assert service.send("POST", "/secrets", (), entity).status == 201
@@ -315,7 +315,7 @@ _SAS_ADDRESSES = (
 def test_a_signature_of_the_other_key_opens_nothing(
     accounts: TwoAccounts, kind: str, signer: str, path: str, host: str
 ) -> None:
-    """Made in either account's name; and in its own account the same signature is good."""
+    """Made in either account's name; in its own account the same signature is valid."""
     before = accounts.own_state()
     parameters = signed(signer, OTHER_KEY, completed(_SIGNATURES[kind]))
     query = query_of(parameters)
@@ -332,5 +332,5 @@ def test_a_signature_of_the_other_key_opens_nothing(
     own = accounts.service.exchange(
         "GET", f"/{OTHER_ACCOUNT}/secrets()?{query}", [("Authorization", "-")]
     )
-    # It is known as the other account's own: there the table is not there (auth 3.10).
+    # It is the other account's own signature, and its account has no such table (auth 3.10).
     assert own.status == (404 if signer == OTHER_ACCOUNT else 403)

@@ -1,4 +1,4 @@
-"""Texts of clients that are cached for later requests are short, so that clients cannot fill the memory."""
+"""Only short texts of clients are cached for later requests, so that clients cannot fill the memory."""
 
 from __future__ import annotations
 

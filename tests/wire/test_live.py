@@ -1,6 +1,6 @@
 """Rows of the tables that are marked `live`, against a real process: the socket sends what the pipeline returned.
 
-HTTP itself adds Date, adds Content-Length if there is a body, and drops it if there is none; it changes nothing else.
+HTTP itself adds Date, and adds or drops Content-Length depending on the body; it changes nothing else.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class LiveServer:
         found = {name.lower(): value for name, value in response.getheaders()}
         assert len(found) == len(response.getheaders()), "a header was sent twice"
         answer = Response(response.status, found, response.read())
-        # At the front door, and of what speaks XML, it is the error's text (wire 8.2).
+        # From the front door, and in XML answers, it is the error's text (wire 8.2).
         if answer.status < 400 or "x-content-type-options" in found:
             assert response.reason == HTTPStatus(answer.status).phrase
         elif method != "HEAD":
@@ -139,7 +139,7 @@ def test_the_host_of_an_absolute_target_wins(live: LiveServer) -> None:
 
 
 def test_a_request_for_http_2_is_carried_out_with_its_body(live: LiveServer) -> None:
-    """RFC 9110 7.8 lets a server ignore Upgrade. Java's HttpClient asks like this over plain HTTP."""
+    """RFC 9110 7.8 lets a server ignore Upgrade. Java's HttpClient asks for it over plain HTTP."""
     asked = [
         ("Connection", "Upgrade, HTTP2-Settings"),
         ("Upgrade", "h2c"),

@@ -68,7 +68,7 @@ LINE_ENDS = {
 def test_no_client_writes_a_line_of_the_log(
     service: ServiceUnderTest, sent: str, written: str
 ) -> None:
-    """As `serve` writes it: the name of a namespace comes from the client, and is part of the logged reason."""
+    """As `serve` logs it: the name of a namespace comes from the client, and is part of the logged reason."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(LineFormatter())

@@ -1,7 +1,7 @@
-"""Requests whose account is deleted while they are under way, and created again under the same name.
+"""Requests whose account is deleted while they run, and created again under the same name.
 
-At whatever step this happens, the answer is an error or data of the deleted account, and the new account is unchanged
-(auth 6; accounts are isolated also from earlier accounts of their name).
+Whenever this happens, the answer is an error or data of the deleted account, and the new account is unchanged (auth 6:
+an account is also isolated from earlier ones of its name).
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ OPERATIONS: dict[str, Operation] = {
 
 
 class Scene:
-    """A stored account with data of every kind, and the means to replace it by another."""
+    """A stored account with data of every kind, and the means to replace it."""
 
     def __init__(self, deletion_seconds: int) -> None:
         self.clock = Clock()
@@ -109,7 +109,7 @@ class Scene:
         self.stored = StoredAccounts(self.engine, self.clock.ticks)
 
     async def begin(self, *, has_properties: bool) -> Owner:
-        """The account that the requests are let in for."""
+        """The account that the requests are authorized for."""
         await self.stored.create(NAME, KEYS)
         owner = await self.owner()
         await self.service.execute(owner, CreateTable("both"))
@@ -252,7 +252,8 @@ def test_a_request_of_the_development_account_never_ends_in_a_stored_one(
             assert outcome.code == "ResourceNotFound", outcome
         if not before:
             return False
-        # The commit under way may be the last one of the development account, whose tables the new account takes over.
+        # The commit in progress may be the last one of the development account, whose tables the new account takes
+        # over.
         is_last = calls >= 0 and times == 1 and not isinstance(OPERATIONS[name], CreateTable)
         assert is_last or repr(await scene.state()) == repr(before), f"before call {calls}"
         return True
@@ -281,7 +282,7 @@ def test_an_account_that_is_made_while_the_one_before_is_deleted_is_of_use(calls
 
 
 def test_without_its_incarnation_a_request_would_cross() -> None:
-    """The test above can fail: the same requests for the account that has the name now."""
+    """Proves that the test above can fail: the same requests for the account that has the name now."""
 
     async def crosses(name: str, calls: int) -> bool:
         _, _, is_untouched = await overtaken(

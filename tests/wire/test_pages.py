@@ -1,4 +1,4 @@
-"""The end of a page of a query: 1,000 entities, about 4 MiB, or 5 seconds; then a token (wire 6.6)."""
+"""Where a page of a query ends: 1,000 entities, about 4 MiB, or 5 seconds; then comes a token (wire 6.6)."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def test_a_page_has_about_four_mebibytes(service: ServiceUnderTest) -> None:
 
 
 def test_a_page_takes_five_seconds(service: ServiceUnderTest) -> None:
-    """A scan ends its page when its time is over, even an empty one; the next continues (limits.PAGE_SECONDS_MAX)."""
+    """A scan ends its page, even an empty one, when its time is over; the next continues (limits.PAGE_SECONDS_MAX)."""
     prepare(service, _GIVEN)
     rows = 3 * limits.SCAN_ROWS_PER_READ
     _insert(service, rows)
     query = f"$filter=RowKey%20eq%20'x'%20or%20RowKey%20eq%20'{rows - 1:05}'"
-    # Two looks at the clock a row, since every look is longer than a turn: 250 rows take 5 seconds.
+    # Two readings of the clock per row, because each is longer than a turn: 250 rows take 5 seconds.
     service.seconds = count(0, 0.01)
     assert _pages(service, query) == [[]] * 5 + [[f"{rows - 1:05}"]]
     service.seconds = count(0, 0.0001)
@@ -76,7 +76,7 @@ def test_a_page_takes_five_seconds(service: ServiceUnderTest) -> None:
 def test_a_scan_whose_rows_are_costly_lets_others_in_between(
     service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the time rows take, not by their number (limits.TURN_SECONDS)."""
+    """Judged by the time that rows take, not by their number (limits.TURN_SECONDS)."""
     prepare(service, _GIVEN)
     _insert(service, 100)
     turns: list[None] = []
@@ -108,7 +108,7 @@ def test_many_names_are_selected_as_few_are(service: ServiceUnderTest, missing: 
 def test_a_page_that_grows_as_it_is_written_ends_earlier(
     service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """limits.PAGE_WRITTEN_BYTES_MAX; the next page goes on with the entity that follows."""
+    """limits.PAGE_WRITTEN_BYTES_MAX; the next page continues with the next entity."""
     prepare(service, _GIVEN)
     _insert(service, 10)
     monkeypatch.setattr(limits, "PAGE_WRITTEN_BYTES_MAX", 3_000)
@@ -156,7 +156,7 @@ def test_a_large_transaction_lets_others_in_between(service: ServiceUnderTest) -
     )
     body = f"--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n{parts}--c--\r\n--b--\r\n"
     seconds = count()
-    service._pipeline._turns = Turns(seconds.__next__)  # each turn is over when it is looked at
+    service._pipeline._turns = Turns(seconds.__next__)  # each turn is over at its first check
     headers = [("Content-Type", "multipart/mixed; boundary=b")]
     assert service.send("POST", "/$batch", headers, body.encode()).body.count(b" 201 Created") == 30
     # The clock is read at the beginning of each turn, and before each operation.

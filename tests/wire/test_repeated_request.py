@@ -30,7 +30,7 @@ def signed(service: ServiceUnderTest) -> Headers:
 
 
 def test_a_signature_may_come_again(service: ServiceUnderTest, signed: Headers) -> None:
-    """Two SDKs sign once, above their retries: a second request with the date and signature of the first (auth 0.1)."""
+    """Two SDKs sign once, before their retries: a second request has the first one's date and signature (auth 0.1)."""
     body = b'{"PartitionKey":"p","RowKey":"r"}'
     answers = [service.exchange("POST", _TARGET, signed, body).status for _ in range(2)]
     assert answers == [201, 409]

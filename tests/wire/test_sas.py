@@ -52,7 +52,7 @@ def test_no_row_comes_twice() -> None:
     assert len(ids) == len(set(ids))
 
 
-# --- Permissions ---------------------------------------------------------------------------------
+# Permissions
 
 _NEEDS: list[Row] = load(FILE)["need"]
 _GIVEN: list[str] = load(FILE)["given"]
@@ -72,7 +72,7 @@ def _filled() -> ServiceUnderTest:
 
 
 def _outcomes(row: Row, signatures: list[dict[str, str]]) -> list[str]:
-    """The code with which each is refused, "" where the operation was carried out."""
+    """The code with which each is refused, "" where the operation succeeded."""
     outcomes = []
     service = _filled()
     for sas in signatures:
@@ -115,7 +115,7 @@ def test_a_table_sas_permits_what_its_letters_say(row: Row) -> None:
         assert code == ("" if _is_met(row["table"], sas["sp"]) else refusal), sas
 
 
-# --- Batches (auth 3.7) --------------------------------------------------------------------------
+# Batches (auth 3.7)
 
 _BOUNDARY = "batch_36522ad7-fc75-4b56-8c71-56071383e77b"
 _CHANGES = "changeset_36522ad7-fc75-4b56-8c71-56071383e77c"
@@ -170,7 +170,7 @@ def tables(service: ServiceUnderTest) -> ServiceUnderTest:
     ],
 )
 def test_a_batch_is_carried_out(tables: ServiceUnderTest, sas: dict[str, str]) -> None:
-    """Parts of a signature that clients leave on the inner URLs mean nothing (auth 3.7)."""
+    """What clients leave of a signature on the inner URLs means nothing (auth 3.7)."""
     response = _batch(tables, sas, _insert("x"), _insert("y"))
     assert response.status == 202
     assert response.body.count(b"HTTP/1.1 201") == 2
@@ -198,7 +198,7 @@ _FAILURE = "This request is not authorized to perform this operation."
 def test_one_denied_operation_fails_the_whole_change_set(
     tables: ServiceUnderTest, sas: dict[str, str], code: str, text: str
 ) -> None:
-    """A merge is allowed, an insert, then an upsert that needs both letters and lies outside the range (auth 3.7)."""
+    """The merge and the insert are allowed; the upsert needs both letters and lies outside the range (auth 3.7)."""
     first = (
         _insert("1x")
         if sas["sp"] != "u"
@@ -256,7 +256,7 @@ def test_a_query_in_a_batch_keeps_to_the_range(tables: ServiceUnderTest) -> None
     assert f'"value":"0:{_MISMATCH}\\n'.encode() in response.body
 
 
-# --- Stored access policies (auth 3.9, 7) --------------------------------------------------------
+# Stored access policies (auth 3.9, 7)
 
 
 def _set_policies(service: ServiceUnderTest, *policies: tuple[str, str]) -> None:

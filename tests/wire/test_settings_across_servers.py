@@ -1,4 +1,4 @@
-"""Policies and service properties of two servers on one engine: a change at one acts on the other's next request."""
+"""Policies and service properties on two servers with one engine: a change takes effect on the other's next request."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ StartServer = Callable[..., ServerProcess]
 
 @pytest.fixture
 def slow() -> Iterator[ServiceUnderTest]:
-    """A service that takes its time, with one table that was just deleted."""
+    """A service with the option, and a table that was just deleted."""
     service = ServiceUnderTest(table_deletion_seconds=SECONDS)
     assert service.send("POST", "/Tables", body=CREATE).status == 201
     assert service.send("POST", "/tab", body=ENTITY).status == 201
@@ -94,7 +94,7 @@ def test_it_is_not_listed_and_other_names_are_free(slow: ServiceUnderTest) -> No
 
 
 def test_each_deletion_has_its_time(slow: ServiceUnderTest) -> None:
-    """Also where many tables were deleted: more than fit a page of them."""
+    """Even if many tables were deleted, more than fit a page of them."""
     slow.clock.now += timedelta(seconds=SECONDS)
     for _ in range(3):
         assert create(slow).status == 201
@@ -128,7 +128,7 @@ MADE_AND_DELETED = [("create", "TAB"), ("delete", "tab")]
 def test_a_create_that_others_overtake_does_not_get_the_name(
     before: list[tuple[str, str]], meanwhile: list[tuple[str, str]], code: str, calls: int
 ) -> None:
-    """Wherever they do: before it looks whether the name is free, and before it commits."""
+    """Wherever they do: before it checks whether the name is free, and before it commits."""
     clock = Clock()
     engine = OvertakenEngine(clock.ticks)
     ids = (number.to_bytes(8, "big") for number in count(1))
@@ -215,7 +215,7 @@ def test_a_deletion_without_such_a_time_has_none_at_the_next_start() -> None:
 
 
 def test_what_is_known_of_a_deleted_table_is_forgotten_once_its_name_is_free() -> None:
-    """Also that the name was taken; not where a later table has had it."""
+    """And so is that the name was taken, unless a later table has it."""
     clock = Clock()
     engine = OvertakenEngine(clock.ticks)
     ids = (number.to_bytes(8, "big") for number in count(1))
@@ -267,7 +267,7 @@ def test_every_process_agrees_and_a_restart_changes_nothing(
     def asked(server: ServerProcess, method: str, target: str, body: str = "") -> set[int]:
         parts = urlsplit(server.endpoint)
         found = set()
-        for _ in range(8):  # connections go round the processes
+        for _ in range(8):  # connections rotate through the processes
             with closing(HTTPConnection(parts.netloc, timeout=20)) as connection:
                 headers = signed_headers(
                     server.account_name,

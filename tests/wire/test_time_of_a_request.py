@@ -1,4 +1,4 @@
-"""Storage has one time for all that a request needs, and a new one for each request."""
+"""Storage has one time budget for all that a request needs, and a new one for each request."""
 
 from __future__ import annotations
 

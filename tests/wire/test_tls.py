@@ -1,4 +1,4 @@
-"""TLS with a real server: clients that get in, new certificates, and requests over plain HTTP."""
+"""TLS with a real server: who can connect, new certificates, and requests over plain HTTP."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from tablestone.server import http_connection, supervisor, tls_certificate
 StartServer = Callable[..., ServerProcess]
 
 SECONDS_MAX = 20.0
-"""Seconds until a server notices a change of the files, on a busy machine."""
+"""How long a server may take to notice changed files, on a busy machine."""
 LOOK_SECONDS = 0.3
-"""Seconds between two looks of these servers at the files, instead of one."""
+"""How often these servers check the files, instead of every second."""
 LOOKING = {
     f"{module.__name__}.LOOK_SECONDS": LOOK_SECONDS for module in (tls_certificate, supervisor)
 }
 TLS_CLOSE_SECONDS_MAX = 0.5
-"""Seconds that they wait for a client to close, instead of two."""
+"""For how long they wait for a client to close, instead of two seconds."""
 
 
 def self_signed_of(data: Path) -> Path:
@@ -67,9 +67,6 @@ def wait_for(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < ends
         time.sleep(0.05)
-
-
-# A self-signed certificate
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -107,7 +104,7 @@ print(asyncio.run(ask()))
 
 
 def test_what_it_prints_is_all_a_client_needs(private_server: StartServer, tmp_path: Path) -> None:
-    """In a program of its own, because the trust of a process is fixed at its start."""
+    """In its own program, because a process's trust is fixed at its start."""
     server = private_server(tmp_path, "--tls", "self-signed")
     line = next(line for line in server.stdout if "SSL_CERT_FILE" in line)
     settings = dict(setting.split("=") for setting in line.partition("#")[0].split()[1:])
@@ -183,9 +180,6 @@ def test_an_engine_without_a_directory_keeps_it_where_caches_are(
     served_certificate(server.address, trusted=certificate)
 
 
-# A given certificate, and its successor
-
-
 @pytest.fixture
 def pair(tmp_path: Path) -> tuple[str, ...]:
     certificate, key = write_pair(tmp_path, "first", "rsa")
@@ -211,7 +205,7 @@ def shown_by_all(server: ServerProcess, subject: str) -> bool:
 
 
 class Load:
-    """Clients that ask all the time, on a connection of their own each time or on one for all; counts what failed."""
+    """Clients that send requests all the time, on a new connection each or on one for all; counts what failed."""
 
     def __init__(self, server: ServerProcess) -> None:
         self.server = server
@@ -258,7 +252,7 @@ class Load:
 def test_a_new_certificate_under_load(
     private_server: StartServer, tmp_path: Path, pair: tuple[str, ...], workers: str
 ) -> None:
-    """The kind of key changes each time: nothing of the old certificate may be left for clients that prefer it."""
+    """The kind of key changes each time, and clients that prefer the old kind must not get the old certificate."""
     server = private_server(tmp_path / "data", *pair, "--workers", workers, constants=LOOKING)
     with Load.on(server) as load:
         for subject, kind in (("second", "ec"), ("third", "rsa"), ("fourth", "rsa")):
@@ -343,9 +337,6 @@ def test_no_version_before_1_2(
     assert spoken == {"TLSv1_1": None, "TLSv1_2": "TLSv1.2", "TLSv1_3": "TLSv1.3"}
 
 
-# Connections without TLS
-
-
 NO_TLS = {
     "http": b"GET /devstoreaccount1/Tables HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "nothing": b"",
@@ -373,7 +364,7 @@ def test_what_is_no_tls_is_a_closed_connection_and_no_error_in_the_log(
 def test_who_says_no_goodbye_does_not_hold_up_a_stop(
     private_server: StartServer, tmp_path: Path, pair: tuple[str, ...], workers: str
 ) -> None:
-    """Every idle connection of an SDK's pool is one of those."""
+    """Every idle connection in an SDK's pool is like that."""
     server = private_server(
         tmp_path / "data",
         *(*pair, "--workers", workers),

@@ -1,4 +1,4 @@
-"""Get User Delegation Key: the callers that get one, its validity, and its form (auth 3.11)."""
+"""Get User Delegation Key: which callers get one, how long it is valid, and its form (auth 3.11)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def ask(
 
 
 def test_the_key_in_the_form_of_blob_and_queue(service: ServiceUnderTest) -> None:
-    """Recorded of the live service's tables, at 2025-07-05."""
+    """Recorded from the live service's tables, at 2025-07-05."""
     response = ask(service)
     assert response.status == 200
     assert response.headers["content-type"] == "application/xml"
@@ -138,7 +138,7 @@ def test_who_gets_none(service: ServiceUnderTest, role: str) -> None:
 
 
 def test_the_account_s_key_gets_none(service: ServiceUnderTest) -> None:
-    """There is no name to sign in."""
+    """An account key has no user to sign for."""
     response = service.send("POST", TARGET, [("x-ms-version", VERSION)], key_info().encode())
     assert (response.status, error_of(response)[0]) == (403, "AuthenticationFailed")
 
@@ -164,7 +164,7 @@ def signed_with(response: Response, **changed: str) -> str:
 
 
 def statuses(service: ServiceUnderTest, query: str) -> tuple[int, int]:
-    """Of a read and of an insert with this signature."""
+    """The statuses of a read and of an insert with this signature."""
     headers = [("Authorization", "-"), ("x-ms-date", "-"), ("x-ms-version", VERSION)]
     read = service.send("GET", f"/Weather()?{query}", headers)
     body = b'{"PartitionKey":"p","RowKey":"r"}'
@@ -176,7 +176,7 @@ def with_table(service: ServiceUnderTest) -> None:
 
 
 def test_what_was_handed_out_signs_as_far_as_roles_go(service: ServiceUnderTest) -> None:
-    """A signature lends what its user may do now: roles of the token, and roles that are assigned."""
+    """A signature permits what its user may do now, by the token's roles and by assigned roles."""
     with_table(service)
     without_data = signed_with(ask(service))
     reader = signed_with(ask(service, None, DELEGATOR, "Storage Table Data Reader"))

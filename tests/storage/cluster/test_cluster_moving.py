@@ -244,9 +244,7 @@ def test_a_keyspace_that_a_server_has_used_is_not_loaded(
 def test_a_commit_is_later_than_what_was_loaded_whatever_the_clocks_say(
     directory: Path, url: str
 ) -> None:
-    """A load takes its timestamps from a node's clock. Where that clock was ahead, commits of other nodes stayed
-    hidden.
-    """
+    """A load takes its timestamps from a node's clock. Where that was ahead, commits of other nodes stayed hidden."""
     from tablestone.engines.cassandra.connection import Connection  # noqa: PLC0415 - needs the driver
 
     run("cluster", "load", "--from", str(directory), "--engine", url)

@@ -1,6 +1,6 @@
 """Makes a data directory for `tests/cli/test_upgrade.py`, with the installed version of Tablestone.
 
-python tests/storage/formats/make.py tests/storage/formats/1-closed [--killed]
+    python tests/storage/formats/make.py tests/storage/formats/1-closed [--killed]
 
 Run it once for each released format and never again, because the directories are what that version wrote.
 `expected.json` is what its server answered. With `--killed`, the writes are in the log, as after a power failure.

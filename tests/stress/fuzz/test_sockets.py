@@ -1,5 +1,4 @@
-"""Bytes that are HTTP, nearly HTTP, or two requests to a careless reader: each is answered, and no hidden write
-happens.
+"""Bytes that are HTTP, nearly HTTP, or two requests to a careless reader: each is answered, none is smuggled in.
 
 The long form is `python -m tests.stress.fuzz sockets --inputs 100000`.
 """

@@ -1,5 +1,4 @@
-"""The checker of histories: a Go program, built from `historychecker/`, that reads a history and writes a verdict a
-line.
+"""The checker of histories: a Go program, built from `historychecker/`, that prints a verdict for each history.
 
 `historychecker/model.go` has the rules.
 """

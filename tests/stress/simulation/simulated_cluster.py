@@ -1,15 +1,15 @@
-"""A Cassandra cluster of three replicas and the network before it, for the engine's own code: no node, no socket.
+"""A Cassandra cluster of three replicas, and the network in front of it, simulated for the engine's own code.
 
-Conditional writes of a partition follow one another, as Paxos orders them; each then travels to the replicas by itself.
-A read at QUORUM asks two replicas and repairs only what it has read. A conditional write first brings every decided
-write to two replicas. A read at SERIAL shows every decided write, and may be answered when one replica has it. Messages
-are late, lost, or come twice; a replica may be away. All chance comes from one seed.
+Conditional writes to a partition are ordered, as by Paxos; each then travels to the replicas by itself. A read at
+QUORUM asks two replicas and repairs only what it has read. A conditional write first brings every decided write to two
+replicas. A read at SERIAL shows every decided write, and may be answered when one replica has it. Messages are late,
+lost, or duplicated; a replica may be away. One seed decides everything random.
 
-A batch is for one partition, and no longer than a node takes: a longer one is refused, and one for several partitions
-is noted as a fault of the engine, because a node would not carry it out as a whole.
+A batch longer than a node accepts is refused. A batch for several partitions is recorded as a fault of the engine,
+because a node would not apply it atomically.
 
 Neither TCP nor the driver repeats a request (docs/decisions/0009-cassandra-versions.md). So a conditional write does
-not come again after the server has heard that it was not applied. If a repeat was applied, the server does not hear so.
+not come again after the server has heard that it was not applied, and a server never hears that a repeat was applied.
 """
 
 from __future__ import annotations
@@ -44,12 +44,13 @@ Tell = Callable[[Answer], None]
 REPLICAS: Final = 3
 QUORUM: Final = 2
 MESSAGE_BYTES_MAX: Final = 1 << 20
-"""`native_transport_max_message_size` of the nodes: that of a real one is the lesser of `max_mutation_size`, 16 MiB as
-delivered, and a fortieth of its heap."""
+"""`native_transport_max_message_size` of the nodes. A real one is the lesser of `max_mutation_size`, by default 16 MiB,
+and a fortieth of the heap.
+"""
 EARLY: Final = 0.5
-"""The part of the reads at SERIAL that are answered as soon as one replica has every decided write."""
+"""The share of reads at SERIAL that are answered as soon as one replica has every decided write."""
 LATE_SECONDS: Final = (2.0, 8.0)
-"""How long a late message takes: some come after the time-out of the request."""
+"""How long a late message takes; some arrive after the request's time-out."""
 
 
 @dataclass
@@ -65,12 +66,12 @@ class Trouble:
 
 @dataclass
 class _Sent:
-    """A request that a server has sent, once or twice. `future` is the answer that the server waits for."""
+    """A request that a server has sent, once or twice; the server waits for `future`."""
 
     calls: Sequence[Call]
     future: asyncio.Future[Answer]
     repeat_was_applied: bool = False
-    """Whether this is a conditional write that was applied when its second message arrived."""
+    """Whether this is a conditional write whose repeated message was applied."""
 
     @property
     def is_conditional(self) -> bool:
@@ -87,7 +88,7 @@ class _Sent:
 
 @dataclass
 class _Message:
-    """One of the messages of a request."""
+    """One message of a request."""
 
     sent: _Sent
     is_repeat: bool = False
@@ -98,7 +99,7 @@ class _Message:
 
     @property
     def is_ignored(self) -> bool:
-        """Whether this is a conditional write whose other message has settled it."""
+        """Whether this is a conditional write that its other message has settled."""
         sent = self.sent
         return sent.is_conditional and (
             sent.was_refused or (sent.repeat_was_applied and not self.is_repeat)
@@ -123,7 +124,7 @@ class SimulatedCluster:
         self.trouble = trouble
         self.away: set[int] = set()
         self.faults: list[str] = []
-        """Batches that no node carries out as a whole."""
+        """Batches that no node would apply atomically."""
         self.replicas = [Replica() for _ in range(REPLICAS)]
         self.truth = Replica()
         """All that conditional writes have decided: the state that Paxos agrees on."""
@@ -154,7 +155,7 @@ class SimulatedCluster:
         return future
 
     def note(self, *what: object) -> None:
-        """Add something that happened to the fingerprint."""
+        """Add an event to the fingerprint."""
         self._digest.update(repr((self._loop.time(), *what)).encode())
 
     def replicate_everything(self) -> None:
@@ -192,7 +193,7 @@ class SimulatedCluster:
             future.set_exception(answer)
 
     def _carry_out(self, request: Sequence[Call], tell: Tell) -> bool:
-        """Carry a request out, and tell its answer; whether it is a conditional write that was applied."""
+        """Carry out a request and return its answer; whether it is a conditional write that was applied."""
         statement, parameters = request[0]
         if statement.verb == STATES:
             tell(self._states(parameters))
@@ -211,10 +212,8 @@ class SimulatedCluster:
             self._read(key, statement, parameters, tell)
         return False
 
-    # Conditional writes.
-
     def _decide(self, key: Key, request: Sequence[Call], tell: Tell) -> bool:
-        """Apply a conditional write if its conditions hold, and say whether they did."""
+        """Apply a conditional write if its conditions hold; returns whether they did."""
         now = self._loop.time()
         self._complete(key)
         truth = self.truth.partition(key)
@@ -238,7 +237,7 @@ class SimulatedCluster:
         return True
 
     def _bring(self, key: Key, index: int, only: Decided | None = None) -> None:
-        """A replica gets a decided write, or all that it lacks of a partition."""
+        """Bring a decided write to a replica, or all that it lacks of a partition."""
         if index in self.away:
             self._later(self.random.uniform(*LATE_SECONDS), partial(self._bring, key, index, only))
             return
@@ -261,15 +260,13 @@ class SimulatedCluster:
             self._bring(key, index)
 
     def _is_at_one(self, key: Key) -> bool:
-        """Whether one replica that can be reached has every decided write of a partition."""
+        """Whether one reachable replica has every decided write of a partition."""
         there = set(range(REPLICAS)) - self.away
         missing = [decided.missing for decided in self._decided.get(key, ())]
         return bool(there.difference(*missing))
 
-    # Plain writes and reads.
-
     def _write(self, key: Key, request: Sequence[Call], tell: Tell) -> None:
-        """A statement, or a batch of them for one partition, which each replica takes as a whole."""
+        """Apply a statement, or a batch for one partition, which each replica takes as a whole."""
         parts = [
             part
             for statement, parameters in request
@@ -309,7 +306,7 @@ class SimulatedCluster:
         ask(0)
 
     def _states(self, parameters: Sequence[Any]) -> Answer:
-        """The static columns of every partition; all of them come in the first answer."""
+        """The static columns of every partition, all of them in the first answer."""
         now = self._loop.time()
         answer = Answer()
         for key, partition in self.truth.partitions.items():
@@ -317,8 +314,6 @@ class SimulatedCluster:
             if key[0] == "rows" and static and len(parameters) == 1:
                 answer.append((key[1], static.get("mark"), static.get("listed"), key[1]))
         return answer
-
-    # Time.
 
     def _journey(self, *, is_late: bool = False) -> float:
         """How long a message takes."""
@@ -340,7 +335,7 @@ class SimulatedCluster:
 
 
 def no_answer_in_time() -> Exception:
-    """The error of the driver for a request whose answer did not come."""
+    """The driver's error for a request whose answer did not come."""
     error: Exception = OperationTimedOut()
     return error
 

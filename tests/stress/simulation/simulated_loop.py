@@ -1,7 +1,7 @@
-"""An event loop whose time is a number: everything happens at once, in an order that the seed alone determines.
+"""An event loop whose time is a number: everything happens at once, in an order that only the seed determines.
 
-A process is a context: the tasks that were started in it stand still while it is paused, and never go on once it is
-dead. Timers that end during a pause act when the pause is over, as those of a process that was stopped.
+A process is a context: the tasks started in it stop while it is paused, and never go on once it is dead. Timers that
+expire during a pause fire when it ends, as in a stopped process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 Result = TypeVar("Result")
 
 CLOCK_RESOLUTION: Final = 1e-9
-"""Seconds by which a wait moves the time on, at least: a smaller part can be lost in the sum."""
+"""The least that a wait advances the time; less could be lost in the sum."""
 
 
 class Deadlock(Exception):
@@ -25,7 +25,7 @@ class Deadlock(Exception):
 
 
 class Call:
-    """A call that is to be made, once or never: what asyncio names a handle, without its debugging."""
+    """A call to be made once, or never: asyncio's handle, without its debugging."""
 
     __slots__ = ("_arguments", "_function", "_when", "context", "is_cancelled")
 
@@ -45,7 +45,7 @@ class Call:
         return self.is_cancelled
 
     def when(self) -> float:
-        """The time for which a timer is set."""
+        """When a timer fires."""
         return self._when
 
     def make(self) -> None:
@@ -64,20 +64,20 @@ class Process:
         self.context.run(CURRENT.set, self)
 
     def start(self, coroutine: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
-        """A task of this process."""
+        """Start a task in this process."""
         return asyncio.get_running_loop().create_task(coroutine, context=self.context)
 
     def pause(self) -> None:
         self.is_paused = True
 
     def resume(self) -> None:
-        """Go on with everything that came up during the pause, in its order."""
+        """Go on with everything that came up during the pause, in order."""
         self.is_paused = False
         if not self.is_dead:
             self._go_on()
 
     def kill(self) -> None:
-        """No line of this process is run any more."""
+        """Run no further line of this process."""
         self.is_dead = True
 
     def bury(self) -> None:
@@ -93,13 +93,13 @@ class Process:
 
 
 CURRENT: ContextVar[Process | None] = ContextVar("process", default=None)
-"""The process that runs now; None: the network, the clients and the simulation itself."""
+"""The process that runs now; None for the network, the clients and the simulation itself."""
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """Makes one call after the other; if there is none, the time is that of the next timer.
+    """Makes one call after the other; if there is none, it advances the time to the next timer.
 
-    Timers of the same time are in the order in which they were set.
+    Timers for the same time fire in the order in which they were set.
     """
 
     _stopping: bool
@@ -155,7 +155,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return asyncio.Task(coro, loop=self, name=name, context=context)  # type: ignore[arg-type]
 
     def _run_once(self) -> None:
-        """Make calls until `stop` was called."""
+        """Make calls until `stop` is called."""
         while True:
             if self._calls:
                 call = self._calls.popleft()

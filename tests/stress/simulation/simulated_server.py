@@ -1,6 +1,7 @@
 """A server of the simulation: the table service on the Cassandra engine, connected to the simulated cluster.
 
-All of it is the code that ships. In the place of the driver is `SimulatedConnection`; clocks and chance are arguments.
+All of it is the code that ships, except that `SimulatedConnection` replaces the driver, and clocks and random numbers
+are arguments.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ BEGINNING: Final = 638_000_000_000_000_000
 ENTRIES_MAX: Final = 3
 """A node of the directory with more entries is split."""
 CALLS_MAX: Final = 2
-"""A split copies more entries in several batches."""
+"""A split of more entries copies them in several batches."""
 EMPTY_SECONDS: Final = 0.05
-"""How long an empty partition stays listed at the beginning."""
+"""For how long an empty partition stays listed at the beginning."""
 TABLE_ID_LENGTH: Final = 8
 
 
@@ -78,7 +79,7 @@ class SimulatedConnection(Connection):
 
 
 class SimulatedServer(Process):
-    """A process with its own clock, whose hand is `ahead` seconds before others and goes at its own `rate`."""
+    """A process with its own clock, which is `ahead` seconds ahead of others and runs at its own `rate`."""
 
     def __init__(
         self, name: str, cluster: SimulatedCluster, random: Random, *, ahead: float, rate: float
@@ -95,7 +96,7 @@ class SimulatedServer(Process):
         return BEGINNING + self._ahead + int(self._loop.time() * TICKS_PER_SECOND)
 
     def elapsed(self) -> float:
-        """Seconds on the clock that leases follow."""
+        """Seconds on the clock that leases use."""
         return self._loop.time() * self._rate
 
     def kill(self) -> None:
@@ -124,7 +125,7 @@ class SimulatedServer(Process):
         self._loop.create_task(self._clean(), context=self.context)
 
     async def _clean(self) -> None:
-        """As `EmptyPartitions.watch`, but soon and often at first: a simulation has no time to wait for it."""
+        """Like `EmptyPartitions.watch`, but soon and often at first, because a simulation is short."""
         pause = EMPTY_SECONDS
         while self.engine.connection.is_open:
             await asyncio.sleep(pause)
@@ -140,7 +141,7 @@ class SimulatedServer(Process):
 
 @contextmanager
 def simulated_time(random: Random) -> Iterator[None]:
-    """While the block runs, code that asks for the time or for chance by itself gets those of the simulation."""
+    """While the block runs, code that reads the clock or draws random numbers by itself gets the simulation's."""
 
     def fresh_uuid() -> UUID:
         return UUID(int=random.getrandbits(128))

@@ -1,6 +1,6 @@
-"""The statements that the Cassandra engine prepares, taken apart: the part of CQL that they use, and no more.
+"""Parses the statements that the Cassandra engine prepares: the part of CQL that they use, and no more.
 
-A statement that this does not understand is an error. Knows the keys of the engine's tables; stores nothing.
+A statement that it does not understand is an error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KEYS: Final[dict[str, tuple[tuple[str, ...], str | None]]] = {
 """The columns of the partition key of each table, and its clustering column."""
 STATIC_COLUMNS: Final = {"mark", "floor", "listed", "widest", "writers"}
 ONLY_ROW: Final = b""
-"""The clustering key of the one row of a partition without a clustering column."""
+"""Stands for the clustering key of the only row of a partition without a clustering column."""
 
 STATES: Final = "STATES"
 """The verb of the statement that reads the static columns of all partitions: the check of invariants sends it."""
@@ -50,7 +50,7 @@ class Relation(NamedTuple):
 
 @dataclass
 class Statement:
-    """A prepared statement. `is_serial` is what the engine asks of a read."""
+    """A prepared statement. `is_serial` is the consistency that the engine wants for a read."""
 
     text: str
     verb: str
@@ -74,12 +74,12 @@ class Statement:
     row: Term | None = None
     """The clustering key, if the statement names one row."""
     clustering: list[Relation] = field(default_factory=list)
-    """The relations of WHERE that concern the clustering column."""
+    """The relations of WHERE that restrict the clustering column."""
     values: list[Relation] = field(default_factory=list)
-    """The assignments to other columns than those of the key."""
+    """The assignments to columns outside the key."""
 
     def copied(self, *, is_serial: bool) -> Statement:
-        """A statement of its own for a server. It shares everything that does not change."""
+        """A server's own copy, which shares everything that does not change."""
         copy = object.__new__(Statement)
         copy.__dict__.update(self.__dict__, is_serial=is_serial)
         return copy
@@ -89,7 +89,7 @@ class Statement:
         return (self.table, *[term.value(parameters) for term in self.key_terms])
 
     def understand(self) -> None:
-        """Derive from the parts what every use of the statement asks for."""
+        """Derive what every use of the statement needs."""
         partition, clustering = KEYS[self.table]
         given = [*self.where, *self.assignments]
         terms = {each.column: each.term for each in given}
@@ -112,7 +112,7 @@ _RELATION: Final = re.compile(r"(\w+)(?:\[(\S+?)\])?\s*(IN|!=|>=|<=|=|<|>)\s*(\S
 
 @functools.cache
 def parse(text: str) -> Statement:
-    """The parts of a statement. The result is shared."""
+    """Parse a statement. The result is shared."""
     if "token(" in text:
         return Statement(text, STATES, "rows")
     number = iter(range(text.count("?")))

@@ -1,4 +1,4 @@
-"""A story: servers on a simulated cluster in which a test says which replicas a write reaches, and which are asked."""
+"""A story: servers on a simulated cluster, where a test decides which replicas a write reaches and which are asked."""
 
 from __future__ import annotations
 
@@ -60,7 +60,6 @@ class Story:
         return rows.values
 
     async def end(self) -> None:
-        """Leave no task behind."""
         for server in self.servers:
             server.engine.connection.close()
         tasks: set[asyncio.Task[object]] = asyncio.all_tasks() - {asyncio.current_task()}
@@ -70,7 +69,7 @@ class Story:
 
 
 async def begun(*, is_early: bool = False) -> Story:
-    """A story in which a first transaction is on every replica."""
+    """A story whose first transaction is on every replica."""
     story = Story(is_early=is_early)
     first = story.servers[0]
     await first.start(make_root(first.engine.connection))
@@ -80,7 +79,7 @@ async def begun(*, is_early: bool = False) -> Story:
 
 
 def told(work: Coroutine[Any, Any, Told]) -> Told:
-    """The result of a story, in its own time."""
+    """Run a story in its own time, and return its result."""
     loop = SimulatedLoop()
     try:
         with simulated_time(Random(1)):

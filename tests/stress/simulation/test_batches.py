@@ -1,4 +1,4 @@
-"""Batches in the simulation, whose nodes take them as real ones do: for one partition, and up to a length."""
+"""Batches in the simulation, whose nodes accept what real ones do: one partition, and up to a length."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ ENTRIES = 900
 
 
 def longest_partitions() -> list[bytes]:
-    """As many partitions as a leaf may have, whose keys are as long as keys can be, in order."""
+    """As many partitions as a leaf may have, with keys of the greatest length, in order."""
     table = bytes(TABLE_ID_LENGTH)
     rest = "\ufffd" * (limits.KEY_LENGTH_MAX - 4)
     return [entity_partition(table, f"{number:04}{rest}") for number in range(ENTRIES)]
 
 
 def carry_out(work: Callable[[SimulatedServer], Coroutine[Any, Any, None]]) -> SimulatedCluster:
-    """Run `work(server)` on a server with a directory; the cluster afterwards."""
+    """Run `work(server)` on a server with a directory; returns the cluster afterwards."""
     loop = SimulatedLoop()
 
     async def live() -> SimulatedCluster:
@@ -58,7 +58,7 @@ def carry_out(work: Callable[[SimulatedServer], Coroutine[Any, Any, None]]) -> S
 
 
 def test_a_leaf_of_the_longest_keys_is_split() -> None:
-    """Entries of 3 KiB, each in a call that names the node, too: a thousand of them were one batch of 6 MiB."""
+    """Entries of 3 KiB, each in a call that also names the node: a thousand of them made one batch of 6 MiB."""
     partitions = longest_partitions()
 
     async def split(server: SimulatedServer) -> None:

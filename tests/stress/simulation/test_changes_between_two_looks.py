@@ -1,9 +1,9 @@
-"""The bounds of a leaf change between two looks of one server: it goes by the later ones, and no entry is lost.
+"""The bounds of a leaf change between two reads by one server: it uses the later ones, and no entry is lost.
 
-All of these cases were bugs: an acknowledged row was missing from range queries. The seeds 642 and 5276 of
-`python -m tests.stress.simulation --directory` found the first two. In the first, a server closed a leaf whose place no
-other one had taken; in the second, an entry had an epoch that an earlier deletion hides. A reader found the third: a
-leaf that had been emptied was split while its neighbour took its place, so two leaves had it.
+All of these cases were bugs: an acknowledged row was missing from range queries. The seeds 642 and 5276 of `python -m
+tests.stress.simulation --directory` found the first two. In the first, a server closed a leaf whose place no other one
+had taken; in the second, an entry had an epoch that an earlier deletion hides. A reader found the third: an emptied
+leaf was split while its neighbour took its place, so two leaves had it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from tablestone.engines.cassandra.session import Answer
 
 NUMBER = 7
-"""Of the join."""
+"""Identifies the join."""
 HOUR = 3_600_000_000
-"""In microseconds, as epochs count."""
+"""In microseconds, like epochs."""
 
 
 async def split(directory: Directory, at: bytes) -> None:
@@ -38,7 +38,7 @@ async def split(directory: Directory, at: bytes) -> None:
 
 
 async def end_a_join_beside_a_split() -> tuple[bool, bool]:
-    """Whether the server finds that the empty leaf was taken over, and whether a reader finds an entry there then."""
+    """Whether the server finds that the empty leaf was taken over, and whether a reader then finds an entry there."""
     story = await begun()
     ending, splitting, reading = (server.engine.directory for server in story.servers)
 
@@ -80,12 +80,12 @@ def test_a_split_of_the_left_leaf_is_not_taken_for_the_end_of_the_join() -> None
 
 
 async def enlist_beside_a_join() -> bool:
-    """Whether a reader finds a partition whose writer, with a clock that is behind, wrote beside a join."""
+    """Whether a reader finds a partition that a writer with a slow clock added during a join."""
     story = await begun()
     writing, joining, reading = (server.engine.directory for server in story.servers)
     await story.servers[0].start(
         writing.enlist(b"a", 0)
-    )  # from now on, it knows the first leaf alone
+    )  # from now on, it only knows the first leaf
 
     async def split_and_empty() -> None:
         await joining.enlist(b"a", 0)
@@ -115,7 +115,7 @@ def test_a_writer_reads_the_bounds_again_after_a_join() -> None:
 
 
 async def split_a_leaf_that_is_taken_over() -> bool:
-    """Whether a reader finds a partition that is listed after a split that began late, beside a join."""
+    """Whether a reader finds a partition that is listed after a late split during a join."""
     story = await begun()
     splitting, joining, reading = (server.engine.directory for server in story.servers)
     of_leaf = (b"n", b"o", PARTITION, b"q")

@@ -1,7 +1,7 @@
-"""A read at SERIAL that one replica answers before a second one has the commit: nothing is concluded from it too early.
+"""One replica answers a read at SERIAL before a second one has the commit: the server must not conclude too much.
 
-Cassandra answers such a read early (`acceptEarlyReadPermission` of its `PaxosPrepare`). A read at QUORUM of the two
-other replicas, such as that of a partition's moment, does not show the commit then.
+Cassandra answers such a read early (`acceptEarlyReadPermission` of its `PaxosPrepare`). A read at QUORUM from the two
+other replicas, such as that of a partition's moment, does not show the commit yet.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def test_a_write_in_doubt_is_acknowledged_when_every_moment_shows_it() -> None:
 
 
 async def bounds_of_a_split() -> tuple[bool, Node]:
-    """Whether a server acts on a split that others do not see yet, and the bounds that it acts on in the end."""
+    """Whether a server uses a split that others do not see yet, and the bounds that it uses in the end."""
     story = await begun(is_early=True)
     first, second = (server.engine.directory for server in story.servers[:2])
     story.reached, story.asked = {0}, [1, 2]

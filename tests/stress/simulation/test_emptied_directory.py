@@ -1,4 +1,4 @@
-"""The directory in simulated worlds in which nodes are split and joined: no reading misses a row, whatever happens.
+"""The directory in simulated worlds in which nodes are split and joined: no read misses a row, whatever happens.
 
 `python -m tests.stress.simulation --directory --seeds 10000` is the long form.
 """

@@ -1,4 +1,4 @@
-"""The time of the simulated loop: it moves on with every wait, however short."""
+"""The simulated loop's time advances with every wait, however short."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from stress.simulation.simulated_loop import SimulatedLoop
 
 
 def test_a_wait_that_is_lost_in_the_sum_moves_the_time_on() -> None:
-    """A million seconds and 10^-12 are a million seconds: seeds 2453 and 2482 waited so for ever."""
+    """A million seconds and 10^-12 are a million seconds: seeds 2453 and 2482 waited forever."""
 
     async def wait() -> float:
         await asyncio.sleep(1e6)

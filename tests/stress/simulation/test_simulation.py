@@ -1,4 +1,4 @@
-"""The engine over Cassandra and the leases in a simulated cluster: a few hundred seeds, and bugs that are found.
+"""The Cassandra engine and its leases in a simulated cluster: a few hundred seeds, and planted bugs that are found.
 
 `python -m tests.stress.simulation --seeds 100000` is the long form.
 """
@@ -26,7 +26,7 @@ pytestmark = [
 ]
 SEEDS: Final = 200
 SEEDS_WITH_A_BUG: Final = 25
-"""So many at a time, until one fails or the minute of a search is over."""
+"""Run so many at a time, until one fails or the search's minute is over."""
 ROOT: Final = Path(__file__).parents[3]
 PRINT_DIGEST: Final = (
     "import sys; from stress.simulation.world import live; print(live(int(sys.argv[1])).digest)"
@@ -61,12 +61,12 @@ def test_a_planted_bug_is_found_within_a_minute_and_its_seed_fails_again(bug: st
 
 
 def processor_seconds() -> float:
-    """The clock of a simulation, which only computes: other work on the machine is not part of its minute."""
+    """Measure a simulation's minute without other work on the machine: it only computes."""
     return sum(os.times()[:4])
 
 
 def test_a_seed_repeats_exactly_in_any_process() -> None:
-    """Neither the order of sets nor the time of day plays a part."""
+    """Neither the order of sets nor the time of day matters."""
     from stress.simulation.world import live  # noqa: PLC0415 - needs the driver
 
     for seed in range(3):
@@ -88,7 +88,7 @@ def test_a_seed_repeats_exactly_in_any_process() -> None:
 
 
 def test_worlds_differ_and_do_what_they_are_for() -> None:
-    """Most operations have answers, and some have none; seeds lead to different histories."""
+    """Most operations are answered, and some are not; different seeds lead to different histories."""
     from stress.simulation.world import live  # noqa: PLC0415 - needs the driver
 
     lives = [live(seed) for seed in range(20)]

@@ -1,7 +1,7 @@
-"""A transaction that one replica has, and the others do not have yet: readers see all of it or nothing.
+"""A transaction has reached one replica and not yet the others: readers see all of it or nothing.
 
-A read at QUORUM repairs the rows that it has read, and no others. After a point read, a second replica would have one
-row of the transaction, and a page of the two replicas that lack the rest would show half of it.
+A read at QUORUM repairs only the rows that it has read. After a point read, a second replica would have one row of the
+transaction, and a page from the two replicas that lack the rest would show half of it.
 """
 
 from __future__ import annotations

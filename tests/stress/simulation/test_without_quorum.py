@@ -1,4 +1,4 @@
-"""A cluster that answers nothing: every client hears of it within the service's own limit, and no work is endless."""
+"""A cluster that answers nothing: every client gets an error within the service's own limit, and all work ends."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 WRITERS: Final = 16
 REQUEST_SECONDS: Final = 30.0
-"""The service's limit for a request."""
+"""The service's time limit for a request."""
 
 
 async def writers_of_one_partition(*, is_back: bool) -> tuple[Counter[str], float]:
@@ -67,7 +67,7 @@ async def writers_of_one_partition(*, is_back: bool) -> tuple[Counter[str], floa
 
 
 def test_each_writer_of_a_busy_partition_hears_of_it_in_time() -> None:
-    """Each waited for those before it, and only then for as long as one commit may take: minutes, all in all."""
+    """Each used to wait for those before it, and only then as long as one commit may take: minutes in total."""
     answers, seconds = told(writers_of_one_partition(is_back=False))
     assert answers == {"OutcomeUnknown": 1, "EngineBusy": WRITERS - 1}
     assert seconds < REQUEST_SECONDS
@@ -80,7 +80,7 @@ def test_each_writer_is_served_when_the_cluster_is_back() -> None:
 
 
 async def ended(what: str) -> float:
-    """How long it takes until something is given up that the directory wants to have happened."""
+    """How long the directory takes to give up on something that it has to do."""
     story = await begun()
     directory = story.servers[0].engine.directory
     works: dict[str, Coroutine[Any, Any, object]] = {
@@ -117,7 +117,7 @@ def test_the_directory_gives_up_in_time(what: str) -> None:
 
 
 async def repeats_of_a_refused_fence() -> tuple[int, float]:
-    """How often a server asks while reads are answered and no conditional write is, and how long it does."""
+    """How often a server asks, and for how long, while reads are answered and conditional writes are not."""
     story = await begun()
     server = story.servers[0]
     connection = server.engine.connection
@@ -139,14 +139,14 @@ async def repeats_of_a_refused_fence() -> tuple[int, float]:
 
 
 def test_a_doubt_that_cannot_be_ended_is_given_up_and_asks_seldom() -> None:
-    """It asked again at once, and for ever."""
+    """It used to ask again at once, forever."""
     asked, seconds = told(repeats_of_a_refused_fence())
     assert asked < 40
     assert seconds < REQUEST_SECONDS
 
 
 async def request_with_a_commit(seconds_before: float, *, is_read: bool) -> tuple[float, str]:
-    """How long a request takes whose storage answers for so long, and then no more; and how it ends."""
+    """How long a request takes, and how it ends, if its storage answers for so long and then stops."""
     story = await begun()
     server = story.servers[0]
     loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""A world of one seed: servers, clients and troubles on a simulated cluster, and the histories of the clients.
+"""A world of one seed: servers, clients and faults on a simulated cluster, and the histories of the clients.
 
 `live` is a pure function of its seed and the planted bug. The checker of tests/stress/histories judges the histories.
 """
@@ -54,22 +54,22 @@ ACCOUNT: Final = Named("simulation")
 TABLE: Final = "Worlds"
 CLIENTS: Final = 4
 OPERATIONS: Final = 12
-"""Operations of each client."""
+"""The operations of each client."""
 PARTITIONS: Final = 4
 ROWS: Final = 2
 WALK: Final = 0.08
-"""The share of queries of the whole table, whose answer tells something of every partition."""
+"""The share of queries of the whole table, whose answer shows something of every partition."""
 DOCUMENT: Final = 0.15
 """The share of reads and changes of a document, which servers cache under leases."""
 CHANGE: Final = 0.3
 READ_EVERY_SECONDS: Final = (None, 0.01, 0.05)
 """How often each server also reads the document for other clients. Only a row in use has its lease renewed."""
 READS_MAX: Final = 100
-"""So often at most, because a world may last for hours."""
+"""The most such reads, because a world may last for hours."""
 TROUBLES_MAX: Final = 20
 AHEAD_SECONDS: Final = (0.0, 0.0, 0.01, -1.0, 60.0, 3600.0, -3600.0)
 PAUSE_SECONDS: Final = (0.02, 0.3, 0.3, 0.3, 4.0, 4.0, 30.0, 4000.0)
-"""Shorter and longer than a lease, a request, a commit, and the stay of the number of an engine's last commit."""
+"""Shorter and longer than a lease, a request, a commit, and how long the number of an engine's last commit is kept."""
 REFUSALS: Final = {
     "EntityAlreadyExists": "exists",
     "ResourceNotFound": "missing",
@@ -138,7 +138,6 @@ class _World:
         return await self._look_at_it()
 
     async def end(self) -> None:
-        """Leave no task behind."""
         for server in self._all_servers:
             server.engine.connection.close()
             server.bury()
@@ -149,7 +148,7 @@ class _World:
         await self._loop.shutdown_asyncgens()
 
     async def _look_at_it(self) -> Life:
-        """Heal everything, let what is still on its way arrive, and read all of it on a new server."""
+        """Heal everything, deliver what is still on its way, and read all of it on a new server."""
         cluster = self._cluster
         cluster.away.clear()
         cluster.trouble = Trouble()
@@ -191,8 +190,6 @@ class _World:
                 await server.documents.get(DocumentKind.ROLES, "name", dict)
             await asyncio.sleep(seconds)
 
-    # Trouble.
-
     async def _make_trouble(self) -> None:
         random = self._random
         often = random.choice((0.02, 0.1, 0.5))
@@ -210,8 +207,6 @@ class _World:
             elif what == "away" and not self._cluster.away:
                 self._cluster.away.add(random.randrange(3))
                 self._loop.call_later(random.choice((0.05, 0.5, 5.0)), self._cluster.away.clear)
-
-    # Clients.
 
     async def _client(self, number: int) -> None:
         random = Random(self._random.random())
@@ -239,12 +234,12 @@ class _World:
     async def _carry_out(
         self, server: SimulatedServer, history: History, operation: Operation
     ) -> bool:
-        """Whether there was an answer, which is in the operation then."""
+        """Whether there was an answer, which is then in the operation."""
         work = self._on_document if history is self._document else self._on_entities
         try:
             answered = await _answer_of(server, work(server, history, operation))
         except EngineUnavailable:
-            return False  # nothing of it was applied
+            return False  # nothing was applied
         except OutcomeUnknown:
             answered = False
         except Exception as error:  # noqa: BLE001 - a bug of the server, which the end of the world reports
@@ -298,7 +293,7 @@ class _World:
             operation.error = Refusal(error.operation_index or 0, REFUSALS[error.code])
 
     async def _walk(self, server: SimulatedServer, client: int) -> None:
-        """Query the whole table, page by page; each page tells something of the partitions that it has passed."""
+        """Query the whole table, page by page; each page shows something of the partitions that it has passed."""
         token: ContinuationToken | None = None
         first = 0
         while True:
@@ -333,7 +328,7 @@ async def _page(server: SimulatedServer, query: QueryEntities, pages: list[Entit
 
 
 async def _answer_of(server: SimulatedServer, work: Any) -> bool:
-    """Whether the server ended the work; False if it died first. Raises what the work raised."""
+    """Whether the server finished the work; False if it died first. Raises what the work raised."""
     if server.is_dead:
         work.close()
         raise EngineUnavailable("The server is dead.")

@@ -1,8 +1,8 @@
 """A soak: `python -m tests.stress.soak [--minutes 60] [--rate R] [--seed S] [--leak NAME]`.
 
-A server of two workers does a mixed load at a fixed rate. The status is 0 if memory, descriptors and processor time of
-a request are at the end as at the start, 1 if not. `measures.py` has the tolerances. A run under ten minutes does not
-judge the processor time.
+A server of two workers handles a mixed load at a fixed rate. Exits with 0 if memory, descriptors and processor time per
+request are at the end as at the start, with 1 if not. `measures.py` has the tolerances. A run of less than ten minutes
+does not judge the processor time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The measures of a server's processes in a soak, and the judgement: the end is as the start.
+"""What a soak measures of a server's processes, and how it compares the end with the start.
 
 Reads /proc. A window is a part of the run; its figures are medians, so that one odd sample does not decide.
 """
@@ -13,13 +13,13 @@ from statistics import median
 from typing import Final
 
 MEMORY_GROWTH_MAX: Final = 0.10
-"""Part of the memory of all processes that the end may have beyond the start."""
+"""By how much the memory of all processes may grow, as a share."""
 MEMORY_GROWTH_MIB: Final = 8.0
-"""MiB beyond that: caches that fill up late."""
+"""MiB that it may grow beyond that, for caches that fill up late."""
 DESCRIPTORS_MAX: Final = 8
-"""Descriptors that the end may have beyond the start: connections come and go."""
+"""By how many descriptors the end may exceed the start: connections come and go."""
 PROCESSOR_GROWTH_MAX: Final = 0.5
-"""Part of the processor time of a request by which it may grow; a busy machine changes it by a third."""
+"""By how much the processor time of a request may grow, as a share; a busy machine changes it by a third."""
 MIB: Final = 1024 * 1024
 
 
@@ -36,7 +36,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Window:
-    """The medians of a part of the run; `processor_microseconds` are of one request."""
+    """The medians of a part of the run; `processor_microseconds` is per request."""
 
     memory_mib: float
     descriptors: float
@@ -52,12 +52,12 @@ class Window:
 
 
 def memory_mib(process: int) -> float:
-    """The resident memory of a server, whose first process this is, and of all processes below it."""
+    """The resident memory of a server, given its first process, and of all processes below it."""
     return sum(map(_resident_bytes, [process, *_children(process)])) / MIB
 
 
 def sample(process: int, requests: int, read_seconds: Sequence[float]) -> Sample:
-    """The server whose first process this is, with all processes below it."""
+    """A sample of the server with this first process, and of all processes below it."""
     processes = [process, *_children(process)]
     ticks = os.sysconf("SC_CLK_TCK")
     return Sample(

@@ -17,11 +17,11 @@ CLIENTS: Final = 6
 SAMPLES: Final = 120
 SAMPLE_SECONDS_MIN: Final = 0.25
 WARM_SHARE: Final = 0.2
-"""Part of the run before the start is measured: caches fill up."""
+"""The share of the run before the start is measured, while caches fill up."""
 WINDOW_SHARE: Final = 0.2
-"""Part of the run at either end that is compared."""
+"""The share of the run at either end that is compared."""
 LONG_SECONDS: Final = 600
-"""A run that is shorter does not judge the speed: the machine may be busy for all of it."""
+"""A shorter run does not judge the speed: the machine may be busy for all of it."""
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Soaked:
 
 
 def soak(data: Path, seconds: float, rate: float, seed: int, leak: str | None = None) -> Soaked:
-    """Soak a server on a directory for so long, with `rate` pieces of work a second. `leak` names a planted one."""
+    """Soak a server on a directory for so long, with `rate` requests a second. `leak` names a planted one."""
     server = start_server(
         data,
         "--workers=2",

@@ -1,7 +1,6 @@
 """The load of a soak: every kind of request at a fixed rate, on data that does not grow.
 
-Knows the service as a client does: requests with a signature, and the answers that they must have. A connection is
-opened again once in a while, so that connections come and go too. Knows nothing of the server's processes.
+A client sends signed requests and checks the answers. It reconnects now and then, so that connections come and go too.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from stress.crash.writers import Connection
 TABLE: Final = "Soaked"
 PARTITIONS: Final = 8
 ROWS: Final = 200
-"""Rows of a partition at most."""
+"""The most rows of a partition."""
 TEXT_LENGTH: Final = 400
 TRANSACTION: Final = 10
 RECONNECT_SHARE: Final = 0.02
@@ -29,7 +28,7 @@ BATCH_TYPE: Final = "multipart/mixed; boundary=batch_s"
 
 
 class SteadyLoad(threading.Thread):
-    """One client of `clients`, which together send `rate` requests a second until `end` is called.
+    """One of `clients`, which together send `rate` requests a second until `end` is called.
 
     `took` has the seconds of each point read since the last `take_times`.
     """
@@ -59,7 +58,7 @@ class SteadyLoad(threading.Thread):
         try:
             due = time.monotonic() + self._random.random() * self._every
             while not self._ends.wait(max(0.0, due - time.monotonic())):
-                # A load that the machine holds up does not catch up: it would not be steady.
+                # A load that the machine held up does not catch up, or it would not be steady.
                 due = max(due + self._every, time.monotonic())
                 self._one_request()
                 self.requests += 1
@@ -76,7 +75,7 @@ class SteadyLoad(threading.Thread):
         kind(self)
 
     def _place(self) -> str:
-        """A random entity; each client has partitions of its own, so each answer is known."""
+        """A random entity; each client has its own partitions, so each answer is known."""
         return f"{self._number}-{self._random.randrange(PARTITIONS)}"
 
     def _row(self) -> str:
@@ -137,7 +136,7 @@ class SteadyLoad(threading.Thread):
         self._send("DELETE", f"/Tables('{name}')", None, 204)
 
     def refused(self) -> None:
-        """A number that is none, and a wrong signature."""
+        """Send an invalid number, and a wrong signature."""
         path = f"/{TABLE}()?$top=none"
         self._send("GET", path, None, 400)
         self._connection.send(
@@ -159,7 +158,7 @@ _KINDS: Final[dict[Callable[[SteadyLoad], None], int]] = {
     SteadyLoad.table_comes_and_goes: 2,
     SteadyLoad.refused: 5,
 }
-"""The kinds of work, and how often each is chosen."""
+"""The kinds of requests, and how often each is chosen."""
 
 
 def _entity(partition: str, row: str) -> str:
@@ -167,7 +166,7 @@ def _entity(partition: str, row: str) -> str:
 
 
 def fill(server: ServerProcess, clients: int) -> None:
-    """Store every row that the clients will change, so that the data has its size from the start."""
+    """Store every row that the clients will change, so that the data has its full size from the start."""
     with Connection(server) as connection, suppress(AssertionError):
         connection.send("POST", "/Tables", json.dumps({"TableName": TABLE}).encode(), expected=201)
     for number in range(clients):

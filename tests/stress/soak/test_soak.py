@@ -1,4 +1,4 @@
-"""The short form of the soak: a server is at the end as at the start, and a planted leak is found."""
+"""The short form of the soak: a server's figures stay as they were, and a planted leak is found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workloads with which nothing is wrong."""
+"""Workloads without a problem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workloads whose keys, entities or writes are wrong for the service."""
+"""Workloads whose keys, entities or writes do not suit the service."""
 
 from __future__ import annotations
 

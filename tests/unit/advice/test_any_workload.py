@@ -72,7 +72,7 @@ def test_each_property_of_a_filter_is_in_one_list(tree: FilterNode) -> None:
 
 
 def is_filter(tree: FilterNode) -> bool:
-    """Whether the service would take the filter: a key alone, for example, is no condition."""
+    """Whether the service would accept the filter: a key alone, for example, is not a condition."""
     try:
         return parse_filter(print_filter(tree)) == tree
     except StorageError:

@@ -1,4 +1,4 @@
-"""The advice on workloads whose right answer is known, and silence on healthy ones."""
+"""The advice on workloads whose right answer is known, and none on healthy ones."""
 
 from __future__ import annotations
 

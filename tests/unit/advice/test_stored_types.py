@@ -1,4 +1,4 @@
-"""Numbers of a filter in the types of the stored properties: the advised key sorts as the property does."""
+"""A filter's numbers in the types of the stored properties: the advised key sorts as the property does."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ READINGS, STATIONS = 26_115, 3
 
 
 class Case(NamedTuple):
-    """A workload of one table, the ids of the rules that speak, and texts that the advice contains."""
+    """A workload of one table, the ids of the rules that apply, and texts that the advice contains."""
 
     name: str
     table: TableUse

@@ -1,7 +1,4 @@
-"""A request that no client should send, and the answer it gets, as a value.
-
-Does not know how it is sent.
-"""
+"""A request that no client should send, and the answer it gets, as a value."""
 
 from __future__ import annotations
 
@@ -29,11 +26,11 @@ class BadRequest:
     content_length: str | None = None
     """The value of Content-Length; None for the true length."""
     more_headers: tuple[Header, ...] = ()
-    """Sent after the signed ones, so that one of those can be there twice."""
+    """Sent after the signed ones, so that one of those can occur twice."""
     version: str = ""
     """x-ms-version; empty: the tests' usual one."""
     torn: bool = False
-    """The client stops sending after the body; the server may answer, or only hang up."""
+    """The client stops sending after the body; the server may answer, or just hang up."""
 
 
 def plain(name: str, source: str, **fields: object) -> BadRequest:

@@ -1,7 +1,7 @@
-"""Bad bodies: their framing, their encoding, their JSON and their XML. Data only.
+"""Bad bodies: their framing, their encoding, their JSON and their XML.
 
-The source of a row is a section of the specification ("wire", "auth"), or of HTTP itself ("RFC 9110",
-"RFC 9112"). If the specification allows several codes, the row names all of them.
+The source of a row is a section of the specification ("wire", "auth"), or of HTTP itself ("RFC 9110", "RFC 9112"). If
+the specification allows several codes, the row names all of them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ FRAMING = (
         body=INSERT + b"GET / HTTP/1.1\r\n\r\n",
         content_length=str(len(INSERT) + 18),
     ),
-    # The bytes after the body are no HTTP, and end the connection: the answer to them may come first.
+    # The bytes after the body are not HTTP, and end the connection; their answer may come first.
     plain("Content-Length too short", "RFC 9112 6.3", body=INSERT, content_length="30"),
     plain("Content-Length of nothing", "RFC 9112 6.3", body=INSERT, content_length="0"),
     BadRequest(

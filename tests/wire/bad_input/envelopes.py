@@ -1,4 +1,4 @@
-"""Bad batches, URLs and headers, and bytes that are no HTTP at all. Data only.
+"""Bad batches, URLs and headers, and bytes that are not HTTP at all.
 
 Sources as in `bodies`.
 """
@@ -254,4 +254,4 @@ NOT_HTTP = (
     ("another protocol's version", b"GET / RTSP/1.0\r\n\r\n"),
     ("a version of the future", b"GET / HTTP/9.9\r\nHost: x\r\n\r\n"),
 )
-"""Bytes that are no HTTP request at all: a plain 4xx or 505, or the server hangs up (RFC 9112 2.2)."""
+"""Bytes that are not an HTTP request: a plain 4xx or 505, or the server hangs up (RFC 9112 2.2)."""

@@ -1,6 +1,6 @@
-"""Bytes to a socket and an answer from it: requests that no HTTP client would send.
+"""Sends bytes to a socket and reads an answer: requests that no HTTP client would send.
 
-Knows how a case becomes bytes, also with repeated headers and false lengths. Does not judge the answers.
+Knows how a case becomes bytes, even with repeated headers and false lengths.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Answer:
 
     @property
     def code(self) -> str:
-        """The code of the service's error; empty if the body is not the service's (wire 8.1)."""
+        """The error code of the service; empty if the body is not the service's (wire 8.1)."""
         with suppress(ValueError, KeyError, TypeError):
             code = json.loads(self.body)["odata.error"]["code"]
             assert isinstance(code, str)
@@ -79,9 +79,9 @@ class RawClient:
         return "\r\n".join([*lines, "", ""]).encode("latin-1") + case.body
 
     def send(self, pieces: Iterable[bytes], *, torn: bool = False) -> Answer | None:
-        """The answer to the pieces, sent until it comes; None if the server only hangs up."""
+        """The answer to the pieces, sent until it comes; None if the server just hangs up."""
         with socket.create_connection(self.address, timeout=ANSWER_SECONDS_MAX) as connection:
-            # A server may refuse before it has everything, and close: that is no failure to send.
+            # A server may refuse before it has everything, and close: that is not a failure to send.
             with suppress(OSError):
                 for piece in pieces:
                     connection.sendall(piece)
@@ -92,7 +92,7 @@ class RawClient:
             return read_answer(connection)
 
     def ask(self, method: str, path: str, body: bytes = b"") -> Answer:
-        """A proper request, which must be answered."""
+        """A valid request, which must be answered."""
         target = self.base + path
         connection = http.client.HTTPConnection(*self.address, timeout=ANSWER_SECONDS_MAX)
         headers = dict(

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ENDLESS_BYTES_MAX = 128 * 1024 * 1024
-"""So much of an endless body a server may be sent before it must have answered."""
+"""The server must have answered before it has received this much of an endless body."""
 
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RawClient]:
-    """A server of our own, for its whole content is compared."""
+    """A server of our own, because its whole content is compared."""
     server = start_server(tmp_path_factory.mktemp("bad_input"))
     try:
         client = RawClient(server)
@@ -72,7 +72,7 @@ def test_what_is_no_http_is_refused(client: RawClient, content: bytes) -> None:
 
 @pytest.mark.usefixtures("unchanged")
 def test_an_endless_body_with_a_length_is_refused(client: RawClient) -> None:
-    """One tebibyte announced, and sending begins (wire 9: 413 over 4 MiB)."""
+    """The head announces one tebibyte, and sending begins (wire 9: 413 over 4 MiB)."""
     case = BadRequest("endless", "wire 9", content_length=str(1024**4))
     answer = client.send(endless(client.bytes_of(case), b"x" * PIECE_BYTES))
     assert_is_too_large(answer)
@@ -100,7 +100,7 @@ def test_endless_headers_are_refused(client: RawClient) -> None:
 
 @pytest.mark.usefixtures("unchanged")
 def test_a_client_that_hangs_up_within_its_body_changes_nothing(client: RawClient) -> None:
-    """A reset, not an orderly end: the server meets it while it reads (RFC 9112 8)."""
+    """A reset, not an orderly end: the server gets it while it reads (RFC 9112 8)."""
     case = BadRequest("reset", "RFC 9112 8", body=INSERT[:20], content_length="41")
     with socket.create_connection(client.address) as connection:
         linger = b"\x01\x00\x00\x00\x00\x00\x00\x00"  # struct linger: on, 0 s; close sends RST
@@ -110,7 +110,7 @@ def test_a_client_that_hangs_up_within_its_body_changes_nothing(client: RawClien
 
 @pytest.mark.usefixtures("unchanged")
 def test_a_slow_body_holds_nobody_up(client: RawClient) -> None:
-    """Ten clients that stop within their bodies, and another's request is answered."""
+    """Ten clients stop within their bodies, and another's request is answered."""
     case = BadRequest("stalled", "RFC 9112 8", body=INSERT[:20], content_length="41")
     stalled = [socket.create_connection(client.address) for _ in range(10)]
     try:
@@ -161,7 +161,7 @@ def test_the_next_request_on_the_same_connection_works(client: RawClient, case: 
 
 @pytest.fixture
 def impatient(tmp_path: Path) -> Iterator[RawClient]:
-    """A server whose patience of half a minute is a second; nothing else of it is changed."""
+    """A server whose time limit of half a minute is a second; nothing else is changed."""
     server = start_server(
         tmp_path / "data",
         constants={
@@ -177,7 +177,7 @@ def impatient(tmp_path: Path) -> Iterator[RawClient]:
 
 @pytest.mark.slow
 def test_a_body_that_stops_coming_is_given_up(impatient: RawClient) -> None:
-    """Endless in time: the connection stays open and nothing comes (wire 9: OperationTimedOut)."""
+    """The connection stays open and nothing comes (wire 9: OperationTimedOut)."""
     before = impatient.everything()
     case = BadRequest("stalled", "RFC 9112 8", body=INSERT[:20], content_length="41")
     answer = impatient.send([impatient.bytes_of(case)])
@@ -246,7 +246,7 @@ def test_a_head_that_does_not_come_ends_its_connection(impatient: RawClient) -> 
 
 
 def test_a_good_request_written_by_the_same_hand_is_accepted(client: RawClient) -> None:
-    """The canary: the cases fail because of their faults, not because of the way they are sent."""
+    """The cases fail because of what is wrong with them, not because of how they are sent."""
     case = BadRequest(
         "good",
         "wire 3.10",

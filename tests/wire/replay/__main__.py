@@ -1,6 +1,4 @@
-"""`python -m tests.wire.replay`: replays the recordings against any server and prints the statistics and
-the differences.
-"""
+"""`python -m tests.wire.replay` replays the recordings against any server, and prints statistics and differences."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from .target import Target
 if TYPE_CHECKING:
     from .replayer import Outcome
 
-# The well-known development account (wire 1.1); no secret.
+# The well-known development account (wire 1.1); not a secret.
 DEVELOPMENT_ACCOUNT = "devstoreaccount1"
 DEVELOPMENT_KEY = (
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="

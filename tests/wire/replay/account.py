@@ -1,7 +1,7 @@
 """The account as the recording found it: empty, except for the tables that other tests had left.
 
-The recorded account was shared, so some listings show tables that the recording never made. Knows
-which tables those are from the recorded answers; compares nothing.
+The recorded account was shared, so some listings show tables that the recording never created. The recorded answers
+show which ones those are.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Account:
         self._as_listed: dict[str, str] = {}
 
     def table_names(self) -> list[str]:
-        """Every table there is, over all pages."""
+        """All tables, over all pages."""
         names: list[str] = []
         query = ""
         while True:
@@ -68,7 +68,7 @@ class Account:
         self._placed.clear()
 
     def begin(self, recording: Recording) -> None:
-        """An empty account for this recording."""
+        """Empty the account for this recording."""
         self.clear()
         self._presupposed = Presupposed(recording.exchanges)
         named = {name for each in recording.exchanges for name in table_names_in(each.body)}
@@ -80,9 +80,7 @@ class Account:
         self._require(self._target.send("PUT", "/", PROPERTIES_QUERY, headers, document))
 
     def align(self, exchange: Exchange) -> None:
-        """Before an exchange: makes the tables its recorded answer presupposes, removes placed ones
-        it shows to be gone.
-        """
+        """Create the tables that the recorded answer presupposes, and delete those that it shows to be gone."""
         if exchange.path == TABLES and exchange.method == "POST" and exchange.status < 300:
             for name in table_names_in(exchange.request_body) & self._tables:
                 self._delete(name)  # another test of this recording had left it
@@ -108,7 +106,7 @@ class Account:
                 self._placed.discard(name)
 
     def follow(self, exchange: Exchange) -> None:
-        """Note the tables that an exchange created or removed, by the recorded answer."""
+        """Record the tables that an exchange created or deleted, from its recorded answer."""
         self._presupposed.follow(exchange)
         if exchange.path == TABLES and exchange.method == "POST" and exchange.status < 300:
             self._tables |= table_names_in(exchange.request_body)
@@ -128,9 +126,7 @@ class Account:
 
 
 def tables_presupposed(exchange: Exchange) -> set[str]:
-    """The tables that existed when the service answered: listed, next in line, deleted, in
-    conflict, or holding an entity.
-    """
+    """The tables that existed when the service answered: listed, next in line, deleted, in conflict, or not empty."""
     path = unquote(exchange.path)
     one_table, entities = ONE_TABLE.fullmatch(path), ENTITIES.match(path)
     if exchange.path == TABLES and exchange.method == "GET" and exchange.status == 200:
@@ -149,14 +145,14 @@ def tables_presupposed(exchange: Exchange) -> set[str]:
 
 
 def shows_its_table(exchange: Exchange) -> bool:
-    """The table was there: something was done in it, or the answer is about an entity."""
+    """Whether the table existed: something was done in it, or the answer is about an entity."""
     return exchange.status < 300 or (
         exchange.status in {404, 409, 412} and OF_ENTITY.search(exchange.body) is not None
     )
 
 
 def table_names_in(body: bytes) -> set[str]:
-    """Of a body or an answer in JSON or Atom."""
+    """The table names in a body or an answer, in JSON or Atom."""
     return set(TABLE_NAMES.findall(body.decode()))
 
 
@@ -166,9 +162,7 @@ def next_table(exchange: Exchange) -> str | None:
 
 
 def covers(exchange: Exchange, name: str) -> bool:
-    """True where the recorded answer is a listing that would have shown the table, had it been
-    there.
-    """
+    """Whether the recorded answer is a listing that would have shown the table."""
     options = dict(parse_qsl(exchange.query))
     if exchange.path != TABLES or exchange.method != "GET" or "$filter" in options:
         return False

@@ -1,7 +1,7 @@
-"""The source archive of azure-data-tables 12.2.0 from PyPI, which carries its recordings.
+"""The source archive of azure-data-tables 12.2.0 from PyPI, which contains its recordings.
 
-Knows how to fetch it once and where to keep it; does not know its content. pip is the client, so the
-index, proxy or wheel directory of the machine is used as for any other install.
+It is fetched once, and kept. pip fetches it, so the index, proxy or wheel directory of the machine is used as for any
+other installation.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def cache_directory() -> Path:
 
 
 def recordings_archive() -> Path:
-    """The archive's path, downloaded at the first call."""
+    """The archive's path; the first call downloads it."""
     kept = cache_directory() / ARCHIVE_NAME
     if kept.exists():
         return kept
@@ -39,7 +39,7 @@ def recordings_archive() -> Path:
     with kept.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # another process of this run may be downloading it
         if not kept.exists():
-            # Downloaded beside and renamed, so that no process sees half a file.
+            # Downloaded to another name and renamed, so that no process sees half a file.
             with tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
                 download(Path(scratch))
                 (Path(scratch) / ARCHIVE_NAME).replace(kept)
@@ -47,8 +47,8 @@ def recordings_archive() -> Path:
 
 
 def download(directory: Path) -> None:
-    # pip prepares a source archive's metadata before it hands it over; with build isolation it
-    # brings its own setuptools, independent of this environment.
+    # pip prepares a source archive's metadata before it hands it over; with build isolation it brings its own
+    # setuptools, independent of this environment.
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
     command += ["--no-binary", PACKAGE, "--dest", str(directory), f"{PACKAGE}=={VERSION}"]
     try:

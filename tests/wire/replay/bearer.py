@@ -1,6 +1,6 @@
-"""The bearer tokens of the recordings, made again by an issuer of the tests' own: the recorded ones were scrubbed.
+"""Replaces the scrubbed bearer tokens of the recordings with ones from the tests' own issuer.
 
-The names of recordings show whether they have tokens. The answers show the permissions of the tokens' holder: all,
+The names of recordings show whether they have tokens. The answers show what the holder of the token may do: everything,
 except in two exchanges before its roles were effective.
 """
 

@@ -1,8 +1,7 @@
-"""The Timestamps, ETags and tokens of the recorded answers, each bound to the one answered now.
+"""The Timestamps, ETags and tokens of the recorded answers, each bound to the one in the present answer.
 
-A Timestamp is bound at its first sight, per entity, and must keep its partner from then on; two
-Timestamps of one entity may not share a partner. So an ETag that changed without a write, or a
-write that left it unchanged, shows as a difference.
+A Timestamp is bound when it is first seen, per entity, and must keep its partner; two Timestamps of one entity may not
+share a partner. So an ETag that changed without a write, or a write that left it unchanged, shows as a difference.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
-# Fraction digits trimmed, the dot gone with the last of them (wire 4).
+# Zeros at the end of the fraction are trimmed, and the dot with the last of them (wire 4).
 TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{0,6}[1-9])?Z")
 ETAG = re.compile(r"""W/"datetime'(\d{4}-\d\d-\d\dT\d\d%3A\d\d%3A\d\d(?:\.\d{0,6}[1-9])?Z)'\"""")
 ENTITY_PATH = re.compile(
@@ -30,9 +29,7 @@ class EntityIdentity:
 
 
 def identity_in_request(path: str, body: bytes) -> EntityIdentity | None:
-    """The entity that a request addresses by its path, or inserts by its body; None where it names
-    no single one.
-    """
+    """The entity that a request addresses by its path, or inserts by its body; None if it names no single one."""
     addressed = ENTITY_PATH.fullmatch(unquote(path))
     if addressed:
         keys = (addressed[name].replace("''", "'") for name in ("partition", "row"))
@@ -55,14 +52,14 @@ def etag_of_timestamp(timestamp: str) -> str:
 
 @dataclass
 class Bindings:
-    """Of one recording. Keys are recorded texts, values the server's."""
+    """The bindings of one recording. Keys are recorded texts, values the server's."""
 
     timestamps: dict[tuple[EntityIdentity, str], str] = field(default_factory=dict)
     tokens: dict[str, str] = field(default_factory=dict)
     _partners: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def bind_timestamp(self, entity: EntityIdentity | None, recorded: str, answered: str) -> bool:
-        """False where the pair contradicts an earlier one."""
+        """Bind a pair; False if it contradicts an earlier one."""
         if not TIMESTAMP.fullmatch(answered):
             return False
         if entity is None:
@@ -78,9 +75,7 @@ class Bindings:
         return partner == answered and answered not in taken
 
     def answered_etag(self, entity: EntityIdentity | None, recorded_etag: str) -> str:
-        """The tag to send where the recording sent that one; a tag that the service never gave goes
-        out as it is.
-        """
+        """The tag to send in place of the recorded one; a tag that the service never gave is sent as it is."""
         timestamp = timestamp_of_etag(recorded_etag)
         if timestamp is None or entity is None:
             return recorded_etag

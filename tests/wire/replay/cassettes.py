@@ -1,8 +1,7 @@
 """Cassettes (vcr's YAML, one per test of the SDK) as ordered exchanges with the live service.
 
-Knows the two shapes vcr wrote (synchronous: lists of header values; asynchronous: plain strings)
-and that exchanges with Cosmos DB are another product's answers. Knows nothing of the server under
-test.
+vcr wrote two shapes: synchronous, with lists of header values, and asynchronous, with plain strings. Exchanges with
+Cosmos DB are another product's answers.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RECORDINGS_FOLDER = "/tests/recordings/"
-# Looked for in the raw text: half of the cassettes need no parsing then.
+# Searched in the raw text, so that half of the cassettes need no parsing.
 STORAGE_HOST_SUFFIX = b".table.core.windows.net"
 COSMOS_HOST_SUFFIX = ".table.cosmos.azure.com"
 # libyaml reads the 3 MB a hundred times faster; both loaders are safe ones.
@@ -42,7 +41,7 @@ class Exchange:
     reason: str
     headers: Mapping[str, str]
     body: bytes
-    # The recorder wrote the answer's JSON anew: its blanks and escapes are not the service's.
+    # The recorder reformatted the answer's JSON: its blanks and escapes are not the service's.
     reserialised: bool = False
 
     @property
@@ -57,9 +56,7 @@ class Recording:
 
 
 def load_recordings(archive: Path) -> list[Recording]:
-    """The recordings that spoke to Azure Table storage, by name; exchanges with Cosmos DB are left
-    out.
-    """
+    """The recordings of Azure Table storage, by name, without those of Cosmos DB."""
     recordings = []
     with zipfile.ZipFile(archive) as members:
         for member in sorted(members.namelist()):

@@ -1,7 +1,6 @@
 """The differences between a recorded answer and the server's: status, headers, body to the member.
 
-Works on neutral texts (`normalised`), and binds generated values of the server to those of the service
-(`bindings`). Knows nothing of sending, and not the differences that are wanted.
+It compares neutral texts (`normalised`), and binds the server's generated values to the service's (`bindings`).
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class Difference:
 
 @dataclass
 class Comparison:
-    """One exchange's comparison under way; `differences` is its result."""
+    """The comparison of one exchange in progress; `differences` is its result."""
 
     exchange: Exchange
     request: Request
@@ -134,7 +133,7 @@ class Comparison:
         except (json.JSONDecodeError, ParseError):
             self._same("body", recorded, answered)
         if not self.differences and not self.exchange.reserialised:
-            # The same members: are they written the same way, blanks and escapes included?
+            # The members are equal: are blanks and escapes, too?
             self._same("body spelling", neutral_stamps(recorded), neutral_stamps(answered))
 
     def _compare_batch(self, recorded_text: str, answered_text: str) -> None:
@@ -173,7 +172,7 @@ class Comparison:
             self._same(f"{where} body", recorded.body, answered.body)
 
     def _compare_atom(self, where: str, recorded: str, answered: str) -> None:
-        """Byte for byte, but for what the server generates: its order and its namespaces are part of the form."""
+        """Byte for byte, except what the server generates: order and namespaces are part of the form."""
         old, new = atom_entries(recorded), atom_entries(answered)
         for (entity, etag), (_, answered_etag) in zip(old, new, strict=False):
             table = TABLE_IN_PATH.match(self.exchange.path)

@@ -1,6 +1,4 @@
-"""The exchanges that differ on purpose: read from `expected_differences.toml`, which only gets
-shorter.
-"""
+"""The exchanges that differ on purpose, read from `expected_differences.toml`, which may only get shorter."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ EXPECTED_DIFFERENCES = Path(__file__).with_name("expected_differences.toml")
 
 @dataclass(frozen=True)
 class ExpectedDifference:
-    """An exchange by name, the places where it differs (all of them, no more), and why that is
-    right.
-    """
+    """An exchange by name, all the places where it differs, and why that is right."""
 
     exchange: str
     where: tuple[str, ...]

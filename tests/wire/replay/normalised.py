@@ -1,14 +1,14 @@
 """Every difference that the comparison ignores, each with its reason. Everything else must be the same.
 
 1. `IGNORED_HEADERS`; Content-Length against Transfer-Encoding where the service streamed; the
-   length of a body that is not there.
+   length of a missing body.
 2. The base URL, which differs by construction, and the account in `odata.type`, which follows from
-   it: written {BASE}, {ACCOUNT}.
-3. Times and ids the server makes: Timestamps and ETags are bound to the recording's (`bindings`),
+   it, become {BASE} and {ACCOUNT}.
+3. Times and ids that the server makes: Timestamps and ETags are bound to the recording's (`bindings`),
    request ids, error times and the time of the last replication are checked for their form;
    boundaries become {BATCH} and {CHANGESET}; the creation time in a table's continuation token
    {CREATED}.
-4. The HTTP reason phrase of a success, which the recorder replaced now and then, and of exchanges without one.
+4. The HTTP reason phrase of a success, which the recorder sometimes replaced, and of exchanges without one.
 """
 
 from __future__ import annotations
@@ -118,9 +118,7 @@ def neutral_header(name: str, value: str) -> str:
 
 
 def neutral_table_token(token: str) -> str:
-    """`1!len!text` with its text decoded and the creation time in it blanked (wire 6.9); another
-    form as it is.
-    """
+    """`1!len!text` with its text decoded and the creation time blanked (wire 6.9); another form unchanged."""
     parsed = TABLE_TOKEN.fullmatch(token)
     if parsed is None or int(parsed[1]) != len(parsed[2]):
         return token

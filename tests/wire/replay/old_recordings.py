@@ -2,7 +2,7 @@
 
 `TABLESTONE_RECORDINGS` names the directory; without it nothing is replayed. Each file holds recordings in JSON lines,
 compressed by xz: `{"source": …, "name": …, "x": [[method, url, request headers, request body, status, answer headers,
-answer body, guessed], …]}`. Knows how the recorders changed what they wrote; nothing of the server under test.
+answer body, guessed], …]}`. This module undoes what the recorders changed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FILES: Final = (
     *("asp_hist", "act_hist", "d_cosmosdb_table", "node_old", "node_storage", "js_hist"),
     *("py_1200", "py_1210"),
 )
-"""Those to replay: of `evidence` is missing what went before."""
+"""The files to replay; `evidence` lacks what went before."""
 NUMBER: Final = "__num__"
 CLIENT_ID: Final = "x-ms-client-request-id"
 EXPOSED: Final = "access-control-expose-headers"
@@ -39,7 +39,7 @@ def directory() -> Path | None:
 
 
 def load_old_recordings(place: Path) -> list[Recording]:
-    """The recordings of every file, in order; the names are unique."""
+    """The recordings of every file, in order, under unique names."""
     found: list[Recording] = []
     for file in FILES:
         with lzma.open(place / f"{file}.jsonl.xz", "rt", encoding="utf-8") as lines:
@@ -50,7 +50,7 @@ def load_old_recordings(place: Path) -> list[Recording]:
 
 
 def _runs(name: str, rows: list[list[Any]]) -> Iterator[Recording]:
-    """A test that was recorded again a day or a month later began with an account of its own."""
+    """A test that was recorded again a day or a month later started with an account of its own."""
     run: list[Exchange] = []
     number = 1
     for exchange in _exchanges(name, rows):
@@ -72,13 +72,13 @@ def _exchanges(recording: str, rows: list[list[Any]]) -> Iterator[Exchange]:
         request = {name.lower(): value for name, value in sent.items()}
         if "x-ms-version" in headers:
             request["x-ms-version"] = headers["x-ms-version"]
-        # One recorder left the client's id out of the request; before 2019 the service gave none back.
+        # One recorder left the client's id out of the request; before 2019 the service returned none.
         if CLIENT_ID in headers:
             request[CLIENT_ID] = headers[CLIENT_ID]
         else:
             request.pop(CLIENT_ID, None)
         if method == "DELETE" and status < 300 and "PartitionKey" in url:
-            request.setdefault("if-match", "*")  # left out by the recorder too
+            request.setdefault("if-match", "*")  # the recorder left it out too
         if EXPOSED in headers:
             # The recorder left out what the browser adds.
             request["origin"] = PAGE_OF_THE_TESTS
@@ -118,7 +118,7 @@ def _json(value: object) -> str:
 
 
 def _header(name: str, value: str) -> str:
-    """One recorder wrote a blank behind each semicolon, and a comma between products."""
+    """One recorder wrote a blank after each semicolon, and a comma between products."""
     if name == "server":
         return value.replace(", ", " ")
     return value.replace("; ", ";") if value.startswith("application/json; ") else value

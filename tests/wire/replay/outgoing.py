@@ -1,7 +1,7 @@
 """A recorded request as it goes to the server under test: host, ETags and tokens replaced.
 
-Headers that the connection decides (Host, lengths, dates, compression) and scrubbed headers
-(Authorization) are dropped; `target` adds new ones.
+Headers that the connection decides (Host, lengths, dates, compression) and scrubbed headers (Authorization) are
+dropped; `target` adds new ones.
 """
 
 from __future__ import annotations

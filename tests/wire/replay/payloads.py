@@ -1,7 +1,6 @@
-"""Bodies parsed without the losses of JSON libraries: member order, repeated members and the spelling of
-numbers are kept; and batch answers as parts with their header lines.
+"""Parses bodies without the losses of JSON libraries, and batch answers into parts with their header lines.
 
-Knows formats only; `normalised` knows the ignored differences, and `comparison` finds differences.
+The order of members, repeated members and the spelling of numbers are kept.
 """
 
 from __future__ import annotations
@@ -44,16 +43,13 @@ def parse_json(text: str) -> Json:
 
 @dataclass(frozen=True)
 class BatchPart:
-    """One operation's answer: the MIME headers, the status line and the header lines in order, the
-    body ("" for none).
-    """
+    """The answer to one operation: MIME headers, status line, header lines in order, and body ("" for none)."""
 
     mime_lines: tuple[str, ...]
     status_line: str
     header_lines: tuple[str, ...]
     body: str
-    # The bytes after the body up to the next boundary: part of the form that SDK parsers need
-    # (wire 12.2).
+    # The bytes from the end of the body to the next boundary, which SDK parsers need (wire 12.2).
     ending: str
 
 
@@ -64,8 +60,7 @@ class BatchAnswer:
     closing: str
 
 
-# Boundaries are {BATCH} and {CHANGESET} by now; a lone query's part stands directly under the batch
-# boundary.
+# Boundaries are {BATCH} and {CHANGESET} by now; a lone query's part is directly under the batch boundary.
 PART = re.compile(
     r"(?P<mime>(?:[^\r\n]+\r\n)+)\r\n(?P<status>HTTP/1\.1 [^\r\n]*)\r\n"
     r"(?P<headers>(?:[^\r\n]+\r\n)*)\r\n(?P<body>\{.*?\}|<\?xml .*?>)?(?P<ending>[\r\n]*)",
@@ -74,7 +69,7 @@ PART = re.compile(
 
 
 def parse_batch(text: str) -> BatchAnswer | None:
-    """None where the text has not the form of a batch answer at all."""
+    """The parts of a batch answer; None if the text does not have that form."""
     boundary = "--{CHANGESET}" if "--{CHANGESET}" in text else "--{BATCH}"
     opening, *between, closing = text.split(boundary)
     parts = []
@@ -103,7 +98,6 @@ class XmlNode:
 
 
 def parse_xml(text: str) -> XmlNode:
-    """Of text without its byte order mark."""
     return xml_node(ET.fromstring(text))  # noqa: S314 - the server under test is our own
 
 

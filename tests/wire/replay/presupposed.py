@@ -1,7 +1,6 @@
 """The entities that a recording presupposes: other tests of its suite had left them in the table.
 
-What was there is known from the recorded answers: a row that is listed, read, changed or deleted and was not written
-before. Knows requests by their identities; compares nothing.
+The recorded answers show them: a row that is listed, read, changed or deleted and was not written before.
 """
 
 from __future__ import annotations
@@ -26,21 +25,21 @@ FIRST_STATUS = re.compile(rb"HTTP/1\.1 (\d{3})")
 
 
 class Presupposed:
-    """Of one recording: the entities that are there at this moment."""
+    """The entities of one recording that exist now."""
 
     def __init__(self, exchanges: Iterable[Exchange] = ()) -> None:
         self._there: set[EntityIdentity] = set()
         self._listed = {identity: row for each in exchanges for identity, row in rows_of(each)}
 
     def missing(self, exchange: Exchange) -> Iterator[tuple[EntityIdentity, dict[str, object]]]:
-        """Entities to put before the exchange, with their properties."""
+        """Entities to store before the exchange, with their properties."""
         for identity in self._shown(exchange):
             if identity not in self._there:
                 self._there.add(identity)
                 yield identity, self._listed.get(identity, {})
 
     def follow(self, exchange: Exchange) -> None:
-        """Note what an exchange wrote and deleted, by the recorded answer."""
+        """Record what an exchange wrote and deleted, from its recorded answer."""
         for method, identity in operations(exchange):
             if method == "DELETE":
                 self._there.discard(identity)
@@ -66,7 +65,7 @@ class Presupposed:
 
 
 def rows_of(exchange: Exchange) -> Iterator[tuple[EntityIdentity, dict[str, object]]]:
-    """The entities that an answer in JSON shows, with their properties."""
+    """The entities in a JSON answer, with their properties."""
     found = ENTITIES_PATH.fullmatch(unquote(exchange.path))
     is_read = exchange.method == "GET" and exchange.status == 200
     if found and is_read and exchange.body.startswith(b"{"):

@@ -1,6 +1,6 @@
-"""Replays recordings in order, and records the result of each exchange.
+"""Replays recordings in order, and collects the result of each exchange.
 
-Each recording starts from an empty account, and every exchange of it is performed and compared.
+Each recording starts with an empty account, and all of its exchanges are sent and compared.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one exchange: the differences found."""
+    """The result of one exchange: the differences found."""
 
     exchange: Exchange
     differences: tuple[Difference, ...]
@@ -44,8 +44,9 @@ class Outcome:
 
 
 def replay_all(recordings: Iterable[Recording], target: Target) -> dict[str, list[Outcome]]:
-    """Outcomes by recording. Deletes the account's tables before each one and after the last, and
-    sets its service properties.
+    """Outcomes by recording.
+
+    Deletes the account's tables before each one and after the last, and sets its service properties.
     """
     account = Account(target)
     outcomes = {}
@@ -72,10 +73,9 @@ def replay(recording: Recording, target: Target, account: Account) -> list[Outco
 
 
 def perform(exchange: Exchange, request: Request, target: Target) -> Answer:
-    # The one request that the recordings signed with a wrong key shows by its answer; its signature
-    # was scrubbed.
+    # The recordings signed one request with a wrong key, which its answer shows; its signature was scrubbed.
     wrong_key = exchange.status == 403 and b"AuthenticationFailed" in exchange.body
-    # A server that does not accept the tests' tokens gets requests with the account's key.
+    # A server that does not accept the tests' tokens gets requests signed with the account's key.
     token = None
     if target.token_key is not None and has_token(exchange):
         token = token_for(target.token_key, exchange)

@@ -1,7 +1,7 @@
 """The service properties as the recording found them, which other tests had left on the shared account.
 
-For each root element (Logging, HourMetrics, ...), the first recorded answer with its value from before the recording
-itself set it. Knows documents; compares nothing.
+For each root element (Logging, HourMetrics, ...), the first recorded answer that shows its value from before the
+recording itself set it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The shared access signatures of the recordings, made again: the recorded ones were scrubbed, their times too.
+"""Signs the shared access signatures of the recordings again, because they and their times were scrubbed.
 
 The signed fields are those of the recording, except that `start` and `end` become an hour ago and in an hour, and that
-a policy which a signature names is valid now. Written from the specification (auth 2.2, 3.2); it is the
-signatures of the azure-data-tables package, so of one version only. Shares nothing with the server's code.
+a policy named by a signature is valid now. Written from the specification (auth 2.2, 3.2) for the one version that the
+azure-data-tables package signs; shares nothing with the server's code.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def of_each(values: dict[str, str], names: tuple[str, ...]) -> list[str]:
 
 
 def with_policies_in_force(recording: Recording) -> Recording:
-    """The recording; if it signs by a policy, then with policies that have not expired since."""
+    """The recording; if it signs by a policy, then with policies that have not expired."""
     if not any("si=" in exchange.query for exchange in recording.exchanges):
         return recording
     return replace(recording, exchanges=tuple(map(in_force, recording.exchanges)))

@@ -1,8 +1,7 @@
 """The server under test: its address, the account, and one signed request at a time.
 
-Its signing code is written from the specification (auth 1; SharedKey: verb, MD5, type, date,
-resource) and shares nothing with the server's. The request target goes out byte for byte as given,
-because signatures are computed over it.
+Its signing code is written from the specification (auth 1; SharedKey: verb, MD5, type, date, resource) and shares
+nothing with the server's. The request target goes out byte for byte as given, because signatures cover it.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ WRONG_KEY = base64.b64encode(bytes(64)).decode()
 
 @dataclass(frozen=True)
 class Answer:
-    """The server's answer. Header names are lower-case; a header that was sent twice is here twice."""
+    """The server's answer. Header names are lower-case; a repeated header is here twice."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -98,9 +97,9 @@ class Target:
         secondary: bool = False,
         token: str | None = None,
     ) -> Answer:
-        """Signs, with the token, by the query's own signature or with the account's key, and sends.
+        """Sign a request, with the token, by the query's own signature or with the account's key, and send it.
 
-        `path` is relative to the endpoint, as on the wire (still percent-encoded).
+        `path` is relative to the endpoint, as sent (still percent-encoded).
         """
         sent = dict(headers or {})
         sent["x-ms-date"] = formatdate(usegmt=True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .comparison import Difference
 
 ENDPOINT = "http://127.0.0.1:10002/devstoreaccount1"
-# Never connected: the comparison asks it for its names only.
+# Never connected: the comparison only asks it for its names.
 TARGET = Target(ENDPOINT, "devstoreaccount1", "")
 A_REQUEST_ID = "827a22af-0002-001b-5203-67b895000000"
 
@@ -29,7 +29,7 @@ def as_our_own(exchange: Exchange) -> Answer:
     """The recorded answer as a perfect server would give it now, at its own address."""
     text = SERVICE_BASE.sub(ENDPOINT, exchange.body.decode())
     text = re.sub(r'("odata\.type":")\w+\.', r"\1devstoreaccount1.", text)
-    # The ids of a batch's errors and of its outer answer are one; a scrubbed one is any.
+    # The errors of a batch and its outer answer have the same id; a scrubbed one may be any.
     found = re.search(rf"RequestId:({GUID.pattern})", text)
     headers = [
         (name, SERVICE_BASE.sub(ENDPOINT, value)) for name, value in exchange.headers.items()
@@ -117,7 +117,7 @@ BATCH = exchange_of(
 
 @dataclass(frozen=True)
 class Flaw:
-    """One replacement in the answer's body or headers, and where the replay must see it."""
+    """One replacement in the answer's body or headers, and where the replay must notice it."""
 
     exchange: Exchange
     old: str

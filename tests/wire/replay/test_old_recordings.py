@@ -1,4 +1,4 @@
-"""The server answers old SDKs as the live service did from 2014 to 2021, but for the differences that are named."""
+"""The server answers old SDKs as the live service did from 2014 to 2021, except for the differences named here."""
 
 from __future__ import annotations
 

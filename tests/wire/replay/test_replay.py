@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.network
 
-# Kept as a list so that collecting the tests needs no download.
+# A list, so that collecting the tests needs no download.
 RECORDING_NAMES = Path(__file__).with_name("recordings.txt").read_text().split()
 EXPECTED = expected_differences()
 IDENTICAL_SHARE_MIN = 0.98
