@@ -1,6 +1,6 @@
 """The templates of the explorer, the paths of its pages, and the fields of its forms.
 
-Jinja escapes every value, so no content of a table is executed. A request with `X-Part` gets a part of a page.
+Jinja escapes every value in a page, so no content of a table is executed. A request with `X-Part` gets a part of one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
@@ -27,7 +27,7 @@ ASSETS_PATH: Final = "/assets"
 
 _environment = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),
-    autoescape=True,
+    autoescape=select_autoescape(),  # the pages, not the code of SDKs
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
@@ -121,6 +121,11 @@ def page(
     return HTMLResponse(text, status, {CHANGED_HEADER: "1"} if changed else {})
 
 
+def rendered(template: str, **values: Any) -> str:
+    """Render a template that shows nothing of the account by itself."""
+    return _environment.get_template(template).render(values)
+
+
 def problem_page(request: Request, sentence: str, status: int) -> HTMLResponse:
     """The page that says what went wrong."""
     return page(request, "problem.html", sentence=sentence, status=status)
@@ -128,6 +133,6 @@ def problem_page(request: Request, sentence: str, status: int) -> HTMLResponse:
 
 def bare_page(root_path: str, sentence: str, path: str, parameters: list[tuple[str, str]]) -> str:
     """The page for a refused request, which shows nothing of the account. Its form sends the token to `path`."""
-    return _environment.get_template("refused.html").render(
-        sentence=sentence, root=root_path, path=path, parameters=parameters
+    return rendered(
+        "refused.html", sentence=sentence, root=root_path, path=path, parameters=parameters
     )

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from string import Template
-from typing import Final, NamedTuple
+from typing import Final
 
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tablestone.explorer.page_templates import PostedForm, account_of, page
+from tablestone.explorer.page_templates import PostedForm, account_of, page, rendered
 from tablestone.model.keys import EntityKey
 from tablestone.tools import odata
 from tablestone.tools.client import Operation
@@ -37,118 +36,31 @@ def _by_code_point(text: str) -> str:
     return f'"{"".join(parts)}"'
 
 
-class SdkCode(NamedTuple):
-    """The code in a language, as texts for `string.Template`. In `query`, `$asked` is `filtered` or `unfiltered`."""
-
-    client: str
-    point: str
-    query: str
-    filtered: str
-    unfiltered: str = ""
-    literal: Callable[[str], str] = json.dumps
-    """Makes a string literal. JavaScript, Java and C# accept those of JSON."""
-
-
-LANGUAGES: Final = {
-    "Python": SdkCode(
-        """import os
-from azure.data.tables import TableClient
-
-table = TableClient.from_connection_string(os.environ["$variable"], $table)
-""",
-        """entity = table.get_entity($pk, $rk)
-""",
-        """for entity in table.$asked:
-    print(entity)
-""",
-        "query_entities($filter)",
-        "list_entities()",
-        _by_code_point,
-    ),
-    "JavaScript": SdkCode(
-        """import { TableClient } from "@azure/data-tables";
-
-const table = TableClient.fromConnectionString(process.env.$variable, $table);
-""",
-        """const entity = await table.getEntity($pk, $rk);
-""",
-        """for await (const entity of table.listEntities($asked)) {
-  console.log(entity);
+LANGUAGES: Final[dict[str, Callable[[str], str]]] = {
+    "Python": _by_code_point,
+    "JavaScript": json.dumps,
+    "Go": _by_code_point,
+    "Java": json.dumps,
+    "C#": json.dumps,
 }
-""",
-        "{ queryOptions: { filter: $filter } }",
-    ),
-    "Go": SdkCode(
-        """service, err := aztables.NewServiceClientFromConnectionString(os.Getenv("$variable"), nil)
-if err != nil {
-	log.Fatal(err)
-}
-table := service.NewClient($table)
-""",
-        """entity, err := table.GetEntity(context.TODO(), $pk, $rk, nil)
-""",
-        """$asked
-for pager.More() {
-	page, err := pager.NextPage(context.TODO())
-	if err != nil {
-		log.Fatal(err)
-	}
-	for _, entity := range page.Entities {
-		fmt.Println(string(entity))
-	}
-}
-""",
-        """filter := $filter
-pager := table.NewListEntitiesPager(&aztables.ListEntitiesOptions{Filter: &filter})""",
-        "pager := table.NewListEntitiesPager(nil)",
-        _by_code_point,
-    ),
-    "Java": SdkCode(
-        """TableClient table = new TableClientBuilder()
-    .connectionString(System.getenv("$variable"))
-    .tableName($table)
-    .buildClient();
-""",
-        """TableEntity entity = table.getEntity($pk, $rk);
-""",
-        """for (TableEntity entity : table.listEntities($asked)) {
-    System.out.println(entity.getProperties());
-}
-""",
-        "new ListEntitiesOptions().setFilter($filter), null, null",
-    ),
-    "C#": SdkCode(
-        """var table = new TableClient(
-    Environment.GetEnvironmentVariable("$variable"), $table);
-""",
-        """TableEntity entity = await table.GetEntityAsync<TableEntity>($pk, $rk);
-""",
-        """await foreach (TableEntity entity in table.QueryAsync<TableEntity>($asked))
-{
-    Console.WriteLine(entity.RowKey);
-}
-""",
-        "filter: $filter",
-    ),
-}
+"""The languages of `templates/code`, each with the function that makes a string literal."""
 
 
 def point_code(language: str, table: str, key: EntityKey) -> str:
     """The code that reads one entity."""
-    sdk = LANGUAGES[language]
-    return _filled_in(sdk, sdk.point, table=table, pk=key.partition_key, rk=key.row_key)
+    return _code(language, table=table, pk=key.partition_key, rk=key.row_key, filter="")
 
 
 def query_code(language: str, table: str, filter_text: str) -> str:
     """The code that runs a query. An empty filter finds all entities."""
-    sdk = LANGUAGES[language]
-    asked = sdk.filtered if filter_text else sdk.unfiltered
-    return _filled_in(sdk, sdk.query.replace("$asked", asked), table=table, filter=filter_text)
+    return _code(language, table=table, filter=filter_text, pk=None)
 
 
-def _filled_in(sdk: SdkCode, code: str, **texts: str) -> str:
-    literals = {name: sdk.literal(text) for name, text in texts.items()}
-    return Template(sdk.client + code).substitute(literals, variable=CONNECTION_STRING_VARIABLE)
+def _code(language: str, **texts: str | None) -> str:
+    literal = LANGUAGES[language]
+    literals = {name: text and literal(text) for name, text in texts.items()}
+    file = f"code/{language.lower().replace('#', 'sharp')}.txt"
+    return rendered(file, variable=CONNECTION_STRING_VARIABLE, **literals)
 
 
 def ask_selected(request: Request, form: PostedForm) -> Response:

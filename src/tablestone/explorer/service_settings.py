@@ -5,9 +5,17 @@ The service checks the values, and the page shows its error. Wrong values stay i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
+from azure.data.tables import (
+    TableAccessPolicy,
+    TableAnalyticsLogging,
+    TableCorsRule,
+    TableMetrics,
+    TableRetentionPolicy,
+)
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,16 +23,9 @@ from tablestone import limits
 from tablestone.explorer.grid_query import read_number
 from tablestone.explorer.page_templates import PostedForm, account_of, page
 from tablestone.model.edm import parse_date_time
-from tablestone.model.service_properties import CorsRule, Logging, Metrics, ServiceProperties
 from tablestone.model.shared_access import TABLE_PERMISSIONS
+from tablestone.tools.client import TableEndpoint
 from tablestone.tools.errors import ServiceError, TransferRefused
-from tablestone.tools.service_settings import (
-    PolicyTexts,
-    read_policies,
-    read_properties,
-    write_policies,
-    write_properties,
-)
 
 LOGGED: Final = ("read", "write", "delete")
 RULE_FIELDS: Final = ("origins", "methods", "allowed", "exposed", "age")
@@ -34,7 +35,8 @@ def save_service(request: Request, form: PostedForm) -> Response:
     """Replace the properties of the service, without the rules that have no origin."""
     rules = [row for row in form.rows(*RULE_FIELDS) if row[0].strip()]
     try:
-        write_properties(account_of(request).endpoint, _read_properties(form, rules))
+        given = _given_properties(form, rules)
+        account_of(request).endpoint.ask(lambda sdk: sdk.set_service_properties(**given))
     except TransferRefused as refused:
         return _properties_page(request, form.text, rules, problem=str(refused))
     except ServiceError as error:
@@ -44,42 +46,48 @@ def save_service(request: Request, form: PostedForm) -> Response:
     return service(request, message="The properties are saved. Azure takes up to 30 s.")
 
 
-def _read_properties(form: PostedForm, rules: Sequence[tuple[str, ...]]) -> ServiceProperties:
-    """The properties in a form. Raises `TransferRefused` for a wrong field."""
+def _given_properties(form: PostedForm, rules: Sequence[tuple[str, ...]]) -> dict[str, Any]:
+    """The properties in a form, as the SDK takes them. Raises `TransferRefused` for a wrong field."""
     for origins, methods, *_ in rules:
         if not methods.strip():
             raise TransferRefused(
                 f"The CORS rule of {origins[:60]} needs methods, such as GET,POST."
             )
-    return ServiceProperties(
-        Logging(
-            bool(form.text("log_read")),
-            bool(form.text("log_write")),
-            bool(form.text("log_delete")),
-            _whole(form.text("log_days"), "The days of the log"),
+    return {
+        "analytics_logging": TableAnalyticsLogging(
+            **{word: bool(form.text(f"log_{word}")) for word in LOGGED},
+            retention_policy=_retention(form.text("log_days"), "The days of the log"),
         ),
-        _read_metrics(form, "hour"),
-        _read_metrics(form, "minute"),
-        tuple(
-            CorsRule(
+        "hour_metrics": _given_metrics(form, "hour"),
+        "minute_metrics": _given_metrics(form, "minute"),
+        "cors": [
+            TableCorsRule(
                 _listed(origins),
                 _listed(methods),
-                _listed(allowed),
-                _listed(exposed),
-                _whole(age, "The seconds of a CORS rule"),
+                allowed_headers=_listed(allowed),
+                exposed_headers=_listed(exposed),
+                max_age_in_seconds=_whole(age, "The seconds of a CORS rule"),
             )
             for origins, methods, allowed, exposed, age in rules
-        ),
-    )
+        ],
+    }
 
 
-def _listed(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
+def _given_metrics(form: PostedForm, name: str) -> TableMetrics:
+    enabled = bool(form.text(f"{name}_enabled"))
+    # The service takes IncludeAPIs only where metrics are enabled.
+    apis = {"include_apis": bool(form.text(f"{name}_apis"))} if enabled else {}
+    days = _retention(form.text(f"{name}_days"), f"The days of the {name} metrics")
+    return TableMetrics(enabled=enabled, retention_policy=days, **apis)
 
 
-def _read_metrics(form: PostedForm, name: str) -> Metrics:
-    days = _whole(form.text(f"{name}_days"), f"The days of the {name} metrics")
-    return Metrics(bool(form.text(f"{name}_enabled")), bool(form.text(f"{name}_apis")), days)
+def _retention(text: str, what: str) -> TableRetentionPolicy:
+    days = _whole(text, what)
+    return TableRetentionPolicy(enabled=True, days=days) if days else TableRetentionPolicy()
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _whole(text: str, what: str) -> int:
@@ -91,29 +99,36 @@ def _whole(text: str, what: str) -> int:
 
 def service(request: Request, *, message: str = "") -> Response:
     """The properties of the service as a form."""
-    found = read_properties(account_of(request).endpoint)
-    fields = {f"log_{word}": "1" for word in LOGGED if getattr(found.logging, word)}
-    fields["log_days"] = str(found.logging.retention_days or "")
-    for name, metrics in (("hour", found.hour_metrics), ("minute", found.minute_metrics)):
+    endpoint = account_of(request).endpoint
+    fields, rules = endpoint.ask(lambda sdk: _as_texts(sdk.get_service_properties()))
+    return _properties_page(request, lambda name: fields.get(name, ""), rules, message=message)
+
+
+def _as_texts(found: Mapping[str, Any]) -> tuple[dict[str, str], list[tuple[Any, ...]]]:
+    """The properties as the fields of the form, and the CORS rules as its rows."""
+    logging = found["analytics_logging"]
+    fields = {f"log_{word}": "1" for word in LOGGED if getattr(logging, word)}
+    fields["log_days"] = _days(logging)
+    for name in ("hour", "minute"):
+        metrics = found[f"{name}_metrics"]
         fields[f"{name}_enabled"] = "1" if metrics.enabled else ""
         fields[f"{name}_apis"] = "1" if metrics.include_apis else ""
-        fields[f"{name}_days"] = str(metrics.retention_days or "")
-    return _properties_page(
-        request, lambda name: fields.get(name, ""), _rows(found.cors), message=message
-    )
-
-
-def _rows(rules: Sequence[CorsRule]) -> list[tuple[Any, ...]]:
-    return [
+        fields[f"{name}_days"] = _days(metrics)
+    return fields, [
         (
             ",".join(rule.allowed_origins),
             ",".join(rule.allowed_methods),
             ",".join(rule.allowed_headers),
             ",".join(rule.exposed_headers),
-            rule.max_age_seconds,
+            rule.max_age_in_seconds,
         )
-        for rule in rules
+        for rule in found["cors"]
     ]
+
+
+def _days(setting: Any) -> str:
+    policy = setting.retention_policy
+    return str(policy.days) if policy.enabled else ""
 
 
 def _properties_page(
@@ -136,6 +151,48 @@ def _properties_page(
         message=message,
         problem=problem,
     )
+
+
+@dataclass(frozen=True)
+class PolicyTexts:
+    """A stored access policy: its id, the letters of its permissions, and its times as the service writes them."""
+
+    id: str
+    permission: str = ""
+    start: str = ""
+    expiry: str = ""
+
+
+def read_policies(endpoint: TableEndpoint, table: str) -> list[PolicyTexts]:
+    """The stored access policies of a table."""
+    return endpoint.ask(
+        lambda sdk: _policies(sdk.get_table_client(table).get_table_access_policy())
+    )
+
+
+def _policies(found: Mapping[str, TableAccessPolicy | None]) -> list[PolicyTexts]:
+    return [
+        PolicyTexts(name)
+        if policy is None
+        else PolicyTexts(name, policy.permission or "", _time(policy.start), _time(policy.expiry))
+        for name, policy in found.items()
+    ]
+
+
+def _time(moment: Any) -> str:
+    """A time as the service wrote it: the SDK keeps the text, with all of its digits."""
+    return "" if not moment else str(getattr(moment, "tables_service_value", None) or moment)
+
+
+def write_policies(endpoint: TableEndpoint, table: str, policies: list[PolicyTexts]) -> None:
+    """Replace the stored access policies of a table."""
+    given = {
+        each.id: TableAccessPolicy(
+            start=each.start or None, expiry=each.expiry or None, permission=each.permission or None
+        )
+        for each in policies
+    }
+    endpoint.ask(lambda sdk: sdk.get_table_client(table).set_table_access_policy(given))
 
 
 def save_policies(request: Request, form: PostedForm) -> Response:

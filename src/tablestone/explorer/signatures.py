@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from tablestone.clock import system_clock
 from tablestone.explorer.page_templates import PostedForm, account_of, page
+from tablestone.explorer.service_settings import read_policies
 from tablestone.model.edm import parse_date_time
 from tablestone.model.keys import TABLE_NAME
 from tablestone.model.shared_access import (
@@ -26,7 +27,6 @@ from tablestone.model.shared_access import (
 )
 from tablestone.tools.connection import Scheme
 from tablestone.tools.errors import TransferRefused
-from tablestone.tools.service_settings import read_policies
 
 PERMISSIONS: Final = {
     letter: word for letter, word in ACCOUNT_PERMISSIONS.items() if word != "process messages"
