@@ -1,9 +1,9 @@
 """How a wheel is built: mypyc compiles the modules that run for each request to C, if there is a C compiler.
 
-The typed source is the same in both cases and is in the wheel too; docs/decisions/0007-compiled.md says why, and what
-it gains. If compiling fails, the wheel holds the source alone. An editable installation is never compiled;
-`HATCH_BUILD_NO_HOOKS=true` turns compiling off for any other. The user's cache directory keeps what was compiled, so
-that the same source is compiled once.
+The wheel contains the typed source either way; docs/decisions/0007-compiled.md says why, and what compiling gains. If
+compiling fails, the wheel has the source alone. An editable installation is never compiled; `HATCH_BUILD_NO_HOOKS=true`
+turns compiling off for any other. The user's cache directory keeps compiled modules, so that the same source is
+compiled once.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class CompiledModules(BuildHookInterface[Any]):
 
 
 ENTRIES_MAX = 4
-"""The entries that the cache keeps: those that were used last."""
+"""How many entries the cache keeps: those that were used last."""
 
 
 def cache_entry(source: Path, modules: list[str]) -> Path:
-    """The place in the cache for what these modules are compiled to; its name has all that the result depends on."""
+    """The cache entry for these modules; its name covers everything that the result depends on."""
     compiler = _compiler()
     depends = hashlib.sha256()
     for text in (
@@ -80,7 +80,7 @@ def cache_entry(source: Path, modules: list[str]) -> Path:
         *modules,
     ):
         depends.update(text.encode() + b"\0")
-    # Also those that are not compiled: mypy reads the types in them.
+    # Those that are not compiled count too: mypy reads the types in them.
     for path in sorted(source.rglob("*.py")):
         depends.update(path.relative_to(source).as_posix().encode() + b"\0")
         depends.update(hashlib.sha256(path.read_bytes()).digest())
@@ -89,7 +89,7 @@ def cache_entry(source: Path, modules: list[str]) -> Path:
 
 
 def taken(entry: Path, built: Path) -> bool:
-    """Whether the cache has the entry, whose shared libraries are then below `built`."""
+    """Copy the entry's shared libraries below `built`; returns whether the cache has it."""
     try:
         if entry.stat().st_uid != os.getuid():  # under sudo, the cache may be another user's
             return False
@@ -99,12 +99,12 @@ def taken(entry: Path, built: Path) -> bool:
         shutil.rmtree(built, ignore_errors=True)
         return False
     for library in built.rglob("*.so"):
-        library.chmod(0o755)  # as the linker leaves it; an archive is unpacked without
+        library.chmod(0o755)  # as the linker leaves it; unpacking an archive loses that
     return True
 
 
 def keep(built: Path, entry: Path) -> None:
-    """Put the shared libraries below `built` into the cache, whole or not at all; without one, nothing happens."""
+    """Put the shared libraries below `built` into the cache, atomically; do nothing if there is no cache."""
     with suppress(OSError):
         entry.parent.mkdir(parents=True, exist_ok=True)
         handle, written = tempfile.mkstemp(".zip", dir=entry.parent)
@@ -119,8 +119,8 @@ def keep(built: Path, entry: Path) -> None:
 def _compile(source: Path, work: Path, modules: list[str]) -> None:
     """Put the shared library of each module below `work / "so"`, at its place in the wheel.
 
-    A wheel has to have the same bytes each time, and mypyc writes C in the order of sets of names and paths. So a
-    process of its own does it, in which hashes are the same each time, on a copy whose paths are the same too.
+    A wheel must have the same bytes each time, and mypyc writes C in the order of sets of names and paths. So a process
+    of its own compiles, with a fixed hash seed, a copy whose paths are always the same.
     """
     shutil.copytree(source, work / "src", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     ended = subprocess.run(  # noqa: S603 - this file
@@ -143,15 +143,15 @@ def _compile_here(modules: list[str]) -> None:
     extensions = mypycify(
         [
             "--config-file=",
-            "--no-namespace-packages",  # or a checkout below somebody's package would be a part of that
+            "--no-namespace-packages",  # a checkout below somebody's package would become a part of that
             "--cache-dir=cache",
-            # The libraries are absent where a wheel is built in an environment of its own. Their types would change the
-            # result where they are present.
+            # A wheel that is built in an environment of its own has none of the libraries. Where they are present,
+            # their types would change the result.
             "--no-site-packages",
             "--ignore-missing-imports",
             *(f"src/{module}.py" for module in modules),
         ],
-        # More takes longer to compile, and the result is no quicker.
+        # A higher level takes longer to compile, and the result is no faster.
         opt_level="1",
         debug_level="0",
         multi_file=True,

@@ -1,17 +1,16 @@
-# What .ci/run and .ci/long share: an environment of their own, and steps of which each says how long it took and whether
-# it failed. To be sourced by them.
+# Sourced by .ci/run and .ci/long: an environment of their own, and steps that report their time and whether they failed.
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 python=$(command -v python3.11 || command -v python3) || { echo "Python 3.11 or later is needed." >&2; exit 1; }
 environment=$(mktemp -d "${TMPDIR:-/tmp}/tablestone-ci.XXXXXX") || exit 1
 trap 'rm -rf "$environment"' EXIT
-# Nothing of the caller's configures the servers under test, finds another environment's tools, or chooses the tests.
+# The caller's environment must not configure the servers under test, find other tools, or choose the tests.
 unset $(compgen -e TABLESTONE_) PYTHONPATH PYTEST_ADDOPTS VIRTUAL_ENV SLOW ENGINE_UNDER_TEST
 export PATH="$environment/bin:$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1
 times=()
 failed=()
 
-step() { # what it is, then the command
+step() { # title, then the command
     local title=$1 began=$SECONDS status=0
     shift
     printf '\n== %s\n' "$title"
@@ -20,7 +19,7 @@ step() { # what it is, then the command
     return "$status"
 }
 
-skip() { # what it is, and why
+skip() { # title, and the reason
     printf '\n== skipped: %s: %s\n' "$1" "$2"
     times+=("$(printf 'skipped  %s: %s' "$1" "$2")")
 }
@@ -36,7 +35,7 @@ installation() {
     ! command -v cc >/dev/null || tablestone --version | grep compiled
 }
 
-end() { # a file whose text is the last line, if there is one; the exit status is 0 if no step failed
+end() { # a file to print at the end, if any; exits with 0 if no step failed
     printf '\n== the seconds of each step\n'
     printf '%s\n' "${times[@]}" "$(printf '%5d s  in all' "$SECONDS")"
     [ "${#failed[@]}" -eq 0 ] || printf 'failed: %s\n' "${failed[@]}"

@@ -1,6 +1,4 @@
-"""`python -m bench [WORKLOAD ...]`: starts the servers, plays the rounds, prints the figures and
-writes them as JSON.
-"""
+"""`python -m bench [WORKLOAD ...]` starts the servers, plays the rounds, prints the figures and writes them as JSON."""
 
 from __future__ import annotations
 
@@ -174,7 +172,7 @@ def bench(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def generator_alone(running: list[servers.Server], schedule: Schedule) -> dict[str, Any] | None:
-    """Shows that the generator is not the bottleneck: its figures against the quickest server."""
+    """Show that the generator is not the bottleneck: its figures against the fastest server."""
     for server in running:
         if server.constant:
             job = generator.Job(

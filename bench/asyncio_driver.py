@@ -1,7 +1,7 @@
-"""Point reads from asyncio by one driver, in a process of its own. Imports the driver and nothing else of the project.
+"""Point reads from asyncio by one driver, in its own process. Imports the driver and nothing else of the project.
 
 `bench.cassandra_other_drivers` runs this file with the Python of the driver's own virtual environment, because two of
-the drivers have packages of the same name. Reads a job from the standard input, and prints what was measured.
+the drivers have packages of the same name. Reads a job from standard input, and prints what it measured.
 """
 
 # ruff: noqa: PLC0415 - only one of the drivers is installed
@@ -38,7 +38,7 @@ async def by_acsylla(job: dict[str, Any]) -> Read:
 
 
 async def by_callbacks(job: dict[str, Any]) -> Read:
-    """With cassandra-driver, or with its fork scylla-driver: their futures are no futures of asyncio."""
+    """With cassandra-driver, or its fork scylla-driver, whose futures are not asyncio's."""
     from cassandra import ConsistencyLevel
     from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
     from cassandra.policies import RoundRobinPolicy, TokenAwarePolicy
@@ -67,7 +67,7 @@ async def by_callbacks(job: dict[str, Any]) -> Read:
 
 
 async def by_engine(job: dict[str, Any]) -> Read:
-    """With the engine of this project, which uses cassandra-driver."""
+    """With this project's engine, which uses cassandra-driver."""
     from tablestone.clock import system_clock
     from tablestone.engines.cassandra import opening
     from tablestone.engines.cassandra.cluster_url import parse_address
@@ -113,5 +113,5 @@ async def measure(job: dict[str, Any]) -> dict[str, float]:
 
 if __name__ == "__main__":
     print(json.dumps(asyncio.run(measure(json.loads(sys.stdin.read())))), flush=True)
-    # The drivers' threads would be waited for.
+    # Python would wait for the drivers' threads.
     sys.exit(0)

@@ -87,7 +87,7 @@ def _options() -> argparse.Namespace:
 
 @contextmanager
 def cluster(options: argparse.Namespace) -> Iterator[str]:
-    """The URL of the cluster: the one that is named, or one that is started here and removed afterwards."""
+    """The URL of the cluster: the one that is named, or one started here and removed afterwards."""
     if options.engine:
         yield options.engine
         return
@@ -115,7 +115,7 @@ def keyspace_of_its_own(url: str) -> Iterator[str]:
     address = replace(parse_address(url), keyspace=f"bench_{secrets.token_hex(4)}")
     connection = Connection(address, in_keyspace=False)
     try:
-        # Nodes that have just started learn of each other a moment later.
+        # Nodes that have just started hear of each other a moment later.
         named = len(address.hosts)
         if (
             address.datacenter is not None

@@ -1,9 +1,9 @@
-"""Servers on a cluster beside as many processes of the bare driver: rounds in turn. Prints a table.
+"""Servers on a cluster beside as many processes of the bare driver, in alternating rounds. Prints a table.
 
-Both sides move rows of the same length, read the same rows, and have as many requests under way. A server has one
-worker: as many processes as the driver has. The sides take turns at being first. Inserts and transactions go to a
-partition for each connection on both sides. Other writes go to entities of the whole table on a server, so two of them
-may meet in a partition; those of the driver never meet.
+Both sides move rows of the same length, read the same rows, and have as many requests in flight. A server has one
+worker, to match the driver's processes. The sides take turns at being first. Inserts and transactions go to a partition
+for each connection on both sides. Other writes on a server go to entities of the whole table, so two may meet in a
+partition; the driver's never do.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from bench.workloads import BY_NAME, PAGE, SEEDED, Uses, Workload
 WALKS = 2
 """How often each connection reads the whole table."""
 WALKERS = 2
-"""The connections that do, of each server."""
+"""How many connections of each server do that."""
 FIRST_ROWS_SECONDS = 2.0
-"""How much longer the warm-up is where each round writes to new partitions: their first rows are inserted then."""
+"""How much longer the warm-up is where each round writes to new partitions, because it inserts their first rows."""
 HEAD = (
     "| operation | server, operations/s | p50 ms | CPU µs | nodes' CPU µs | driver, operations/s | p50 ms | CPU µs "
     "| nodes' CPU µs | bytes out | bytes in | server by driver, median (rounds) |\n"
@@ -53,12 +53,12 @@ class Comparison:
 
     @property
     def share(self) -> int:
-        """The requests that one server, or one process of the driver, has under way."""
+        """The requests that one server, or one process of the driver, has in flight."""
         return max(self.connections // self.servers, 1)
 
 
 class Rate(NamedTuple):
-    """Operations a second of one side; for each, microseconds of the median, of CPU in its processes, and elsewhere."""
+    """One side's operations per second; per operation, microseconds: median, CPU of its processes, CPU elsewhere."""
 
     per_second: float
     p50: float
@@ -141,7 +141,7 @@ def _of_servers(
     number: int,
     compared: Comparison,
 ) -> Rate:
-    """All servers at the same time; each has its part of the connections, and a table of its own to change."""
+    """All servers at the same time; each has its share of the connections, and its own table to change."""
     schedule = Schedule(1, compared.seconds, compared.warmup, compared.share, number)
     workload = _workload(operation)
     jobs = []
@@ -149,7 +149,7 @@ def _of_servers(
     for server, own in zip(running, written, strict=True):
         shared.adopt(
             server, running[0]
-        )  # they share the cluster: what the first one made is there for all
+        )  # they share the cluster: what the first one created exists for all
         tables = own if workload.uses is Uses.WRITTEN else shared
         job = job_of(workload, server, tables, schedule, number)
         jobs.append(replace(job, unique=f"server-{secrets.token_hex(4)}", apart=True))
@@ -160,7 +160,7 @@ def _of_servers(
     used, busy = processes.cpu_seconds(trees) - used, processes.busy() - busy
     counted = [result["requests"] for result in found]
     answers = max(sum(result["requests_all"] for result in found), 1)
-    if workload.walks:  # however many entities match: what counts are the pages that are read
+    if workload.walks:  # however many entities match, only the pages read count
         counted = [job.connections * job.walks * SEEDED / PAGE for job in jobs]
         answers = sum(counted)
     loading = sum(result["generator_seconds_all"] for result in found)
@@ -173,7 +173,7 @@ def _of_servers(
 
 
 def _workload(operation: str) -> Workload:
-    """That of `python -m bench`; what reads a whole table reads 20,000 entities, from a few connections."""
+    """The one of `python -m bench`; a read of a whole table reads 20,000 entities, over a few connections."""
     workload = BY_NAME[operation]
     if workload.entities_per_operation == ROWS[operation]:
         return workload

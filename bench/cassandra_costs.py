@@ -1,8 +1,8 @@
-"""Round trips of a server to the nodes, and bytes to them and from them, for each operation. Prints a table.
+"""Round trips between a server and the nodes, and bytes in both directions, for each operation. Prints a table.
 
-The requests are those of the bench's workloads, signed, of entities of 1 KiB, one after the other. They go through the
-server's own HTTP connection and application in this process, without a socket. Of each operation, the median of several
-requests counts: what a server asks now and then in the background is in few of them.
+The requests are those of the benchmark workloads, signed, with entities of 1 KiB, one after the other. They go through
+the server's own HTTP connection and application in this process, without a socket. Each operation counts with the
+median of several requests, because few of them include what a server asks in the background.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration, WorkerS
 from tablestone.server.application import Application
 
 REQUESTS: Final = 15
-"""Of each operation."""
+"""How many requests each operation makes."""
 SMALL_PARTITIONS: Final = 100
 NO_CONTENT: Final = "Prefer: return-no-content\r\n"
 UNCONDITIONAL: Final = "If-Match: *\r\n"
@@ -56,7 +56,7 @@ class RequestCount:
 
 
 class Cost(NamedTuple):
-    """Of one request."""
+    """The cost of one request."""
 
     round_trips: float
     bytes_out: float
@@ -64,7 +64,7 @@ class Cost(NamedTuple):
 
 
 class Costs:
-    """A server in this process, on a cluster, and the counts of what it sends."""
+    """A server in this process, on a cluster, and counts of what it sends."""
 
     def __init__(self, url: str) -> None:
         configuration = Configuration("", 0, None, url, (DEVELOPMENT_ACCOUNT,), "error")
@@ -103,14 +103,14 @@ class Costs:
 
 
 class Operation(NamedTuple):
-    """A line of the table. `make` gives the next request, from the head of the answer before it."""
+    """A line of the table. `make` returns the next request, given the head of the previous answer."""
 
     title: str
     make: Callable[[bytes], bytes]
     requests: int = REQUESTS
     is_refused: bool = False
     is_first_left_out: bool = False
-    """The first request only prepares the others."""
+    """The first request only prepares for the others."""
 
 
 def measure_costs(url: str) -> None:
@@ -231,13 +231,13 @@ def _insert(partition: str, number: int) -> bytes:
 
 
 def _etag(head: bytes) -> str:
-    """The ETag of an answer; any, for a first request."""
+    """The ETag of an answer; any ETag for a first request."""
     found = _ETAG.search(head)
     return "*" if found is None else found[1].decode()
 
 
 def _continuation(head: bytes) -> str:
-    """Where the page after this answer begins, as parameters of a query."""
+    """Where the page after this answer begins, as query parameters."""
     return "".join(
         f"&Next{name.decode().title()}Key={quote(value)}"
         for name, value in _CONTINUATION.findall(head)

@@ -1,9 +1,8 @@
-"""The bare driver, doing the statements of the engine's operations. What a server does is compared with this.
+"""The bare driver executing the statements of the engine's operations, to compare a server with.
 
-A process of its own, which `bench.cassandra` starts: the driver's own session, with the driver's own settings, and
-requests that follow each other in the driver's own callbacks; no asyncio, no HTTP, no service. Each of its places
-(`connections`) has one request under way, and writes to a partition of its own. The values that it writes are those
-that a server has stored.
+`bench.cassandra` starts it as a process: the driver's own session with its own settings, and requests that follow each
+other in the driver's own callbacks; no asyncio, no HTTP, no service. Each of its places (`connections`) has one request
+in flight, and writes to its own partition. The values that it writes are those that a server has stored.
 """
 
 from __future__ import annotations
@@ -65,22 +64,22 @@ ROWS: Final = {
     "filter-nothing-bounded": PAGE_ROWS,
     "filter-percent": PAGE_ROWS,
 }
-"""The operations, by the name of their workload, with the rows that one of them moves. Of those that read a whole
-table, a page of it is one."""
+"""The operations, by the name of their workload, with how many rows each moves. Reading a whole table counts each page.
+"""
 MERGES: Final = {"merge": 1.0, "ycsb-a": 0.5, "ycsb-b": 0.1}
-"""The part of an operation's requests that are merges; the others are point reads."""
+"""The share of an operation's requests that are merges; the others are point reads."""
 WRITES: Final = {"insert", "transaction", "update", "upsert", *MERGES}
 OWN_ROWS: Final = 64
-"""Rows of each place that are there before, for the operations that change them: as of the load generator."""
+"""How many rows of each place exist beforehand, for operations that change them: as in the load generator."""
 
 Request = tuple[Any, Any]
-"""A statement and what is bound to it, or a batch and None."""
+"""A statement and its bound values, or a batch and None."""
 Program = Generator[Request, Any, bool]
-"""The requests of one operation: each one gets the rows of its answer. At the end, whether all is as expected."""
+"""The requests of one operation; each gets the rows of its answer. It returns whether all was as expected."""
 
 
 class Driven(NamedTuple):
-    """The figures of one process: operations a second, and for each of them microseconds and bytes."""
+    """The figures of one process: operations per second, and for each operation microseconds and bytes."""
 
     per_second: float
     p50: float
@@ -93,7 +92,7 @@ class Driven(NamedTuple):
 
 
 def open_engine(url: str, *, loads: bool = False) -> CassandraEngine:
-    """An engine; `loads`: its keyspace is new, and to be filled as `tablestone cluster load` does."""
+    """An engine; with `loads`, its keyspace is new, and is filled as `tablestone cluster load` does."""
     return opening.open_cassandra(parse_address(url), system_clock, may_be_loading=loads)
 
 
@@ -106,7 +105,7 @@ def seeded_rows(engine: CassandraEngine, table: str) -> list[StoredRow]:
 
 
 def bare_session(address: ClusterAddress) -> Session:
-    """A session as a program without Tablestone would have it."""
+    """A session as a program without Tablestone would open it."""
     profile = ExecutionProfile(
         load_balancing_policy=TokenAwarePolicy(DCAwareRoundRobinPolicy(address.datacenter)),
         consistency_level=ConsistencyLevel.QUORUM,
@@ -122,7 +121,7 @@ def bare_session(address: ClusterAddress) -> Session:
 
 
 class Requests:
-    """What the engine would send for an operation, made by the means of the driver."""
+    """What the engine would send for an operation, made with the driver."""
 
     def __init__(
         self, engine: CassandraEngine, session: Session, table: str, operation: str, places: int
@@ -161,7 +160,7 @@ class Requests:
         )  # what is sent is prepared now: the driver's callbacks must not wait for that
 
     async def _enlist(self, engine: CassandraEngine) -> None:
-        """The first row of a partition costs more: it is no part of the operation."""
+        """Write the first row of a partition, which costs more and is not part of the operation."""
         rows = [b"own-%03d" % row for row in range(OWN_ROWS)]
         for partition in self._own:
             changes = [Change(row, ANY, Put(lambda _: self._value)) for row in rows]
@@ -208,7 +207,7 @@ class Requests:
         return Key(self._own[place], b"own-%03d" % random.randrange(OWN_ROWS))
 
     def _replace(self, place: int, key: Key) -> Program:
-        """Write an entity under the condition that it has the version that the last write gave it."""
+        """Write an entity on condition that it has the version of the last write."""
         return (yield from self._write(place, [key.row], self._versions[key]))
 
     def _write(self, place: int, rows: list[bytes], expectation: int) -> Program:
@@ -237,7 +236,7 @@ class Requests:
 
 
 class Run:
-    """Keeps an operation under way in each place."""
+    """Keeps one operation in flight in each place."""
 
     def __init__(self, session: Session, requests: Requests) -> None:
         self._session = session
@@ -286,7 +285,7 @@ class Run:
 def drive(
     url: str, table: str, operation: str, seconds: float, warmup: float, places: int
 ) -> Driven:
-    """Prepare, say so, wait for a line on the standard input, and send for some seconds."""
+    """Prepare, say so, wait for a line on standard input, and send for some seconds."""
     engine = open_engine(url)
     session = bare_session(parse_address(url))
     requests = Requests(engine, session, table, operation, places)

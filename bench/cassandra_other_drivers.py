@@ -95,7 +95,7 @@ def _job(url: str, seconds: float) -> dict[str, Any]:
 
 
 def _python_of(way: str) -> str:
-    """The Python of a virtual environment that has the driver."""
+    """The Python of a virtual environment with the driver."""
     if way == ENGINE:
         return sys.executable
     place = paths.WORK / "drivers" / way
@@ -113,7 +113,11 @@ def _measured(python: str, job: dict[str, Any]) -> dict[str, float]:
         if name != "PYTHONPATH" or job["way"] == ENGINE
     }
     ended = subprocess.run(
-        [python, "-P", str(paths.BENCH / "asyncio_driver.py")],  # bench/cassandra.py is no driver
+        [
+            python,
+            "-P",
+            str(paths.BENCH / "asyncio_driver.py"),
+        ],  # bench/cassandra.py must not pass for a driver
         input=json.dumps(job),
         stdout=subprocess.PIPE,
         text=True,

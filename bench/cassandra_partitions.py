@@ -90,7 +90,7 @@ class _Measurement:
         )
 
     async def _print_nodes(self) -> None:
-        """The nodes of the directory, as a server sees them that has just started."""
+        """Print the nodes of the directory, as a newly started server sees them."""
         directory = Directory(self._engine.connection, system_clock)
         entries: dict[int, list[int]] = defaultdict(list)
         sizes: dict[int, list[int]] = defaultdict(list)

@@ -19,7 +19,7 @@ NODES: Final = (3, 10, 30, 100, 300, 1000)
 COPIES: Final = 3
 TOKENS: Final = 16
 RINGS: Final = 10
-"""Of each number of nodes."""
+"""How many for each number of nodes."""
 PARTITIONS: Final = 200_000
 EXPONENT: Final = 0.99
 

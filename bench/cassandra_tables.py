@@ -20,7 +20,7 @@ from tablestone.tables.sweeping import Sweeper
 
 OWNER: Final = Named("bench")
 AT_ONCE: Final = 32
-"""Tables that are being deleted at the same time: a deletion waits for a lease."""
+"""How many tables are deleted at the same time, because a deletion waits for a lease."""
 TIMES: Final = 30
 
 
@@ -49,7 +49,7 @@ async def _measure(engine: CassandraEngine, tables: int) -> None:
 
 
 def _later() -> int:
-    """The time at which a table that is deleted now is forgotten."""
+    """When the record of a table that is deleted now is removed."""
     return system_clock() + (limits.SWEEP_AGAIN_SECONDS + 1) * TICKS_PER_SECOND
 
 

@@ -1,5 +1,7 @@
-"""A run beside an earlier one. On a shared machine only ratios within one run are steady, so the ratio to Azurite is
-compared where both runs have it; CPU per request is the next best, and the table shows the plain figures too.
+"""Compares a run with an earlier one.
+
+On a shared machine only ratios within one run are steady, so it compares the ratio to Azurite where both runs have it;
+CPU per request is the next best, and the table shows the plain figures too.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ def comparison(earlier: Figures, later: Figures) -> str:
 def paired_rows(
     earlier: Figures, later: Figures, cells: Callable[[str, Figures, Figures], list[str]]
 ) -> Iterator[list[str]]:
-    """A row for each workload on each server, where both runs have it."""
+    """A row for each workload on each server that both runs have."""
     for name, workload in later["workloads"].items():
         before = earlier["workloads"].get(name)
         if before is None:
@@ -70,7 +72,7 @@ def speed_cells(server: str, before: Figures, now: Figures) -> list[str]:
 def cost_cells(server: str, before: Figures, now: Figures) -> list[str]:
     old, new = before["outcomes"][server], now["outcomes"][server]
     old_cpu, new_cpu = (median_of(each, "server_cpu") for each in (old, new))
-    # In company, the CPU of a request cannot be told from the CPU of the company's requests.
+    # With company, the CPU of a request includes that of the company's requests.
     cpu = ["", "", ""] if now["company"] else whole_cells(old_cpu, new_cpu)
     return [*cpu, *whole_cells(old["resident_mib"], new["resident_mib"])]
 

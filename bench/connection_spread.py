@@ -106,7 +106,7 @@ def fuller(port: int) -> int:
         found[each.recv(8)] += 1
     for each in opened:
         each.close()
-    time.sleep(0.002)  # until that is seen
+    time.sleep(0.002)  # until that is noticed
     return max(found.values())
 
 

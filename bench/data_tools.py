@@ -89,14 +89,14 @@ def lines(count: int) -> Path:
 
 
 def by_import(connection_string: str, table: str, count: int) -> None:
-    """The command, in a process of its own."""
+    """The command, in its own process."""
     import_peak(connection_string, table, count)
 
 
 def import_peak(
     connection_string: str, table: str, count: int, *, is_streamed: bool = False
 ) -> int:
-    """The command, in a process of its own; answers the most resident memory that it had, in bytes."""
+    """Run the command in its own process; returns its peak of resident memory, in bytes."""
     source = "-" if is_streamed else str(lines(count))
     command = str(Path(sys.executable).with_name("tablestone"))
     environment = os.environ | {
@@ -172,13 +172,13 @@ def profile_batches(connection_string: str, count: int) -> None:
 
 
 def small_line(number: int) -> bytes:
-    """A small entity: what is kept for each row shows soonest with many of these."""
+    """A small entity: with many of these, what is kept for each row shows soonest."""
     partition = number // PARTITION_ENTITIES
     return b'{"PartitionKey":"p%06d","RowKey":"%09d","n":%d}\n' % (partition, number, number)
 
 
 def print_memory(connection_string: str, counts: list[int], *, is_streamed: bool) -> None:
-    """The import's peak of resident memory and its speed, for files or streams of these many entities."""
+    """The import's peak of resident memory and its speed, for files or streams with these numbers of entities."""
     service = TableServiceClient.from_connection_string(connection_string)
     print("entities    peak MiB  entities/s")
     for count in counts:
@@ -232,7 +232,7 @@ def main() -> None:
 def print_loads(
     server: servers.Server, connection_string: str, options: argparse.Namespace
 ) -> None:
-    """Every load, some rounds of each."""
+    """Print some rounds of every load."""
     lines(options.entities)
     print("load          round  entities/s  client µs of CPU each  server µs of CPU each")
     for number in range(1, options.rounds + 1):

@@ -1,4 +1,4 @@
-"""How often this disk can make an append durable: the limit of every acknowledged write."""
+"""How often this disk can make an append durable, which limits every acknowledged write."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ VALUE: Final = b"x" * 1400
 
 
 class _InPlace:
-    """Takes the place of the thread's queue, and runs each task at once."""
+    """Replaces the thread's queue, and runs each task at once."""
 
     def __init__(self, tasks: SimpleQueue[_Task | None]) -> None:
         self._tasks = tasks

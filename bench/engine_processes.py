@@ -59,7 +59,7 @@ LOCKS: Final[dict[str, type[CommitLock]]] = {
     "sqlite": _NoLock,
 }
 SHARES: Final = ((16,), (8, 8), (1, 1), (1, 16), (4, 4, 4, 4), (1, 16, 16, 16))
-"""Writers in each process."""
+"""The writers in each process."""
 
 
 async def write_for(kind: str, data: Path, writers: int, start_at: float, seconds: float) -> str:

@@ -1,6 +1,6 @@
 """The figures of a run's rounds: medians, and ratios with the least and the greatest of single rounds.
 
-Knows the shape of a run's JSON, also that of an earlier run. Does not know bounds or tables.
+Knows the shape of a run's JSON, and of an earlier run's, but no bounds or tables.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Figures = dict[str, Any]
 
 
 class Spread(NamedTuple):
-    """A figure over all rounds, and the least and the greatest that a single round would have given."""
+    """A figure over all rounds, and the least and the greatest that a single round would give."""
 
     whole: float
     least: float
@@ -38,7 +38,7 @@ def paired(above: list[float], below: list[float]) -> Spread | None:
 
 
 def first_of(names: Iterable[str], kind: str) -> str | None:
-    """The first server of a kind, however many workers its name asks for."""
+    """The first server of a kind, whatever number of workers its name has."""
     return next((name for name in names if kind_of(name) == kind), None)
 
 
@@ -52,7 +52,7 @@ def ratio(outcomes: Figures, kind: str, to: str) -> Spread | None:
 
 
 def cpu_ratio(outcomes: Figures) -> Spread | None:
-    """How many times Tablestone's CPU per request Azurite's is: steadier than throughput is."""
+    """Azurite's CPU per request divided by Tablestone's, which is steadier than throughput."""
     own, other = first_of(outcomes, TABLESTONE), first_of(outcomes, AZURITE)
     if own is None or other is None:
         return None
@@ -61,7 +61,7 @@ def cpu_ratio(outcomes: Figures) -> Spread | None:
 
 
 def entity_rate(workload: Figures, outcome: Figures) -> Spread:
-    """Entities read or written per second: counted in the answers, or by the workload's own number."""
+    """Entities read or written per second: counted in the answers, or from the workload's own number."""
     rates = of_rounds(outcome, "entities_per_second")
     if not median(rates):
         each = workload["entities_per_operation"]
@@ -75,12 +75,12 @@ def is_walk(outcome: Figures) -> bool:
 
 
 def late_page(outcome: Figures) -> Spread | None:
-    """The median page of a walk's last tenth to the median first page."""
+    """The median page of a walk's last tenth divided by the median first page."""
     return _to_the_first(outcome, "last_pages_p50")
 
 
 def slow_page(outcome: Figures) -> Spread | None:
-    """The 99th percentile of all pages to the median first page."""
+    """The 99th percentile of all pages divided by the median first page."""
     return _to_the_first(outcome, "p99")
 
 
@@ -91,7 +91,7 @@ def _to_the_first(outcome: Figures, measure: str) -> Spread | None:
 
 
 def compared_servers(run: Figures) -> list[str]:
-    """The server of each kind that the ratios use: the first of its kind."""
+    """The server of each kind that the ratios use: the first one."""
     names = list(dict.fromkeys(_server_names(run)))
     found = [first_of(names, kind) for kind in (TABLESTONE, AZURITE, FLOOR)]
     return [name for name in found if name is not None]

@@ -1,10 +1,10 @@
-"""The trials of docs/decisions/0006-filters-in-the-engine.md: the forms that were tried, beside the chosen one.
+"""The trials of docs/decisions/0006-filters-in-the-engine.md: the rejected forms beside the chosen one.
 
     python -m bench.filter_forms [--rounds 9]
 
-They compare expressions in SQL that find a property, the place in a value where the search begins, and walking or
-seeking to a range of rows in all partitions. The entities are those of filter_in_sql. The times are processor time,
-the least of the rounds.
+They compare SQL expressions that find a property, the place in a value where the search begins, and walking or seeking
+to a range of rows in all partitions. The entities are those of filter_in_sql. The times are processor time, the least
+of the rounds.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ FORMS: Final = {
     "the same, looked for twice": f"(CAST({TAIL} AS REAL) > 100.0 OR {TAIL} {OTHER})",
     "in a subquery": f"EXISTS {INSIDE.format(TAIL, OTHER)}",
 }
-"""Expressions that hold for no row; ?5 is the marker."""
+"""Expressions that no row satisfies; ?5 is the marker."""
 NEVER: Final = 1 << 40
 
 
@@ -63,7 +63,7 @@ class Shape(NamedTuple):
     rows: int = ENTITIES
 
     def places(self) -> Places:
-        """Scatters numbers: each large partition has its share of any range."""
+        """Scatters numbers, so that each large partition has its share of any range."""
         sizes = [*[1] * self.ones, *([self.many] if self.many else [])]
         of_row = itertools.chain.from_iterable(
             [partition] * sizes[partition % len(sizes)] for partition in itertools.count()
@@ -88,9 +88,9 @@ def sql_of(form: str, connection: apsw.Connection) -> Callable[[], int]:
 
 
 FROM_THE_BEGINNING: Final = partial(mock.patch.object, HintedReader, "skipped", return_value=0)
-"""A marker is searched from a value's first byte."""
+"""Searches a marker from a value's first byte."""
 WALKING: Final = partial(mock.patch.object, hinted_read, "ROWS_TO_BEGIN", NEVER)
-"""No partition is large enough to seek in."""
+"""Makes no partition large enough to seek in."""
 
 
 def query(place: Opened, text: str) -> int:
@@ -103,7 +103,7 @@ def query_with(change: Callable[[], Any], place: Opened, text: str) -> int:
 
 
 def bounded(rows: int, share: int) -> str:
-    """A part of the numbers, or none of them: a range after the last number."""
+    """Limit to a part of the numbers, or to none: a range after the last number."""
     first = rows // 2 if share else rows
     return BOUNDED.format(first=first, end=first + rows // 10) + MATCH_NOTHING
 

@@ -90,7 +90,7 @@ def evenly(entities: int) -> Places:
 
 
 async def fill(engine: Engine, places: Places) -> None:
-    """Entities whose Count goes round from 0 to 99."""
+    """Store entities whose Count cycles from 0 to 99."""
     sets = (
         write_set_of(partition, [number for _, number in group])
         for partition, group in groupby(places, key=itemgetter(0))
@@ -114,7 +114,7 @@ def write_set_of(partition: str, numbers: Iterable[int]) -> WriteSet:
 
 
 async def count(engine: Engine, text: str) -> int:
-    """Reads all pages of a query, one continuation token after the other."""
+    """Read all pages of a query, following its continuation tokens."""
     found = 0
     query = QueryEntities("table", parse_filter(text), 1000, None, None)
     while True:
@@ -134,7 +134,7 @@ def cpu_seconds(action: Callable[[], int]) -> tuple[float, int]:
 
 
 class Opened(NamedTuple):
-    """The entities in an engine, and the file of that engine for SQL by hand."""
+    """The entities in an engine, and the engine's file for SQL by hand."""
 
     runner: asyncio.Runner
     engine: Engine
@@ -154,7 +154,7 @@ def opened(places: Places) -> Iterator[Opened]:
 
 
 def share_of_by_hand(entities: int = 20_000, rounds: int = 9) -> float:
-    """The speed of a filter without a match, with its hint, as a share of the speed of SQL by hand."""
+    """How fast a filter without a match is with its hint, as a share of the speed of SQL by hand."""
     with opened(evenly(entities)) as place:
         hand, _, hint = ways(place, CASES[0])
         hand_seconds, hint_seconds = least_seconds((hand, hint), rounds)
@@ -177,7 +177,7 @@ def main() -> None:
 def ways(
     place: Opened, case: Case
 ) -> tuple[Callable[[], int], Callable[[], int], Callable[[], int]]:
-    """The case by hand, without the hint and with it."""
+    """The query by hand, without the hint, and with it."""
     first = place.entities // 2
     ends = {"first": first, "end": first + place.entities // 10}
     bounds = tuple(encode_key(f"{number:010}") for number in ends.values())
@@ -192,7 +192,7 @@ def ways(
 
 
 def least_seconds(ways: Sequence[Callable[[], int]], rounds: int) -> list[float]:
-    """The least processor time of each way, in rounds that alternate. All ways must find the same number."""
+    """The least processor time of each way, in alternating rounds. All ways must find the same number."""
     least = [float("inf")] * len(ways)
     for _ in range(rounds):
         measured = [cpu_seconds(way) for way in ways]

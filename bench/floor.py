@@ -1,8 +1,8 @@
 """The HTTP floor: Tablestone's own HTTP server, answering every request with the same 1 KiB.
 
-Started as `python -m bench.floor WORKERS`. The server is the one that `tablestone serve` runs, with its options,
-its loop and its socket; only the application behind it differs. It reads the request's body, as any
-server must, and looks at nothing. Everything that Tablestone needs beyond this is Tablestone's own work.
+Started as `python -m bench.floor WORKERS`. The server is the one that `tablestone serve` runs, with its options, its
+loop and its socket; only the application behind it differs. It reads the request's body, as any server must, and looks
+at nothing. Everything that Tablestone needs beyond this is Tablestone's own work.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""One run of the load generator against one server: a job goes in, and a result comes out, with
-the CPU that the server used during the run.
-"""
+"""One run of the load generator against one server: a job goes in, a result comes out, with the server's CPU."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from bench.servers import ACCOUNT, KEY
 if TYPE_CHECKING:
     from bench.servers import Server
 
-# Seeding tens of millions takes hours; a silent server is noticed by the generator itself.
+# Seeding tens of millions takes hours; the generator itself notices a silent server.
 GENERATOR_SECONDS_MAX = 6 * 3600
 
 
@@ -26,7 +24,7 @@ class WrongAnswerError(Exception):
 
 @dataclass(frozen=True)
 class Job:
-    """The job that loadgen/job.go reads; the fields are described there."""
+    """The job that loadgen/job.go reads, which describes the fields."""
 
     table: str
     mix: dict[str, int]
@@ -49,11 +47,11 @@ class Job:
 
 @dataclass(frozen=True)
 class Measured:
-    """The measurements of one run. Latencies in microseconds, CPU in microseconds per request.
+    """What one run measured. Latencies in microseconds, CPU in microseconds per request.
 
-    Latency and cost are per request, even if the operation is a walk of many requests.
-    others_cores is how many cores everything else on the machine kept busy during the run. With company, the server's
-    CPU is shared out among all answers; company_per_second and company_p99 are the company's own.
+    Latency and cost are per request, even if the operation is a walk of many requests. others_cores is how many cores
+    everything else on the machine kept busy during the run. With company, the server's CPU is divided among all
+    answers; company_per_second and company_p99 are the company's own.
     """
 
     per_second: float
@@ -83,7 +81,7 @@ def run(server: Server, job: Job) -> Measured:
     others = processes.busy() - busy_before - used - result["generator_seconds_all"]
     wall = time.monotonic() - start
     elapsed, requests = result["elapsed"], max(result["requests"], 1)
-    # A walk is one operation however many pages the server makes of it.
+    # A walk is one operation, however many pages the server makes of it.
     operations = job.walks * job.connections or result["requests"]
     server_cpu = used / max(result["requests_all"], 1)
     first, last, company = result["first_page"], result["last_pages"], result["company"]

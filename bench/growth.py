@@ -1,7 +1,7 @@
-"""Figures that may grow with the data: the memory of a server under load, and the time it takes to start.
+"""Figures that may grow with the data: the memory of a server under load, and the time that it takes to start.
 
-Each size gets a server of its own. Azurite keeps its data in memory only, so it starts empty, and it
-skips the sizes that do not fit into Node's heap.
+Each size gets a server of its own. Azurite keeps its data in memory only, so it starts empty, and it skips the sizes
+that do not fit into Node's heap.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def measure_size(
 
 
 def resident_while(server: Server, job: Job) -> float:
-    """The highest memory of the server while the job ran."""
+    """The highest memory of the server while the job runs."""
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(generator.generate, server, job)
         held = [processes.resident_mib(server.tree())]

@@ -1,8 +1,8 @@
-"""The client's CPU for an entity in each step of an import of JSON lines.
+"""The client's CPU per entity in each step of an import of JSON lines.
 
     python -m bench.import_steps
 
-A step is timed on 100 entities, many times, by the CPU of its thread; the least is shown. Such a slice takes
+Each step is timed on 100 entities, many times, by the CPU of its thread; the least is shown. Such a slice takes
 milliseconds, so the figures are much the same on a busy machine. They say nothing about the server.
 """
 

@@ -1,8 +1,7 @@
 """The cost of requests in one process, without sockets, step by step.
 
-Started as `python -m bench.in_process [--rounds 15] [--encrypted]`. The entities are of 1 KiB with ten properties;
-writes are flushed to disk, 16 of them at a time. Prints the table of docs/decisions/0005-where-the-time-goes.md (see
-`bench.steps`).
+Started as `python -m bench.in_process [--rounds 15] [--encrypted]`. The entities have 1 KiB and ten properties; writes
+are flushed to disk, 16 at a time. Prints the table of docs/decisions/0005-where-the-time-goes.md (see `bench.steps`).
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ def insert() -> bytes:
 
 
 def transaction(first: int | None = None, partition: str = "p") -> bytes:
-    """100 inserts; of new entities if no first one is named."""
+    """100 inserts, of new entities unless a first one is named."""
     numbers = [next(_fresh) if first is None else first + each for each in range(BATCH)]
     parts = "".join(f"{PART}{entity(number, partition)}\r\n" for number in numbers)
     body = (

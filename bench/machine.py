@@ -1,4 +1,4 @@
-"""The machine of a run: the facts that a reader needs before comparing it with another run."""
+"""The machine of a run: what a reader needs to know before comparing it with another run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cost of metrics and insight: the CPU of a point read without them and with them, and of counting one request.
+"""The cost of metrics and insight: the CPU of a point read without and with them, and of counting one request.
 
 Started as `python -m bench.metrics_cost [--rounds 1000]`. The ways take turns in one application, without sockets, so
 that a busy machine slows all alike; "off again" shows how much of a difference is chance. Counting is compared with
@@ -94,10 +94,10 @@ def a_point_read(partition: str = "p") -> RequestRecord:
 
 
 def counting_us(count: Callable[[RequestRecord], None], rounds: int, partitions: int = 1) -> float:
-    """Microseconds of counting one request of so many partitions in turn, the best of the rounds."""
+    """Microseconds to count one request, with so many partitions in turn; the best of the rounds."""
     records = [a_point_read(f"partition{number}") for number in range(partitions)]
     gc.collect()
-    gc.freeze()  # a server has no such records for the collector to go through, and freezes what it has
+    gc.freeze()  # a server has none of these records for the collector to visit, and freezes its own
     each_time = max(1, REQUESTS // partitions)
 
     def once() -> float:
@@ -124,7 +124,7 @@ async def measure(directory: Path, rounds: int) -> None:
     for number in range(rounds):
         first = number % len(ways)  # so that none is always first
         for way in (*ways[first:], *ways[:first]):
-            # There is no other way to measure all in one process.
+            # There is no other way to measure all of them in one process.
             application._is_watched = way.startswith("metrics")  # noqa: SLF001
             counts._insight = windows if way == "metrics and insight" else None  # noqa: SLF001
             taken[way].append((await cpu_of(load, connection))[0])
@@ -170,7 +170,7 @@ def reporting_us(application: Application, reports: WorkerReports) -> float:
 
 
 def insight_us(partitions: int) -> float:
-    """Microseconds of the report of insight of one worker, the median of 20."""
+    """Microseconds of one worker's insight report, the median of 20."""
     windows = InsightCounts(0.0)
     counts = RequestCounts(insight=windows)
     for number in range(partitions):

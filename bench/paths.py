@@ -1,4 +1,4 @@
-"""The directory for everything that the bench builds, installs and writes; git ignores it."""
+"""The directory for everything that the benchmarks build, install and write; git ignores it."""
 
 from __future__ import annotations
 

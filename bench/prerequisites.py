@@ -1,5 +1,6 @@
-"""The programs that the bench needs and installs itself: the load generator, built with Go, and Azurite,
-installed with npm. Everything goes into the work directory; a missing tool is reported by its name.
+"""The programs that the benchmarks install themselves: the load generator, built with Go, and Azurite, from npm.
+
+Everything goes into the work directory; a missing tool is reported by name.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ AZURITE_VERSION = "3.37.0"
 
 
 class PrerequisiteError(Exception):
-    """The bench cannot run here; the message is one sentence that says why."""
+    """The benchmarks cannot run here; the message is one sentence that says why."""
 
 
 def require_tool(name: str, purpose: str) -> str:
@@ -47,7 +48,7 @@ def build_loadgen() -> Path:
 
 
 def install_azurite() -> list[str]:
-    """The command that starts Azurite's table service, after installing it if it is not there."""
+    """The command that starts Azurite's table service; installs it first if necessary."""
     node = require_tool("node", "to run Azurite (or leave it out: --servers tablestone,floor)")
     npm = require_tool("npm", "to install Azurite (or leave it out: --servers tablestone,floor)")
     package = paths.AZURITE / "node_modules" / "azurite"

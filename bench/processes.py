@@ -1,4 +1,5 @@
 """The cost of a server's processes, read from /proc: the CPU they used and the memory they hold.
+
 A server is its first process and every descendant (node and npm start some).
 """
 
@@ -30,7 +31,7 @@ def stat_fields(process: int) -> list[str]:
         text = (PROC / str(process) / "stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return []
-    # The second field is the command's name in parentheses and may itself hold blanks.
+    # The second field is the command's name in parentheses, and may itself contain blanks.
     return text.rpartition(")")[2].split()
 
 
@@ -44,7 +45,7 @@ def cpu_seconds(tree: list[int]) -> float:
 
 
 def busy() -> float:
-    """The seconds that all cores together were busy since the machine started."""
+    """How many seconds all cores together were busy since the machine started."""
     fields = [int(field) for field in (PROC / "stat").read_text().splitlines()[0].split()[1:]]
     user, nice, system, _idle, _waiting, interrupts, soft_interrupts, stolen = fields[:8]
     return (user + nice + system + interrupts + soft_interrupts + stolen) / TICKS

@@ -1,4 +1,4 @@
-"""The figures of a run as text: one table, ratios of medians first, and a description of the run."""
+"""The figures of a run as text: one table, with the ratios of medians first, and a description of the run."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def entities_per_second(workload: Figures, server: str, outcome: Figures) -> str
 
 
 def whose_ratios(run: Figures) -> str:
-    """The servers of the ratios, where their names do not say it; and why there are no ratios, where there are none."""
+    """The servers of the ratios, where their names do not say it; and why there are no ratios, if there are none."""
     if not run["workloads"]:
         return ""
     compared = compared_servers(run)
@@ -168,7 +168,7 @@ def with_rounds(spread: Spread | None, form: Form) -> tuple[str, str]:
 
 
 def walks(run: Figures) -> str:
-    """Does a page later in a walk cost more than the first?"""
+    """Whether a page later in a walk costs more than the first."""
     lines = [
         f"{workload['title']}, {server}: first page p50 "
         f"{median_of(outcome, 'first_page_p50') / 1000:.1f} ms, pages of the last tenth "
@@ -190,7 +190,7 @@ def company_header() -> list[str]:
 
 
 def company_rows(run: Figures) -> Iterable[list[str]]:
-    """Do scans and transactions make a point read wait?"""
+    """Whether scans and transactions make a point read wait."""
     alone = run["workloads"].get(ALONE.name, {"outcomes": {}})["outcomes"]
     for workload in run["workloads"].values():
         for server, outcome in workload["outcomes"].items():
@@ -210,7 +210,7 @@ def company_rows(run: Figures) -> Iterable[list[str]]:
 
 
 def milliseconds(microseconds: float) -> str:
-    """An empty text where no answer was counted."""
+    """Empty if no answer was counted."""
     return f"{microseconds / 1000:.1f}" if microseconds else ""
 
 
@@ -278,7 +278,7 @@ def saturation(run: Figures) -> str:
 
 
 def table(header: list[str], rows: Iterable[list[str]]) -> str:
-    """A Markdown table that lines up in a terminal, so that it can be pasted as it is."""
+    """A Markdown table that lines up in a terminal too, so that it can be pasted as it is."""
     lines = [header, *rows]
     if len(lines) == 1:
         return ""

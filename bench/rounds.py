@@ -1,5 +1,6 @@
-"""Paired rounds: every round gives each server the same workload in turn, so that other load on the machine
-affects all of them alike. Another server comes first each time.
+"""Paired rounds: in every round each server gets the same workload in turn.
+
+So other load on the machine affects all of them alike. Another server comes first each time.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Schedule:
 
 @dataclass
 class Outcome:
-    """One workload on one server: its rounds, and the memory the server held after the last."""
+    """One workload on one server: its rounds, and the memory that the server held after the last."""
 
     rounds: list[Measured] = field(default_factory=list)
     resident_mib: float = 0.0
@@ -52,7 +53,7 @@ class Loaded:
 
 
 class Seeded:
-    """The tables that exist on each server, each made once, through the protocol itself. Names end with `suffix`."""
+    """The tables that exist on each server, each created once, through the protocol itself. Names end with `suffix`."""
 
     def __init__(self, tell: Callable[[str], None], suffix: str = "") -> None:
         self._suffix = suffix
@@ -74,7 +75,7 @@ class Seeded:
         return name
 
     def adopt(self, server: Server, from_server: Server) -> None:
-        """What one server has is also on the other: they share a store."""
+        """Record that two servers share a store: what one has is also on the other."""
         self._present |= {
             (server.name, table) for name, table in self._present if name == from_server.name
         }
@@ -121,7 +122,7 @@ def play(
 
 
 def in_turn(servers: list[Server], round_number: int) -> list[Server]:
-    """The servers of a round: each is first in turn, and the others follow in their order."""
+    """The servers in this round's order: each is first in turn, and the others follow."""
     first = (round_number - 1) % max(len(servers), 1)
     return servers[first:] + servers[:first]
 
@@ -155,5 +156,5 @@ def job_of(
 
 
 def data_of(workload: Workload) -> str:
-    """The file of the entities; empty if the load generator makes the entities itself."""
+    """The file of entities; empty if the load generator makes them itself."""
     return str(kept_flights()) if workload.data else ""

@@ -1,7 +1,7 @@
 """The three servers of a run: how each is started, and when it is ready.
 
-All run at the same time, on ports the system chose; only one of them is under load at any moment. Tablestone and
-the floor have their default number of workers, or the one in their name: `tablestone:1`.
+All run at the same time, on free ports; only one of them is under load at any moment. Tablestone and the floor have
+their default number of workers, or the one in their name: `tablestone:1`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Server:
     base_path: str
     process: subprocess.Popen[bytes]
     constant: bool
-    """Answers every request with the same 200: nothing is seeded and nothing is checked."""
+    """Whether it answers every request with the same 200: then nothing is seeded and nothing is checked."""
 
     def tree(self) -> list[int]:
         return processes.process_tree(self.process.pid)
@@ -56,7 +56,7 @@ class Server:
 
 
 def kind_of(name: str) -> str:
-    """A name without the number of workers it may ask for."""
+    """The name without the number of workers."""
     return name.partition(":")[0]
 
 
@@ -68,7 +68,7 @@ def is_known(name: str) -> bool:
 
 
 def start(name: str, data: Path) -> Server:
-    """Start a server; a server that keeps its data uses the given directory."""
+    """Start a server; one that keeps its data uses the given directory."""
     kind, _, workers = name.partition(":")
     return STARTERS[kind](name, data, workers)
 
@@ -86,7 +86,7 @@ def start_tablestone(name: str, data: Path, workers: str, *more: str) -> Server:
 
 
 def start_with_metrics(name: str, data: Path, workers: str) -> Server:
-    """Tablestone with an admin address, so that it counts its requests."""
+    """Start Tablestone with an admin address, so that it counts its requests."""
     return start_tablestone(name, data, workers, "--admin", "0")
 
 
@@ -96,7 +96,7 @@ def start_floor(name: str, _data: Path, workers: str) -> Server:
 
 
 def start_announced(name: str, command: list[str], *, constant: bool) -> Server:
-    """Start a server that prints its endpoint when it answers."""
+    """Start a server that prints its endpoint when it is ready."""
     log = fresh_log(name)
     process = spawn(command, log)
     endpoint = wait_for(lambda: first_endpoint(log), process, log)
@@ -146,7 +146,7 @@ def first_endpoint(log: Path) -> str | None:
 
 
 def wait_for(probe: Callable[[], T | None], process: subprocess.Popen[bytes], log: Path) -> T:
-    """The probe's first answer that is not empty. It is an error if the server ends before."""
+    """The probe's first answer that is not empty; an error if the server ends before."""
     deadline = time.monotonic() + READY_SECONDS
     while time.monotonic() < deadline:
         answer = probe()

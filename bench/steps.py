@@ -1,9 +1,9 @@
 """Where the microseconds of a request go, step by step: HTTP, address, authentication, decode, decide, engine, encode.
 
 Requests go through the server's own HTTP connection and application in this process; only the socket is missing. A step
-is the functions that do it, timed where they run, less the cost of the timing itself. The rest is the code between them
-and the event loop. Compiled functions cannot be timed like that: for them there are only the times of HTTP, of commits,
-and of everything else. On a busy machine, use the best of many rounds.
+is the functions that do it, timed where they run, less the cost of the timing itself; the rest is the code between them
+and the event loop. Compiled functions cannot be timed like that: they only have the times of HTTP, of commits, and of
+everything else. On a busy machine, use the best of many rounds.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ STEPS: Final[dict[str, tuple[tuple[Any, str], ...]]] = {
         (batch, "format_batch_answer"),
     ),
 }
-"""The functions of each step, where they are looked up when a request needs them. No function calls another one
-here, and the coroutines wait for nothing.
+"""The functions of each step, where a request looks them up. None calls another one here, and the coroutines never
+wait.
 """
 
 
 Taken = dict[tuple[str, str], list[float]]
-"""Microseconds of each call, by step and function."""
+"""The microseconds of each call, by step and function."""
 
 
 class Load(NamedTuple):
-    """A kind of request. `make` returns the next one as bytes; `entities` is the number that it reads or writes."""
+    """A kind of request. `make` returns the next one as bytes; `entities` is how many it reads or writes."""
 
     name: str
     make: Callable[[], bytes]
@@ -92,7 +92,7 @@ class _Transport(asyncio.Transport):
 
 
 class _Connection(HttpConnection):
-    """A connection of the server that tells when it has answered."""
+    """A server connection that tells when it has answered."""
 
     answered: asyncio.Future[None]
 
@@ -102,7 +102,7 @@ class _Connection(HttpConnection):
 
 
 def connections(application: Any, number: int) -> list[_Connection]:
-    """Connections to an application, with the options the server gives them."""
+    """Connections to an application, with the server's options."""
     state = ServerState()
     state.default_headers = [(b"date", b"Thu, 05 Jan 2017 03:25:45 GMT")]
     loop, admission = asyncio.get_running_loop(), admission_of(CONFIGURATION)
@@ -125,20 +125,20 @@ def connections(application: Any, number: int) -> list[_Connection]:
 
 
 async def ask(connection: _Connection, request: bytes) -> None:
-    """One request, answered."""
+    """Send one request and wait for its answer."""
     assert isinstance(connection.transport, _Transport)
     connection.transport.sent = b""
     connection.answered = asyncio.get_running_loop().create_future()
     await asyncio.sleep(
         0
-    )  # each request in a turn of the loop, as from a socket: a turn that is old lets it wait
+    )  # each request in its own turn of the loop, as from a socket: in an old turn it would have to wait
     connection.data_received(request)
     await connection.answered
     assert connection.transport.sent.startswith(b"HTTP/1.1 2"), connection.transport.sent
 
 
 async def cpu_of(load: Load, ways: list[_Connection]) -> tuple[float, float]:
-    """Microseconds of CPU for each entity of the load: the process, and its flushing thread alone."""
+    """Microseconds of CPU per entity of the load: of the process, and of its flushing thread alone."""
     requests = [load.make() for _ in range(load.requests)]
 
     async def work(way: int) -> None:
@@ -154,7 +154,7 @@ async def cpu_of(load: Load, ways: list[_Connection]) -> tuple[float, float]:
 
 @contextmanager
 def stopwatch(taken: Taken) -> Iterator[None]:
-    """Notes the microseconds of each call."""
+    """Records the microseconds of each call."""
     originals = [
         (step, owner, name, getattr(owner, name))
         for step, found in STEPS.items()
@@ -194,7 +194,7 @@ def _timed(function: Any, taken: list[float]) -> Any:
 
 
 def _by_step(taken: Taken, entities: int) -> dict[str, float]:
-    """Microseconds of each step for an entity: the number of calls, times their median without the cost of timing.
+    """Microseconds per entity in each step: the number of calls, times their median without the cost of timing.
 
     The median hides calls that another program interrupted.
     """
@@ -211,7 +211,7 @@ def _by_step(taken: Taken, entities: int) -> dict[str, float]:
 
 
 async def table(application: Any, loads: list[Load], rounds: int) -> str:
-    """The table, in Markdown: a row for each step, a column for each load, microseconds for each entity."""
+    """The table in Markdown: a row for each step, a column for each load, microseconds per entity."""
     ways, constant = connections(application, 16), connections(Constant(), 16)
     columns = [await _column(load, ways, constant, rounds) for load in loads]
     lines = [
@@ -228,7 +228,7 @@ async def table(application: Any, loads: list[Load], rounds: int) -> str:
 async def _column(
     load: Load, ways: list[_Connection], constant: list[_Connection], rounds: int
 ) -> dict[str, float]:
-    """Microseconds by step; "HTTP" is the same requests answered with a constant."""
+    """Microseconds by step; "HTTP" is the same requests with a constant answer."""
     rows: list[dict[str, float]] = []
     for _ in range(rounds):
         http, _ = await cpu_of(load, constant)

@@ -28,7 +28,7 @@ ENTITIES = 100_000
 ACCOUNTS = 1000
 TESTS = 1000
 TABLES = 10
-"""The tables that a test leaves behind, each with ten entities."""
+"""How many tables a test leaves behind, each with ten entities."""
 STARTS = 5
 CONTROLLED = [
     *("-m", "tablestone", "serve", "--engine", "memory", "--port", "0"),
@@ -78,7 +78,7 @@ def in_process() -> None:
 
 
 def snapshots() -> None:
-    """A snapshot of many entities, and the way back to it."""
+    """A snapshot of many entities, and its restoration."""
     with TableStorage() as storage:
         storage.seed({
             "Orders": [
@@ -92,7 +92,7 @@ def snapshots() -> None:
 
 
 def tests_with_accounts() -> None:
-    """The whole overhead of an account for each test: a run of pytest with the fixture, less one without it."""
+    """What an account for each test costs in all: a run of pytest with the fixture, less one without it."""
 
     def run(fixture: str) -> float:
         with tempfile.TemporaryDirectory() as directory:
@@ -113,7 +113,7 @@ def tests_with_accounts() -> None:
 
 
 def fill(service: TableServiceClient) -> None:
-    """The tables of one test."""
+    """Create the tables of one test."""
     for table in range(TABLES):
         client = service.create_table(f"Orders{table}")
         client.submit_transaction(
@@ -122,13 +122,13 @@ def fill(service: TableServiceClient) -> None:
 
 
 def delete_tables(service: TableServiceClient) -> None:
-    """A reset as clients of Azurite do it."""
+    """Reset the way that clients of Azurite do."""
     for table in list(service.list_tables()):
         service.delete_table(table.name)
 
 
 def under_control() -> None:
-    """A server in a process of its own."""
+    """A server in its own process."""
 
     def start() -> tuple[subprocess.Popen[bytes], dict[str, str]]:
         process = subprocess.Popen(
@@ -162,7 +162,7 @@ def under_control() -> None:
 
 
 def azurite() -> None:
-    """The same with Azurite, which is not in a container here."""
+    """The same with Azurite, here not in a container."""
     took = []
     for _ in range(STARTS):
         started = perf_counter()
@@ -186,7 +186,6 @@ def _credential() -> AzureNamedKeyCredential:
 
 
 def main() -> None:
-    """Print all figures."""
     in_process()
     snapshots()
     tests_with_accounts()

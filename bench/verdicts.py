@@ -1,7 +1,7 @@
-"""The project's own targets: each floor with the measured figure, the figures of single rounds, the bound, and whether
-it holds. There is a verdict only for a figure that the run has measured.
+"""The project's own targets: each floor with the measured figure, its rounds, the bound, and whether it holds.
 
-This module also decides how a figure is written, because the text must not contradict the verdict.
+Only a figure that the run has measured gets a verdict. This module also decides how a figure is written, because the
+text must not contradict the verdict.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from bench.figures import Figures, Spread, entity_rate, first_of, late_page, rat
 from bench.servers import AZURITE, FLOOR, TABLESTONE
 
 DECIMALS_MAX = 15
-"""More digits mean nothing for a float."""
+"""A float has no meaningful digits beyond this."""
 
 
 class Form(NamedTuple):
-    """The number of decimals of a figure, and whether it is a percentage."""
+    """A figure's number of decimals, and whether it is a percentage."""
 
     decimals: int
     is_share: bool = False
@@ -27,7 +27,7 @@ class Form(NamedTuple):
         return f"{figure:,.{self.decimals + more}{'%' if self.is_share else 'f'}}"
 
     def written(self, figure: float, more: int) -> float:
-        """The figure as its text says it."""
+        """The figure, rounded as in its text."""
         text = self.text(figure, more).replace(",", "")
         return float(text.removesuffix("%")) / 100 if self.is_share else float(text)
 
@@ -36,7 +36,7 @@ SHARE, RATIO, WHOLE, SECONDS = Form(0, is_share=True), Form(2), Form(0), Form(3)
 
 
 class Verdict(NamedTuple):
-    """A figure, its bound, and the figures of the single rounds, where there are rounds."""
+    """A figure, its bound, and the figures of the single rounds, if there are rounds."""
 
     title: str
     figure: float
@@ -107,7 +107,7 @@ def all_verdicts(run: Figures) -> Iterator[Verdict]:
 
 
 def ratio_verdict(workload: Figures) -> Verdict | None:
-    """The verdict on the ratio to Azurite's throughput, where there is one and it has a floor."""
+    """The verdict on the ratio to Azurite's throughput, if there is one and it has a floor."""
     to_azurite = ratio(workload["outcomes"], TABLESTONE, AZURITE)
     if to_azurite is None or workload["factor"] is None:
         return None
@@ -115,7 +115,7 @@ def ratio_verdict(workload: Figures) -> Verdict | None:
 
 
 def other_verdicts(run: Figures) -> Iterator[Verdict]:
-    """The verdicts on figures that are no ratio to Azurite."""
+    """The verdicts on figures that are not ratios to Azurite."""
     found = run["workloads"]
     if "point-read" in found:
         share = ratio(found["point-read"]["outcomes"], TABLESTONE, FLOOR)
@@ -142,7 +142,7 @@ def own_outcome(workload: Figures) -> Figures | None:
 
 
 def page_verdicts(workload: Figures) -> Iterator[Verdict]:
-    """A walk's pages compared with its first page. The page is warm, because an uncounted walk came before."""
+    """A walk's pages compared with its first page, which is warm because an uncounted walk came before."""
     outcome = own_outcome(workload)
     if outcome is None:
         return

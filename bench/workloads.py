@@ -1,8 +1,8 @@
 """The table of workloads: the request, its data, and the target for its figures.
 
-A workload is one row. A new one needs the generator (loadgen/operations.go) only if it needs a
-kind of request that no other row has. The project's own targets are here too: factors are
-ratios to Azurite's throughput, and other targets have names of their own.
+A workload is one row. A new one changes the generator (loadgen/operations.go) only if it needs a kind of request that
+no other row has. The project's own targets are here too: factors are ratios to Azurite's throughput, and other targets
+have names of their own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ WALKED = 200_000
 PAGE = 1_000
 FLIGHTS = 336_776
 EIGHT = 8
-"""Connections of point reads that have company, and of their company: 16 together."""
+"""The connections of point reads with company, and of their company: 16 together."""
 
 HTTP_FLOOR_SHARE_LEAST = 0.5
 """A point read's throughput, as a share of the constant answer's."""
@@ -28,9 +28,9 @@ LATE_PAGE_MOST = 2.0
 START_SECONDS_MOST = 0.5
 RESIDENT_MIB_MOST = 150
 RESIDENT_SPREAD_MOST = 0.1
-"""Memory under load with the most entities may be this much more than with the fewest that count."""
+"""Memory under load with the most entities may exceed that with the fewest that count by this share."""
 RESIDENT_FROM = 10_000
-"""Entities from which memory under load counts."""
+"""The fewest entities with which memory under load counts."""
 
 
 class Uses(Enum):
@@ -53,13 +53,14 @@ class Workload:
     entities_per_operation: int = 1
     expect_entities: int = -1
     walks: int = 0
-    """How often each connection follows the pages to their end. Three, where the first page counts: of three first
-    pages two are no first request of a new connection."""
+    """How often each connection follows the pages to their end. Three times where the first page counts, so that two of
+    three first pages are not on a new connection.
+    """
     connections: int | None = None
     data: str = ""
-    """The source of the entities; empty: the load generator makes them from their numbers."""
+    """Where the entities come from; empty if the load generator makes them from their numbers."""
     matches: str = ""
-    """Text in the JSON of the entities that match the query's filter: their number is checked."""
+    """Text in the JSON of the entities that match the query's filter, whose number is checked."""
     company: Workload | None = None
     """The workload of other connections at the same time. Its answers are not in the figures."""
     factor: float | None = None
@@ -215,14 +216,14 @@ REAL = (
     ),
 )
 WORKLOADS = (*FLOORS, *COMPANY, *REAL)
-# Not a load but a series of sizes, each on its own server (growth.py). The second and the third
-# are where memory must not have grown; 10,000,000 is for by hand: --sizes 10000000.
+# Not a load but a series of sizes, each on its own server (growth.py). Between the second and the third, memory must
+# not have grown; 10,000,000 is run by hand: --sizes 10000000.
 GROWTH = "growth"
 GROWTH_SIZES = (100, 10_000, 1_000_000)
 BY_NAME = {workload.name: workload for workload in WORKLOADS}
 SHORT = FLOORS[: 1 + [each.name for each in FLOORS].index("transaction")]
 SMOKE = (*FLOORS, *COMPANY)
-"""Every row whose data the generator makes, without growth: that each answer is right, not how fast it comes."""
+"""Every row whose data the generator makes, without growth: tests that answers are right, not how fast they come."""
 GROUPS = {
     "floors": FLOORS,
     "short": SHORT,
