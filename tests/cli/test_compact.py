@@ -63,20 +63,6 @@ def test_all_free_space_is_given_back_beside_a_server(
     assert tablestone("check", "--data", data).lines == [f"{data}: healthy"]
 
 
-def test_a_directory_of_an_older_version_is_written_again(data: Path) -> None:
-    with closing(sqlite3.connect(data / "tablestone.db")) as database:
-        database.execute("PRAGMA auto_vacuum = 0")
-        database.execute("VACUUM")
-    ended = tablestone("compact", "--data", data)
-    assert ended.lines[0].endswith(" now, written again as a whole")
-    with closing(sqlite3.connect(data / "tablestone.db")) as database:
-        assert database.execute("PRAGMA auto_vacuum").fetchone() == (2,)
-    assert sorted(path.name for path in data.iterdir()) == [
-        *("commit.lock", "generation", "lock", "next.lock", "tablestone.db"),
-    ]
-    assert tablestone("check", "--data", data).lines == [f"{data}: healthy"]
-
-
 def is_writing(data: Path) -> bool:
     """Whether the log has content."""
     try:
@@ -87,12 +73,7 @@ def is_writing(data: Path) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.crash
-@pytest.mark.parametrize("layout", ["of today", "of an older version"])
-def test_a_compaction_that_is_killed_loses_nothing(data: Path, layout: str) -> None:
-    if layout != "of today":
-        with closing(sqlite3.connect(data / "tablestone.db")) as database:
-            database.execute("PRAGMA auto_vacuum = 0")
-            database.execute("VACUUM")
+def test_a_compaction_that_is_killed_loses_nothing(data: Path) -> None:
     with subprocess.Popen(
         [COMMAND, "compact", "--data", str(data)],
         stdout=subprocess.DEVNULL,

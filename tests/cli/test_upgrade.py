@@ -47,12 +47,9 @@ def test_a_stored_directory_is_served(
     if is_upgraded:
         assert tablestone("upgrade", "--data", stored) == Ended(
             0,
-            [f"{stored}: format 1, written again so that free space can be given back"],
+            [f"{stored}: format 1, which is the newest"],
             "",
         )
-        assert tablestone("upgrade", "--data", stored).lines == [
-            f"{stored}: format 1, which is the newest"
-        ]
         (found,) = tablestone("check", "--data", stored).lines
         assert found == f"{stored}: healthy"
     elif int(stored.name.partition("-")[0]) < FORMAT_VERSION:
@@ -126,7 +123,7 @@ def test_steps_are_applied_in_order_with_the_number(data: Path) -> None:
     def second(connection: apsw.Connection) -> None:
         connection.execute("ALTER TABLE stored_rows RENAME COLUMN more TO most")
 
-    assert upgrade(data, {1: add_column, 2: second}, 3) == (1, 3, False)
+    assert upgrade(data, {1: add_column, 2: second}, 3) == (1, 3)
     assert format_of(data) == (3, 5)
 
 

@@ -16,6 +16,7 @@ from storage.opened import open_sqlite
 from storage.write_sets import put
 from stress.power_loss.recorded_disk import Note, Recording, recorded_disk
 from tablestone.engines.contract import ABSENT, ANY, DELETE, Change, Committed, WriteSet
+from tablestone.engines.sqlite import free_space
 from tablestone.engines.sqlite.engine import SqliteEngine
 from tablestone.engines.sqlite.free_space import DiskRoom
 
@@ -62,8 +63,7 @@ class Run:
         states = self.states[partition]
         for written in range(WRITE_SETS):
             if partition == PARTITIONS[0] and written % GIVES_BACK_EVERY == 0:
-                assert engine._space is not None
-                await asyncio.to_thread(engine._space._free_space.step, copies_log=True)
+                await asyncio.to_thread(free_space.step, engine._directory, copies_log=True)
             write_set, state = _next(partition, states[-1], random)
             states.append(state)
             at = len(states) - 1

@@ -42,17 +42,15 @@ def compact(*, quiet: bool, **given: Any) -> None:
     """Give free space back to the file system.
 
     A server may use the directory at the same time. It gives most of the free space back by
-    itself; this command gives all of it. A database of an older version is written again as a
-    whole: writes wait until the end, and the disk needs room for two copies of the data.
+    itself; this command gives all of it.
     """
     directory, key = local_directory(
         given, "A cluster compacts its files by itself; `nodetool compact` starts it."
     )
     with closing(ByteProgress("compact", quiet=quiet)) as progress:
-        before, after, was_rewritten = give_back(directory, progress, key)
-    how = ", written again as a whole" if was_rewritten else ""
+        before, after = give_back(directory, progress, key)
     print(
-        f"{directory}: {shown_bytes(before.database_bytes)} before, {shown_bytes(after.database_bytes)} now{how}"
+        f"{directory}: {shown_bytes(before.database_bytes)} before, {shown_bytes(after.database_bytes)} now"
     )
 
 
@@ -69,11 +67,9 @@ def upgrade(**given: Any) -> None:
         "`tablestone cluster init` adds what a newer version needs, and `tablestone cluster check` says "
         "whether something is missing.",
     )
-    before, after, was_rewritten = bring_up(directory, key=key)
+    before, after = bring_up(directory, key=key)
     if before != after:
         print(f"{directory}: upgraded from format {before} to format {after}")
-    elif was_rewritten:
-        print(f"{directory}: format {after}, written again so that free space can be given back")
     else:
         print(f"{directory}: format {after}, which is the newest")
 

@@ -235,6 +235,16 @@ class DataDirectory:
         connection.wal_autocheckpoint(0)
         return connection
 
+    @contextmanager
+    def committing(self) -> Iterator[apsw.Connection]:
+        """A connection that writes, for a block in which no other process commits."""
+        with (
+            closing(CommitLock(self.path)) as lock,
+            lock.held(),
+            closing(self.connect_writer()) as connection,
+        ):
+            yield connection
+
     def release(self) -> None:
         """Release the directory for the next server; all connections must be closed already."""
         if self._lock is not None:

@@ -124,9 +124,7 @@ class SqliteEngine:
                     self._commits = GroupCommit(
                         connect, CommitLock(path), clock, generation, self._room
                     )
-                    self._space = SpaceKeeper(
-                        self._directory, CommitLock(path), self.size, self._room
-                    )
+                    self._space = SpaceKeeper(self._directory, self.size, self._room)
         except BaseException:
             self._directory.release()
             raise
@@ -245,8 +243,6 @@ class SqliteEngine:
         self._is_open = False
         for reader in self._idle_snapshots:
             reader.close()
-        if self._space is not None:
-            await self._space.close()
         self._reader.close()  # before the writer: the last connection to close empties and removes the log
         if self._commits is not None:
             await self._commits.close()

@@ -14,7 +14,6 @@ import os
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
-from threading import Lock
 from typing import Final, NamedTuple
 
 import apsw
@@ -22,8 +21,8 @@ import apsw
 from tablestone.engines.contract import EngineUnavailable
 from tablestone.engines.figures import StorageSize
 from tablestone.engines.kind import EncryptionKey, Opening
-from tablestone.engines.sqlite.commit_lock import CommitLock
-from tablestone.engines.sqlite.data_directory import INCREMENTAL, LOG_NAME, DataDirectory, Progress
+from tablestone.engines.sqlite.data_directory import LOG_NAME, DataDirectory, Progress
+from tablestone.engines.sqlite.write_ahead_log import counted_frames
 
 RESERVE_BYTES: Final = 64 * 1024 * 1024
 """The room that is left for deletes and for their log."""
@@ -115,104 +114,33 @@ def size_of(connection: apsw.Connection, log: Path) -> StorageSize:
     )
 
 
-class FreeSpace:
-    """The free pages of one database, for one process. `connect` makes a connection that may write.
+def step(directory: DataDirectory, *, copies_log: bool = False) -> int:
+    """Give up to `STEP_PAGES` free pages back; returns the number of free pages that are left.
 
-    It is used by one thread at a time, which may be another one each time.
+    With `copies_log`, the log is copied into the database too, which is when the file gets shorter. Waits for the
+    commit lock. Raises `apsw.Error`.
     """
+    with directory.committing() as connection:
+        connection.execute(f"PRAGMA incremental_vacuum({STEP_PAGES})").fetchall()
+        free = int(connection.pragma("freelist_count"))
+        if copies_log or not free or counted_frames(connection) >= COPY_PAGES:
+            _copy_log(connection)
+        return free
 
-    def __init__(self, connect: Callable[[], apsw.Connection], lock: CommitLock) -> None:
-        self._connect = connect
-        self._lock = lock
-        self._connection: apsw.Connection | None = None
-        self._is_used = Lock()
-        self._is_closed = False
-        self._log_pages = 0
 
-    def step(self, *, copies_log: bool = False) -> int:
-        """Give up to `STEP_PAGES` free pages back; returns the number of free pages that are left.
+def copy_log(directory: DataDirectory) -> None:
+    """Copy the log into the database, so that the file gets shorter or the log can start from its beginning."""
+    with directory.committing() as connection:
+        _copy_log(connection)
 
-        With `copies_log`, the log is copied into the database too, which is when the file gets shorter. Waits for the
-        commit lock. Raises `apsw.Error`.
-        """
-        with self._is_used:
-            if self._is_closed:
-                return 0
-            connection = self._opened()
-            with self._lock.held():
-                connection.execute(f"PRAGMA incremental_vacuum({STEP_PAGES})").fetchall()
-                free = int(connection.pragma("freelist_count"))
-                if copies_log or not free or self._log_pages >= COPY_PAGES:
-                    self._copy_log(connection)
-            return free
 
-    def can_be_given_back(self) -> bool:
-        """Whether the database gives free pages back. One that an older version made has to be rewritten first."""
-        with self._is_used:
-            return bool(self._opened().pragma("auto_vacuum") == INCREMENTAL)
-
-    def copy_log(self) -> None:
-        """Copy the log into the database, so that the file gets shorter or the log can start from its beginning."""
-        with self._is_used:
-            if not self._is_closed:
-                connection = self._opened()
-                with self._lock.held():
-                    self._copy_log(connection)
-
-    def close(self) -> None:
-        """Wait for a step that is under way, and close the connection."""
-        with self._is_used:
-            self._is_closed = True
-            if self._connection is not None:
-                with self._lock.held():
-                    self._connection.close()
-            self._lock.close()
-
-    def _opened(self) -> apsw.Connection:
-        if self._connection is None:
-            self._connection = self._connect()
-            self._connection.set_wal_hook(self._note_log_pages)
-        return self._connection
-
-    def _copy_log(self, connection: apsw.Connection) -> None:
-        with suppress(apsw.BusyError):  # another process is copying
-            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        self._log_pages = 0
-
-    def _note_log_pages(self, _connection: apsw.Connection, _database: str, pages: int) -> int:
-        self._log_pages = pages
-        return apsw.SQLITE_OK
+def _copy_log(connection: apsw.Connection) -> None:
+    with suppress(apsw.BusyError):  # another process is copying
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
 
 READS_MS_MAX: Final = 5_000
 """Milliseconds to wait for reads of other processes, after which the log keeps its length."""
-
-
-def rewrite(directory: DataDirectory) -> None:
-    """Write the whole database again without its free pages, as one whose free pages can be given back.
-
-    No process commits in that time; reads go on. Needs room for two copies of the data. A crash, or an `apsw.Error`,
-    leaves the database as it was.
-    """
-    # SQLite's temporary file has a copy of the data: it belongs on the same disk, and not in a common place.
-    os.environ.setdefault("SQLITE_TMPDIR", str(directory.path))
-    with (
-        closing(directory.connect_writer()) as connection,
-        closing(CommitLock(directory.path)) as lock,
-        lock.held(),
-    ):
-        connection.set_busy_timeout(READS_MS_MAX)
-        connection.pragma("auto_vacuum", INCREMENTAL)
-        # The library would keep the temporary copy in memory. A database that has to be written again is older than
-        # encryption, so the file may be in the clear.
-        connection.pragma("temp_store", "FILE")
-        connection.execute("VACUUM")
-        with suppress(
-            apsw.BusyError
-        ):  # a read of another process lasts: later commits copy the log
-            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-
-
 STEP_PAUSE_SECONDS: Final = 0.02
 """Seconds between two steps that give free pages back, for the commits of requests."""
 
@@ -221,20 +149,13 @@ class SpaceKeeper:
     """The space of one data directory, for one process. `size` gives the present sizes."""
 
     def __init__(
-        self,
-        directory: DataDirectory,
-        lock: CommitLock,
-        size: Callable[[], StorageSize],
-        room: DiskRoom,
+        self, directory: DataDirectory, size: Callable[[], StorageSize], room: DiskRoom
     ) -> None:
         self._directory = directory
         self._size = size
         self._room = room
-        self._free_space = FreeSpace(directory.connect_writer, lock)
         self._free_before = 0
         self._was_short = False
-        self._is_incremental: bool | None = None
-        """Whether free pages can be given back; not in a database that an older version made."""
 
     async def look(self, log_bytes: int, *, leads: bool) -> None:
         """Look at the disk and, in the process that leads, give free pages back. Called once a second."""
@@ -248,10 +169,6 @@ class SpaceKeeper:
             if leads:
                 log.warning("Free space could not be given back: %s", error)
 
-    async def close(self) -> None:
-        """Wait for a step that is under way."""
-        await asyncio.to_thread(self._free_space.close)
-
     def _log_shortage(self) -> None:
         was_short, self._was_short = self._was_short, self._room.is_short
         if self._was_short != was_short:
@@ -263,29 +180,27 @@ class SpaceKeeper:
     async def _give_back(self, size: StorageSize) -> None:
         before, self._free_before = self._free_before, size.free_bytes
         is_short = self._room.is_short
-        if self._is_incremental is None:
-            self._is_incremental = self._free_space.can_be_given_back()
         kept = step_bytes = 0
         if not is_short:
             data_bytes = size.database_bytes - size.free_bytes
             kept = KEPT_PAGES * size.page_bytes + data_bytes // KEPT_PART
             step_bytes = STEP_PAGES * size.page_bytes
         is_growing = size.free_bytes > before and not is_short  # more deletes may follow
-        if self._is_incremental and size.free_bytes > kept + step_bytes and not is_growing:
+        if size.free_bytes > kept + step_bytes and not is_growing:
             await self._give_back_down_to(kept // size.page_bytes, copies_log=is_short)
             log.info("Free space was given back: %s", self._size())
         elif is_short or self._directory.database.stat().st_size > size.database_bytes:
-            await asyncio.to_thread(self._free_space.copy_log)
+            await asyncio.to_thread(copy_log, self._directory)
 
     async def _give_back_down_to(self, kept_pages: int, *, copies_log: bool) -> None:
         left = kept_pages + 1
         while left > kept_pages:
             before = left
-            left = await asyncio.to_thread(self._free_space.step, copies_log=copies_log)
+            left = await asyncio.to_thread(step, self._directory, copies_log=copies_log)
             if left == before:
                 break
             await asyncio.sleep(STEP_PAUSE_SECONDS)
-        await asyncio.to_thread(self._free_space.copy_log)
+        await asyncio.to_thread(copy_log, self._directory)
 
 
 class Compacted(NamedTuple):
@@ -293,7 +208,6 @@ class Compacted(NamedTuple):
 
     before: StorageSize
     after: StorageSize
-    was_rewritten: bool
 
 
 def compact(path: Path, progress: Progress, key: EncryptionKey | None = None) -> Compacted:
@@ -303,33 +217,27 @@ def compact(path: Path, progress: Progress, key: EncryptionKey | None = None) ->
     """
     DataDirectory(path, Opening.READ_ONLY, key=key).release()  # nothing is to be created
     directory = DataDirectory(path, Opening.SHARED, key=key)
-    free_space = FreeSpace(directory.connect_writer, CommitLock(path))
+    log = path / LOG_NAME
     try:
         with closing(directory.connect_reader()) as reader:
-            log = path / LOG_NAME
             before = size_of(reader, log)
-            was_rewritten = not free_space.can_be_given_back()
-            if was_rewritten:
-                rewrite(directory)
-            else:
-                _give_back(free_space, before, progress)
-        with closing(directory.connect_writer()) as writer, closing(CommitLock(path)) as lock:
+            _give_back(directory, before, progress)
+        with directory.committing() as writer:
             writer.set_busy_timeout(READS_MS_MAX)
-            with lock.held(), suppress(apsw.BusyError):
+            with suppress(apsw.BusyError):
                 writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-            return Compacted(before, size_of(writer, log), was_rewritten)
+            return Compacted(before, size_of(writer, log))
     except apsw.Error as error:
         raise EngineUnavailable(f"The space could not be given back: {error}.") from error
     finally:
-        free_space.close()
         directory.release()
 
 
-def _give_back(free_space: FreeSpace, before: StorageSize, progress: Progress) -> None:
-    free_space.copy_log()
+def _give_back(directory: DataDirectory, before: StorageSize, progress: Progress) -> None:
+    copy_log(directory)
     left = before.free_bytes // before.page_bytes + 1
     while left:
-        last, left = left, free_space.step(copies_log=True)
+        last, left = left, step(directory, copies_log=True)
         progress(max(0, before.free_bytes - left * before.page_bytes), before.free_bytes)
         if left >= last:  # other processes free as many
             return

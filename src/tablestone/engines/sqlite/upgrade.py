@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -16,14 +15,11 @@ import apsw
 
 from tablestone.engines.contract import EngineRefused, EngineUnavailable
 from tablestone.engines.kind import EncryptionKey, Opening
-from tablestone.engines.sqlite.commit_lock import CommitLock
 from tablestone.engines.sqlite.data_directory import (
     FORMAT_VERSION,
-    INCREMENTAL,
     DataDirectory,
     take_server_lock,
 )
-from tablestone.engines.sqlite.free_space import rewrite
 
 STEPS: Final[Mapping[int, Callable[[apsw.Connection], None]]] = {}
 """For each older format, the change that makes the next one of it. The transaction has begun. Format 1 is the first."""
@@ -34,8 +30,6 @@ class Upgraded(NamedTuple):
 
     before: int
     after: int
-    was_rewritten: bool
-    """The database was written again so that its free space can be given back (`free_space`)."""
 
 
 def upgrade(
@@ -53,24 +47,19 @@ def upgrade(
     with directory.refusing():  # a medium that is only to be read
         lock = take_server_lock(path)
     try:
-        with closing(directory.connect_writer()) as writer, closing(CommitLock(path)) as commits:
+        with directory.committing() as writer:
             before: int = writer.pragma("user_version")
             if missing := [each for each in range(before, newest) if each not in steps]:
                 raise EngineRefused(
                     f"The data directory {path} has format {missing[0]}, which cannot be upgraded."
                 )
             if before < newest:
-                with commits.held():
-                    writer.execute("BEGIN IMMEDIATE")
-                    for each in range(before, newest):
-                        steps[each](writer)
-                    writer.pragma("user_version", newest)
-                    # After an error, closing the connection undoes everything.
-                    writer.execute("COMMIT")
-            was_rewritten = writer.pragma("auto_vacuum") != INCREMENTAL
-            if was_rewritten:
-                rewrite(directory)
-            return Upgraded(before, max(before, newest), was_rewritten)
+                writer.execute("BEGIN IMMEDIATE")
+                for each in range(before, newest):
+                    steps[each](writer)
+                writer.pragma("user_version", newest)
+                writer.execute("COMMIT")  # after an error, closing the connection undoes everything
+            return Upgraded(before, max(before, newest))
     except apsw.Error as error:
         raise EngineUnavailable(f"The upgrade failed: {error}.") from error
     finally:
