@@ -11,7 +11,7 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, TypeVar
 
-from tablestone.engines.capabilities import Caching, Capabilities
+from tablestone.engines.capabilities import Capabilities
 from tablestone.engines.contract import EngineUnavailable, MomentPassed
 from tablestone.engines.kind import EngineKind
 from tablestone.engines.leases import Leases
@@ -69,7 +69,6 @@ class SlowEngine:
             engine.capabilities,
             waits=True,
             snapshots_pass=True,
-            caching=Caching.NEVER if leases is None else Caching.FOR_A_LEASE,
         )
 
     @property
@@ -183,7 +182,6 @@ KIND = EngineKind(
         MemoryEngine.capabilities,
         waits=True,
         snapshots_pass=True,
-        caching=Caching.FOR_A_LEASE,
     ),
     ("slow",),
     _open,

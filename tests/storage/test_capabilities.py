@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from storage.write_sets import WHOLE, committed, moment_of, put, read_all, upsert
-from tablestone.engines.capabilities import Caching
 from tablestone.engines.contract import (
     ANY,
     Change,
@@ -66,23 +65,19 @@ async def test_snapshots_are_as_many_as_are_asked_for(engine: Engine) -> None:
 
 @pytest.mark.asyncio
 async def test_what_an_engine_can_do_is_what_its_kind_can_do(engine: Engine) -> None:
-    """The generation and the leases match its way of caching, too."""
     capabilities = engine.capabilities
     assert capabilities == engine.capabilities
-    by_lease = capabilities.caching is Caching.FOR_A_LEASE
-    assert (engine.leases is not None) == by_lease
     if engine.leases is not None:
         assert engine.leases.seconds > 0
-    never = capabilities.caching is Caching.NEVER
-    assert (engine.generation is None) == never
+        assert engine.generation is not None
 
 
 @pytest.mark.asyncio
 async def test_the_generation_is_another_one_after_an_invalidating_commit_or_a_lease(
     engine: Engine,
 ) -> None:
-    if engine.capabilities.caching is Caching.NEVER:
-        return  # always None, see above
+    if engine.generation is None:
+        return  # no row may be cached
     before = {engine.generation for _ in range(2)}  # of two processes, if there are two
     await committed(engine, upsert(b"p", b"r"))
     await committed(engine, upsert(b"p", b"r")._replace(invalidates_caches=True))
@@ -95,14 +90,8 @@ async def test_the_generation_is_another_one_after_an_invalidating_commit_or_a_l
 
 def test_an_engine_with_leases_never_gives_a_row_a_version_twice() -> None:
     """Records of changes reuse their rows, and only the version tells them apart."""
-    leasing = [
-        scheme
-        for scheme in OWN_KINDS
-        if kind_of(scheme).capabilities.caching is Caching.FOR_A_LEASE
-    ]
-    assert leasing == ["cassandra"]
-    for scheme in leasing:
-        assert kind_of(scheme).capabilities.versions_outlive_rows
+    outlive = [scheme for scheme in OWN_KINDS if kind_of(scheme).capabilities.versions_outlive_rows]
+    assert outlive == ["cassandra"]  # the one with leases
 
 
 def test_a_read_of_an_engine_that_does_not_wait_needs_no_task(opened: Engine) -> None:

@@ -13,7 +13,7 @@ from storage.conftest import HeldClock
 from storage.slow_engine import SlowEngine
 from tablestone.cli.option_sources import read_configuration
 from tablestone.cli.options import BrokenOption
-from tablestone.engines.capabilities import Caching, Capabilities, StoredIn
+from tablestone.engines.capabilities import Capabilities, StoredIn
 from tablestone.engines.contract import EngineRefused
 from tablestone.engines.kind import EngineUrl
 from tablestone.engines.registry import (
@@ -50,14 +50,12 @@ def test_what_the_kinds_of_this_package_can_do() -> None:
         processes=False,
         hints=False,
         waits=False,
-        caching=Caching.UNTIL_CHANGED,
     )
     assert capabilities_of("sqlite:anywhere") == Capabilities(
         stored_in=StoredIn.DIRECTORY,
         processes=True,
         hints=True,
         waits=False,
-        caching=Caching.UNTIL_CHANGED,
     )
 
 

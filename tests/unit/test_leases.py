@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from storage.slow_engine import SlowEngine
-from tablestone.engines.capabilities import Caching
 from tablestone.engines.contract import (
     ABSENT,
     ANY,
@@ -169,7 +168,7 @@ async def test_where_the_generation_is_none_nothing_is_kept() -> None:
     storage = CountingEngine()
     await stored(storage)
     engine = at_once(storage, None)
-    assert engine.capabilities.caching is Caching.NEVER
+    assert engine.generation is None
     rows = CachedRows(engine)
     for reads in range(1, 4):
         assert await rows.get(PLACE, bytes) is not None

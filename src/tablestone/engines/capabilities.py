@@ -20,18 +20,6 @@ class StoredIn(enum.Enum):
     """Other servers, which the engine's URL names and which are reached over a network."""
 
 
-class Caching(enum.Enum):
-    """The time for which a row may be cached in memory (`Engine.generation`)."""
-
-    NEVER = enum.auto()
-    """Not at all: the generation is always None."""
-    UNTIL_CHANGED = enum.auto()
-    """Until the next invalidating commit of any process, which changes the generation."""
-    FOR_A_LEASE = enum.auto()
-    """For a lease of `Engine.leases`. The engine does not learn of the commits of
-    other processes, so a change of cached rows waits until every lease has ended that could hide it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """The capabilities of one kind of engine."""
@@ -44,7 +32,6 @@ class Capabilities:
     waits: bool
     """A read may suspend: it waits for a network or a thread. All calls then run inside a task of the event loop, where
     time-outs and task groups work. If False, a read never suspends, and its caller may run it outside any task."""
-    caching: Caching
     snapshots_pass: bool = False
     """A snapshot shows its moment until the rows that it reads are changed: then a read raises `MomentPassed`. If
     False, it does so for any time."""

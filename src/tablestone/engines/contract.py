@@ -314,26 +314,24 @@ class Engine(Protocol):
         """The number under which caches of rows are valid: cheap to read, and read at every use of a cached row.
 
         A row that was read after the generation may be used while the generation stays the same. None: no row may be
-        cached. `capabilities.caching` says what changes the number:
+        cached.
 
-        `UNTIL_CHANGED`: every invalidating commit of any process changes it, before the commit is acknowledged. It is
-        None while such a commit is under way, and while the commits of another process cannot be known. So a change
-        acts on the very next request of every process.
+        Without `leases`, every invalidating commit of any process changes the number, before the commit is
+        acknowledged. It is None while such a commit is under way, and while the commits of another process cannot be
+        known. So a change acts on the very next request of every process.
 
-        `FOR_A_LEASE`: time changes it. A number is valid for at most the length of a lease after the lease began, by a
+        With `leases`, time changes it. A number is valid for at most the length of a lease after the lease began, by a
         clock that goes on while the process or the machine is suspended (`engines.leases.Leases`): a process that was
         suspended for longer uses no cached row. A row that was read for a lease after it began, and before it was the
         present one, may be used in it too. Commits do not change the number. Instead, an invalidating commit is
         made only when no lease can hide the change any more (`tables.cache_invalidation`), so a change acts on the
         very next request of every process here too.
-
-        `NEVER`: it is always None.
         """
         ...
 
     @property
     def leases(self) -> Leases | None:
-        """The leases whose numbers the generation is, if `capabilities.caching` is `FOR_A_LEASE`; else None.
+        """The leases whose numbers the generation is, if the engine does not learn of the commits of other processes.
 
         Such an engine has `capabilities.versions_outlive_rows`: the marks of changes use rows again, and a change must
         not take the mark of another one for its own.

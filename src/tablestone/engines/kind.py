@@ -60,15 +60,16 @@ FORM: Final = "32 bytes in base64 or in hexadecimal digits"
 """The two forms of a key, for messages."""
 
 
+@dataclass(frozen=True, slots=True)
 class EncryptionKey:
     """A key of `KEY_BYTES` bytes."""
 
-    __slots__ = ("_secret",)
+    secret: bytes
+    """The bytes of the key, for a cipher."""
 
-    def __init__(self, secret: bytes) -> None:
-        if len(secret) != KEY_BYTES:
+    def __post_init__(self) -> None:
+        if len(self.secret) != KEY_BYTES:
             raise ValueError(FORM)
-        self._secret = secret
 
     @classmethod
     def parse(cls, text: str) -> EncryptionKey:
@@ -80,17 +81,6 @@ class EncryptionKey:
             return cls(base64.b64decode(text, validate=True))
         except ValueError:
             raise ValueError(FORM) from None
-
-    @property
-    def secret(self) -> bytes:
-        """The bytes of the key, for a cipher."""
-        return self._secret
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, EncryptionKey) and self._secret == other._secret
-
-    def __hash__(self) -> int:
-        return hash(self._secret)
 
     def __repr__(self) -> str:
         return "EncryptionKey(hidden)"

@@ -10,7 +10,7 @@ from bisect import bisect_left, insort
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from tablestone.engines.capabilities import Caching, Capabilities, StoredIn
+from tablestone.engines.capabilities import Capabilities, StoredIn
 from tablestone.engines.contract import (
     ABSENT,
     Committed,
@@ -42,7 +42,6 @@ class MemoryEngine:
         processes=False,
         hints=False,
         waits=False,
-        caching=Caching.UNTIL_CHANGED,
     )
     leases: Leases | None = None
 

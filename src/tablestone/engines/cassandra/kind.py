@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Final
 
 from tablestone.clock import Clock
-from tablestone.engines.capabilities import Caching, Capabilities, StoredIn
+from tablestone.engines.capabilities import Capabilities, StoredIn
 from tablestone.engines.cassandra.cluster_url import FORM, SCHEME, parse_address
 from tablestone.engines.contract import Engine, EngineRefused, EngineUnavailable, StorageId
 from tablestone.engines.figures import Figure, FigureKind
@@ -24,7 +24,6 @@ CAPABILITIES: Final = Capabilities(
     processes=True,
     hints=False,
     waits=True,
-    caching=Caching.FOR_A_LEASE,
     snapshots_pass=True,
     versions_outlive_rows=True,
 )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import apsw
 
-from tablestone.engines.capabilities import Caching, Capabilities, StoredIn
+from tablestone.engines.capabilities import Capabilities, StoredIn
 from tablestone.engines.contract import EngineUnavailable, Put
 from tablestone.engines.figures import Figure, FigureKind
 from tablestone.engines.kind import EngineKind, Opening
@@ -95,7 +95,6 @@ class SqliteEngine:
         processes=True,
         hints=True,
         waits=False,
-        caching=Caching.UNTIL_CHANGED,
     )
     leases: Leases | None = None
 

@@ -11,9 +11,8 @@ from __future__ import annotations
 import shlex
 import struct
 import time
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Event, Thread
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 import apsw
@@ -218,11 +217,10 @@ class LogCopier:
 
     def __init__(self, connect: Callable[[], apsw.Connection]) -> None:
         self._connect = connect
-        self._asked: SimpleQueue[bool] = SimpleQueue()
-        self._thread: Thread | None = None
+        self._connection: apsw.Connection | None = None
+        self._thread = ThreadPoolExecutor(1, "tablestone-copy")
+        self._copying: Future[None] | None = None
         self._pages = 0
-        self._is_under_way = False
-        self._ended = Event()
 
     def has_copied(self, pages: int) -> bool:
         """True once for each copy that has ended, also with an error. If no copy is under way, one begins.
@@ -230,47 +228,29 @@ class LogCopier:
         `pages` is the present length of the log. Called by one thread at a time; never waits.
         """
         self._pages = pages
-        if self._ended.is_set():
-            self.finish()
+        if self._copying is None:
+            self._copying = self._thread.submit(self._copy)
+        elif self._copying.done():
+            self._copying = None
             return True
-        if not self._is_under_way:
-            self._is_under_way = True
-            if self._thread is None:
-                self._thread = Thread(target=self._copy_until_closed, name="tablestone-copy")
-                self._thread.daemon = True
-                self._thread.start()
-            self._asked.put(True)
         return False
 
     def finish(self) -> None:
         """Wait for the end of a copy that is under way."""
-        if self._is_under_way:
-            self._ended.wait()
-            self._ended.clear()
-            self._is_under_way = False
+        if self._copying is not None:
+            wait((self._copying,))  # copying the rest meets its error again, and reports that
+            self._copying = None
 
     def close(self) -> None:
         """End the thread and its connection, after the copy that is under way."""
-        if self._thread is not None:
-            self._asked.put(False)
-            self._thread.join()
+        self._thread.shutdown()
+        if self._connection is not None:
+            self._connection.close()
 
-    def _copy_until_closed(self) -> None:
-        connection: apsw.Connection | None = None
-        while self._asked.get():
-            try:
-                connection = connection or self._connect()
-                self._copy(connection)
-            except apsw.Error:  # copying the rest meets the same error, and reports it
-                pass
-            finally:
-                self._ended.set()
-        if connection is not None:
-            connection.close()
-
-    def _copy(self, connection: apsw.Connection) -> None:
+    def _copy(self) -> None:
+        self._connection = self._connection or self._connect()
         for _ in range(COPIES_MAX):
-            if self._pages - _pages_copied(connection) < MUCH_PAGES:
+            if self._pages - _pages_copied(self._connection) < MUCH_PAGES:
                 return
 
 
