@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from tablestone.advice.advising import RULES, account_rate
+from tablestone.advice.advising import ACCOUNT_RATE, RULES
 from tablestone.advice.rule import Rule
 
 PAGE: Final = Path(__file__).parents[1] / "guides" / "key-design.md"
@@ -19,7 +19,7 @@ _HEADER: Final = "| rule | when | sources |\n|---|---|---|\n"
 
 def table() -> str:
     """All rules as rows: the id and the title, the condition in words, the sources."""
-    return _HEADER + "".join(_row(rule) for rule in (*RULES, account_rate))
+    return _HEADER + "".join(_row(rule) for rule in (*RULES, ACCOUNT_RATE))
 
 
 def _row(rule: Rule) -> str:

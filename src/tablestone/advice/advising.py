@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
 from tablestone.advice.filter_shape import shape_of
-from tablestone.advice.query_rules import QUERY_RULES
-from tablestone.advice.rule import TARGETS, Advice, Facts, Rule, Severity, applied, rule
-from tablestone.advice.table_rules import TABLE_RULES
+from tablestone.advice.query_rules import QUERY_RULES, query_findings
+from tablestone.advice.rule import TARGETS, Advice, Rule, Severity, advice_of
+from tablestone.advice.table_rules import TABLE_RULES, table_findings
 from tablestone.advice.thresholds import Thresholds
 from tablestone.advice.workload import QueryUse, TableUse, Workload
 from tablestone.limits import ACCOUNT_RATE_TARGET
@@ -23,35 +22,34 @@ SHARED: Final = frozenset(
 """Rules whose keys serve several queries."""
 
 
-@rule(
+ACCOUNT_RATE: Final = Rule(
     "account-rate",
     "An account at its target",
     Severity.SEVERE,
     (TARGETS,),
+    "The account takes 20,000 requests/s; a page of a query is one, whatever it reads.",
     "The account took {rate} requests in its busiest second; Azure's target for an account is {target}/s.",
     "Divide the tables, or one table by a part of its PartitionKey, over several accounts.",
     "Writes cost the same.",
 )
-def account_rate(workload: Workload, _thresholds: Thresholds) -> Iterator[Facts]:
-    """The account takes 20,000 requests/s; a page of a query is one, whatever it reads."""
-    if workload.rate is not None and workload.rate >= ACCOUNT_RATE_TARGET:
-        yield {"rate": workload.rate, "target": ACCOUNT_RATE_TARGET}
-
-
 DEFAULT: Final = Thresholds()
 
 
 def advise(workload: Workload, thresholds: Thresholds = DEFAULT) -> list[Advice]:
     """Advice on all tables of a workload; empty if nothing is wrong."""
     found = [each for table in workload.tables for each in advise_on_table(table, thresholds)]
-    found += applied(account_rate, workload, thresholds)
+    if workload.rate is not None and workload.rate >= ACCOUNT_RATE_TARGET:
+        facts = {"rate": workload.rate, "target": ACCOUNT_RATE_TARGET}
+        found.append(advice_of((ACCOUNT_RATE, facts), ""))
     return sorted(found, key=lambda each: each.severity.rank)
 
 
 def advise_on_table(table: TableUse, thresholds: Thresholds = DEFAULT) -> list[Advice]:
     """Advice on one table and its queries, the severest first."""
-    found = [each for rule in RULES for each in applied(rule, table, thresholds)]
-    return sorted(_once(found), key=lambda each: each.severity.rank)
+    findings = [*table_findings(table, thresholds), *query_findings(table, thresholds)]
+    findings.sort(key=lambda each: RULES.index(each[0]))
+    found = _once([advice_of(each, table.name) for each in findings])
+    return sorted(found, key=lambda each: each.severity.rank)
 
 
 def _once(found: list[Advice]) -> list[Advice]:
@@ -73,5 +71,6 @@ def advise_on_query(
     shape = shape_of(query.filter)
     others = tuple(each for each in table.queries if shape_of(each.filter) != shape)
     use = replace(table, queries=(query, *others))
-    found = [each for rule in QUERY_RULES for each in applied(rule, use, thresholds)]
+    findings = sorted(query_findings(use, thresholds), key=lambda each: RULES.index(each[0]))
+    found = (advice_of(each, table.name) for each in findings)
     return [each for each in found if each.filter == shape]

@@ -179,6 +179,10 @@ class AskedQuery(NamedTuple):
         return PARTITION_KEY in self.conditions.equal
 
     @property
+    def fixes_row_key(self) -> bool:
+        return ROW_KEY in self.conditions.equal
+
+    @property
     def has_key_to_gain(self) -> bool:
         """Whether a key of other properties would narrow it."""
         return bool(self.equal or self.ranges)

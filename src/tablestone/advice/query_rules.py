@@ -10,13 +10,14 @@ from tablestone.advice.filter_shape import shape_of
 from tablestone.advice.proposed_keys import (
     SYSTEM_PROPERTIES,
     AskedQuery,
+    Conditions,
     conditions_of,
     keys_inside,
     new_keys,
     several,
     template,
 )
-from tablestone.advice.rule import Facts, Rule, Severity
+from tablestone.advice.rule import Facts, Finding, Rule, Severity
 from tablestone.advice.thresholds import Thresholds
 from tablestone.advice.workload import QueryUse, TableUse
 from tablestone.limits import PARTITION_RATE_TARGET
@@ -47,6 +48,327 @@ FREQUENT_RUNS: Final = 10
 """Runs of an observed query from which it is worth a warning: fewer may be a search by hand."""
 
 
+COMPOUND_KEY: Final = Rule(
+    "compound-key",
+    "Keys of the queried properties",
+    Severity.WARNING,
+    (rule.COMPOUND_KEY, rule.QUERY_KEYS, rule.QUERY_DENSITY),
+    "A scan asks for fixed values of properties, and no other request needs the present keys.",
+    _SCAN,
+    "No other request needs the present keys, so store the entities under PartitionKey `{partition_key}` and "
+    "RowKey `{row_key}`: the query then reads {gain}.{several}",
+    "Writes cost the same as before; the entities are copied once into a table with the new keys.",
+)
+INTER_PARTITION_INDEX: Final = Rule(
+    "inter-partition-index",
+    "A copy in other partitions",
+    Severity.WARNING,
+    (rule.INTER_PARTITION_INDEX, rule.EVENTUALLY_CONSISTENT, rule.DENORMALIZATION),
+    "A scan of several partitions asks for fixed values of properties, and other requests need the present keys.",
+    _SCAN,
+    _COPY + ": the query then reads {gain}.{several}{instead}",
+    "Each write becomes two requests to two partitions, which cannot share a transaction: the copy is behind until "
+    "the second request has succeeded. A queue repeats that one until it does, so it must be idempotent.{more}",
+)
+INDEX_ENTITIES: Final = Rule(
+    "index-entities",
+    "Index entities",
+    Severity.WARNING,
+    (rule.INDEX_ENTITIES, rule.EVENTUALLY_CONSISTENT),
+    "The same, for entities of 16 KiB or more.",
+    _SCAN,
+    _COPY
+    + " with nothing but the present keys in it, since an entity has {mean} bytes: the query then reads "
+    "{gain}, and a point read gets each entity.{several}{instead}",
+    "Each write of a new entity, and of a new value of these properties, becomes two requests to two partitions, "
+    "which are eventually consistent.{more}",
+)
+INTRA_PARTITION_INDEX: Final = Rule(
+    "intra-partition-index",
+    "A copy in the same partition",
+    Severity.WARNING,
+    (rule.INTRA_PARTITION_INDEX, rule.COMPOUND_KEY),
+    "A query of one partition asks for other properties, and other requests need the present keys.",
+    _SCAN,
+    "{because} each entity a second time into its partition, under RowKey `{row_key}`: the query then reads "
+    "{gain}.{several}{instead}",
+    "Each write becomes one entity group transaction of two entities, so the copies are always equal, and the "
+    "partition has twice the entities.{room}",
+)
+ROW_KEY_ALONE: Final = Rule(
+    "row-key-alone",
+    "A RowKey without its PartitionKey",
+    Severity.WARNING,
+    (rule.QUERY_KEYS, rule.INTER_PARTITION_INDEX),
+    "A query fixes the RowKey and not the PartitionKey.",
+    _SCAN,
+    "Name the PartitionKey too, which makes it a point read; if the client does not know it, keep an index entity "
+    "under PartitionKey `{partition_key}` and RowKey `{row_key}`.{several}",
+    "A point read changes no write; an index entity is a second request for each insert and each delete.",
+)
+FLAG: Final = Rule(
+    "flag",
+    "A property of two values",
+    Severity.WARNING,
+    (rule.INDEX_ENTITIES, rule.CHOOSING_PARTITION_KEY),
+    "A scan fixes Boolean properties only.",
+    _SCAN,
+    "A key of {names} would make two partitions, each as hot as half of the table: keep index entities for the "
+    "wanted entities only, in a partition of their own.",
+    "A change of {names} becomes two requests, which are eventually consistent.",
+)
+RANGE_ALONE: Final = Rule(
+    "range-alone",
+    "A range without a fixed property",
+    Severity.WARNING,
+    (rule.COMPOUND_KEY, rule.APPEND, rule.LOG_DATA),
+    "A scan bounds a property and fixes none.",
+    _SCAN,
+    "Write each entity a second time with a part of {name}, such as {part}, in the PartitionKey and {name} in the "
+    "RowKey: the query is then one row range for each such part.",
+    "Each write becomes two requests. If {name} is a time, all writes of the moment go to one partition: above a "
+    "few hundred a second, put a number from 0 to 15 before the part, and send one query for each number.",
+)
+ALTERNATIVES: Final = Rule(
+    "alternatives",
+    "An or over different properties",
+    Severity.WARNING,
+    (rule.QUERY_KEYS, rule.DENORMALIZATION),
+    "A scan has an `or` over different properties.",
+    _SCAN,
+    "No single key serves both sides of an `or`: send {count} queries, and leave out what several of them return. "
+    "Keys: {sides}.",
+    "Each key that is not the present one is a copy, and so one more write for each entity.",
+)
+NEGATION: Final = Rule(
+    "negation",
+    "Conditions that no key helps",
+    Severity.WARNING,
+    (rule.INDEX_ENTITIES, rule.QUERY_DENSITY),
+    "A scan has only conditions with `ne` or `not`, or ranges of values whose text does not sort.",
+    _SCAN,
+    "No key helps these conditions on {names}: ask with `eq` for the values that are wanted, or keep index "
+    "entities for the wanted entities only, in a partition of their own.",
+    "Index entities cost a second write when an entity begins or ceases to be wanted.",
+)
+NOTHING_FOUND: Final = Rule(
+    "nothing-found",
+    "A query that finds nothing",
+    Severity.NOTE,
+    (rule.QUERY_DENSITY,),
+    "All runs of a scan have returned nothing, or no entity that was seen has a property of its filter.",
+    _SCAN + " And {why}.",
+    "See whether entities have {names}, in this spelling and with values of the filter's type: a name has its "
+    "case, and a value of another type is never equal, such as a String beside a DateTime.{spelling}",
+    "No write changes. If the query is right and rare entities are what it looks for, keep index entities of them.",
+)
+TIMESTAMP_SEARCH: Final = Rule(
+    "timestamp",
+    "A search by Timestamp",
+    Severity.WARNING,
+    (rule.LOG_TAIL, rule.QUERY_KEYS),
+    "A scan asks for a Timestamp.",
+    _SCAN,
+    "The service sets Timestamp at each write, so no key can hold it: write a time of your own into the RowKey, "
+    "as 19 digits of inverted ticks if the newest entities are wanted first.",
+    "Inserts cost the same; an entity whose time changes is deleted and inserted, in one transaction.",
+)
+LOG_TAIL: Final = Rule(
+    "log-tail",
+    "The newest entities at the end",
+    Severity.WARNING,
+    (rule.LOG_TAIL, rule.SORTING),
+    "A client reads to the end of a query and uses the last entities.",
+    "The query `{filter}` of {table} {reads}, and only the last entities are used.",
+    "No query returns the last entities first: let the RowKey begin with inverted ticks, in 19 digits, so that "
+    "`$top` returns the newest.",
+    "Writes cost the same as before; all of them still go to one end of the partition.",
+)
+WHOLE_TABLE: Final = Rule(
+    "whole-table",
+    "A whole table",
+    Severity.NOTE,
+    (rule.QUERY_KEYS, rule.DENORMALIZATION),
+    "A query without a filter is sent often, or by a single task.",
+    "A query of {table} has no filter: it {reads}, {runs} times.",
+    "The filter `PartitionKey eq ?` reads one partition only, and `$top` ends the answer early. If a program needs "
+    "a total or a list of the table often, keep it in an entity of its own.",
+    "Such an entity is one more write for each change, in the same transaction if it is in the same partition.",
+)
+WHOLE_PARTITION: Final = Rule(
+    "whole-partition",
+    "A whole partition",
+    Severity.NOTE,
+    (rule.QUERY_KEYS,),
+    "A single task reads a whole partition.",
+    _SCAN,
+    "A range of RowKey beside the PartitionKey reads a part of the partition.",
+    "No write changes, if the RowKey begins with what the range is about.",
+)
+OR_OF_ROW_KEYS: Final = Rule(
+    "or-of-row-keys",
+    "An or of RowKeys",
+    Severity.NOTE,
+    (rule.QUERY_KEYS,),
+    "A filter names single RowKeys of one partition with `or`.",
+    "The query `{filter}` of {table} names single RowKeys with `or`: Azure reads the whole partition for it.",
+    "Send one point read for each RowKey, several at a time.",
+    "No write changes.",
+)
+DATA_SERIES: Final = Rule(
+    "data-series",
+    "A series in one entity",
+    Severity.NOTE,
+    (rule.DATA_SERIES,),
+    "Queries return some dozens of entities of one or two properties each, whose RowKeys follow time.",
+    "The query `{filter}` of {table} returns about {mean} entities of one or two properties each time.",
+    "Keep a series in one entity, with a property for each value, up to 252: the query becomes a point read.",
+    "An insert becomes a merge of one property; if several writers merge the same entity, each needs its ETag.",
+)
+
+QUERY_RULES: Final = (
+    *(COMPOUND_KEY, INTER_PARTITION_INDEX, INDEX_ENTITIES, INTRA_PARTITION_INDEX, ROW_KEY_ALONE),
+    *(FLAG, RANGE_ALONE, ALTERNATIVES, NEGATION, NOTHING_FOUND, TIMESTAMP_SEARCH, LOG_TAIL),
+    *(WHOLE_TABLE, WHOLE_PARTITION, OR_OF_ROW_KEYS, DATA_SERIES),
+)
+"""The rules on queries, in the order in which advice of equal severity is given."""
+
+
+def query_findings(table: TableUse, thresholds: Thresholds) -> Iterator[Finding]:
+    """What is wrong with the queries of a table."""
+    scans = []
+    for use in table.queries:
+        branches = conditions_of(use.filter)
+        if _is_wasteful(use, thresholds):
+            if names := _unfound(table, use):
+                yield NOTHING_FOUND, _of_nothing(use, names, table.known_properties)
+            elif len(branches) > 1:
+                sides = "; ".join(_side(AskedQuery(use, each)) for each in branches)
+                yield ALTERNATIVES, _about(use, count=len(branches), sides=sides)
+            elif use.filter is not None:
+                scans.append(AskedQuery(use, branches[0]))
+        yield from _of_use(table, use, branches, thresholds)
+    yield from _copies(table, scans, thresholds)
+    for query in scans:
+        yield from _of_scan(table, query)
+
+
+def _copies(
+    table: TableUse, scans: Sequence[AskedQuery], thresholds: Thresholds
+) -> Iterator[Finding]:
+    """Keys of the queried properties: for copies, or for the entities themselves if nothing needs the present keys."""
+    across = [
+        each
+        for each in scans
+        if each.equal
+        and not (each.fixes_partition or each.fixes_row_key or _fixes_flags_only(each))
+    ]
+    mean = table.entity_bytes_mean or 0
+    more = ""
+    if requests := table.writes.requests:
+        period = f"In {table.period}" if table.period else "Here"
+        what = "request" if requests == 1 else "requests"
+        more = f" {period}, that would have been {requests:,} more {what}."
+    for query in across:
+        keys, keep = new_keys(query, across), _present_uses(table, query)
+        if not keep:
+            yield COMPOUND_KEY, _about(query.use, **keys)
+        elif mean >= thresholds.large_copy_bytes:
+            yield INDEX_ENTITIES, _about(query.use, **keys, **keep, more=more, mean=mean)
+        else:
+            yield INTER_PARTITION_INDEX, _about(query.use, **keys, **keep, more=more)
+    inside = [each for each in scans if each.fixes_partition and each.has_key_to_gain]
+    rate = table.rate
+    room = ""
+    if rate is not None and rate >= thresholds.rate_part * PARTITION_RATE_TARGET:
+        room = f" The busiest partition takes {rate:,.0f} entities/s; its writes would count twice."
+    for query in inside:
+        if keep := _present_uses(table, query):
+            yield (
+                INTRA_PARTITION_INDEX,
+                _about(query.use, **keys_inside(query, inside), **keep, room=room),
+            )
+        else:
+            names = (*query.equal, *query.ranges[:1], ROW_KEY)
+            row_key = template(names, query.conditions.types)
+            yield COMPOUND_KEY, _about(query.use, **(keys_inside(query) | {"row_key": row_key}))
+
+
+def _fixes_flags_only(query: AskedQuery) -> bool:
+    types = query.conditions.types
+    return all(types.get(name) is EdmType.BOOLEAN for name in query.equal)
+
+
+def _of_scan(table: TableUse, query: AskedQuery) -> Iterator[Finding]:
+    """What is wrong with a scan, except that other keys would serve it."""
+    use, conditions = query.use, query.conditions
+    bounded = query.ranges or tuple(name for name in (ROW_KEY,) if name in conditions.ranges)
+    if query.fixes_partition:
+        pass  # the rules of copies have it
+    elif query.fixes_row_key:
+        keys = {"partition_key": "{RowKey}", "row_key": "{PartitionKey}"}
+        yield ROW_KEY_ALONE, _about(use, **keys, several=several(conditions))
+    elif query.equal:
+        if _fixes_flags_only(query):
+            yield FLAG, _about(use, names=" and ".join(query.equal))
+    elif bounded:
+        name = bounded[0]
+        kind = conditions.types.get(name, EdmType.STRING)
+        period = {EdmType.DATE_TIME: "its day or month", EdmType.STRING: "its first characters"}
+        yield RANGE_ALONE, _about(use, name=name, part=period.get(kind, "its thousands"))
+    if not query.has_key_to_gain:
+        is_of_row_key = query.fixes_row_key or ROW_KEY in conditions.ranges
+        if TIMESTAMP in conditions.names:
+            yield TIMESTAMP_SEARCH, _about(use)
+        elif conditions.unusable and not is_of_row_key:
+            yield NEGATION, _about(use, names=" and ".join(conditions.unusable))
+    is_whole = use.kind is PlanKind.PARTITION and conditions.names == (PARTITION_KEY,)
+    if table.is_one_task and is_whole:
+        yield WHOLE_PARTITION, _about(use)
+
+
+def _of_use(
+    table: TableUse, use: QueryUse, branches: Sequence[Conditions], thresholds: Thresholds
+) -> Iterator[Finding]:
+    """What is wrong with a query, however many entities it reads for each that it returns."""
+    read, returned = use.entities_read, use.entities_returned
+    is_large = read is None or read >= thresholds.entities_read * use.runs
+    if use.reads_newest and is_large:
+        yield LOG_TAIL, _about(use)
+    if (
+        use.filter is None
+        and use.kind is PlanKind.TABLE
+        and not use.reads_newest
+        and is_large
+        and (table.is_one_task or use.runs >= thresholds.whole_reads)
+    ):
+        yield WHOLE_TABLE, _about(use, runs=use.runs)
+    (each, *others) = branches
+    is_of_one_partition = PARTITION_KEY in each.equal and PARTITION_KEY not in each.several
+    if not others and is_of_one_partition and ROW_KEY in each.several:
+        yield OR_OF_ROW_KEYS, _about(use)
+    is_small = table.properties_max is not None and table.properties_max <= 2
+    if (
+        is_small
+        and table.row_form.is_time
+        and use.kind in (PlanKind.PARTITION, PlanKind.ROW_RANGE)
+        and use.runs * 10 >= thresholds.many_writes
+        and returned is not None
+        and 8 <= returned / use.runs <= 252
+    ):
+        yield DATA_SERIES, _about(use, mean=returned / use.runs)
+
+
+def _of_nothing(use: QueryUse, names: Sequence[str], known: frozenset[str]) -> Facts:
+    shown = [f"`{name}`" for name in names]
+    why = "it has returned nothing so far"
+    if known and not known.issuperset(names):
+        why = f"no entity that was seen has {_joined(shown, 'or')}"
+    return _about(use, names=_joined(shown, "and"), why=why, spelling=_spelling(names, known)) | {
+        "severity": Severity.NOTE
+    }
+
+
 def _is_wasteful(use: QueryUse, thresholds: Thresholds) -> bool:
     """Whether the query reads much more than it returns; judged by its plan where no number is known."""
     if use.kind not in _READS:
@@ -68,15 +390,6 @@ def _unfound(table: TableUse, use: QueryUse) -> tuple[str, ...]:
         if unknown:
             return unknown
     return tuple(asked) if use.entities_returned == 0 else ()
-
-
-def _scans(table: TableUse, thresholds: Thresholds) -> Iterator[AskedQuery]:
-    """The wasteful queries whose filter is one query, not several."""
-    for use in table.queries:
-        branches = conditions_of(use.filter)
-        is_one = len(branches) == 1 and use.filter is not None
-        if is_one and _is_wasteful(use, thresholds) and not _unfound(table, use):
-            yield AskedQuery(use, branches[0])
 
 
 def _about(use: QueryUse, **facts: object) -> dict[str, object]:
@@ -125,213 +438,6 @@ def _joined(parts: Sequence[str], word: str) -> str:
     return f"{', '.join(first)} {word} {last}" if first else last
 
 
-def _across(table: TableUse, thresholds: Thresholds) -> Iterator[AskedQuery]:
-    """Scans over several partitions that fix properties, and not only flags."""
-    for query in _scans(table, thresholds):
-        is_by_row = ROW_KEY in query.conditions.equal
-        if (
-            query.equal
-            and not query.fixes_partition
-            and not is_by_row
-            and not _fixes_flags_only(query)
-        ):
-            yield query
-
-
-def _fixes_flags_only(query: AskedQuery) -> bool:
-    types = query.conditions.types
-    return all(types.get(name) is EdmType.BOOLEAN for name in query.equal)
-
-
-def _inside(table: TableUse, thresholds: Thresholds) -> Iterator[AskedQuery]:
-    """Scans inside a partition that ask for other properties."""
-    for query in _scans(table, thresholds):
-        if query.fixes_partition and query.has_key_to_gain:
-            yield query
-
-
-def _keeps_entities_large(table: TableUse, thresholds: Thresholds) -> bool:
-    return (table.entity_bytes_mean or 0) >= thresholds.large_copy_bytes
-
-
-@rule.rule(
-    "compound-key",
-    "Keys of the queried properties",
-    Severity.WARNING,
-    (rule.COMPOUND_KEY, rule.QUERY_KEYS, rule.QUERY_DENSITY),
-    _SCAN,
-    "No other request needs the present keys, so store the entities under PartitionKey `{partition_key}` and "
-    "RowKey `{row_key}`: the query then reads {gain}.{several}",
-    "Writes cost the same as before; the entities are copied once into a table with the new keys.",
-)
-def compound_key(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    """A scan asks for fixed values of properties, and no other request needs the present keys."""
-    across = list(_across(table, thresholds))
-    for query in across:
-        if not _present_uses(table, query):
-            yield _about(query.use, **new_keys(query, across))
-    for query in _inside(table, thresholds):
-        if not _present_uses(table, query):
-            names = (*query.equal, *query.ranges[:1], ROW_KEY)
-            row_key = template(names, query.conditions.types)
-            yield _about(query.use, **(keys_inside(query) | {"row_key": row_key}))
-
-
-@rule.rule(
-    "inter-partition-index",
-    "A copy in other partitions",
-    Severity.WARNING,
-    (rule.INTER_PARTITION_INDEX, rule.EVENTUALLY_CONSISTENT, rule.DENORMALIZATION),
-    _SCAN,
-    _COPY + ": the query then reads {gain}.{several}{instead}",
-    "Each write becomes two requests to two partitions, which cannot share a transaction: the copy is behind until "
-    "the second request has succeeded. A queue repeats that one until it does, so it must be idempotent.{more}",
-)
-def inter_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    """A scan of several partitions asks for fixed values of properties, and other requests need the present keys."""
-    if not _keeps_entities_large(table, thresholds):
-        yield from _copies(table, thresholds)
-
-
-@rule.rule(
-    "index-entities",
-    "Index entities",
-    Severity.WARNING,
-    (rule.INDEX_ENTITIES, rule.EVENTUALLY_CONSISTENT),
-    _SCAN,
-    _COPY
-    + " with nothing but the present keys in it, since an entity has {mean} bytes: the query then reads "
-    "{gain}, and a point read gets each entity.{several}{instead}",
-    "Each write of a new entity, and of a new value of these properties, becomes two requests to two partitions, "
-    "which are eventually consistent.{more}",
-)
-def index_entities(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    """The same, for entities of 16 KiB or more."""
-    if _keeps_entities_large(table, thresholds):
-        for facts in _copies(table, thresholds):
-            yield {**facts, "mean": table.entity_bytes_mean}
-
-
-def _copies(table: TableUse, thresholds: Thresholds) -> Iterator[dict[str, object]]:
-    across = list(_across(table, thresholds))
-    for query in across:
-        if keep := _present_uses(table, query):
-            more = ""
-            if requests := table.writes.requests:
-                period = f"In {table.period}" if table.period else "Here"
-                what = "request" if requests == 1 else "requests"
-                more = f" {period}, that would have been {requests:,} more {what}."
-            yield _about(query.use, **new_keys(query, across), **keep, more=more)
-
-
-@rule.rule(
-    "intra-partition-index",
-    "A copy in the same partition",
-    Severity.WARNING,
-    (rule.INTRA_PARTITION_INDEX, rule.COMPOUND_KEY),
-    _SCAN,
-    "{because} each entity a second time into its partition, under RowKey `{row_key}`: the query then reads "
-    "{gain}.{several}{instead}",
-    "Each write becomes one entity group transaction of two entities, so the copies are always equal, and the "
-    "partition has twice the entities.{room}",
-)
-def intra_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    """A query of one partition asks for other properties, and other requests need the present keys."""
-    inside = list(_inside(table, thresholds))
-    for query in inside:
-        if keep := _present_uses(table, query):
-            rate = table.rate
-            room = ""
-            if rate is not None and rate >= thresholds.rate_part * PARTITION_RATE_TARGET:
-                room = f" The busiest partition takes {rate:,.0f} entities/s; its writes would count twice."
-            yield _about(query.use, **keys_inside(query, inside), **keep, room=room)
-
-
-@rule.rule(
-    "row-key-alone",
-    "A RowKey without its PartitionKey",
-    Severity.WARNING,
-    (rule.QUERY_KEYS, rule.INTER_PARTITION_INDEX),
-    _SCAN,
-    "Name the PartitionKey too, which makes it a point read; if the client does not know it, keep an index entity "
-    "under PartitionKey `{partition_key}` and RowKey `{row_key}`.{several}",
-    "A point read changes no write; an index entity is a second request for each insert and each delete.",
-)
-def row_key_alone(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    """A query fixes the RowKey and not the PartitionKey."""
-    for query in _scans(table, thresholds):
-        if not query.fixes_partition and ROW_KEY in query.conditions.equal:
-            yield _about(
-                query.use,
-                partition_key="{RowKey}",
-                row_key="{PartitionKey}",
-                several=several(query.conditions),
-            )
-
-
-@rule.rule(
-    "flag",
-    "A property of two values",
-    Severity.WARNING,
-    (rule.INDEX_ENTITIES, rule.CHOOSING_PARTITION_KEY),
-    _SCAN,
-    "A key of {names} would make two partitions, each as hot as half of the table: keep index entities for the "
-    "wanted entities only, in a partition of their own.",
-    "A change of {names} becomes two requests, which are eventually consistent.",
-)
-def flag(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    """A scan fixes Boolean properties only."""
-    for query in _scans(table, thresholds):
-        is_by_row = ROW_KEY in query.conditions.equal
-        if query.equal and not query.fixes_partition and not is_by_row and _fixes_flags_only(query):
-            yield _about(query.use, names=" and ".join(query.equal))
-
-
-@rule.rule(
-    "range-alone",
-    "A range without a fixed property",
-    Severity.WARNING,
-    (rule.COMPOUND_KEY, rule.APPEND, rule.LOG_DATA),
-    _SCAN,
-    "Write each entity a second time with a part of {name}, such as {part}, in the PartitionKey and {name} in the "
-    "RowKey: the query is then one row range for each such part.",
-    "Each write becomes two requests. If {name} is a time, all writes of the moment go to one partition: above a "
-    "few hundred a second, put a number from 0 to 15 before the part, and send one query for each number.",
-)
-def range_alone(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    """A scan bounds a property and fixes none."""
-    for query in _scans(table, thresholds):
-        conditions = query.conditions
-        if query.fixes_partition or query.equal or ROW_KEY in conditions.equal:
-            continue
-        bounded = query.ranges or tuple(name for name in (ROW_KEY,) if name in conditions.ranges)
-        if bounded:
-            name = bounded[0]
-            kind = conditions.types.get(name, EdmType.STRING)
-            period = {EdmType.DATE_TIME: "its day or month", EdmType.STRING: "its first characters"}
-            part = period.get(kind, "its thousands")
-            yield _about(query.use, name=name, part=part)
-
-
-@rule.rule(
-    "alternatives",
-    "An or over different properties",
-    Severity.WARNING,
-    (rule.QUERY_KEYS, rule.DENORMALIZATION),
-    _SCAN,
-    "No single key serves both sides of an `or`: send {count} queries, and leave out what several of them return. "
-    "Keys: {sides}.",
-    "Each key that is not the present one is a copy, and so one more write for each entity.",
-)
-def alternatives(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    """A scan has an `or` over different properties."""
-    for use in table.queries:
-        branches = conditions_of(use.filter)
-        if len(branches) > 1 and _is_wasteful(use, thresholds) and not _unfound(table, use):
-            sides = "; ".join(_side(AskedQuery(use, each)) for each in branches)
-            yield _about(use, count=len(branches), sides=sides)
-
-
 def _side(query: AskedQuery) -> str:
     """The key for one side of an `or`, in words."""
     conditions = query.conditions
@@ -347,50 +453,6 @@ def _side(query: AskedQuery) -> str:
     return f"for {names}, no key helps" if not query.ranges else f"for {names}, a key by period"
 
 
-@rule.rule(
-    "negation",
-    "Conditions that no key helps",
-    Severity.WARNING,
-    (rule.INDEX_ENTITIES, rule.QUERY_DENSITY),
-    _SCAN,
-    "No key helps these conditions on {names}: ask with `eq` for the values that are wanted, or keep index "
-    "entities for the wanted entities only, in a partition of their own.",
-    "Index entities cost a second write when an entity begins or ceases to be wanted.",
-)
-def negation(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    """A scan has only conditions with `ne` or `not`, or ranges of values whose text does not sort."""
-    for query in _scans(table, thresholds):
-        conditions = query.conditions
-        others = (*query.equal, *query.ranges)
-        is_alone = not others and ROW_KEY not in (*conditions.equal, *conditions.ranges)
-        if conditions.unusable and is_alone and TIMESTAMP not in conditions.names:
-            yield _about(query.use, names=" and ".join(conditions.unusable))
-
-
-@rule.rule(
-    "nothing-found",
-    "A query that finds nothing",
-    Severity.NOTE,
-    (rule.QUERY_DENSITY,),
-    _SCAN + " And {why}.",
-    "See whether entities have {names}, in this spelling and with values of the filter's type: a name has its "
-    "case, and a value of another type is never equal, such as a String beside a DateTime.{spelling}",
-    "No write changes. If the query is right and rare entities are what it looks for, keep index entities of them.",
-)
-def nothing_found(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    """All runs of a scan have returned nothing, or no entity that was seen has a property of its filter."""
-    for use in table.queries:
-        if _is_wasteful(use, thresholds) and (names := _unfound(table, use)):
-            known = table.known_properties
-            shown = [f"`{name}`" for name in names]
-            why = "it has returned nothing so far"
-            if not known.issuperset(names) and known:
-                why = f"no entity that was seen has {_joined(shown, 'or')}"
-            yield _about(
-                use, names=_joined(shown, "and"), why=why, spelling=_spelling(names, known)
-            ) | {"severity": Severity.NOTE}
-
-
 def _spelling(names: Sequence[str], known: frozenset[str]) -> str:
     """A further sentence, if a known name differs in its letters' case only."""
     by_lower = {name.lower(): name for name in known}
@@ -400,127 +462,3 @@ def _spelling(names: Sequence[str], known: frozenset[str]) -> str:
         if name.lower() in by_lower and name not in known
     ]
     return f" There is {_joined(meant, 'and')}." if meant else ""
-
-
-@rule.rule(
-    "timestamp",
-    "A search by Timestamp",
-    Severity.WARNING,
-    (rule.LOG_TAIL, rule.QUERY_KEYS),
-    _SCAN,
-    "The service sets Timestamp at each write, so no key can hold it: write a time of your own into the RowKey, "
-    "as 19 digits of inverted ticks if the newest entities are wanted first.",
-    "Inserts cost the same; an entity whose time changes is deleted and inserted, in one transaction.",
-)
-def timestamp(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    """A scan asks for a Timestamp."""
-    for query in _scans(table, thresholds):
-        if TIMESTAMP in query.conditions.names and not query.has_key_to_gain:
-            yield _about(query.use)
-
-
-@rule.rule(
-    "log-tail",
-    "The newest entities at the end",
-    Severity.WARNING,
-    (rule.LOG_TAIL, rule.SORTING),
-    "The query `{filter}` of {table} {reads}, and only the last entities are used.",
-    "No query returns the last entities first: let the RowKey begin with inverted ticks, in 19 digits, so that "
-    "`$top` returns the newest.",
-    "Writes cost the same as before; all of them still go to one end of the partition.",
-)
-def log_tail(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    """A client reads to the end of a query and uses the last entities."""
-    for use in table.queries:
-        read = None if use.entities_read is None else use.entities_read / use.runs
-        if use.reads_newest and (read is None or read >= thresholds.entities_read):
-            yield _about(use)
-
-
-@rule.rule(
-    "whole-table",
-    "A whole table",
-    Severity.NOTE,
-    (rule.QUERY_KEYS, rule.DENORMALIZATION),
-    "A query of {table} has no filter: it {reads}, {runs} times.",
-    "The filter `PartitionKey eq ?` reads one partition only, and `$top` ends the answer early. If a program needs "
-    "a total or a list of the table often, keep it in an entity of its own.",
-    "Such an entity is one more write for each change, in the same transaction if it is in the same partition.",
-)
-def whole_table(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    """A query without a filter is sent often, or by a single task."""
-    for use in table.queries:
-        if use.filter is None and use.kind is PlanKind.TABLE and not use.reads_newest:
-            known = use.entities_read
-            is_large = known is None or known >= thresholds.entities_read * use.runs
-            if is_large and (table.is_one_task or use.runs >= thresholds.whole_reads):
-                yield _about(use, runs=use.runs)
-
-
-@rule.rule(
-    "whole-partition",
-    "A whole partition",
-    Severity.NOTE,
-    (rule.QUERY_KEYS,),
-    _SCAN,
-    "A range of RowKey beside the PartitionKey reads a part of the partition.",
-    "No write changes, if the RowKey begins with what the range is about.",
-)
-def whole_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    """A single task reads a whole partition."""
-    for query in _scans(table, thresholds) if table.is_one_task else ():
-        conditions = query.conditions
-        if query.use.kind is PlanKind.PARTITION and conditions.names == (PARTITION_KEY,):
-            yield _about(query.use)
-
-
-@rule.rule(
-    "or-of-row-keys",
-    "An or of RowKeys",
-    Severity.NOTE,
-    (rule.QUERY_KEYS,),
-    "The query `{filter}` of {table} names single RowKeys with `or`: Azure reads the whole partition for it.",
-    "Send one point read for each RowKey, several at a time.",
-    "No write changes.",
-)
-def or_of_row_keys(table: TableUse, _thresholds: Thresholds) -> Iterator[Facts]:
-    """A filter names single RowKeys of one partition with `or`."""
-    for use in table.queries:
-        branches = conditions_of(use.filter)
-        each = branches[0]
-        if (
-            len(branches) == 1
-            and PARTITION_KEY in each.equal
-            and PARTITION_KEY not in each.several
-            and ROW_KEY in each.several
-        ):
-            yield _about(use)
-
-
-@rule.rule(
-    "data-series",
-    "A series in one entity",
-    Severity.NOTE,
-    (rule.DATA_SERIES,),
-    "The query `{filter}` of {table} returns about {mean} entities of one or two properties each time.",
-    "Keep a series in one entity, with a property for each value, up to 252: the query becomes a point read.",
-    "An insert becomes a merge of one property; if several writers merge the same entity, each needs its ETag.",
-)
-def data_series(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    """Queries return some dozens of entities of one or two properties each, whose RowKeys follow time."""
-    if table.properties_max is None or table.properties_max > 2 or not table.row_form.is_time:
-        return
-    for use in table.queries:
-        returned = use.entities_returned
-        if use.kind in (PlanKind.PARTITION, PlanKind.ROW_RANGE) and returned is not None:
-            mean = returned / use.runs
-            if use.runs * 10 >= thresholds.many_writes and 8 <= mean <= 252:
-                yield _about(use, mean=mean)
-
-
-QUERY_RULES: Final[tuple[Rule, ...]] = (
-    *(compound_key, inter_partition, index_entities, intra_partition, row_key_alone, flag),
-    *(range_alone, alternatives, negation, nothing_found, timestamp, log_tail, whole_table),
-    *(whole_partition, or_of_row_keys, data_series),
-)
-"""The rules on queries, in the order in which advice on equal severity is given."""

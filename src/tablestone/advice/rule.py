@@ -1,15 +1,11 @@
-"""A rule of advice: a condition, and templates that are filled with what it finds; and a piece of advice."""
+"""A rule of advice, whose templates are filled with what was found, and a piece of advice."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any, Final, NamedTuple
-
-from tablestone.advice.thresholds import Thresholds
-from tablestone.advice.workload import TableUse, Workload
 
 
 class Severity(enum.Enum):
@@ -80,43 +76,26 @@ TARGETS: Final = Source(
 Facts = Mapping[str, object]
 """The values of a finding by their names in the templates. `filter`, `partition`, `partition_key` and `row_key` are
 fields of the advice too; `severity` is used instead of the rule's own."""
-Condition = Callable[[Any, Thresholds], Iterable[Facts]]
-"""Finds what is wrong with a `TableUse`, or with a `Workload`."""
 
 
-@dataclass(frozen=True)
-class Rule:
-    """A rule: when it speaks, and what it says. `{name}` in a template is a fact; numbers get separators.
+class Rule(NamedTuple):
+    """A rule: when it applies, in words for the documents, and what it says.
 
-    `cost` says what the change costs in writes. The rule is named after its first source.
+    `{name}` in `sentence`, `change` and `cost` is a fact; numbers get separators. `cost` says what the change costs in
+    writes. The rule is named after its first source.
     """
 
     id: str
     title: str
     severity: Severity
     sources: tuple[Source, ...]
+    when: str
     sentence: str
     change: str
     cost: str
-    find: Condition
-
-    @property
-    def when(self) -> str:
-        """The condition in words, as the documents have it: the docstring of `find`."""
-        return " ".join((self.find.__doc__ or "").split())
 
 
-def rule(
-    name: str,
-    title: str,
-    severity: Severity,
-    sources: tuple[Source, ...],
-    sentence: str,
-    change: str,
-    cost: str,
-) -> Callable[[Condition], Rule]:
-    """Make a rule of the condition below."""
-    return partial(Rule, name, title, severity, sources, sentence, change, cost)
+Finding = tuple[Rule, Facts]
 
 
 @dataclass(frozen=True)
@@ -153,32 +132,27 @@ class Advice:
         }
 
 
-def applied(rule: Rule, use: TableUse | Workload, thresholds: Thresholds) -> list[Advice]:
-    """The advice of a rule on a table or an account."""
-    found = []
-    table = use.name if isinstance(use, TableUse) else ""
-    for facts in rule.find(use, thresholds):
-        words = {name: _word(value) for name, value in facts.items()} | {"table": table}
-        for name in ("filter", "partition"):
-            if len(words.get(name, "")) > SHOWN_MAX:
-                words[name] = f"{words[name][: SHOWN_MAX - 1]}…"
-        severity = facts.get("severity")
-        found.append(
-            Advice(
-                rule=rule.id,
-                severity=severity if isinstance(severity, Severity) else rule.severity,
-                table=table,
-                sentence=rule.sentence.format_map(words),
-                change=rule.change.format_map(words),
-                cost=rule.cost.format_map(words),
-                sources=rule.sources,
-                filter=str(facts.get("filter", "")),
-                partition=str(facts.get("partition", "")),
-                partition_key=str(facts.get("partition_key", "")),
-                row_key=str(facts.get("row_key", "")),
-            )
-        )
-    return found
+def advice_of(finding: Finding, table: str) -> Advice:
+    """The advice on a table, or on an account if `table` is empty."""
+    rule, facts = finding
+    words = {name: _word(value) for name, value in facts.items()} | {"table": table}
+    for name in ("filter", "partition"):
+        if len(words.get(name, "")) > SHOWN_MAX:
+            words[name] = f"{words[name][: SHOWN_MAX - 1]}…"
+    severity = facts.get("severity")
+    return Advice(
+        rule=rule.id,
+        severity=severity if isinstance(severity, Severity) else rule.severity,
+        table=table,
+        sentence=rule.sentence.format_map(words),
+        change=rule.change.format_map(words),
+        cost=rule.cost.format_map(words),
+        sources=rule.sources,
+        filter=str(facts.get("filter", "")),
+        partition=str(facts.get("partition", "")),
+        partition_key=str(facts.get("partition_key", "")),
+        row_key=str(facts.get("row_key", "")),
+    )
 
 
 SHOWN_MAX: Final = 200

@@ -13,7 +13,7 @@ from typing import Final
 from tablestone import limits
 from tablestone.advice import rule
 from tablestone.advice.proposed_keys import conditions_of, divided_key
-from tablestone.advice.rule import Facts, Rule, Severity
+from tablestone.advice.rule import Finding, Rule, Severity
 from tablestone.advice.thresholds import Thresholds
 from tablestone.advice.workload import PartitionUse, TableUse
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
@@ -23,6 +23,177 @@ _TARGET: Final = limits.PARTITION_RATE_TARGET
 _TARGET_IN_WORDS: Final = f"Azure's target for a partition is {_TARGET:,}/s"
 _PARTITION_LIKE: Final = (PlanKind.PARTITION, PlanKind.ROW_RANGE)
 _ACROSS: Final = (PlanKind.TABLE, PlanKind.PARTITION_RANGE, PlanKind.RANGES)
+
+
+HOT_PARTITION: Final = Rule(
+    "hot-partition",
+    "A hot partition",
+    Severity.WARNING,
+    (rule.HOT_PARTITIONS, rule.TARGETS, rule.CHOOSING_PARTITION_KEY),
+    "A partition takes 2,000 entities/s for a minute, without what scans read and leave out; or, where no rate "
+    "is known, half of the use of a table of four partitions or more.",
+    "The partition '{partition}' of {table} {heat}.{further}",
+    "Divide its PartitionKey: put a further property behind it, or a number from 0 to {last} that a hash of the "
+    "RowKey gives.{trial}",
+    "Writes cost the same; a query of the whole partition becomes {parts} queries, and a transaction holds the "
+    "entities of one part only.",
+)
+APPEND: Final = Rule(
+    "append",
+    "PartitionKeys that follow time",
+    Severity.WARNING,
+    (rule.APPEND, rule.HOT_PARTITIONS, rule.TARGETS),
+    "PartitionKeys are dates, times or ticks, and one of them takes 1,000 writes/s for a minute; or, where no "
+    "rate is known, half of the use.",
+    "The PartitionKeys of {table} follow time, so the writes of a moment go to one partition: '{partition}' "
+    "{heat}.",
+    "Make the PartitionKey of what the entities are about, such as a device or a customer, and put the time into "
+    "the RowKey; if there is no such property, put a number that a hash gives before the time.",
+    "Writes cost the same; a query for a time becomes one row range for each device, or for each number.",
+)
+GIANT_PARTITION: Final = Rule(
+    "giant-partition",
+    "One partition with everything",
+    Severity.WARNING,
+    (rule.CHOOSING_PARTITION_KEY, rule.TARGETS),
+    "A table has one partition with 100,000 entities or more.",
+    "All {entities} entities of {table} are in one partition, which one server of Azure serves: at most 2,000 "
+    "entities/s, however the account grows.",
+    "Make the PartitionKey of a property that the queries fix with `eq`, and leave the rest in the RowKey.",
+    "Writes cost the same; a transaction then holds entities of one value of that property only.",
+)
+UNIQUE_PARTITION_KEY: Final = Rule(
+    "unique-partition-key",
+    "A PartitionKey for each entity",
+    Severity.NOTE,
+    (rule.CHOOSING_PARTITION_KEY,),
+    "Almost every entity has its own PartitionKey; ten or more queries read several partitions for several "
+    "entities, and not more requests name one entity.",
+    "{table} has {partitions} partitions for {entities} entities, and queries that return several entities read "
+    "from partition to partition.",
+    "Make the PartitionKey of {key}, and put the present PartitionKey into the RowKey.",
+    "Writes become cheaper: up to 100 entities of a partition are one transaction. A point read needs both keys.",
+)
+QUEUE: Final = Rule(
+    "queue",
+    "A table as a queue",
+    Severity.WARNING,
+    (rule.APPEND, rule.HIGH_VOLUME_DELETE, rule.EVENTUALLY_CONSISTENT),
+    "There are almost as many deletes as inserts, in up to 16 partitions that are read as ranges.",
+    "{table} is used as a queue: {inserts} inserts and {deletes} deletes, read from the beginning of {beginning}; "
+    "each read passes what was deleted, and all writers meet in the same place.",
+    "Use a queue service for the messages, and a table for their state; or spread them over partitions by a hash "
+    "of their key, one worker for each.",
+    "A message costs one request to the queue instead of an insert and a delete here.",
+)
+HIGH_VOLUME_DELETE: Final = Rule(
+    "high-volume-delete",
+    "Many entities deleted one by one",
+    Severity.WARNING,
+    (rule.HIGH_VOLUME_DELETE,),
+    "10,000 entities or more are deleted one by one, and keys follow time.",
+    "{deletes} entities of {table} were deleted one by one, and their keys follow time.",
+    "Use one table for each day or month, with the period in its name, and delete the table.",
+    "Deletes become one request for each period; a query over several periods becomes one for each table, and a "
+    "new table is slow until Azure has divided it.",
+)
+LOG_DATA: Final = Rule(
+    "log-data",
+    "A log in a table",
+    Severity.NOTE,
+    (rule.LOG_DATA,),
+    "PartitionKeys follow time, nothing is changed or read singly, and each query returns 100 entities or more.",
+    "{table} is a log: {inserts} inserts by time, no change, no point read, and large ranges read at once.",
+    "Append such data to blobs, with the period in the name.",
+    "One request appends many lines, so writes become fewer.",
+)
+CONTENTION: Final = Rule(
+    "contention",
+    "Writers that meet",
+    Severity.WARNING,
+    (rule.DATA_SERIES, rule.EVENTUALLY_CONSISTENT),
+    "100 writes or more are refused with 412, one for every ten updates.",
+    "{conflicts} writes of {table} were refused because another writer came first, beside {updates} updates.",
+    "Give each writer its own entity, such as a counter for each worker, and add them up when they are read; or "
+    "let one worker write what a queue brings.",
+    "Writes cost the same; a read becomes a row range instead of a point.",
+)
+WIDE_ENTITY: Final = Rule(
+    "wide-entity",
+    "Wide entities",
+    Severity.NOTE,
+    (rule.WIDE_ENTITIES,),
+    "An entity has half of the properties that it can have.",
+    "Entities of {table} have up to {properties} properties of the {most} that one can have.",
+    "Divide such an entity into several of the same partition, with a number at the end of the RowKey.",
+    "A write of the whole becomes one transaction, and a read of it a row range.",
+)
+LARGE_ENTITY: Final = Rule(
+    "large-entity",
+    "Large entities",
+    Severity.NOTE,
+    (rule.LARGE_ENTITIES,),
+    "An entity has half of the bytes that it can have.",
+    "Entities of {table} have up to {size} of the 1,024 KiB that one can have.",
+    "Keep the large value in a blob, and its address in the entity.",
+    "Each write of the value becomes two requests: the blob first, then the entity.",
+)
+SINGLE_WRITES: Final = Rule(
+    "single-writes",
+    "Writes that one transaction would hold",
+    Severity.NOTE,
+    (rule.BATCHING,),
+    "A single task, such as a test, sends several writes to one partition.",
+    "{writes} writes to the partition '{partition}' of {table}: {would} would do.",
+    "An entity group transaction holds up to 100 writes of one partition.",
+    "All writes of a transaction are one billed request, and all of them succeed or none does.",
+)
+SINGLE_READS: Final = Rule(
+    "single-reads",
+    "Point reads that one query would answer",
+    Severity.NOTE,
+    (rule.QUERY_KEYS,),
+    "A single task reads several entities of one partition one by one.",
+    "{reads} point reads of the partition '{partition}' of {table}: one query with PartitionKey eq and a range of "
+    "RowKey would do.",
+    "",
+    "",
+)
+READS_ACROSS: Final = Rule(
+    "reads-across",
+    "A join in the client",
+    Severity.NOTE,
+    (rule.DENORMALIZATION,),
+    "A single task reads ten entities or more from several partitions one by one.",
+    "One task reads {reads} single entities from {partitions} partitions of {table}.",
+    "Copy the values that the task needs into the entity that it begins with.",
+    "A change of such a value is written to each copy, in one transaction only inside a partition.",
+)
+
+TABLE_RULES: Final = (
+    *(HOT_PARTITION, APPEND, GIANT_PARTITION, UNIQUE_PARTITION_KEY, QUEUE, HIGH_VOLUME_DELETE),
+    *(LOG_DATA, CONTENTION, WIDE_ENTITY, LARGE_ENTITY, SINGLE_WRITES, SINGLE_READS, READS_ACROSS),
+)
+"""The rules on tables, in the order in which advice of equal severity is given."""
+
+
+def table_findings(table: TableUse, thresholds: Thresholds) -> Iterator[Finding]:
+    """What is wrong with a table, its partitions and its writes."""
+    appended = list(_appended(table, thresholds))
+    yield from appended or _hot_partition(table, thresholds)
+    if table.partitions == 1 and (table.entities or 0) >= thresholds.giant_entities:
+        partition = table.hottest[0].key if table.hottest else ""
+        yield GIANT_PARTITION, {"entities": table.entities, "partition": partition}
+    yield from _unique_partitions(table, thresholds)
+    yield from _of_writes(table, thresholds)
+    most = limits.ENTITY_PROPERTIES_MAX
+    if (table.properties_max or 0) >= thresholds.entity_part * most:
+        yield WIDE_ENTITY, {"properties": table.properties_max, "most": most}
+    entity_bytes = table.entity_bytes_max or 0
+    if entity_bytes >= thresholds.entity_part * limits.ENTITY_SIZE_BYTES_MAX:
+        yield LARGE_ENTITY, {"size": f"{entity_bytes / 1024:,.0f} KiB"}
+    if table.is_one_task:
+        yield from _of_one_task(table)
 
 
 def _severity(rate: float | None) -> Severity:
@@ -51,23 +222,7 @@ def _hot(table: TableUse, thresholds: Thresholds) -> Iterator[tuple[PartitionUse
             yield partition, f"takes {partition.share:.0%} of the {what} of the table"
 
 
-@rule.rule(
-    "hot-partition",
-    "A hot partition",
-    Severity.WARNING,
-    (rule.HOT_PARTITIONS, rule.TARGETS, rule.CHOOSING_PARTITION_KEY),
-    "The partition '{partition}' of {table} {heat}.{further}",
-    "Divide its PartitionKey: put a further property behind it, or a number from 0 to {last} that a hash of the "
-    "RowKey gives.{trial}",
-    "Writes cost the same; a query of the whole partition becomes {parts} queries, and a transaction holds the "
-    "entities of one part only.",
-)
-def _hot_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    """A partition takes 2,000 entities/s for a minute, without what scans read and leave out; or, where no rate is
-    known, half of the use of a table of four partitions or more.
-    """
-    if any(_append.find(table, thresholds)):
-        return
+def _hot_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Finding]:
     hot = list(_hot(table, thresholds))
     for partition, heat in hot[:1]:
         parts = max(2, math.ceil((partition.rate or 0) / (_TARGET / 2)))
@@ -78,34 +233,23 @@ def _hot_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
         trial = (
             f" `simulate-keys` shows what PartitionKey `{key}` and RowKey `{{RowKey}}` make of it."
         )
-        yield {
-            "partition": partition.key,
-            "partition_key": key,
-            "row_key": key and "{RowKey}",
-            "trial": key and trial,
-            "heat": heat,
-            "further": f" {further:,} further {words} hot too." if further else "",
-            "parts": parts,
-            "last": parts - 1,
-            "severity": _severity(partition.rate),
-        }
+        yield (
+            HOT_PARTITION,
+            {
+                "partition": partition.key,
+                "partition_key": key,
+                "row_key": key and "{RowKey}",
+                "trial": key and trial,
+                "heat": heat,
+                "further": f" {further:,} further {words} hot too." if further else "",
+                "parts": parts,
+                "last": parts - 1,
+                "severity": _severity(partition.rate),
+            },
+        )
 
 
-@rule.rule(
-    "append",
-    "PartitionKeys that follow time",
-    Severity.WARNING,
-    (rule.APPEND, rule.HOT_PARTITIONS, rule.TARGETS),
-    "The PartitionKeys of {table} follow time, so the writes of a moment go to one partition: '{partition}' "
-    "{heat}.",
-    "Make the PartitionKey of what the entities are about, such as a device or a customer, and put the time into "
-    "the RowKey; if there is no such property, put a number that a hash gives before the time.",
-    "Writes cost the same; a query for a time becomes one row range for each device, or for each number.",
-)
-def _append(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    """PartitionKeys are dates, times or ticks, and one of them takes 1,000 writes/s for a minute; or, where no rate
-    is known, half of the use.
-    """
+def _appended(table: TableUse, thresholds: Thresholds) -> Iterator[Finding]:
     if not table.partition_form.is_time:
         return
     busiest = sorted(table.hottest, key=lambda each: -(each.write_rate or 0.0))
@@ -117,46 +261,14 @@ def _append(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
             if partition.share is not None and partition.share >= thresholds.share:
                 part = f"{partition.share:.0%} of the table's operations"
                 heat = part if partition.share < 1 else "all of them"
-                yield {"partition": partition.key, "heat": f"takes {heat}"}
+                yield APPEND, {"partition": partition.key, "heat": f"takes {heat}"}
         elif rate >= thresholds.rate_part * _TARGET:
             severity = _severity(rate)
             heat = f"{words.format(rate)}; {_TARGET_IN_WORDS}"
-            yield {"partition": partition.key, "heat": heat, "severity": severity}
+            yield APPEND, {"partition": partition.key, "heat": heat, "severity": severity}
 
 
-@rule.rule(
-    "giant-partition",
-    "One partition with everything",
-    Severity.WARNING,
-    (rule.CHOOSING_PARTITION_KEY, rule.TARGETS),
-    "All {entities} entities of {table} are in one partition, which one server of Azure serves: at most 2,000 "
-    "entities/s, however the account grows.",
-    "Make the PartitionKey of a property that the queries fix with `eq`, and leave the rest in the RowKey.",
-    "Writes cost the same; a transaction then holds entities of one value of that property only.",
-)
-def _giant_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    """A table has one partition with 100,000 entities or more."""
-    if table.partitions == 1 and (table.entities or 0) >= thresholds.giant_entities:
-        yield {
-            "entities": table.entities,
-            "partition": table.hottest[0].key if table.hottest else "",
-        }
-
-
-@rule.rule(
-    "unique-partition-key",
-    "A PartitionKey for each entity",
-    Severity.NOTE,
-    (rule.CHOOSING_PARTITION_KEY,),
-    "{table} has {partitions} partitions for {entities} entities, and queries that return several entities read "
-    "from partition to partition.",
-    "Make the PartitionKey of {key}, and put the present PartitionKey into the RowKey.",
-    "Writes become cheaper: up to 100 entities of a partition are one transaction. A point read needs both keys.",
-)
-def _unique_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    """Almost every entity has its own PartitionKey; ten or more queries read several partitions for several
-    entities, and not more requests name one entity.
-    """
+def _unique_partitions(table: TableUse, thresholds: Thresholds) -> Iterator[Finding]:
     entities, partitions = table.entities or 0, table.partitions or 0
     if entities < thresholds.entities_read or partitions < 0.95 * entities:
         return
@@ -178,7 +290,38 @@ def _unique_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts
             if name not in (PARTITION_KEY, ROW_KEY)
         )
         key = " and ".join(names) or "a property that entities have in common"
-        yield {"partitions": partitions, "entities": entities, "key": key}
+        yield UNIQUE_PARTITION_KEY, {"partitions": partitions, "entities": entities, "key": key}
+
+
+def _of_writes(table: TableUse, thresholds: Thresholds) -> Iterator[Finding]:
+    writes = table.writes
+    if _is_queue(table, thresholds):
+        one = (table.partitions or 0) < 2
+        yield (
+            QUEUE,
+            {
+                "inserts": writes.inserts,
+                "deletes": writes.deletes,
+                "beginning": "its one partition" if one else f"{table.partitions:,} partitions",
+                "severity": _severity(table.rate),
+            },
+        )
+    elif writes.deletes >= max(thresholds.many_writes, 0.2 * writes.inserts) and (
+        table.partition_form.is_time or table.row_form.is_time
+    ):
+        yield HIGH_VOLUME_DELETE, {"deletes": writes.deletes}
+    if (
+        table.partition_form.is_time
+        and writes.inserts >= thresholds.many_writes
+        and not (writes.updates or writes.upserts or writes.deletes or table.point_reads)
+        and table.point_reads is not None
+        and table.queries
+        and all((use.entities_returned or 0) >= 100 * use.runs for use in table.queries)
+    ):
+        yield LOG_DATA, {"inserts": writes.inserts}
+    least = max(thresholds.many_writes / 100, thresholds.conflict_ratio * max(1, writes.updates))
+    if writes.conflicts >= least:
+        yield CONTENTION, {"conflicts": writes.conflicts, "updates": writes.updates}
 
 
 def _is_queue(table: TableUse, thresholds: Thresholds) -> bool:
@@ -193,182 +336,15 @@ def _is_queue(table: TableUse, thresholds: Thresholds) -> bool:
     )
 
 
-@rule.rule(
-    "queue",
-    "A table as a queue",
-    Severity.WARNING,
-    (rule.APPEND, rule.HIGH_VOLUME_DELETE, rule.EVENTUALLY_CONSISTENT),
-    "{table} is used as a queue: {inserts} inserts and {deletes} deletes, read from the beginning of {beginning}; "
-    "each read passes what was deleted, and all writers meet in the same place.",
-    "Use a queue service for the messages, and a table for their state; or spread them over partitions by a hash "
-    "of their key, one worker for each.",
-    "A message costs one request to the queue instead of an insert and a delete here.",
-)
-def _queue(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    """There are almost as many deletes as inserts, in up to 16 partitions that are read as ranges."""
-    if _is_queue(table, thresholds):
-        yield {
-            "inserts": table.writes.inserts,
-            "deletes": table.writes.deletes,
-            "beginning": "its one partition"
-            if (table.partitions or 0) < 2
-            else f"{table.partitions:,} partitions",
-            "severity": _severity(table.rate),
-        }
-
-
-@rule.rule(
-    "high-volume-delete",
-    "Many entities deleted one by one",
-    Severity.WARNING,
-    (rule.HIGH_VOLUME_DELETE,),
-    "{deletes} entities of {table} were deleted one by one, and their keys follow time.",
-    "Use one table for each day or month, with the period in its name, and delete the table.",
-    "Deletes become one request for each period; a query over several periods becomes one for each table, and a "
-    "new table is slow until Azure has divided it.",
-)
-def _many_deletes(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    """10,000 entities or more are deleted one by one, and keys follow time."""
-    writes = table.writes
-    if (
-        writes.deletes >= thresholds.many_writes
-        and writes.deletes >= 0.2 * writes.inserts
-        and (table.partition_form.is_time or table.row_form.is_time)
-        and not _is_queue(table, thresholds)
-    ):
-        yield {"deletes": writes.deletes}
-
-
-@rule.rule(
-    "log-data",
-    "A log in a table",
-    Severity.NOTE,
-    (rule.LOG_DATA,),
-    "{table} is a log: {inserts} inserts by time, no change, no point read, and large ranges read at once.",
-    "Append such data to blobs, with the period in the name.",
-    "One request appends many lines, so writes become fewer.",
-)
-def _log_data(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    """PartitionKeys follow time, nothing is changed or read singly, and each query returns 100 entities or more."""
-    writes = table.writes
-    if (
-        table.partition_form.is_time
-        and writes.inserts >= thresholds.many_writes
-        and not (writes.updates or writes.upserts or writes.deletes or table.point_reads)
-        and table.point_reads is not None
-        and table.queries
-        and all((use.entities_returned or 0) >= 100 * use.runs for use in table.queries)
-    ):
-        yield {"inserts": writes.inserts}
-
-
-@rule.rule(
-    "contention",
-    "Writers that meet",
-    Severity.WARNING,
-    (rule.DATA_SERIES, rule.EVENTUALLY_CONSISTENT),
-    "{conflicts} writes of {table} were refused because another writer came first, beside {updates} updates.",
-    "Give each writer its own entity, such as a counter for each worker, and add them up when they are read; or "
-    "let one worker write what a queue brings.",
-    "Writes cost the same; a read becomes a row range instead of a point.",
-)
-def _contention(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    """100 writes or more are refused with 412, one for every ten updates."""
-    writes = table.writes
-    is_large = writes.conflicts * 100 >= thresholds.many_writes
-    if is_large and writes.conflicts >= thresholds.conflict_ratio * max(1, writes.updates):
-        yield {"conflicts": writes.conflicts, "updates": writes.updates}
-
-
-@rule.rule(
-    "wide-entity",
-    "Wide entities",
-    Severity.NOTE,
-    (rule.WIDE_ENTITIES,),
-    "Entities of {table} have up to {properties} properties of the {most} that one can have.",
-    "Divide such an entity into several of the same partition, with a number at the end of the RowKey.",
-    "A write of the whole becomes one transaction, and a read of it a row range.",
-)
-def _wide_entity(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    """An entity has half of the properties that it can have."""
-    most = limits.ENTITY_PROPERTIES_MAX
-    if (table.properties_max or 0) >= thresholds.entity_part * most:
-        yield {"properties": table.properties_max, "most": most}
-
-
-@rule.rule(
-    "large-entity",
-    "Large entities",
-    Severity.NOTE,
-    (rule.LARGE_ENTITIES,),
-    "Entities of {table} have up to {size} of the 1,024 KiB that one can have.",
-    "Keep the large value in a blob, and its address in the entity.",
-    "Each write of the value becomes two requests: the blob first, then the entity.",
-)
-def _large_entity(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    """An entity has half of the bytes that it can have."""
-    most = limits.ENTITY_SIZE_BYTES_MAX
-    if (table.entity_bytes_max or 0) >= thresholds.entity_part * most:
-        yield {"size": f"{(table.entity_bytes_max or 0) / 1024:,.0f} KiB"}
-
-
-@rule.rule(
-    "single-writes",
-    "Writes that one transaction would hold",
-    Severity.NOTE,
-    (rule.BATCHING,),
-    "{writes} writes to the partition '{partition}' of {table}: {would} would do.",
-    "An entity group transaction holds up to 100 writes of one partition.",
-    "All writes of a transaction are one billed request, and all of them succeed or none does.",
-)
-def _single_writes(table: TableUse, _thresholds: Thresholds) -> Iterator[Facts]:
-    """A single task, such as a test, sends several writes to one partition."""
-    if table.is_one_task:
-        for each in table.hottest:
-            if each.writes > 1:
-                number = -(-each.writes // limits.CHANGE_SET_OPERATIONS_MAX)
-                would = f"{number:,} {'transaction' if number == 1 else 'transactions'}"
-                yield {"partition": each.key, "writes": each.writes, "would": would}
-
-
-@rule.rule(
-    "single-reads",
-    "Point reads that one query would answer",
-    Severity.NOTE,
-    (rule.QUERY_KEYS,),
-    "{reads} point reads of the partition '{partition}' of {table}: one query with PartitionKey eq and a range of "
-    "RowKey would do.",
-    "",
-    "",
-)
-def _single_reads(table: TableUse, _thresholds: Thresholds) -> Iterator[Facts]:
-    """A single task reads several entities of one partition one by one."""
-    if table.is_one_task:
-        for each in table.hottest:
-            if each.point_reads > 1:
-                yield {"partition": each.key, "reads": each.point_reads}
-
-
-@rule.rule(
-    "reads-across",
-    "A join in the client",
-    Severity.NOTE,
-    (rule.DENORMALIZATION,),
-    "One task reads {reads} single entities from {partitions} partitions of {table}.",
-    "Copy the values that the task needs into the entity that it begins with.",
-    "A change of such a value is written to each copy, in one transaction only inside a partition.",
-)
-def _reads_across(table: TableUse, _thresholds: Thresholds) -> Iterator[Facts]:
-    """A single task reads ten entities or more from several partitions one by one."""
-    read = [each for each in table.hottest if each.point_reads]
-    count = sum(each.point_reads for each in read)
-    if table.is_one_task and len(read) > 1 and count >= 10:
-        yield {"reads": count, "partitions": len(read)}
-
-
-TABLE_RULES: Final[tuple[Rule, ...]] = (
-    *(_hot_partition, _append, _giant_partition, _unique_partition, _queue, _many_deletes),
-    *(_log_data, _contention, _wide_entity, _large_entity, _single_writes, _single_reads),
-    _reads_across,
-)
-"""The rules on tables, in the order in which advice of equal severity is given."""
+def _of_one_task(table: TableUse) -> Iterator[Finding]:
+    """What a single task, such as a test, could ask in fewer requests."""
+    for each in table.hottest:
+        if each.writes > 1:
+            number = -(-each.writes // limits.CHANGE_SET_OPERATIONS_MAX)
+            would = f"{number:,} {'transaction' if number == 1 else 'transactions'}"
+            yield SINGLE_WRITES, {"partition": each.key, "writes": each.writes, "would": would}
+        if each.point_reads > 1:
+            yield SINGLE_READS, {"partition": each.key, "reads": each.point_reads}
+    read = [each.point_reads for each in table.hottest if each.point_reads]
+    if len(read) > 1 and sum(read) >= 10:
+        yield READS_ACROSS, {"reads": sum(read), "partitions": len(read)}

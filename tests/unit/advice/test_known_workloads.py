@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tablestone.advice.advising import RULES, account_rate, advise, advise_on_query, advise_on_table
+from tablestone.advice.advising import ACCOUNT_RATE, RULES, advise, advise_on_query, advise_on_table
 from tablestone.advice.query_rules import FREQUENT_RUNS
 from tablestone.advice.rule import Severity
 from tablestone.advice.thresholds import Thresholds
@@ -60,7 +60,7 @@ def test_a_query_that_was_sent_a_few_times_is_worth_a_note() -> None:
 def test_an_account_at_its_target() -> None:
     assert advise(Workload(rate=ACCOUNT_RATE_TARGET - 1)) == []
     (advice,) = advise(Workload(rate=ACCOUNT_RATE_TARGET))
-    assert advice.rule == account_rate.id
+    assert advice.rule == ACCOUNT_RATE.id
     assert (
         "20,000 requests in its busiest second; Azure's target for an account is 20,000/s"
         in advice.text
