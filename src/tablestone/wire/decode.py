@@ -257,18 +257,18 @@ def _projection_of(text: str, query_string: bytes) -> Projection:
 
 
 def _select(text: str) -> tuple[str, ...] | None:
+    if _NO_IDENTIFIER.match(text):
+        raise StorageError("InvalidInput", "An identifier was expected at position 0.", early=True)
     names = {name.strip() for name in text.split(",")}
     if len(names) > limits.SELECT_NAMES_MAX or "" in names:
         raise StorageError("InvalidInput", early=True)
-    if _NO_IDENTIFIER.match(text):
-        raise StorageError("InvalidInput", "An identifier was expected at position 0.", early=True)
     if "*" in names:
         return None
     selected = (name for name in names if "@" not in name and not name.startswith("odata."))
     return tuple(sorted(selected, key=lambda name: name.encode("utf-16-be", "surrogatepass")))
 
 
-_NO_IDENTIFIER: Final = re.compile(r"\s*[^\w\s*@]")
+_NO_IDENTIFIER: Final = re.compile(r"\s*(?:\d|[^\w\s*@])")
 _projection_of_short = functools.lru_cache(maxsize=256)(_projection_of)
 
 
