@@ -85,7 +85,7 @@ def logged(server: ServerProcess, number: int) -> list[dict[str, Any]]:
     return lines_of("".join(server.stdout))
 
 
-def test_a_line_tells_of_each_request_and_no_secret(
+def test_each_request_has_a_line_without_secrets(
     private_server: StartServer, tmp_path: Path
 ) -> None:
     server = private_server(tmp_path, "--access-log=json", "--workers=1")

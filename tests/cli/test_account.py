@@ -138,7 +138,7 @@ def test_stored_accounts_alone(private_server: StartServer, tmp_path: Path) -> N
     assert server.stderr == "", "no key that everybody knows"
 
 
-def test_a_configured_account_stands_before_a_stored_one_and_it_is_said(
+def test_a_configured_account_overrides_a_stored_one_and_the_command_says_so(
     private_server: StartServer, tmp_path: Path
 ) -> None:
     environment = {"TABLESTONE_ACCOUNT": f"weather:{KEY}"}
@@ -182,7 +182,7 @@ def test_a_stored_development_account_has_its_own_keys_alone(
 
 
 @pytest.mark.slow
-def test_tables_of_an_earlier_account_of_the_name_are_told_of(
+def test_tables_of_an_earlier_account_of_the_name_are_mentioned(
     private_server: StartServer, tmp_path: Path
 ) -> None:
     server = private_server(tmp_path, "--account", f"weather:{KEY}")
@@ -315,7 +315,7 @@ MAKES_THE_DIRECTORY = {
 
 
 @pytest.mark.parametrize(("command", "makes"), MAKES_THE_DIRECTORY.items())
-def test_help_says_who_makes_the_data_directory(command: str, *, makes: bool) -> None:
+def test_help_says_which_command_creates_the_data_directory(command: str, *, makes: bool) -> None:
     ended = subprocess.run(
         [COMMAND, *command.split(), "--help"], capture_output=True, text=True, check=True
     )
@@ -331,7 +331,7 @@ def test_help_says_who_makes_the_data_directory(command: str, *, makes: bool) ->
     ],
     ids=["account create", "role assign", "token"],
 )
-def test_a_directory_that_is_made_is_told_of_once(tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_a_created_directory_is_mentioned_once(tmp_path: Path, command: tuple[str, ...]) -> None:
     """The name may be mistyped; standard output carries only the requested data."""
     data = tmp_path / "data"
     for told in (made(data), ""):

@@ -79,7 +79,7 @@ def has_room(server: ServerProcess) -> bool:
     "begun", [b"", b"\r\n", b"GET /devsto"], ids=["silent", "an empty line", "half a head"]
 )
 @pytest.mark.parametrize("workers", [1, 2])
-def test_those_idle_for_longest_make_room(
+def test_connections_idle_for_longest_are_closed_first(
     private_server: StartServer, tmp_path: Path, workers: int, begun: bytes
 ) -> None:
     server = private_server(tmp_path, *LIMITED, f"--workers={workers}", constants=CONSTANTS)
@@ -230,7 +230,9 @@ def test_a_server_without_room_says_that_it_is_busy(full: tuple[ServerProcess, E
     assert "Traceback" not in server.stderr
 
 
-def test_who_is_idle_only_now_is_not_ended(private_server: StartServer, tmp_path: Path) -> None:
+def test_a_connection_that_has_just_become_idle_is_not_closed(
+    private_server: StartServer, tmp_path: Path
+) -> None:
     """A client between two requests, or one that has just connected, keeps its connection."""
     constants = {
         **CONSTANTS,

@@ -100,7 +100,7 @@ def test_one_table(server: ServerProcess) -> None:
     assert report_of(server, "?account=other").partitions[HOUR] == ()
 
 
-def test_no_row_key_and_no_value_is_told(server: ServerProcess) -> None:
+def test_no_row_key_and_no_value_is_shown(server: ServerProcess) -> None:
     text = page(server, "/insight?table=Orders")[1]
     assert "customer1" in text
     assert SECRET_VALUE not in text

@@ -41,7 +41,7 @@ def refuse(server: ServerProcess, times: int, source: str = "127.0.0.1") -> None
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_authentication_failures_are_told_once_a_minute_for_each_address(
+def test_authentication_failures_are_logged_once_a_minute_for_each_address(
     private_server: StartServer, tmp_path: Path, workers: int
 ) -> None:
     server = private_server(tmp_path, f"--workers={workers}")
@@ -65,7 +65,7 @@ def test_authentication_failures_are_told_once_a_minute_for_each_address(
     ]
 
 
-def test_after_its_minute_an_address_is_told_of_again(
+def test_after_its_minute_an_address_is_logged_again(
     private_server: StartServer, tmp_path: Path
 ) -> None:
     server = private_server(tmp_path, "--workers=1", constants={QUIET: 0.5})
@@ -78,7 +78,7 @@ def test_after_its_minute_an_address_is_told_of_again(
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_later_version_is_told_once_by_each_process(
+def test_a_later_version_is_logged_once_by_each_process(
     private_server: StartServer, tmp_path: Path, workers: int
 ) -> None:
     """Nobody is authenticated yet when the version is read, so a process logs at most twenty."""
@@ -236,7 +236,7 @@ def test_sigint_while_a_later_module_is_looked_for_ends_the_process(
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_plain_http_to_the_port_of_tls_is_told_once(
+def test_plain_http_to_the_tls_port_is_logged_once(
     private_server: StartServer, tmp_path: Path, workers: int
 ) -> None:
     server = private_server(tmp_path, "--tls=self-signed", f"--workers={workers}")
@@ -253,7 +253,7 @@ def test_plain_http_to_the_port_of_tls_is_told_once(
     assert len(server.stderr_lines) == 1, "once for all processes"
 
 
-def test_a_refused_caller_is_told_without_what_was_signed(
+def test_a_refused_caller_is_logged_without_what_was_signed(
     private_server: StartServer, tmp_path: Path
 ) -> None:
     server = private_server(tmp_path)

@@ -287,7 +287,7 @@ def test_a_client_writes_no_line_of_the_log(private_server: StartServer, tmp_pat
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_data_directory_that_is_removed_is_told_once_and_takes_no_more(
+def test_a_removed_data_directory_is_logged_once_and_takes_no_more_writes(
     private_server: StartServer, tmp_path: Path, workers: int
 ) -> None:
     data = tmp_path / "data"

@@ -302,7 +302,7 @@ WITHOUT_KEYS = {
 
 
 @pytest.mark.parametrize(("content", "reason"), WITHOUT_KEYS.values(), ids=WITHOUT_KEYS)
-def test_a_file_without_keys_is_told_before_the_data_is_made(
+def test_a_file_without_keys_is_refused_before_the_data_is_created(
     tmp_path: Path, content: str | None, reason: str
 ) -> None:
     keys, data = tmp_path / "keys.json", tmp_path / "data"

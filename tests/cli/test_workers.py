@@ -203,7 +203,7 @@ def test_a_worker_that_is_killed_is_replaced_and_the_others_go_on(
 
 
 @pytest.mark.slow
-def test_a_worker_that_comes_when_the_data_is_gone_begins_nothing_new(
+def test_a_worker_that_starts_when_the_data_is_gone_creates_nothing(
     private_server: StartServer, tmp_path: Path
 ) -> None:
     """It would answer as an empty server, beside others that still have the data."""
@@ -333,7 +333,7 @@ os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGTERM))
 """
 
 
-def test_a_worker_told_to_stop_before_it_has_begun_stops() -> None:
+def test_a_worker_that_is_stopped_before_it_has_started_stops() -> None:
     """It still has the supervisor's handlers then, which would swallow the signal."""
     ended = subprocess.run(
         [sys.executable, "-c", TOLD_WHEN_FORKED + SUPERVISED.format(work="time.sleep(60)")],
@@ -349,7 +349,7 @@ def test_a_worker_told_to_stop_before_it_has_begun_stops() -> None:
 
 
 @pytest.mark.slow
-def test_workers_that_do_not_live_are_replaced_once_a_second() -> None:
+def test_workers_that_die_at_once_are_replaced_once_a_second() -> None:
     running = subprocess.Popen(
         [sys.executable, "-c", SUPERVISED.format(work="end.tell_ready(); time.sleep(0.05)")],
         stdout=subprocess.PIPE,

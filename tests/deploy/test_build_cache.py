@@ -128,7 +128,7 @@ def test_an_entry_of_another_user_is_not_taken(
     assert not hatch_build.taken(entry, tmp_path / "taken")
 
 
-def test_a_cache_that_cannot_be_written_is_gone_without(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_not_needed(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file where the directory would be")
     assert not hatch_build.taken(kept(tmp_path), tmp_path / "taken")
 

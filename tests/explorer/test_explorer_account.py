@@ -260,7 +260,7 @@ def test_the_sizes_in_the_list_of_tables(browser: Any, tmp_path: Path) -> None:
         assert server.stop() == 0
 
 
-def test_the_sizes_of_an_engine_that_does_not_tell_them(browser: Any, tmp_path: Path) -> None:
+def test_the_sizes_of_an_engine_that_does_not_know_them(browser: Any, tmp_path: Path) -> None:
     """The list of tables and the page of the heat say so; the table can still be counted."""
     server = start_server(tmp_path, "--explorer", "--engine", "memory")
     try:

@@ -219,7 +219,7 @@ def test_the_pages_of_the_account(watched: WatchedPage) -> None:
     assert "needs the admin address" in page.inner_text("main")
 
 
-def test_what_is_wrong_is_told(watched: WatchedPage) -> None:
+def test_an_error_is_explained(watched: WatchedPage) -> None:
     page = watched.page
     watched.open("/tables/Nothere")
     assert "TableNotFound" in page.inner_text(".problem")

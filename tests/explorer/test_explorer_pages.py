@@ -141,7 +141,7 @@ def test_an_entity_is_edited_under_its_etag(
     assert entity_of(filled_server, "Weather", *FIRST)["note"] == "mine"
 
 
-def test_a_wrong_value_is_told_beside_it(watched: WatchedPage) -> None:
+def test_a_wrong_value_is_explained_beside_it(watched: WatchedPage) -> None:
     open_entity(watched, "Weather", FIRST)
     field(watched, "humid").fill("many")
     watched.page.get_by_role("button", name="Save").click()

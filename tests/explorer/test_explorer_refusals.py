@@ -81,7 +81,7 @@ def test_the_sizes_behind_an_admin_address_that_does_not_answer() -> None:
 
 @pytest.mark.parametrize("code", ["FeatureNotSupportedForAccount", "NotImplemented"])
 @pytest.mark.parametrize("path", ["/service", "/tables/Weather/policies"])
-def test_what_an_endpoint_does_not_have_is_told(code: str, path: str) -> None:
+def test_the_page_says_what_an_endpoint_does_not_have(code: str, path: str) -> None:
     """Cosmos DB has no access policies and no service properties; Azurite long had no properties."""
     said = f'<m:error xmlns:m="m"><m:code>{code}</m:code><m:message>Not here.</m:message></m:error>'
     with answering(lambda _path: (501, "application/xml", said.encode())) as place:
@@ -108,14 +108,14 @@ ODD_ANSWERS: list[tuple[str, str, str, str]] = [
 
 
 @pytest.mark.parametrize(("body", "path", "status", "words"), ODD_ANSWERS)
-def test_an_odd_answer_is_told(body: str, path: str, status: str, words: str) -> None:
+def test_an_odd_answer_is_explained(body: str, path: str, status: str, words: str) -> None:
     with answering(lambda _path: (200, "application/json", body.encode())) as place:
         answer = send("GET", path, OPENED, connection=parse_connection_string(place))
     assert str(answer.status_code) == status
     assert words in answer.text
 
 
-def test_a_type_that_is_none_is_told() -> None:
+def test_an_unknown_type_is_refused() -> None:
     form = {"pk": "p", "rk": "r", "name": "a", "kind": "Nope", "text": "1"}
     answer = send("POST", "/tables/T/new", OPENED | {"origin": ORIGIN}, data=form)
     assert answer.status_code == 400
@@ -130,7 +130,7 @@ def test_a_type_that_is_none_is_told() -> None:
     ],
 )
 @pytest.mark.parametrize("path", ["/", "/tables/T", "/service"])
-def test_a_signature_that_has_expired_is_told(path: str, end: str, words: str) -> None:
+def test_an_expired_signature_is_explained(path: str, end: str, words: str) -> None:
     said = {"odata.error": {"code": "AuthenticationFailed", "message": {"value": ""}}}
     body = json.dumps(said).encode()
     with answering(lambda _path: (403, "application/json", body)) as place:

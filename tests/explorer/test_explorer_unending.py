@@ -53,7 +53,7 @@ def endpoint(*, is_silent: bool) -> Iterator[str]:
     ("is_silent", "words"),
     [(True, "no whole answer came within 0.2 s"), (False, "the answer is larger than 1 MiB")],
 )
-def test_an_answer_that_does_not_end_is_told(
+def test_an_endless_answer_is_explained(
     path: str, *, is_silent: bool, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "PERSON_BYTES_MAX", 2**20)
@@ -66,7 +66,7 @@ def test_an_answer_that_does_not_end_is_told(
     assert 'aria-label="Pages"' in answer.text
 
 
-def test_a_list_of_tables_without_end_is_told() -> None:
+def test_an_endless_list_of_tables_is_explained() -> None:
     """Every answer has the same continuation token."""
     body = b'{"value": [{"TableName": "T"}]}'
     following = {"x-ms-continuation-NextTableName": "T"}

@@ -349,7 +349,7 @@ def test_saved_queries(tmp_path: Path) -> None:
             save_query(settings, "Weather", name, query)
 
 
-def test_a_file_that_is_none_of_saved_queries(tmp_path: Path) -> None:
+def test_a_file_without_saved_queries_is_refused(tmp_path: Path) -> None:
     settings = ExplorerSettings(local_connection(), saved_queries=tmp_path / "queries.json")
     assert settings.saved_queries is not None
     settings.saved_queries.write_text("{", encoding="utf-8")

@@ -159,7 +159,7 @@ async def test_a_write_that_others_overwrote_at_once_is_known_to_have_been_appli
     assert await value_at(other, partition) is None
 
 
-async def test_an_outcome_that_no_server_can_tell_is_unknown_and_not_a_refusal(
+async def test_an_outcome_that_no_server_knows_is_unknown_and_not_a_refusal(
     servers: tuple[CassandraEngine, CassandraEngine], partition: bytes
 ) -> None:
     engine, _ = servers

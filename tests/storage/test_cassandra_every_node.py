@@ -214,7 +214,7 @@ def test_the_checks_ask_the_nodes_of_every_datacenter() -> None:
     ]
 
 
-def test_status_tells_the_nodes_of_every_datacenter() -> None:
+def test_status_shows_the_nodes_of_every_datacenter() -> None:
     uses = node_uses(Cluster().connection())
     assert [(use.address, use.datacenter, use.is_up, use.partitions) for use in uses] == [
         ("far1", "dc2", True, 3),
@@ -224,7 +224,7 @@ def test_status_tells_the_nodes_of_every_datacenter() -> None:
     ]
 
 
-def test_copies_are_told_by_datacenter() -> None:
+def test_copies_are_shown_by_datacenter() -> None:
     cluster = Cluster()
     cluster.near.copies = [cluster.host(name) for name in ("far1", "near2", "near1")]
     assert nodes_of(cluster.connection(), b"p") == {"dc1": ["near1", "near2"], "dc2": ["far1"]}

@@ -266,7 +266,9 @@ async def test_no_reader_sees_half_of_a_write_set(engine: Engine) -> None:
     assert min(reads) > 0
 
 
-async def test_what_nobody_waits_for_any_more_does_not_disturb_the_rest(engine: Engine) -> None:
+async def test_a_commit_that_nobody_waits_for_any_more_does_not_disturb_others(
+    engine: Engine,
+) -> None:
     abandoned = [
         asyncio.ensure_future(engine.commit(insert(b"p", b"a%d" % index))) for index in range(3)
     ]

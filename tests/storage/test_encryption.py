@@ -205,7 +205,7 @@ def test_an_encrypted_database_begins_with_the_name_of_its_key(data: Path) -> No
     assert start[20] == 32
 
 
-def test_a_start_that_was_killed_before_the_first_page_is_made_good(tmp_path: Path) -> None:
+def test_the_next_start_recovers_from_a_kill_before_the_first_page(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     (data / "tablestone.db").touch()

@@ -204,7 +204,7 @@ async def test_small_partitions_cost_what_a_walk_costs(data: Path) -> None:
 
 
 @pytest.mark.parametrize("bounds", [(b"1",), (b"1", b"2")])
-def test_partitions_are_told_by_the_index_alone(bounds: tuple[bytes, ...]) -> None:
+def test_the_index_alone_distinguishes_partitions(bounds: tuple[bytes, ...]) -> None:
     statement = PARTITIONS_FROM if len(bounds) == 1 else PARTITIONS_BETWEEN
     with closing(_database([])) as connection:
         plan = plan_of(connection, statement, (b"p", b"q", *bounds, 1_000, 64))

@@ -342,9 +342,7 @@ def test_a_log_that_another_process_changes_meanwhile_is_not_taken_for_unwritabl
         ),
     ],
 )
-def test_a_directory_that_is_as_good_as_empty_is_taken(
-    data: Path, present: tuple[str, ...]
-) -> None:
+def test_a_directory_without_data_is_accepted(data: Path, present: tuple[str, ...]) -> None:
     make_files(data, *present)
     asyncio.run(close_healthy_after_opening(data))
 

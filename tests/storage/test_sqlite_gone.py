@@ -99,7 +99,7 @@ async def test_a_directory_that_is_moved_and_back_has_all_that_was_acknowledged(
 
 
 @pytest.mark.asyncio
-async def test_of_several_processes_those_that_are_not_to_tell_refuse_too(
+async def test_processes_that_do_not_log_the_loss_refuse_too(
     data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = open_sqlite(data)

@@ -143,7 +143,7 @@ async def test_one_that_cannot_be_rendered_fails_alone(tmp_path: Path) -> None:
         assert engine.rows() == 2
 
 
-async def test_nobody_waits_for_one_it_is_not_written(tmp_path: Path) -> None:
+async def test_an_insert_that_nobody_waits_for_is_not_written(tmp_path: Path) -> None:
     async with traced(tmp_path) as engine:
         waiting = [engine.commits.commit(insert(b"p", b"%d" % each)) for each in range(3)]
         assert isinstance(waiting[1], asyncio.Future)

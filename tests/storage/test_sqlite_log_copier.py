@@ -92,7 +92,7 @@ async def test_commits_go_on_while_the_log_is_copied_and_bound_it_again_afterwar
 
 @pytest.mark.slow
 @pytest.mark.asyncio
-async def test_who_writes_fast_does_not_outrun_the_copying(tmp_path: Path) -> None:
+async def test_a_fast_writer_does_not_outrun_the_checkpoint(tmp_path: Path) -> None:
     directory = DataDirectory(tmp_path, Opening.SERVER)
     copiers: list[SlowDisk] = []
     is_first = cycle((True, *[False] * 100))

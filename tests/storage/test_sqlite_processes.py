@@ -100,7 +100,7 @@ async def test_a_process_that_is_killed_leaves_no_half_of_a_write_and_no_lock(da
 
 @pytest.mark.asyncio
 @pytest.mark.crash
-async def test_who_is_killed_in_an_invalidating_commit_leaves_nothing_unknown_for_long(
+async def test_a_kill_during_an_invalidating_commit_leaves_nothing_unknown_for_long(
     data: Path,
 ) -> None:
     """While its outcome is unknown, nothing may be cached; the next process to commit, or to start, ends that."""
@@ -147,7 +147,7 @@ async def test_the_log_stays_bounded_while_other_processes_read_and_write(data: 
     await close_healthy(engine)
 
 
-def test_who_waits_for_the_lock_is_not_passed_by_who_has_just_held_it(tmp_path: Path) -> None:
+def test_the_last_holder_of_the_lock_does_not_overtake_a_waiting_process(tmp_path: Path) -> None:
     with ExitStack() as stack:
         one, other, third = (
             stack.enter_context(closing(CommitLock(tmp_path))) for _process in range(3)

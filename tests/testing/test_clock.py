@@ -122,7 +122,7 @@ class Machine:
         (lambda clock: clock.set(datetime(1970, 1, 1, 0, 1, tzinfo=UTC)), 70),
     ],
 )
-def test_a_clock_goes_as_it_is_told(
+def test_a_clock_follows_its_settings(
     turn: Callable[[StorageClock], object], after_10_seconds: float
 ) -> None:
     machine = Machine()

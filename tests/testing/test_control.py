@@ -235,7 +235,7 @@ def test_it_listens_on_one_address(server: Ready) -> None:
         socket.create_connection(("127.0.0.2", server.said["control_port"]), timeout=20)
 
 
-def test_it_is_said_loudly(server: Ready, tmp_path: Path) -> None:
+def test_a_warning_says_what_it_allows(server: Ready, tmp_path: Path) -> None:
     with served("--control", "0", errors=tmp_path / "errors") as ready:
         assert ready.said["control"] == f"http://127.0.0.1:{ready.said['control_port']}"
     assert (

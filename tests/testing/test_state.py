@@ -203,7 +203,7 @@ def test_a_seed_of_another_kind_is_refused(memory: TableStorage, seed: Any) -> N
         memory.seed(seed)
 
 
-def test_a_reset_empties_what_it_is_told(storage: TableStorage) -> None:
+def test_a_reset_empties_what_it_names(storage: TableStorage) -> None:
     first, second = storage.create_account(), storage.create_account()
     for account in (first, second):
         storage.seed({"Orders": ORDERS, "Prices": ORDERS}, account=account)

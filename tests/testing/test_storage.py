@@ -217,7 +217,7 @@ def test_which_versions_are_served(
             assert status == refusal
 
 
-def test_what_is_refused_is_told_in_one_sentence() -> None:
+def test_a_refusal_is_one_sentence() -> None:
     with pytest.raises(
         StorageRefused, match=r"^There is no engine 'disk': use memory, sqlite or a URL\.$"
     ):

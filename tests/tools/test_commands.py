@@ -121,7 +121,7 @@ def test_the_plan_of_a_query(
     assert told[-1].startswith("cost: 1 request, ")
 
 
-def test_what_the_client_read_is_told(tools: DataTools, weather: str) -> None:
+def test_the_command_shows_what_the_client_read(tools: DataTools, weather: str) -> None:
     assert (
         tools.run("query", weather, "--newest", "--top", "1").stderr
         == "5 entities received for 1 shown.\n"
@@ -284,7 +284,7 @@ def test_a_table_that_is_not_there_is_not_deleted(tools: DataTools, table: str) 
         (("--order-by", "nosuch", "--filter", "a eq 9"), "", "0 entities received for 0 shown.\n"),
     ],
 )
-def test_what_a_refined_query_tells(
+def test_what_a_refined_query_shows(
     tools: DataTools, table: str, arguments: tuple[str, ...], stdout: str, stderr: str
 ) -> None:
     rows = [

@@ -83,7 +83,7 @@ def test_a_copy_is_equal_and_says_so(tools: DataTools, table: str, places: tuple
     assert "  3,500 skipped: their keys were taken." in again.lines
 
 
-def test_differences_are_told_one_by_one(
+def test_differences_are_listed_one_by_one(
     tools: DataTools, table: str, places: tuple[str, str]
 ) -> None:
     load(
@@ -182,7 +182,7 @@ def test_a_copy_since_a_time_takes_only_what_changed(
     assert "--since 'soon' is not a time" in refused.stderr
 
 
-def test_a_copy_since_a_time_tells_what_was_deleted(
+def test_a_copy_since_a_time_lists_what_was_deleted(
     tools: DataTools, table: str, places: tuple[str, str]
 ) -> None:
     load(tools, table, ENTITIES[:10])

@@ -105,7 +105,7 @@ def test_a_deletion_whose_answer_is_lost_is_counted(
     assert tools.all_of(table) == []
 
 
-def test_what_another_client_deletes_meanwhile_is_told(
+def test_what_another_client_deletes_meanwhile_is_reported(
     tools: DataTools, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tools.run(

@@ -226,7 +226,7 @@ def test_a_file_that_changed_is_another_import(
     assert told[-1].endswith("rows skipped: their keys were taken.")
 
 
-def test_a_journal_that_is_damaged_is_told(
+def test_a_damaged_journal_is_reported(
     tools: DataTools, table: str, monkeypatch: pytest.MonkeyPatch, fails_after: Any
 ) -> None:
     path = tools.write_lines("a.jsonl", numbered(10))

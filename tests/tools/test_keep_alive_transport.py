@@ -251,7 +251,7 @@ def test_a_proxy_of_the_environment_is_followed(monkeypatch: pytest.MonkeyPatch)
         (b"<html>", "HTTP status 400"),
     ],
 )
-def test_an_error_in_xml_is_told(body: bytes, told: str) -> None:
+def test_an_error_in_xml_is_shown(body: bytes, told: str) -> None:
     """The service answers so before it knows the requested format, and Azurite for a bad name."""
     head = b"HTTP/1.1 400 Bad Request\r\nContent-Length: %d\r\n\r\n" % len(body)
     with served([head + body]) as (service, _):

@@ -172,7 +172,7 @@ def test_a_copy_is_completed(
     assert journals_of(tools) == []
 
 
-def test_an_import_that_told_its_report_is_over(tools: DataTools, table: str) -> None:
+def test_an_import_that_printed_its_report_is_over(tools: DataTools, table: str) -> None:
     """The same file, loaded again, is a new import: its rows are conflicts."""
     path = tools.write_lines("a.jsonl", ENTITIES)
     command = ("import", str(path), table, "--quiet")

@@ -232,7 +232,7 @@ def test_the_known_workloads_as_a_server_reports_them(
     assert sorted(each.rule for each in advise(workload_of(seen, HOUR))) == rules
 
 
-def test_writes_are_told_by_their_kind() -> None:
+def test_writes_are_counted_by_kind() -> None:
     (table,) = workload_of(report(writes={"insert": 5, "delete": 2}), HOUR).tables
     assert (table.writes.inserts, table.writes.updates, table.writes.deletes) == (5, 0, 2)
     (of_an_older_server,) = workload_of(report(), HOUR).tables

@@ -111,7 +111,7 @@ def test_a_file_that_others_may_read_is_refused(tools: DataTools) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"a": 1}', '{"a": {"url": "x"}}'])
-def test_a_file_that_is_none_of_profiles(tools: DataTools, content: str) -> None:
+def test_a_file_without_profiles_is_refused(tools: DataTools, content: str) -> None:
     file_of(tools).parent.mkdir()
     file_of(tools).touch(mode=0o600)
     file_of(tools).write_text(content)

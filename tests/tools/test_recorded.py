@@ -256,7 +256,7 @@ def test_every_recorded_page_is_read(
 
 
 @pytest.mark.slow
-def test_every_recorded_error_is_told(
+def test_every_recorded_error_is_shown(
     recorded: Recorded, canned: tuple[Canned, TableEndpoint]
 ) -> None:
     service, endpoint = canned

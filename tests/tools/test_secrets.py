@@ -70,7 +70,7 @@ def test_no_file_of_a_transfer_holds_the_key(
             assert tablestone_server.account_key not in file.read_text(), file
 
 
-def test_a_wrong_key_is_not_told(tools: DataTools) -> None:
+def test_a_wrong_key_is_not_shown(tools: DataTools) -> None:
     wrong = tools.connection_string.replace("AccountKey=Eby8", f"AccountKey={KEY[:4]}")
     failed = tools.run("tables", "--connection-string", wrong, status=1)
     assert "AuthenticationFailed" in failed.stderr

@@ -218,7 +218,7 @@ def test_keys_that_follow_time_send_all_writes_to_the_newest_partition(
     assert simulated(tools, *options, "--rate", "90")["advice"] == []
 
 
-def test_a_value_of_another_type_than_the_filter_is_told(tools: DataTools) -> None:
+def test_a_value_of_another_type_than_the_filter_is_reported(tools: DataTools) -> None:
     rows = [{"city": "Rome", "n": 5}, {"city": "Rome", "n@odata.type": "Edm.Double", "n": 5.0}]
     path = tools.write_lines("mixed.jsonl", rows)
     keys = ("--partition-key", "city", "--row-key", "n")
@@ -294,7 +294,7 @@ def test_a_table_that_is_not_there(tools: DataTools) -> None:
     assert "TableNotFound" in ran.stderr
 
 
-def test_a_full_disk_for_temporary_files_is_told(
+def test_a_full_disk_for_temporary_files_is_reported(
     tools: DataTools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The database may have only a few pages, as on a full disk."""

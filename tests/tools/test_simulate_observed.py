@@ -70,7 +70,7 @@ def in_day(table: TableInsight) -> TableInsight:
         (replace(report(), tables=()).to_json(), 200, "has seen no request of the table rows"),
     ],
 )
-def test_an_admin_address_without_insight_is_told(
+def test_an_admin_address_without_insight_is_refused(
     tools: DataTools, text: bytes, status: int, sentence: str
 ) -> None:
     path = tools.write_lines("rows.jsonl", [entity("p", "r")])
@@ -79,7 +79,7 @@ def test_an_admin_address_without_insight_is_told(
     assert sentence in ran.stderr
 
 
-def test_an_admin_address_that_is_none(tools: DataTools) -> None:
+def test_an_invalid_admin_address(tools: DataTools) -> None:
     path = tools.write_lines("rows.jsonl", [entity("p", "r")])
     refused = tools.run("simulate-keys", path, "--quiet", "--admin", "x:y", status=2)
     assert "--admin must be PORT or HOST:PORT" in refused.stderr

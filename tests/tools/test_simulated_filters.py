@@ -217,7 +217,7 @@ def test_the_present_keys_of_a_table_are_properties_under_new_keys() -> None:
         ("City eq ? and Id gt ?", []),
     ],
 )  # fmt: skip
-def test_a_shape_does_not_tell_the_sign_of_a_number(filter_text: str, notes: list[str]) -> None:
+def test_a_shape_does_not_show_the_sign_of_a_number(filter_text: str, notes: list[str]) -> None:
     tree = read_shape(filter_text, {"Age": EdmType.INT32, "Id": EdmType.INT32})
     assert tree is not None
     assert list(sign_notes(tree, templates("City", "{Age:010}_{Id}"))) == notes

@@ -67,7 +67,7 @@ def good(**changed: Any) -> str:
     return signed(KEY, claims_at(NOW, **changed))
 
 
-def test_a_good_token_says_who_holds_it() -> None:
+def test_a_valid_token_says_who_holds_it() -> None:
     token = check(good(groups=["g"], appid="app", roles=["Storage Table Data Reader", "Owner"]))
     assert (token.object_id, token.tenant_id) == (OBJECT_ID, TENANT)
     assert token.principals == (OBJECT_ID, "app", "g")
@@ -185,7 +185,7 @@ REFUSED: dict[str, tuple[Callable[[], str], str]] = {
 
 
 @pytest.mark.parametrize("make", BELIEVED.values(), ids=BELIEVED.keys())
-def test_what_is_believed(make: Callable[[], str]) -> None:
+def test_accepted_tokens(make: Callable[[], str]) -> None:
     assert check(make()).tenant_id == TENANT
 
 
@@ -198,7 +198,7 @@ def test_what_is_refused(make: Callable[[], str], reason: str) -> None:
         assert not any(part and part in str(refused.value) for part in text.split("."))
 
 
-def test_a_token_is_believed_no_longer_than_it_says() -> None:
+def test_a_token_is_accepted_no_longer_than_it_says() -> None:
     """Even one whose signature is not checked again."""
     text = good()
     check(text)
@@ -245,7 +245,7 @@ def test_an_unknown_key_is_asked_for_and_nothing_else() -> None:
         assert TRUST.missing_key_of(text.encode()) is None
 
 
-def test_a_bounded_number_of_tokens_is_remembered() -> None:
+def test_a_bounded_number_of_tokens_is_cached() -> None:
     trust = trust_in(CURVE)
     first = signed(CURVE, claims_at(NOW, number=-1)).encode()
     trust.check(first, ACCOUNT, NOW_TICKS)
@@ -273,7 +273,7 @@ KEY_SETS = {
 
 
 @pytest.mark.parametrize("document", KEY_SETS.values(), ids=KEY_SETS.keys())
-def test_keys_that_cannot_sign_tokens_are_none(document: bytes) -> None:
+def test_keys_that_cannot_sign_tokens_are_ignored(document: bytes) -> None:
     if document in {b"{", b"[]", b"{}"}:
         with pytest.raises(ValueError, match=r"^it "):
             read_keys(document)
@@ -285,7 +285,7 @@ def test_keys_that_cannot_sign_tokens_are_none(document: bytes) -> None:
         assert list(read_keys(json.dumps(beside).encode())) == ["two"]
 
 
-def test_the_server_s_own_tokens_are_believed_by_it_alone() -> None:
+def test_only_the_server_itself_accepts_its_own_tokens() -> None:
     mine, others = make_issuer(), make_issuer()
     text = issue_token(
         mine,
@@ -351,14 +351,14 @@ def gets_in(text: bytes) -> bool:
     return True
 
 
-def test_no_mutation_of_a_good_token_gets_in() -> None:
+def test_no_mutation_of_a_valid_token_is_accepted() -> None:
     draw = random.Random(20170105)
     changed = {mutated(draw) for _ in range(MUTATIONS)} - {GOOD, CURVED}
     assert len(changed) > MUTATIONS * 0.9
     assert [text for text in changed if gets_in(text)] == []
 
 
-def test_no_other_last_character_gets_in() -> None:
+def test_no_other_last_character_is_accepted() -> None:
     """The last one has bits that decoding drops, so only its original spelling is the same token."""
     for token in (GOOD, CURVED):
         others = [token[:-1] + bytes([last]) for last in ALPHABET if last != token[-1]]
@@ -370,7 +370,7 @@ def test_no_other_last_character_gets_in() -> None:
         assert not any(map(gets_in, others))
 
 
-def test_a_token_that_is_remembered_is_checked_quickly() -> None:
+def test_a_cached_token_is_checked_quickly() -> None:
     check(good())
     text = good().encode()
     TRUST.check(text, ACCOUNT, NOW_TICKS)

@@ -115,7 +115,7 @@ SPOILT = {
 
 
 @pytest.mark.parametrize(("name", "text"), SPOILT.values(), ids=SPOILT)
-def test_what_cannot_be_used_is_made_anew_and_told(
+def test_an_unusable_certificate_is_replaced_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, text: bytes | None
 ) -> None:
     self_signed = SelfSigned(tmp_path, ())
@@ -153,7 +153,7 @@ def test_the_keeper_asks_the_clock(tmp_path: Path) -> None:
     assert self_signed.files.certificate.read_bytes() != first
 
 
-def test_what_is_broken_is_told_at_the_second_look_and_once(
+def test_a_broken_certificate_is_logged_at_the_second_look_and_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = ServedCertificate(CertificateFiles(*write_pair(tmp_path, "first")))
@@ -178,7 +178,7 @@ def test_what_is_broken_is_told_at_the_second_look_and_once(
     assert len(caplog.records) == 3
 
 
-def test_a_certificate_that_cannot_be_renewed_is_told(
+def test_a_certificate_that_cannot_be_renewed_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def renew() -> None:

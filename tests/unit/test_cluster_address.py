@@ -25,7 +25,9 @@ def test_what_the_environment_says_of_a_directory_is_no_option_of_a_cluster(
 
 
 @pytest.mark.parametrize("engine", [None, "sqlite", "memory"])
-def test_another_engine_is_none(monkeypatch: pytest.MonkeyPatch, engine: str | None) -> None:
+def test_another_engine_is_not_a_cluster(
+    monkeypatch: pytest.MonkeyPatch, engine: str | None
+) -> None:
     monkeypatch.delenv("TABLESTONE_ENGINE", raising=False)
     with pytest.raises(BrokenOption, match=r"^Say which cluster: --engine 'cassandra://"):
         cluster_address({"engine": engine})

@@ -198,7 +198,7 @@ async def test_a_new_moment_is_not_that_of_the_values_of_an_earlier_lease() -> N
     assert await server.rows.get(other, bytes) == b"new"
 
 
-async def test_a_moment_that_cannot_be_told_fails_for_every_request_that_waits_for_it() -> None:
+async def test_a_moment_that_cannot_be_read_fails_for_every_request_that_waits_for_it() -> None:
     storage = CountingEngine()
     await stored(storage, b"old")
     server = Server(storage)
@@ -242,7 +242,7 @@ async def test_a_row_that_was_read_before_the_moment_is_not_taken_to_be_of_it() 
     assert await server.rows.get(other, bytes) == b"new"
 
 
-async def test_a_moment_that_cannot_be_told_leaves_the_rows_until_their_lease_ends() -> None:
+async def test_a_moment_that_cannot_be_read_leaves_the_rows_until_their_lease_ends() -> None:
     storage = CountingEngine()
     await stored(storage, b"old")
     server = Server(storage)

@@ -168,7 +168,7 @@ def test_a_row_that_differs_or_is_missing_is_named(change: Put | None, how: list
     asyncio.run(run())
 
 
-def test_many_differences_are_counted_and_a_few_are_told() -> None:
+def test_many_differences_are_counted_and_a_few_are_named() -> None:
     async def run() -> None:
         found = await storage_migration.compare(await filled(ROWS), await filled(ROWS[:2]), nothing)
         assert (found.differences, len(found.described)) == (

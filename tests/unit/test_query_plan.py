@@ -93,7 +93,7 @@ def test_plan_and_residual_are_the_filter(
 @given(
     KEY_FILTERS, st.lists(ENTITIES, min_size=1, max_size=10), st.integers(1, 3), st.integers(1, 6)
 )
-def test_a_plan_that_had_to_give_in_is_sound_too(
+def test_a_coarser_plan_is_sound_too(
     node: FilterNode, entities: list[dict[str, EdmValue]], ranges_max: int, size_max: int
 ) -> None:
     """The limits are so small that every step has to use a coarser plan."""

@@ -41,7 +41,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [line.partition(" at account")[0] for line in lines]
 
 
-def test_several_processes_tell_of_an_address_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_several_processes_log_an_address_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     seconds, quiet = Seconds(), QuietAddresses()
     workers = [RefusedCallers(seconds, quiet) for _ in range(3)]
@@ -61,7 +61,7 @@ def test_several_processes_tell_of_an_address_once(caplog: pytest.LogCaptureFixt
     ]
 
 
-def test_a_failure_after_the_minute_tells_the_count_of_another_process_first(
+def test_a_failure_after_the_minute_logs_the_count_of_another_process_first(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -78,7 +78,7 @@ def test_a_failure_after_the_minute_tells_the_count_of_another_process_first(
     ]
 
 
-def test_a_process_that_ends_tells_of_its_addresses(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_process_that_ends_logs_its_addresses(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     callers = RefusedCallers(Seconds())
     refuse(callers, "", 2)
@@ -90,7 +90,7 @@ def test_a_process_that_ends_tells_of_its_addresses(caplog: pytest.LogCaptureFix
     ]
 
 
-def test_other_errors_are_not_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_other_errors_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     RefusedCallers(Seconds()).note("10.0.0.1", "weather", "id", StorageError("ResourceNotFound"))
     assert told(caplog) == []

@@ -163,7 +163,7 @@ def test_assignments_are_read_as_they_were_stored() -> None:
     assert tuple(Assignments.read(members)) == given
 
 
-def test_a_delegated_key_signs_for_who_got_it() -> None:
+def test_a_delegated_key_signs_for_its_user() -> None:
     mine = delegation_key(SECRET, "account", FIELDS, None)
     readers = delegation_key(SECRET, "account", FIELDS, DATA_READER)
     for key, claimed in ((mine, ()), (readers, (DATA_READER,))):
@@ -174,7 +174,7 @@ def test_a_delegated_key_signs_for_who_got_it() -> None:
 
 
 @pytest.mark.parametrize("changed", DelegationFields._fields)
-def test_nothing_that_is_said_of_a_key_can_be_changed(changed: str) -> None:
+def test_no_field_of_a_delegated_key_can_be_changed(changed: str) -> None:
     key = delegation_key(SECRET, "account", FIELDS, None)
     other = FIELDS._replace(**{changed: "other"})
     for secret, account, fields in (

@@ -99,7 +99,7 @@ def test_either_key_may_have_signed(row: Row) -> None:
 
 
 @VECTORS
-def test_a_signature_of_another_account_is_none(row: Row) -> None:
+def test_a_signature_of_another_account_is_refused(row: Row) -> None:
     assert _outcome_then(_parameters(row), name="acct2") == "AuthenticationFailed"
 
 
@@ -200,7 +200,7 @@ KINDS = pytest.mark.parametrize("kind", ["account", "table"])
         ({"sp": "r\n"}, "AuthenticationFailed"),
     ],
 )
-def test_when_how_and_of_what_form(kind: str, parameters: dict[str, str], code: str | None) -> None:
+def test_each_value_is_checked(kind: str, parameters: dict[str, str], code: str | None) -> None:
     """Each value is signed unchanged, so only the value itself can be wrong (auth 2.5)."""
     assert _outcome(_given(kind, **parameters)) == code
 
@@ -241,7 +241,7 @@ _FROM_ELSEWHERE = "AuthorizationSourceIPMismatch"
         ("localhost", "127.0.0.1", "AuthenticationFailed"),
     ],
 )
-def test_from_where(kind: str, addresses: str, client: str, code: str | None) -> None:
+def test_address_ranges(kind: str, addresses: str, client: str, code: str | None) -> None:
     assert _outcome(_given(kind, sip=addresses), client=client) == code
 
 

@@ -66,7 +66,7 @@ def test_a_known_version_has_its_own_rules(
     assert not caplog.records
 
 
-def test_each_version_is_told_once_and_twenty_at_most(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_version_is_logged_once_and_twenty_at_most(caplog: pytest.LogCaptureFixture) -> None:
     """Otherwise a client without credentials could fill the log."""
     versions = ServedVersions(LATER)
     for _ in range(3):

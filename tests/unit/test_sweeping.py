@@ -267,7 +267,7 @@ class BrokenStorage(MemoryEngine):
         raise EngineUnavailable(f"no answer to {rows_max} rows from {key_range.start.row!r}.")
 
 
-def test_a_failure_is_told_once_a_minute(
+def test_a_failure_is_logged_once_a_minute(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The sweeper retries at once, and must not fill the log of a disk that stays full."""

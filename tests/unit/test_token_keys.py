@@ -144,7 +144,7 @@ BROKEN: dict[str, tuple[bytes | int | str, str]] = {
 
 
 @pytest.mark.parametrize(("page", "reason"), BROKEN.values(), ids=BROKEN)
-def test_what_cannot_be_had_leaves_the_old_keys(
+def test_keys_that_cannot_be_fetched_leave_the_old_ones(
     publisher: Publisher,
     page: bytes | int | str,
     reason: str,
@@ -177,7 +177,7 @@ def test_what_cannot_be_had_leaves_the_old_keys(
     run(scene)
 
 
-def test_nobody_there(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_issuer_that_is_down(caplog: pytest.LogCaptureFixture) -> None:
     async def scene() -> None:
         keys = keys_of(TrustedIssuer("i", "http://127.0.0.1:9/keys", None))
         assert not await keys.look_again("i")
@@ -186,7 +186,7 @@ def test_nobody_there(caplog: pytest.LogCaptureFixture) -> None:
     assert "the keys of i cannot be read, none is in use: Connection refused" in caplog.text
 
 
-def test_what_fails_in_every_process_is_told_by_one(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_in_every_process_is_logged_by_one(caplog: pytest.LogCaptureFixture) -> None:
     issuer = TrustedIssuer("i", "/nowhere/keys.json", None)
 
     async def scene() -> None:
@@ -214,7 +214,7 @@ def test_an_issuer_is_asked_again_only_seldom(publisher: Publisher) -> None:
     run(scene)
 
 
-def test_many_who_ask_at_once_ask_once(publisher: Publisher) -> None:
+def test_concurrent_requests_fetch_the_keys_once(publisher: Publisher) -> None:
     publisher.pages["/keys"] = key_set(FIRST)
 
     async def scene() -> None:
@@ -308,7 +308,7 @@ def test_keys_that_were_withdrawn_are_gone_and_may_come_back(
     run(scene)
 
 
-def test_keys_that_cannot_be_had_for_a_day_are_not_believed(
+def test_keys_that_cannot_be_fetched_for_a_day_are_not_accepted(
     publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(issuer_keys, "ASK_AGAIN_SECONDS", 0.0)
@@ -353,7 +353,7 @@ def test_a_fetch_that_hangs_keeps_no_keys_for_ever(
     run(scene)
 
 
-def test_a_key_that_nobody_knows_has_the_file_read_at_once(tmp_path: Path) -> None:
+def test_an_unknown_key_makes_the_server_read_the_file_at_once(tmp_path: Path) -> None:
     """The watch has just read the file; requests have it read at most once a second."""
     file = tmp_path / "keys.json"
     file.write_bytes(key_set(FIRST))

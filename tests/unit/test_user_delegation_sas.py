@@ -112,7 +112,7 @@ def test_what_is_signed_is_what_the_sdk_signs() -> None:
     ]
 
 
-def test_a_users_signature_is_believed() -> None:
+def test_a_users_signature_is_accepted() -> None:
     caller = _caller(_signed())
     assert _outcome(caller, _READ) == ""
     assert _outcome(caller, GetEntity("TAB", _ENTITY, None)) == ""
@@ -146,7 +146,7 @@ def test_a_users_signature_is_believed() -> None:
         ),
     ],
 )
-def test_it_lends_what_both_have(
+def test_it_permits_what_signature_and_roles_permit(
     letters: str, assignments: Assignments, claimed: Role | None, expected: tuple[bool, ...]
 ) -> None:
     """By the present roles: when one is taken away, the signature loses it too."""
@@ -225,13 +225,13 @@ def test_a_key_of_the_account_signs_none() -> None:
     assert _code(forged, _CONTRIBUTOR) == "AuthenticationFailed"
 
 
-def test_without_a_secret_nobody_ever_had_a_key() -> None:
+def test_without_a_secret_no_signature_is_accepted() -> None:
     with pytest.raises(StorageError, match="AuthenticationFailed"):
         _caller(_signed(), secret=None)
 
 
 @pytest.mark.parametrize("given", ["", "account"])
-def test_a_role_that_a_key_never_had_is_not_believed(given: str) -> None:
+def test_a_role_that_a_key_never_had_is_refused(given: str) -> None:
     """The claims of the token are in the key, so a client cannot add claims to a signature."""
     parameters = _signed(claimed=None, sp="raud") | ({"claimed": given} if given else {})
     assert _outcome(_caller(parameters, Assignments()), _READ) == "AuthorizationPermissionMismatch"

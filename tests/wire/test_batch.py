@@ -333,7 +333,7 @@ def _statuses_as_cpp_reads(text: str) -> list[str]:
         ([], []),
     ],
 )
-def test_the_reader_of_cpp_comes_to_an_end_at_the_end(
+def test_the_reader_of_cpp_stops_at_the_end(
     service: ServiceUnderTest, operations: list[str], statuses: list[str]
 ) -> None:
     prepare(service, {"given": _TABLE["given"]})

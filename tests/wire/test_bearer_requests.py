@@ -175,7 +175,7 @@ def test_each_operation_of_a_batch_is_authorized_for_itself(tls_service: Service
     assert (status, body.count("HTTP/1.1 201 Created")) == (202, 2)
 
 
-def test_a_new_key_is_believed_at_once_and_an_old_one_no_longer(
+def test_a_new_key_is_accepted_at_once_and_the_old_one_no_longer(
     tls_service: ServiceUnderTest, key_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first token with a new key makes the server fetch the keys again, and already succeeds."""

@@ -102,7 +102,7 @@ def test_a_trusted_proxy_on_a_socket_of_both_families(
     assert error_code(server, **{"X-Forwarded-Proto": "https"}) == ""
 
 
-def test_nobody_is_believed_where_no_proxy_is_trusted(
+def test_no_proxy_is_believed_where_none_is_trusted(
     private_server: StartServer, tmp_path: Path
 ) -> None:
     server = private_server(tmp_path, "--https-only", "true")

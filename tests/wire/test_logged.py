@@ -98,7 +98,7 @@ def test_the_text_of_an_error_does_not_begin_a_line_of_the_log() -> None:
     assert all(line.startswith("    ") for line in others)
 
 
-def test_a_date_is_told_as_it_was_sent(
+def test_a_date_is_logged_as_it_was_sent(
     service: ServiceUnderTest, caplog: pytest.LogCaptureFixture
 ) -> None:
     headers = [

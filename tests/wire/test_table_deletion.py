@@ -155,7 +155,7 @@ def test_a_create_that_others_overtake_does_not_get_the_name(
         asyncio.run(create_overtaken())
 
 
-def test_an_account_has_nothing_of_the_times_of_one_that_had_its_name_before() -> None:
+def test_an_account_has_no_deletion_times_of_an_earlier_one_of_its_name() -> None:
     clock = Clock()
     engine = OvertakenEngine(clock.ticks)
     ids = (number.to_bytes(8, "big") for number in count(1))

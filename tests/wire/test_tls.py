@@ -280,7 +280,7 @@ BROKEN_PAIRS: dict[str, Callable[[Path], object]] = {
     [*((change, "1") for change in BROKEN_PAIRS.values()), (BROKEN_PAIRS["another key"], "2")],
     ids=[*BROKEN_PAIRS, "another key, seen by two workers"],
 )
-def test_a_broken_pair_is_told_and_the_one_before_stays(
+def test_a_broken_pair_is_logged_and_the_one_before_stays(
     private_server: StartServer,
     tmp_path: Path,
     pair: tuple[str, ...],
@@ -361,7 +361,7 @@ def test_what_is_no_tls_is_a_closed_connection_and_no_error_in_the_log(
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_who_says_no_goodbye_does_not_hold_up_a_stop(
+def test_a_client_that_does_not_close_does_not_delay_a_stop(
     private_server: StartServer, tmp_path: Path, pair: tuple[str, ...], workers: str
 ) -> None:
     """Every idle connection in an SDK's pool is like that."""

@@ -87,7 +87,7 @@ def test_without_a_start_it_begins_now(service: ServiceUnderTest) -> None:
     assert ask(service, key_info(start=None)).body == ask(service).body
 
 
-def test_the_longest_there_is(service: ServiceUnderTest) -> None:
+def test_the_longest_validity(service: ServiceUnderTest) -> None:
     latest = service.clock.now + timedelta(seconds=limits.USER_DELEGATION_KEY_SECONDS_MAX)
     assert ask(service, key_info(expiry=f"{latest:%Y-%m-%dT%H:%M:%SZ}")).status == 200
     latest += timedelta(seconds=1)
@@ -111,7 +111,7 @@ DOCUMENTS = {
 
 
 @pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS)
-def test_what_is_not_asked_well(service: ServiceUnderTest, document: str) -> None:
+def test_bad_documents(service: ServiceUnderTest, document: str) -> None:
     response = ask(service, document)
     assert response.status == 400
     assert error_of(response)[0] == "InvalidXmlDocument"
@@ -127,12 +127,12 @@ def test_a_key_for_the_users_of_another_tenant_is_refused_by_name(
 
 
 @pytest.mark.parametrize("role", ["Storage Table Delegator", "Storage Account Contributor"])
-def test_who_gets_one(service: ServiceUnderTest, role: str) -> None:
+def test_callers_who_get_a_key(service: ServiceUnderTest, role: str) -> None:
     assert ask(service, None, role).status == 200
 
 
 @pytest.mark.parametrize("role", ["Storage Table Data Reader", "Storage Table Data Contributor"])
-def test_who_gets_none(service: ServiceUnderTest, role: str) -> None:
+def test_callers_who_get_no_key(service: ServiceUnderTest, role: str) -> None:
     response = ask(service, None, role)
     assert (response.status, error_of(response)[0]) == (403, "AuthorizationPermissionMismatch")
 
@@ -175,7 +175,7 @@ def with_table(service: ServiceUnderTest) -> None:
     assert service.send("POST", "/Tables", (), b'{"TableName":"Weather"}').status == 201
 
 
-def test_what_was_handed_out_signs_as_far_as_roles_go(service: ServiceUnderTest) -> None:
+def test_an_issued_key_signs_as_far_as_roles_go(service: ServiceUnderTest) -> None:
     """A signature permits what its user may do now, by the token's roles and by assigned roles."""
     with_table(service)
     without_data = signed_with(ask(service))

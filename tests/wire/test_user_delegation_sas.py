@@ -70,7 +70,7 @@ def code(
 INSERTED = b'{"PartitionKey":"a","RowKey":"new"}'
 
 
-def test_it_lends_the_roles_of_the_token(service: ServiceUnderTest) -> None:
+def test_it_permits_what_the_roles_of_the_token_permit(service: ServiceUnderTest) -> None:
     query = signature(service, "Storage Table Data Reader")
     assert code(service, "GET", "/tab()", query) == ""
     assert code(service, "POST", "/tab", query, INSERTED) == "AuthorizationPermissionMismatch"
@@ -82,7 +82,9 @@ def test_it_lends_the_roles_of_the_token(service: ServiceUnderTest) -> None:
     assert code(service, "GET", "/tab()", signature(service)) == "AuthorizationPermissionMismatch"
 
 
-def test_it_lends_an_assigned_role_until_that_is_taken_away(service: ServiceUnderTest) -> None:
+def test_it_permits_what_an_assigned_role_permits_until_it_is_removed(
+    service: ServiceUnderTest,
+) -> None:
     query = signature(service)
     assert code(service, "POST", "/tab", query, INSERTED) == "AuthorizationPermissionMismatch"
     service.assign(Assignment(OBJECT_ID, DATA_CONTRIBUTOR, "tab"))

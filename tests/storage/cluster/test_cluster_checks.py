@@ -88,7 +88,7 @@ def test_an_address_is_read() -> None:
         ("cassandra://h/k?tls=yes&key-file=x", "belong together"),
     ],
 )
-def test_an_address_that_is_none_is_refused(url: str, why: str) -> None:
+def test_an_invalid_address_is_refused(url: str, why: str) -> None:
     with pytest.raises(EngineRefused) as refused:
         parse_address(url)
     assert why in str(refused.value)
@@ -265,7 +265,7 @@ def test_a_datacenter_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch
 
 
 @on_a_cluster
-def test_other_copies_than_the_keyspace_has_are_told(
+def test_other_copies_than_the_keyspace_has_are_warned_of(
     keyspace: ClusterAddress,  # noqa: ARG001 - is made
 ) -> None:
     """It once reported no problem."""

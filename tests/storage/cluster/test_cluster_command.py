@@ -40,7 +40,7 @@ def test_there_is_nothing_to_stop(tmp_path: Path, words: tuple[str, ...]) -> Non
     )
 
 
-def test_a_node_is_told_what_the_guide_asks_for(tmp_path: Path) -> None:
+def test_a_node_gets_the_settings_of_the_guide(tmp_path: Path) -> None:
     told = cassandra_yaml(
         tmp_path, address="127.0.0.2", seed="127.0.0.1", native_port=1, storage_port=2
     )

@@ -187,7 +187,7 @@ def test_the_options_of_the_compose_file_act_on_a_delivered_configuration(
         ("tablestone@", False, None, "No Cassandra node answers at "),
     ],
 )
-def test_who_may_not_come_in_gets_a_sentence(
+def test_a_user_who_may_not_connect_gets_a_sentence(
     node: Secured, tmp_path: Path, user: str, *, tls: bool, password: str | None, why: str
 ) -> None:
     file = None

@@ -245,7 +245,7 @@ def test_a_head_that_does_not_come_ends_its_connection(impatient: RawClient) -> 
         assert connection.recv(1) == b""
 
 
-def test_a_good_request_written_by_the_same_hand_is_accepted(client: RawClient) -> None:
+def test_a_valid_request_sent_in_the_same_way_is_accepted(client: RawClient) -> None:
     """The cases fail because of what is wrong with them, not because of how they are sent."""
     case = BadRequest(
         "good",
