@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// What an answer must be, beyond its status. It is checked of every answer, so it must cost little beside what
-// a server spends on one.
+// What an answer must be, beyond its status. Every answer is checked, so the check must cost little compared to
+// what a server spends on it.
 
 var (
 	insertDone = []byte("HTTP/1.1 204")
@@ -15,13 +15,13 @@ var (
 	emptyList  = []byte(`"value":[]`)
 )
 
-// pagesMost is more than any query here is answered in.
+// pagesMost is more pages than any query here has.
 const pagesMost = 100_000
 
-// rowKeyMark is where in rowKey its rarest letter stands: few others are looked at in vain.
+// rowKeyMark is the index of the rarest letter in rowKey, so that few other texts are compared in vain.
 const rowKeyMark = 4
 
-// complaint says what is wrong with an answer, empty when nothing is, and whether the query goes on.
+// complaint says what is wrong with an answer, empty if nothing is, and whether the query continues.
 func (l *load) complaint(c *connection) (string, bool) {
 	status := c.response.status
 	if status != c.operation.status {
@@ -46,7 +46,7 @@ func (l *load) complaint(c *connection) (string, bool) {
 	return "", false
 }
 
-// complaintOfETag holds the answer to a write to its ETag, which is another one than the last update's.
+// complaintOfETag checks the ETag in the answer to a write, which must differ from the last update's.
 func complaintOfETag(c *connection) string {
 	tag := header(c.head(), []byte("etag"))
 	if len(tag) == 0 {
@@ -66,7 +66,7 @@ func (l *load) body(c *connection) []byte {
 	return c.response.body(c.in[:c.filled], nil)
 }
 
-// complaintOfEntity holds the answer to a point read to the entity: its key and its length, or what is selected.
+// complaintOfEntity checks the answer to a point read: the entity's key and length, or the selected properties.
 func (w *writer) complaintOfEntity(body, key []byte) string {
 	for _, name := range w.selected {
 		if !bytes.Contains(body, name) {
@@ -85,7 +85,7 @@ func (w *writer) complaintOfEntity(body, key []byte) string {
 	return ""
 }
 
-// follow counts the entities of a page. Where the server may go on and something is left to be found, it remembers
+// follow counts the entities of a page. If the server may continue and something is left to find, it remembers
 // where the next page starts.
 func (l *load) follow(c *connection) (string, bool) {
 	job, body := c.part.job, l.body(c)
@@ -118,10 +118,10 @@ func (l *load) follow(c *connection) (string, bool) {
 	return "", false
 }
 
-// startAnew forgets the query under way.
+// startAnew forgets the query in progress.
 func (c *connection) startAnew() { c.next, c.page, c.seen = c.next[:0], 0, 0 }
 
-// countEntities is bytes.Count of rowKey, at a few per cent of the cost: a page has a MiB.
+// countEntities is bytes.Count of rowKey at a few percent of its cost: a page has a MiB.
 func countEntities(body []byte) int {
 	count := 0
 	for at := 0; ; {
@@ -136,7 +136,7 @@ func countEntities(body []byte) int {
 	}
 }
 
-// selectedProperties is how the properties that a query selects start in an answer.
+// selectedProperties is how the selected properties of a query start in an answer.
 func selectedProperties(query string) [][]byte {
 	var found [][]byte
 	for _, option := range strings.Split(query, "&") {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// page is the answer to a query of so many entities.
+// page is the answer to a query, with so many entities.
 func page(entities int) string {
 	listed := make([]string, entities)
 	for n := range listed {
@@ -18,7 +18,7 @@ func page(entities int) string {
 	return `{"odata.metadata":"http://host/account/$metadata#table","value":[` + strings.Join(listed, ",") + `]}`
 }
 
-// next is the continuation to a page, and nothing where the number is 0.
+// next is the continuation to a page, or nothing if the number is 0.
 func next(number int) string {
 	if number == 0 {
 		return ""
@@ -31,7 +31,7 @@ type answer struct {
 	continuation string
 }
 
-// answered runs a job against a server that gives its answers in turn, and the last one for ever.
+// answered runs a job against a server that gives its answers in turn, and then repeats the last one forever.
 func answered(t *testing.T, job Job, answers ...answer) (*Result, []string) {
 	t.Helper()
 	var asked []string
@@ -162,7 +162,7 @@ func TestAConstantAnswerIsTakenForAny(t *testing.T) {
 	}
 }
 
-// The server may stop at any page with a continuation, be the page empty: the query is over at its end.
+// The server may stop at any page with a continuation, even an empty one: the query only ends without one.
 func TestAQueryIsFollowedToItsEndAndCountedOnce(t *testing.T) {
 	cases := []struct {
 		name     string

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// connection is one keep-alive connection with at most one request under way.
+// connection is one keep-alive connection with at most one request in flight.
 type connection struct {
 	descriptor int
 	number     int
@@ -21,16 +21,16 @@ type connection struct {
 	started    int64
 	operation  *operation
 	waiting    bool // for room to write
-	busy       bool // a request is under way
+	busy       bool // a request is in flight
 
-	entities int    // how many the request under way is about, where that is known; -1: it is not
+	entities int    // how many the request in flight is about; -1: unknown
 	key      []byte // the key that the answer to a point read must show; empty: none
-	received int    // bytes of the answers to the operation under way
+	received int    // bytes of the answers to the current operation
 
-	etags [][]byte // of the entities this connection alone updates
+	etags [][]byte // of the entities that only this connection updates
 	turn  int      // the next of them
 
-	asked []byte // the query under way, from its question mark on
+	asked []byte // the current query, from its question mark on
 	next  []byte // the continuation to ask for, as query parameters; empty at a query's start
 	page  int    // its page number in the query
 	seen  int    // entities seen in the query
@@ -62,7 +62,7 @@ func dial(part *part, number int) (*connection, error) {
 	return &connection{descriptor: descriptor, number: number, part: part, in: make([]byte, 64<<10)}, nil
 }
 
-// send writes what the socket takes now and says whether the whole request is out.
+// send writes what the socket accepts now and says whether the whole request is sent.
 func (c *connection) send() (bool, error) {
 	for c.sent < len(c.out) {
 		n, err := rawWrite(c.descriptor, c.out[c.sent:])
@@ -79,7 +79,7 @@ func (c *connection) send() (bool, error) {
 	return true, nil
 }
 
-// receive reads what has arrived and returns the length of the answer once it is whole.
+// receive reads what has arrived and returns the length of the answer once it is complete.
 func (c *connection) receive() (int, error) {
 	for {
 		if c.filled == len(c.in) {

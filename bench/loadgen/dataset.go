@@ -12,12 +12,12 @@ type dataset interface {
 	keys(partitionKey, rowKey []byte, n int) ([]byte, []byte)
 	// body is the whole entity as JSON; a revision above 0 changes some of its values.
 	body(out []byte, n, revision int) []byte
-	// least is how many bytes the JSON of each entity has at least.
+	// least is the smallest number of bytes in an entity's JSON.
 	least() int
 	transactions() int
-	// transaction is the first entity of a transaction and the one after its last.
+	// transaction returns the first entity of a transaction and the one after its last.
 	transaction(number int) (first, end int)
-	// partition is the same of the partition that entity n is in.
+	// partition returns the same for the partition of entity n.
 	partition(n int) (first, end int)
 }
 
@@ -28,7 +28,7 @@ func openDataset(job *Job) (dataset, error) {
 	return readEntities(job.Data)
 }
 
-// madeEntities is the set of that many entities that follow from their numbers (entities.go).
+// madeEntities is a set of that many entities, derived from their numbers (entities.go).
 type madeEntities int
 
 func (m madeEntities) entities() int { return int(m) }
@@ -56,8 +56,8 @@ func (m madeEntities) partition(n int) (int, int) {
 	return first, min(first+partitionEntities, int(m))
 }
 
-// readData is a set of entities from a file: a line each, of PartitionKey, RowKey and the entity as
-// JSON with both in it, separated by tabs; the lines of a partition follow each other.
+// readData is a set of entities from a file with a line for each: PartitionKey, RowKey and the entity as JSON
+// with both in it, separated by tabs; the lines of a partition are consecutive.
 type readData struct {
 	text   []byte
 	lines  []int // where each entity's line starts, and where the last one ends
@@ -136,7 +136,7 @@ func (d *readData) partition(n int) (int, int) {
 	return d.starts[d.of[n]], d.starts[d.of[n]+1]
 }
 
-// holding is how many of the entities from first to end have the text in their JSON.
+// holding counts the entities from first to end that have the text in their JSON.
 func holding(data dataset, first, end int, text, scratch []byte) (int, []byte) {
 	found := 0
 	for n := first; n < end; n++ {

@@ -2,7 +2,7 @@ package main
 
 import "strconv"
 
-// The bench's entity: ten properties of mixed types, about 1 KiB as JSON. Every value follows
+// The benchmarks' entity: ten properties of mixed types, about 1 KiB as JSON. Every value is derived
 // from the entity's number, so that a filter's matches can be counted beforehand: Count is the
 // number modulo 100, and Temperature stays below 100.
 const description = "Hourly reading of a weather station, as the station sent it. The text is long " +
@@ -12,13 +12,13 @@ const description = "Hourly reading of a weather station, as the station sent it
 	"Nothing here is repeated by the generator, and nothing is compressed on the way. " +
 	"Sensors drift with age; see the calibration protocol of the station, chapter 4."
 
-// entityLeast is how many bytes an entity has at least; the longest has some 30 more.
+// entityLeast is the size of the shortest entity in bytes; the longest has some 30 more.
 const entityLeast = 1000
 
 const payload = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJygpKissLS4vMDEyMzQ1Njc4OTo7PD0+Pw=="
 
 // appendEntity appends the JSON of entity number n; revision changes some of its values, as an
-// update does. With keys false it is a body whose keys stand in the address.
+// update does. With keys false it is a body whose keys are in the address.
 func appendEntity(out []byte, n, revision int, partitionKey, rowKey []byte) []byte {
 	out = append(out, `{"PartitionKey":"`...)
 	out = append(out, partitionKey...)

@@ -6,7 +6,7 @@ import (
 )
 
 // System calls without the Go scheduler's bookkeeping around them: the sockets never block, and
-// while the loop waits in epoll there is no other goroutine that would want to run.
+// while the loop waits in epoll no other goroutine wants to run.
 
 func rawRead(descriptor int, buffer []byte) (int, syscall.Errno) {
 	n, _, err := syscall.RawSyscall(syscall.SYS_READ, uintptr(descriptor),

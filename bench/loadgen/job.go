@@ -21,19 +21,19 @@ type Job struct {
 	Seconds     float64 `json:"seconds"`
 	Requests    int     `json:"requests"`
 	Walks       int     `json:"walks"`
-	// Data is a file of the seeded set (dataset.go); empty: the set is made, of as many as Entities.
+	// Data is a file with the seeded set (dataset.go); if it is empty, the set is made, with Entities of them.
 	Data string `json:"data"`
-	// Matches is a text that is in the JSON of those entities that the query's filter lets through, for a
-	// query of one {partition} each: then an answer must carry as many.
+	// Matches is a text in the JSON of the entities that the query's filter lets through, for queries of one
+	// {partition} each: then an answer must carry as many.
 	Matches string `json:"matches"`
-	// Company is what other connections do meanwhile. It ends when the job does, its table, requests
-	// and seed are its own, and its answers are not in the job's figures.
+	// Company is what other connections do meanwhile. It ends with the job, has its own table, requests and
+	// seed, and its answers are not in the job's figures.
 	Company *Job `json:"company"`
-	// ExpectEntities is how many entities the answer to a query must carry, all pages that the server makes
-	// of it together (a whole walk's, in walks); -1: any number, in one page.
+	// ExpectEntities is how many entities the answer to a query must carry in all its pages together (of a
+	// whole walk, in walks); -1: any number, in one page.
 	ExpectEntities int `json:"expect_entities"`
 	// Constant says that the server answers every request with the same 200: only that is checked.
-	// What others answer is held to what was asked: answers.go.
+	// answers.go checks the answers of other servers.
 	Constant bool `json:"constant"`
 }
 
@@ -45,7 +45,7 @@ type Share struct {
 
 // Result is what one run saw. Requests, latencies and CPU are those of the measured time only;
 // RequestsAll counts every answer since the first connection, for the server's CPU per request. A query
-// that the server answered in several pages is one request, but for walks, where each page is one.
+// that the server answered in several pages is one request, except in walks, where each page is one.
 type Result struct {
 	Elapsed          float64            `json:"elapsed"`
 	Requests         int                `json:"requests"`

@@ -8,7 +8,7 @@ import (
 
 const (
 	errorSamplesMax   = 5
-	answerSeconds     = 120 // a server that is silent for this long has failed the run
+	answerSeconds     = 120 // a run fails if the server is silent for this long
 	waitMilliseconds  = 1000
 	mixPositions      = 1000
 	answersLeast      = 4  // per connection, before a timed job may end ...
@@ -114,7 +114,7 @@ func (l *load) serve(c *connection, events uint32) error {
 	if events&(syscall.EPOLLIN|syscall.EPOLLHUP|syscall.EPOLLERR) == 0 {
 		return nil
 	}
-	if !c.busy { // it has nothing more to ask, and the server may close it
+	if !c.busy { // it has no more requests, and the server may close it
 		return l.poller.watch(syscall.EPOLL_CTL_DEL, c, 0)
 	}
 	whole, err := c.receive()
@@ -156,8 +156,8 @@ func (l *load) issue(c *connection, now int64) error {
 	return l.push(c)
 }
 
-// timeIsOver says whether a timed job has measured for long enough: its time, and beyond it, for
-// slow requests, until every connection has had a few answers on average.
+// timeIsOver says whether a timed job has measured for long enough: its time, or with slow requests
+// until every connection has had a few answers on average.
 func (l *load) timeIsOver(now int64) bool {
 	if l.end > 0 || l.begin == 0 || l.job.Seconds == 0 {
 		return false
@@ -201,8 +201,8 @@ func (l *load) push(c *connection) error {
 	return l.poller.watch(syscall.EPOLL_CTL_MOD, c, events)
 }
 
-// account checks one whole answer and counts it where it belongs. A query that goes on at a continuation is
-// counted when its last page has come, but for walks, of which each page is counted.
+// account checks one complete answer and counts it where it belongs. A query with a continuation is counted
+// when its last page has come, except in walks, which count each page.
 func (l *load) account(c *connection, whole int, now int64) {
 	page := c.page
 	c.received += whole

@@ -1,6 +1,6 @@
-// The load generator of the bench: one job as JSON on standard input, one result as JSON on
-// standard output. It knows how to say Table service requests quickly and to count what comes
-// back; it knows nothing of rounds, servers or ratios.
+// The load generator of the benchmarks: one job as JSON on standard input, one result as JSON on
+// standard output. It sends Table service requests quickly and counts what comes back; it knows
+// nothing of rounds, servers or ratios.
 //
 // One thread and one epoll loop serve all connections, with no goroutine hand-over and no
 // allocation on the way: on a small machine it shares its cores with the server it measures.

@@ -27,7 +27,7 @@ type operation struct {
 	hist    *histogram
 }
 
-// operations is every kind of request the generator can make. prepare fills w.target and w.body.
+// operations has every kind of request that the generator can make. prepare fills w.target and w.body.
 var operations = map[string]operation{
 	"create_table": {verb: "POST", status: 204, content: jsonType, prepare: (*writer).createTable,
 		headers: "Prefer: return-no-content\r\n"},
@@ -43,7 +43,7 @@ var operations = map[string]operation{
 	"seed":   {verb: "POST", status: 202, content: batchType, prepare: (*writer).seed},
 }
 
-// writer turns operations into request bytes. Its buffers are used again for each request.
+// writer turns operations into request bytes. It reuses its buffers for each request.
 type writer struct {
 	job      *Job
 	signer   *signer
@@ -61,7 +61,7 @@ type writer struct {
 	seeded   int // seeded batches so far
 	revision int
 	matches  map[int]int // entities that match, by the first of their partition
-	selected [][]byte    // how the properties of a $select start in an answer; empty: all are asked for
+	selected [][]byte    // how the properties of a $select start in an answer; empty: no $select
 }
 
 func newWriter(job *Job) (*writer, error) {
@@ -152,9 +152,9 @@ func (w *writer) merge(*connection) {
 	w.body = appendMerge(w.body, n, w.revision)
 }
 
-// update replaces an entity that this connection alone updates, under the ETag that its last
-// update was answered with; the first of all is unconditional and only learns the ETag. The
-// entities of all connections are spread over the table: not all of them are in its first partition.
+// update replaces an entity that only this connection updates, under the ETag of its last update;
+// the first update is unconditional and only learns the ETag. The entities of all connections are
+// spread over the table: not all of them are in its first partition.
 func (w *writer) update(c *connection) {
 	owned := c.turn % len(c.etags)
 	stride := max(w.job.Entities/(len(c.etags)*w.job.Connections), 1)
@@ -171,7 +171,7 @@ func (w *writer) update(c *connection) {
 	w.body = w.data.body(w.body, n, w.revision)
 }
 
-// upsert is insert-or-replace: in turn of an entity that exists and of one that does not.
+// upsert is insert-or-replace, alternating between an existing entity and a new one.
 func (w *writer) upsert(c *connection) {
 	w.revision++
 	n := w.keys.next()
@@ -197,7 +197,7 @@ func (w *writer) batch(c *connection) {
 }
 
 // seed is the next transaction of the seeded set: 100 entities, or what is left of a partition.
-// A constant answer knows no entity twice: for it the set starts again.
+// A server with a constant answer never conflicts, so for it the set starts again.
 func (w *writer) seed(c *connection) {
 	w.startBatch()
 	first, end := w.data.transaction(w.seeded % w.data.transactions())
@@ -241,7 +241,7 @@ func (w *writer) endBatch() {
 		"--batch_0f8fad5b-d9cb-469f-a165-70867728950e--\r\n"...)
 }
 
-// newKeys makes the keys of an entity that no run has written before, and returns its number.
+// newKeys makes keys that no run has written before, and returns the entity's number.
 func (w *writer) newKeys(c *connection, spread bool) int {
 	n := w.made
 	w.made++
@@ -290,7 +290,7 @@ func (w *writer) appendQuery(c *connection) {
 	w.target = append(append(w.target[:at], w.pk...), rest...)
 }
 
-// matching is how many entities a query of the partition of entity n must find.
+// matching is how many entities a query of entity n's partition must find.
 func (w *writer) matching(n int) int {
 	first, end := w.data.partition(n)
 	if w.job.Matches == "" {

@@ -2,11 +2,11 @@ package main
 
 import "fmt"
 
-// part is the connections that do one job: the job itself, or its company.
+// part has the connections that do one job: the job itself, or its company.
 type part struct {
 	job     *Job
 	writer  *writer
-	mix     []*operation // a table to draw from: each operation as often as its weight says
+	mix     []*operation // a table to draw from, with each operation as often as its weight says
 	company bool
 }
 
@@ -39,7 +39,7 @@ func newPart(job *Job, company bool) (*part, error) {
 	return p, nil
 }
 
-// parts are the job's and, if it has one, that of its company, which talks to the same server.
+// parts returns the job's part and, if it has company, that part too; both use the same server.
 func parts(job *Job) ([]*part, error) {
 	own, err := newPart(job, false)
 	if err != nil || job.Company == nil {
@@ -52,7 +52,7 @@ func parts(job *Job) ([]*part, error) {
 	return []*part{own, other}, err
 }
 
-// next is the operation of a connection's next request.
+// next returns the operation of a connection's next request.
 func (p *part) next() *operation {
 	if len(p.mix) == 1 {
 		return p.mix[0]
@@ -60,7 +60,7 @@ func (p *part) next() *operation {
 	return p.mix[p.writer.random.Intn(len(p.mix))]
 }
 
-// latencies are those of all its operations, and of each.
+// latencies returns those of all its operations together, and of each.
 func (p *part) latencies() (*histogram, map[string]Latency) {
 	var all histogram
 	each := map[string]Latency{}

@@ -7,7 +7,7 @@ import (
 )
 
 // response is one answer as it arrives. feed is called with everything received so far and says
-// whether it is whole; it remembers where it stopped, so that a large page is not read twice.
+// whether it is complete; it remembers where it stopped, so that a large page is not read twice.
 type response struct {
 	status     int
 	headersEnd int // where the body starts; 0 while the headers are incomplete
@@ -24,7 +24,7 @@ var (
 	headerTransfer      = []byte("transfer-encoding")
 )
 
-// feed returns the length of the whole answer in bytes, or 0 while it is incomplete.
+// feed returns the length of the complete answer in bytes, or 0 while it is incomplete.
 func (r *response) feed(in []byte) (int, error) {
 	if r.headersEnd == 0 {
 		end := bytes.Index(in, blankLine)
@@ -92,7 +92,7 @@ func (r *response) feedChunks(in []byte) (int, error) {
 	return 0, nil
 }
 
-// body returns the body of a whole answer; chunks are joined into scratch.
+// body returns the body of a complete answer; chunks are joined into scratch.
 func (r *response) body(in, scratch []byte) []byte {
 	if r.length >= 0 {
 		return in[r.headersEnd : r.headersEnd+r.length]

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// signer writes the date and the SharedKey signature of each request (auth 1.2, 1.5). The date
-// is renewed every second, as clients do that sign each request when they send it.
+// signer writes the date and the SharedKey signature of each request (auth 1.2, 1.5). It renews the date
+// every second, like clients that sign each request when they send it.
 type signer struct {
 	account string
 	mac     hash.Hash
