@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from tablestone.testing.expectations import ExpectationRefused, TooExpensive
     from tablestone.testing.fault_rules import FaultRefused, fixed, long_tail, normal
     from tablestone.testing.recorded_requests import RecordedRequest
-    from tablestone.testing.state import SeedRefused, Snapshot, StateRefused
+    from tablestone.testing.state import SeedRefused, Snapshot, StateRefused, StorageRefused
     from tablestone.testing.storage import StorageAccount, TableStorage
-    from tablestone.testing.storage_service import StorageRefused
     from tablestone.testing.transports import AsyncStorageTransport, StorageAsgi, StorageTransport
 
 __all__ = [
@@ -45,9 +44,8 @@ _CHAPTERS: Final = {
     "expectations": ("ExpectationRefused", "TooExpensive"),
     "fault_rules": ("FaultRefused", "fixed", "long_tail", "normal"),
     "recorded_requests": ("RecordedRequest",),
-    "state": ("SeedRefused", "Snapshot", "StateRefused"),
+    "state": ("SeedRefused", "Snapshot", "StateRefused", "StorageRefused"),
     "storage": ("StorageAccount", "TableStorage"),
-    "storage_service": ("StorageRefused",),
     "transports": ("AsyncStorageTransport", "StorageAsgi", "StorageTransport"),
 }
 

@@ -12,7 +12,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS, Clock
+from tablestone.clock import (
+    TICKS_PER_SECOND,
+    UNIX_EPOCH_TICKS,
+    Clock,
+    monotonic_seconds,
+    system_clock,
+)
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -40,7 +46,9 @@ _REAL: Final = _Course(0, 0, 1)
 class StorageClock:
     """The clock of one storage, at first that of the machine. Any thread may change it."""
 
-    def __init__(self, machine: Clock, seconds: Callable[[], float]) -> None:
+    def __init__(
+        self, machine: Clock = system_clock, seconds: Callable[[], float] = monotonic_seconds
+    ) -> None:
         self._machine = machine
         self._seconds = seconds
         self._skipped_seconds = 0.0

@@ -32,19 +32,22 @@ from tablestone.dns_rebinding import cannot_be_rebound
 from tablestone.server.http_server import HttpServer
 from tablestone.server.start import base_address, listen
 from tablestone.testing import control_schema as schema
-from tablestone.testing.clock import ClockRefused
+from tablestone.testing.clock import ClockRefused, StorageClock
 from tablestone.testing.control_schema import BYTES, JSON, LATENCIES, Operation, checked, openapi
 from tablestone.testing.expectations import Budget, ExpectationRefused, judge
 from tablestone.testing.fault_rules import WHOLE, FaultRefused, Rule, fixed, long_tail, normal
+from tablestone.testing.faults import Faults
 from tablestone.testing.recorded_requests import REQUESTS_KEPT_MAX, LastRequests
-from tablestone.testing.state import SeedRefused, SeedRow, Snapshot, StateRefused, read_seed
-from tablestone.testing.storage import HOST, StorageAccount
-from tablestone.testing.storage_service import (
+from tablestone.testing.state import (
+    SeedRefused,
+    SeedRow,
+    Snapshot,
+    StateRefused,
     StorageRefused,
-    StorageService,
-    machine_clock,
-    no_faults,
+    read_seed,
 )
+from tablestone.testing.storage import HOST, StorageAccount
+from tablestone.testing.storage_service import StorageService
 
 Value = TypeVar("Value")
 
@@ -97,18 +100,18 @@ class Control:
 
     @operation("GET /accounts", "The names of all accounts.", "Accounts")
     async def list_accounts(self) -> Any:
-        return {"accounts": await self._storage.account_names()}
+        return {"accounts": await self._storage.state.account_names()}
 
     @operation("POST /accounts", "Create an empty account.", "Account", 201, schema.NAME)
     async def create_account(self, name: str | None = None) -> Any:
-        name, key = await self._storage.create_account(name)
+        name, key = await self._storage.state.create_account(name)
         account = StorageAccount(name, key, f"{self._address}/{name}")
         return {**asdict(account), "connection_string": account.connection_string}
 
     @operation("DELETE /accounts/{name}", "Delete an account.", None, 204)
     async def delete_account(self, name: str) -> None:
         try:
-            await self._storage.delete_account(name)
+            await self._storage.state.delete_account(name)
         except StorageRefused as refused:
             raise HTTPException(404, str(refused)) from None
 
@@ -116,7 +119,7 @@ class Control:
     async def reset(self, account: str | None = None, table: str | None = None) -> None:
         if table is not None and account is None:
             account = DEVELOPMENT_ACCOUNT_NAME
-        await self._storage.reset(account, table)
+        await self._storage.state.reset(account, table)
 
     @operation(
         *("POST /seed", "Store entities: by table, or a file.", "Stored"),
@@ -140,13 +143,13 @@ class Control:
             if table is None:
                 raise SeedRefused(f"A seed of {content_type} needs the table: ?table=Orders.")
             rows, tables = _read_body(body, content_type, table)
-        return {"stored": await self._storage.seed(account, rows, tables)}
+        return {"stored": await self._storage.state.seed(account, rows, tables)}
 
     @operation(
         "GET /dump", "All entities of an account by table.", "Entities", query=(schema.ACCOUNT,)
     )
     async def dump(self, account: str = DEVELOPMENT_ACCOUNT_NAME) -> Any:
-        return await self._storage.dump(account)
+        return await self._storage.state.dump(account)
 
     @operation("GET /snapshots", "The snapshots.", "Snapshots")
     async def list_snapshots(self) -> Any:
@@ -431,8 +434,8 @@ class ControlledService(StorageService):
 
     def __init__(self, configuration: Configuration) -> None:
         assert configuration.control_port is not None
-        clock = machine_clock()
-        faults = no_faults(clock, realism=configuration.realism)
+        clock = StorageClock()
+        faults = Faults(clock, realism=configuration.realism)
         super().__init__(configuration, clock, LastRequests(), faults)
         # Clients reach the control API without TLS and without a proxy, even if the server has both.
         self._plain = replace(configuration, trusted_proxies=(), tls=None, workers=1)

@@ -34,6 +34,7 @@ from tablestone.model.operations import (
 from tablestone.server.asgi import Message, Send
 from tablestone.tables.account_incarnation import Owner
 from tablestone.tables.throughput_targets import Allowances, SharedSlots
+from tablestone.testing.clock import StorageClock
 from tablestone.testing.fault_rules import Draw, FaultRefused, Rule, chance, long_tail
 from tablestone.testing.realism import EVENTUAL_SECONDS, Secondary
 from tablestone.testing.recorded_requests import Ending, Next, RecordedRequest
@@ -47,11 +48,11 @@ _EARLY: Final = frozenset(("MethodNotAllowed", "NotImplemented"))
 
 
 class Faults:
-    """The faults of one storage, at first none. `seconds` never goes back."""
+    """The faults of one storage, at first none; with `realism`, a secondary that is behind."""
 
-    def __init__(self, seconds: Callable[[], float], secondary: Secondary) -> None:
-        self._seconds = seconds
-        self.secondary = secondary
+    def __init__(self, clock: StorageClock, *, realism: bool) -> None:
+        self._seconds = clock.elapsed_seconds
+        self.secondary = Secondary(clock, EVENTUAL_SECONDS if realism else 0.0)
         self._rules: tuple[_ActiveRule, ...] = ()
         self._added = 0
         self.seed = 0

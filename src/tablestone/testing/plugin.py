@@ -105,8 +105,8 @@ def _account_scope(fixture_name: str, config: pytest.Config) -> Scope:  # noqa: 
 def table_storage(request: pytest.FixtureRequest) -> Iterator[TableStorage]:
     """The table service of this process. After each test, its clock is reset and its faults are removed."""
     from tablestone.engines.contract import EngineRefused  # noqa: PLC0415 - loads the server
+    from tablestone.testing.state import StorageRefused  # noqa: PLC0415 - as above
     from tablestone.testing.storage import TableStorage  # noqa: PLC0415 - as above
-    from tablestone.testing.storage_service import StorageRefused  # noqa: PLC0415 - as above
 
     process = request.config.stash[_KEY]
     try:
@@ -126,7 +126,7 @@ def table_storage(request: pytest.FixtureRequest) -> Iterator[TableStorage]:
 @pytest.fixture(scope=_account_scope)
 def table_account(table_storage: TableStorage) -> Iterator[StorageAccount]:
     """An empty account, for this test unless `tablestone_account_scope` says otherwise."""
-    from tablestone.testing.storage_service import StorageRefused  # noqa: PLC0415 - loads the server
+    from tablestone.testing.state import StorageRefused  # noqa: PLC0415 - loads the server
 
     account = table_storage.create_account()
     yield account
@@ -186,7 +186,7 @@ def table_client(
     _table_names: Iterator[str],
 ) -> Iterator[TableClient]:
     """An `azure.data.tables.TableClient` on an empty table of the account. `table_name` is the table's name."""
-    from tablestone.testing.storage_service import StorageRefused  # noqa: PLC0415 - loads the server
+    from tablestone.testing.state import StorageRefused  # noqa: PLC0415 - loads the server
 
     with table_service.create_table(next(_table_names)) as client:
         yield client

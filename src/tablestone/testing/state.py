@@ -11,7 +11,7 @@ import binascii
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from itertools import groupby
+from itertools import count, groupby
 from pathlib import Path
 from types import NoneType
 from typing import Any, Final, NamedTuple
@@ -20,8 +20,12 @@ from uuid import UUID
 import orjson
 
 from tablestone import limits
-from tablestone.engines.contract import ANY, DELETE, Change, Engine, Key, WriteSet
+from tablestone.accounts.stored_accounts import AccountRefused, StoredAccounts, generate_key
+from tablestone.auth.account import is_account_name
+from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME, Configuration
+from tablestone.engines.contract import ANY, DELETE, Change, Key, WriteSet
 from tablestone.engines.memory import MemoryEngine, MemoryRows
+from tablestone.engines.registry import open_engine
 from tablestone.model.edm import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, EdmType
 from tablestone.model.errors import StorageError
 from tablestone.model.keys import (
@@ -53,6 +57,10 @@ Dump = dict[str, list[dict[str, Any]]]
 
 class StateRefused(Exception):
     """An impossible operation on the state of a storage. The text is one sentence."""
+
+
+class StorageRefused(Exception):
+    """An impossible operation on a storage. The text is one sentence for the author of the test."""
 
 
 class Snapshot(NamedTuple):
@@ -274,17 +282,24 @@ def _is_text(value: Any) -> bool:
 
 
 class State:
-    """The state of the storage on one engine. `tables` carries out operations without recording them."""
+    """The state of a storage, whose engine it opens. `tables` carries out operations without recording them."""
 
-    def __init__(self, engine: Engine, clock: StorageClock, secondary: Secondary) -> None:
-        self._primary = engine
+    def __init__(
+        self, configuration: Configuration, clock: StorageClock, secondary: Secondary
+    ) -> None:
+        self.primary = open_engine(configuration.engine, clock.ticks)
         self._secondary = secondary
-        self.engine = FollowedEngine(engine, secondary, at_once=True)
+        self.engine = FollowedEngine(self.primary, secondary, at_once=True)
         """Its commits are not recorded, and reach the secondary at once."""
         self.tables = TableService(
             self.engine, clock.ticks, clock.elapsed_seconds, storage_keys.fresh_table_id
         )
         self._sweeper = Sweeper(self.engine, clock.ticks, storage_keys.fresh_table_id)
+        self._accounts = StoredAccounts(self.engine, clock.ticks)
+        self._configured = [account.name for account in configuration.accounts]
+        if configuration.has_development_account:
+            self._configured.append(DEVELOPMENT_ACCOUNT_NAME)
+        self._numbers = count(1)
 
     async def snapshot(self) -> Snapshot:
         return Snapshot(self._memory().contents())
@@ -299,11 +314,57 @@ class State:
         self._secondary.replace(snapshot.contents)
 
     def _memory(self) -> MemoryEngine:
-        if not isinstance(self._primary, MemoryEngine):
+        if not isinstance(self.primary, MemoryEngine):
             raise StateRefused("A snapshot needs the memory engine; reset() and seed() do not.")
-        return self._primary
+        return self.primary
 
-    async def empty_account(self, account: str) -> None:
+    async def account_names(self) -> list[str]:
+        """The configured accounts, and those that were created since."""
+        return [*self._configured, *(account.name for account in await self._accounts.all())]
+
+    async def create_account(self, name: str | None) -> tuple[str, str]:
+        """Create an account without tables. Returns its name (a new one if none is given) and its key."""
+        if name is None:
+            # A snapshot of another storage may have brought accounts with such names.
+            name = f"account{next(self._numbers):06d}"
+            while await self._accounts.exists(name):
+                name = f"account{next(self._numbers):06d}"
+        elif not is_account_name(name):
+            raise StorageRefused(
+                f"{name[:40]!r} is not an account name: it has 3 to 24 lower-case letters and digits."
+            )
+        if name in self._configured:
+            raise StorageRefused(f"There is an account {name} already.")
+        key = generate_key()
+        try:
+            await self._accounts.create(name, (key,))
+        except AccountRefused as refused:
+            raise StorageRefused(str(refused)) from None
+        return name, key
+
+    async def delete_account(self, name: str) -> None:
+        """Delete an account that was created here, and its tables."""
+        if not await self._accounts.exists(name):
+            raise StorageRefused(f"There is no account {name[:40]!r} that was created here.")
+        await self._accounts.delete(name, with_tables=True)
+
+    async def reset(self, account: str | None, table: str | None) -> None:
+        """Delete the tables and service properties of all accounts, or of one; or the entities of one table."""
+        if account is None:
+            for name in await self.account_names():
+                await self._empty_account(name)
+            return
+        await self._require_account(account)
+        if table is None:
+            await self._empty_account(account)
+        else:
+            await self._empty_table(account, table)
+
+    async def _require_account(self, name: str) -> None:
+        if name not in self._configured and not await self._accounts.exists(name):
+            raise StorageRefused(f"There is no account {name[:40]!r} in this storage.")
+
+    async def _empty_account(self, account: str) -> None:
         """Delete all tables of the account and its service properties, but not the account."""
         catalog = self.tables.catalog
         await catalog.delete_all(Named(account))
@@ -314,10 +375,11 @@ class State:
 
     async def delete_table(self, account: str, table: str) -> None:
         """Delete a table if it exists. Its name is free at once."""
+        await self._require_account(account)
         with suppress(StorageError):
             await self.tables.catalog.delete(Named(account), table)
 
-    async def empty_table(self, account: str, table: str) -> None:
+    async def _empty_table(self, account: str, table: str) -> None:
         """Delete all entities of a table, but not its policies."""
         try:
             record = await self.tables.catalog.require(Named(account), table)
@@ -330,7 +392,11 @@ class State:
                 await self.engine.commit(WriteSet(partition, changes))
 
     async def seed(self, account: str, rows: Iterable[SeedRow], tables: Sequence[str]) -> int:
-        """Create the tables that are missing, and store entities, after all of them have been checked."""
+        """Create the tables that are missing, and store entities, after all of them have been checked.
+
+        Returns the number of entities.
+        """
+        await self._require_account(account)
         writes = []
         places: dict[tuple[str, EntityKey], str] = {}
         for table in tables:
@@ -361,6 +427,7 @@ class State:
 
     async def dump(self, account: str) -> Dump:
         """The entities of all tables of the account, without ETags and Timestamps."""
+        await self._require_account(account)
         found: Dump = {}
         first: str | None = ""
         while first is not None:

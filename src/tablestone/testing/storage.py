@@ -27,16 +27,13 @@ from tablestone.configuration import (
 from tablestone.engines.kind import EngineUrl
 from tablestone.server.http_server import HttpServer
 from tablestone.server.start import base_address, listen
+from tablestone.testing.clock import StorageClock
 from tablestone.testing.expectations import Budget, Expectation
+from tablestone.testing.faults import Faults
 from tablestone.testing.realism import Secondary
 from tablestone.testing.recorded_requests import LastRequests, RecordedRequest
-from tablestone.testing.state import Dump, Seed, Snapshot, read_seed
-from tablestone.testing.storage_service import (
-    StorageRefused,
-    StorageService,
-    machine_clock,
-    no_faults,
-)
+from tablestone.testing.state import Dump, Seed, Snapshot, StorageRefused, read_seed
+from tablestone.testing.storage_service import StorageService
 from tablestone.wire.versions import UnknownVersions
 
 
@@ -92,9 +89,9 @@ class TableStorage:
         self._requests = LastRequests()
         self._realism = realism
         self._any_version = UnknownVersions(any_version)
-        self.clock = machine_clock()
+        self.clock = StorageClock()
         """The clock of this storage, at first the machine's."""
-        self.faults = no_faults(self.clock, realism=realism)
+        self.faults = Faults(self.clock, realism=realism)
         """The faults of this storage, at first none."""
 
     def start(self) -> Self:
@@ -194,7 +191,7 @@ class TableStorage:
         Accounts stay, with their keys. Without `account`, `table` is one of the development account.
         """
         name = None if account is None and table is None else self._name_of(account)
-        self._call(lambda service: service.reset(name, table))
+        self._call(lambda service: service.state.reset(name, table))
 
     def snapshot(self) -> Snapshot:
         """A copy of the present state, for `restore`. It takes milliseconds, and needs the memory engine."""
@@ -215,7 +212,7 @@ class TableStorage:
         """
         rows, tables = read_seed(seed, table)
         name = self._name_of(account)
-        return self._call(lambda service: service.seed(name, rows, tables))
+        return self._call(lambda service: service.state.seed(name, rows, tables))
 
     def dump(self, account: StorageAccount | str | None = None) -> Dump:
         """All entities of an account by table, in the service's JSON, without ETags and Timestamps.
@@ -223,7 +220,7 @@ class TableStorage:
         Two dumps of the same entities are equal. A dump can be used as a seed.
         """
         name = self._name_of(account)
-        return self._call(lambda service: service.dump(name))
+        return self._call(lambda service: service.state.dump(name))
 
     @property
     def requests_count(self) -> int:
@@ -236,11 +233,11 @@ class TableStorage:
 
     def create_account(self, name: str | None = None) -> StorageAccount:
         """A new account without tables. Without a name, it gets one that no other account of this storage has."""
-        return self._account(*self._call(lambda service: service.create_account(name)))
+        return self._account(*self._call(lambda service: service.state.create_account(name)))
 
     def delete_account(self, name: str) -> None:
         """Delete an account that `create_account` made, and its tables. Raises `StorageRefused` if there is none."""
-        self._call(lambda service: service.delete_account(name))
+        self._call(lambda service: service.state.delete_account(name))
 
     def delete_table(self, table: str, account: StorageAccount | str | None = None) -> None:
         """Delete a table without a request: no fault acts on it, and its name is free at once.
@@ -248,7 +245,7 @@ class TableStorage:
         Does nothing if the account has no such table. Raises `StorageRefused` if there is no such account.
         """
         name = self._name_of(account)
-        self._call(lambda service: service.delete_table(name, table))
+        self._call(lambda service: service.state.delete_table(name, table))
 
     def begin(self, ask: Callable[[StorageService], Coroutine[Any, Any, Value]]) -> Future[Value]:
         """Start `ask` on the loop of the storage. Any other thread may wait for the future."""
