@@ -102,21 +102,16 @@ REFUSED_BY_LIMIT: Final = _counter(
     "requests_refused", "Requests that were answered ServerBusy because of a limit.", "limit"
 )
 TABLE_COUNTERS: Final = {
-    "requests": _counter("table_requests", "Requests for a table.", "account", "table"),
-    "read": _counter("table_entities_read", "Entities read of a table.", "account", "table"),
-    "returned": _counter(
-        "table_entities_returned", "Entities of a table in answers.", "account", "table"
-    ),
-    "written": _counter(
-        "table_entities_written", "Entities written to a table.", "account", "table"
-    ),
-    "bytes_in": _counter("table_request_bytes", "Bytes of bodies for a table.", "account", "table"),
-    "bytes_out": _counter(
-        "table_response_bytes", "Bytes of answers about a table.", "account", "table"
-    ),
-    "seconds": _counter(
-        "table_request_seconds", "Time of the requests for a table.", "account", "table"
-    ),
+    name: _counter(f"table_{metric}", text, "account", "table")
+    for name, metric, text in (
+        ("requests", "requests", "Requests for a table."),
+        ("read", "entities_read", "Entities read of a table."),
+        ("returned", "entities_returned", "Entities of a table in answers."),
+        ("written", "entities_written", "Entities written to a table."),
+        ("bytes_in", "request_bytes", "Bytes of bodies for a table."),
+        ("bytes_out", "response_bytes", "Bytes of answers about a table."),
+        ("seconds", "request_seconds", "Time of the requests for a table."),
+    )
 }
 """Only with `--metrics-tables`."""
 TABLE_FAILURES: Final = _counter(

@@ -7,12 +7,11 @@ transport raises what the SDK's own transport would raise. Only HTTP's connectio
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from azure.core.exceptions import IncompleteReadError, ServiceResponseError
@@ -101,15 +100,8 @@ class StorageTransport(HttpTransport[HttpRequest, HttpResponse]):
     def close(self) -> None:
         """There is no connection to close."""
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def sleep(self, duration: float) -> None:
-        """Wait between two attempts."""
-        time.sleep(duration)
 
 
 class AsyncStorageTransport(AsyncHttpTransport[HttpRequest, AsyncHttpResponse]):
@@ -132,15 +124,8 @@ class AsyncStorageTransport(AsyncHttpTransport[HttpRequest, AsyncHttpResponse]):
     async def close(self) -> None:
         """There is no connection to close."""
 
-    async def __aenter__(self) -> Self:
-        return self
-
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-    async def sleep(self, duration: float) -> None:
-        """Wait between two attempts."""
-        await asyncio.sleep(duration)
 
 
 class StorageAsgi:
