@@ -29,7 +29,7 @@ ACCOUNT_RATE: Final = Rule(
     (TARGETS,),
     "The account takes 20,000 requests/s; a page of a query is one, whatever it reads.",
     "The account took {rate} requests in its busiest second; Azure's target for an account is {target}/s.",
-    "Divide the tables, or one table by a part of its PartitionKey, over several accounts.",
+    "Spread the tables over several accounts, or one table by a part of its PartitionKey.",
     "Writes cost the same.",
 )
 DEFAULT: Final = Thresholds()

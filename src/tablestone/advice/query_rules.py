@@ -53,7 +53,7 @@ COMPOUND_KEY: Final = Rule(
     "Keys of the queried properties",
     Severity.WARNING,
     (rule.COMPOUND_KEY, rule.QUERY_KEYS, rule.QUERY_DENSITY),
-    "A scan asks for fixed values of properties, and no other request needs the present keys.",
+    "A scan filters on fixed values of properties, and no other request needs the present keys.",
     _SCAN,
     "No other request needs the present keys, so store the entities under PartitionKey `{partition_key}` and "
     "RowKey `{row_key}`: the query then reads {gain}.{several}",
@@ -64,11 +64,11 @@ INTER_PARTITION_INDEX: Final = Rule(
     "A copy in other partitions",
     Severity.WARNING,
     (rule.INTER_PARTITION_INDEX, rule.EVENTUALLY_CONSISTENT, rule.DENORMALIZATION),
-    "A scan of several partitions asks for fixed values of properties, and other requests need the present keys.",
+    "A scan of several partitions filters on fixed values of properties, and other requests need the present keys.",
     _SCAN,
     _COPY + ": the query then reads {gain}.{several}{instead}",
-    "Each write becomes two requests to two partitions, which cannot share a transaction: the copy is behind until "
-    "the second request has succeeded. A queue repeats that one until it does, so it must be idempotent.{more}",
+    "Each write becomes two requests to two partitions, which cannot share a transaction: the copy lags until the "
+    "second request succeeds. Let a queue retry that request, and make it idempotent.{more}",
 )
 INDEX_ENTITIES: Final = Rule(
     "index-entities",
@@ -78,17 +78,17 @@ INDEX_ENTITIES: Final = Rule(
     "The same, for entities of 16 KiB or more.",
     _SCAN,
     _COPY
-    + " with nothing but the present keys in it, since an entity has {mean} bytes: the query then reads "
+    + " with nothing but the present keys in it, because an entity has {mean} bytes: the query then reads "
     "{gain}, and a point read gets each entity.{several}{instead}",
-    "Each write of a new entity, and of a new value of these properties, becomes two requests to two partitions, "
-    "which are eventually consistent.{more}",
+    "Each insert, and each change of these properties, becomes two requests to two partitions, which are eventually "
+    "consistent.{more}",
 )
 INTRA_PARTITION_INDEX: Final = Rule(
     "intra-partition-index",
     "A copy in the same partition",
     Severity.WARNING,
     (rule.INTRA_PARTITION_INDEX, rule.COMPOUND_KEY),
-    "A query of one partition asks for other properties, and other requests need the present keys.",
+    "A query of one partition filters on other properties, and other requests need the present keys.",
     _SCAN,
     "{because} each entity a second time into its partition, under RowKey `{row_key}`: the query then reads "
     "{gain}.{several}{instead}",
@@ -100,21 +100,21 @@ ROW_KEY_ALONE: Final = Rule(
     "A RowKey without its PartitionKey",
     Severity.WARNING,
     (rule.QUERY_KEYS, rule.INTER_PARTITION_INDEX),
-    "A query fixes the RowKey and not the PartitionKey.",
+    "A query fixes the RowKey but not the PartitionKey.",
     _SCAN,
     "Name the PartitionKey too, which makes it a point read; if the client does not know it, keep an index entity "
     "under PartitionKey `{partition_key}` and RowKey `{row_key}`.{several}",
-    "A point read changes no write; an index entity is a second request for each insert and each delete.",
+    "A point read costs no write; an index entity adds a request to each insert and each delete.",
 )
 FLAG: Final = Rule(
     "flag",
-    "A property of two values",
+    "A property with two values",
     Severity.WARNING,
     (rule.INDEX_ENTITIES, rule.CHOOSING_PARTITION_KEY),
-    "A scan fixes Boolean properties only.",
+    "A scan fixes only Boolean properties.",
     _SCAN,
-    "A key of {names} would make two partitions, each as hot as half of the table: keep index entities for the "
-    "wanted entities only, in a partition of their own.",
+    "A key of {names} would make two partitions, each with half of the load: keep index entities of only the "
+    "entities you look for, in a partition of their own.",
     "A change of {names} becomes two requests, which are eventually consistent.",
 )
 RANGE_ALONE: Final = Rule(
@@ -122,11 +122,11 @@ RANGE_ALONE: Final = Rule(
     "A range without a fixed property",
     Severity.WARNING,
     (rule.COMPOUND_KEY, rule.APPEND, rule.LOG_DATA),
-    "A scan bounds a property and fixes none.",
+    "A scan filters on a range of a property, and fixes none.",
     _SCAN,
     "Write each entity a second time with a part of {name}, such as {part}, in the PartitionKey and {name} in the "
-    "RowKey: the query is then one row range for each such part.",
-    "Each write becomes two requests. If {name} is a time, all writes of the moment go to one partition: above a "
+    "RowKey: the query then reads one row range for each such part.",
+    "Each write becomes two requests. If {name} is a time, all writes at any moment go to one partition: above a "
     "few hundred a second, put a number from 0 to 15 before the part, and send one query for each number.",
 )
 ALTERNATIVES: Final = Rule(
@@ -136,9 +136,9 @@ ALTERNATIVES: Final = Rule(
     (rule.QUERY_KEYS, rule.DENORMALIZATION),
     "A scan has an `or` over different properties.",
     _SCAN,
-    "No single key serves both sides of an `or`: send {count} queries, and leave out what several of them return. "
-    "Keys: {sides}.",
-    "Each key that is not the present one is a copy, and so one more write for each entity.",
+    "No single key serves both sides of an `or`: send {count} queries, and drop the entities that several of them "
+    "return. Keys: {sides}.",
+    "Each key other than the present one needs a copy: one more write for each entity.",
 )
 NEGATION: Final = Rule(
     "negation",
@@ -147,30 +147,30 @@ NEGATION: Final = Rule(
     (rule.INDEX_ENTITIES, rule.QUERY_DENSITY),
     "A scan has only conditions with `ne` or `not`, or ranges of values whose text does not sort.",
     _SCAN,
-    "No key helps these conditions on {names}: ask with `eq` for the values that are wanted, or keep index "
-    "entities for the wanted entities only, in a partition of their own.",
-    "Index entities cost a second write when an entity begins or ceases to be wanted.",
+    "No key helps these conditions on {names}: query with `eq` for the values you want, or keep index entities of "
+    "only the entities you look for, in a partition of their own.",
+    "Index entities cost a second write whenever an entity starts or stops matching.",
 )
 NOTHING_FOUND: Final = Rule(
     "nothing-found",
     "A query that finds nothing",
     Severity.NOTE,
     (rule.QUERY_DENSITY,),
-    "All runs of a scan have returned nothing, or no entity that was seen has a property of its filter.",
-    _SCAN + " And {why}.",
-    "See whether entities have {names}, in this spelling and with values of the filter's type: a name has its "
-    "case, and a value of another type is never equal, such as a String beside a DateTime.{spelling}",
-    "No write changes. If the query is right and rare entities are what it looks for, keep index entities of them.",
+    "Every run of a scan has returned nothing, or no entity seen so far has a property of its filter.",
+    _SCAN + " {why}.",
+    "Check that entities have {names}, spelled like this and with values of the filter's type: names are "
+    "case-sensitive, and values of different types, such as a String and a DateTime, are never equal.{spelling}",
+    "Writes cost the same. If the query is right and looks for rare entities, keep index entities of them.",
 )
 TIMESTAMP_SEARCH: Final = Rule(
     "timestamp",
     "A search by Timestamp",
     Severity.WARNING,
     (rule.LOG_TAIL, rule.QUERY_KEYS),
-    "A scan asks for a Timestamp.",
+    "A scan filters on Timestamp.",
     _SCAN,
-    "The service sets Timestamp at each write, so no key can hold it: write a time of your own into the RowKey, "
-    "as 19 digits of inverted ticks if the newest entities are wanted first.",
+    "The service sets Timestamp at each write, so no key can hold it: write a time of your own into the RowKey, as "
+    "19 digits of inverted ticks if you want the newest entities first.",
     "Inserts cost the same; an entity whose time changes is deleted and inserted, in one transaction.",
 )
 LOG_TAIL: Final = Rule(
@@ -180,8 +180,8 @@ LOG_TAIL: Final = Rule(
     (rule.LOG_TAIL, rule.SORTING),
     "A client reads to the end of a query and uses the last entities.",
     "The query `{filter}` of {table} {reads}, and only the last entities are used.",
-    "No query returns the last entities first: let the RowKey begin with inverted ticks, in 19 digits, so that "
-    "`$top` returns the newest.",
+    "No query returns the last entities first: begin the RowKey with inverted ticks, in 19 digits, so that `$top` "
+    "returns the newest.",
     "Writes cost the same as before; all of them still go to one end of the partition.",
 )
 WHOLE_TABLE: Final = Rule(
@@ -193,7 +193,7 @@ WHOLE_TABLE: Final = Rule(
     "A query of {table} has no filter: it {reads}, {runs} times.",
     "The filter `PartitionKey eq ?` reads one partition only, and `$top` ends the answer early. If a program needs "
     "a total or a list of the table often, keep it in an entity of its own.",
-    "Such an entity is one more write for each change, in the same transaction if it is in the same partition.",
+    "Such an entity costs one more write for each change, in the same transaction if it is in the same partition.",
 )
 WHOLE_PARTITION: Final = Rule(
     "whole-partition",
@@ -202,8 +202,8 @@ WHOLE_PARTITION: Final = Rule(
     (rule.QUERY_KEYS,),
     "A single task reads a whole partition.",
     _SCAN,
-    "A range of RowKey beside the PartitionKey reads a part of the partition.",
-    "No write changes, if the RowKey begins with what the range is about.",
+    "Add a range of RowKey to the PartitionKey, to read only a part of the partition.",
+    "Writes cost the same if the RowKey begins with what the range selects.",
 )
 OR_OF_ROW_KEYS: Final = Rule(
     "or-of-row-keys",
@@ -212,15 +212,15 @@ OR_OF_ROW_KEYS: Final = Rule(
     (rule.QUERY_KEYS,),
     "A filter names single RowKeys of one partition with `or`.",
     "The query `{filter}` of {table} names single RowKeys with `or`: Azure reads the whole partition for it.",
-    "Send one point read for each RowKey, several at a time.",
-    "No write changes.",
+    "Send one point read for each RowKey, several in parallel.",
+    "Writes cost the same.",
 )
 DATA_SERIES: Final = Rule(
     "data-series",
     "A series in one entity",
     Severity.NOTE,
     (rule.DATA_SERIES,),
-    "Queries return some dozens of entities of one or two properties each, whose RowKeys follow time.",
+    "Queries return a few dozen entities of one or two properties each, whose RowKeys follow time.",
     "The query `{filter}` of {table} returns about {mean} entities of one or two properties each time.",
     "Keep a series in one entity, with a property for each value, up to 252: the query becomes a point read.",
     "An insert becomes a merge of one property; if several writers merge the same entity, each needs its ETag.",
@@ -361,9 +361,9 @@ def _of_use(
 
 def _of_nothing(use: QueryUse, names: Sequence[str], known: frozenset[str]) -> Facts:
     shown = [f"`{name}`" for name in names]
-    why = "it has returned nothing so far"
+    why = "It has returned nothing so far"
     if known and not known.issuperset(names):
-        why = f"no entity that was seen has {_joined(shown, 'or')}"
+        why = f"No entity seen so far has {_joined(shown, 'or')}"
     return _about(use, names=_joined(shown, "and"), why=why, spelling=_spelling(names, known)) | {
         "severity": Severity.NOTE
     }

@@ -30,11 +30,11 @@ HOT_PARTITION: Final = Rule(
     "A hot partition",
     Severity.WARNING,
     (rule.HOT_PARTITIONS, rule.TARGETS, rule.CHOOSING_PARTITION_KEY),
-    "A partition takes 2,000 entities/s for a minute, without what scans read and leave out; or, where no rate "
-    "is known, half of the use of a table of four partitions or more.",
+    "A partition takes 2,000 entities/s for a minute, not counting what scans read and filter out; or, if no rate "
+    "is known, half of the load of a table of four partitions or more.",
     "The partition '{partition}' of {table} {heat}.{further}",
-    "Divide its PartitionKey: put a further property behind it, or a number from 0 to {last} that a hash of the "
-    "RowKey gives.{trial}",
+    "Split it: append another property to its PartitionKey, or a number from 0 to {last} made by a hash of the "
+    "RowKey.{trial}",
     "Writes cost the same; a query of the whole partition becomes {parts} queries, and a transaction holds the "
     "entities of one part only.",
 )
@@ -43,12 +43,12 @@ APPEND: Final = Rule(
     "PartitionKeys that follow time",
     Severity.WARNING,
     (rule.APPEND, rule.HOT_PARTITIONS, rule.TARGETS),
-    "PartitionKeys are dates, times or ticks, and one of them takes 1,000 writes/s for a minute; or, where no "
-    "rate is known, half of the use.",
-    "The PartitionKeys of {table} follow time, so the writes of a moment go to one partition: '{partition}' "
+    "PartitionKeys are dates, times or ticks, and one of them takes 1,000 writes/s for a minute; or, if no rate is "
+    "known, half of the load.",
+    "The PartitionKeys of {table} follow time, so all writes at any moment go to one partition: '{partition}' "
     "{heat}.",
-    "Make the PartitionKey of what the entities are about, such as a device or a customer, and put the time into "
-    "the RowKey; if there is no such property, put a number that a hash gives before the time.",
+    "Take the PartitionKey from what the entities are about, such as a device or a customer, and put the time into "
+    "the RowKey; if there is no such property, put a number made by a hash before the time.",
     "Writes cost the same; a query for a time becomes one row range for each device, or for each number.",
 )
 GIANT_PARTITION: Final = Rule(
@@ -59,7 +59,7 @@ GIANT_PARTITION: Final = Rule(
     "A table has one partition with 100,000 entities or more.",
     "All {entities} entities of {table} are in one partition, which one server of Azure serves: at most 2,000 "
     "entities/s, however the account grows.",
-    "Make the PartitionKey of a property that the queries fix with `eq`, and leave the rest in the RowKey.",
+    "Take the PartitionKey from a property that the queries fix with `eq`, and leave the rest in the RowKey.",
     "Writes cost the same; a transaction then holds entities of one value of that property only.",
 )
 UNIQUE_PARTITION_KEY: Final = Rule(
@@ -67,11 +67,11 @@ UNIQUE_PARTITION_KEY: Final = Rule(
     "A PartitionKey for each entity",
     Severity.NOTE,
     (rule.CHOOSING_PARTITION_KEY,),
-    "Almost every entity has its own PartitionKey; ten or more queries read several partitions for several "
-    "entities, and not more requests name one entity.",
-    "{table} has {partitions} partitions for {entities} entities, and queries that return several entities read "
-    "from partition to partition.",
-    "Make the PartitionKey of {key}, and put the present PartitionKey into the RowKey.",
+    "Almost every entity has its own PartitionKey, and ten or more queries, no fewer than the requests for single "
+    "entities, read several entities from several partitions.",
+    "{table} has {partitions} partitions for {entities} entities, and queries that return several entities go from "
+    "partition to partition.",
+    "Take the PartitionKey from {key}, and put the present PartitionKey into the RowKey.",
     "Writes become cheaper: up to 100 entities of a partition are one transaction. A point read needs both keys.",
 )
 QUEUE: Final = Rule(
@@ -81,7 +81,7 @@ QUEUE: Final = Rule(
     (rule.APPEND, rule.HIGH_VOLUME_DELETE, rule.EVENTUALLY_CONSISTENT),
     "There are almost as many deletes as inserts, in up to 16 partitions that are read as ranges.",
     "{table} is used as a queue: {inserts} inserts and {deletes} deletes, read from the beginning of {beginning}; "
-    "each read passes what was deleted, and all writers meet in the same place.",
+    "each read passes over what was deleted, and all writers write to the same place.",
     "Use a queue service for the messages, and a table for their state; or spread them over partitions by a hash "
     "of their key, one worker for each.",
     "A message costs one request to the queue instead of an insert and a delete here.",
@@ -102,20 +102,20 @@ LOG_DATA: Final = Rule(
     "A log in a table",
     Severity.NOTE,
     (rule.LOG_DATA,),
-    "PartitionKeys follow time, nothing is changed or read singly, and each query returns 100 entities or more.",
+    "PartitionKeys follow time, no entity is changed or read alone, and each query returns 100 entities or more.",
     "{table} is a log: {inserts} inserts by time, no change, no point read, and large ranges read at once.",
     "Append such data to blobs, with the period in the name.",
     "One request appends many lines, so writes become fewer.",
 )
 CONTENTION: Final = Rule(
     "contention",
-    "Writers that meet",
+    "Writers that conflict",
     Severity.WARNING,
     (rule.DATA_SERIES, rule.EVENTUALLY_CONSISTENT),
     "100 writes or more are refused with 412, one for every ten updates.",
-    "{conflicts} writes of {table} were refused because another writer came first, beside {updates} updates.",
-    "Give each writer its own entity, such as a counter for each worker, and add them up when they are read; or "
-    "let one worker write what a queue brings.",
+    "{conflicts} writes to {table} were refused because another writer came first; {updates} updates succeeded.",
+    "Give each writer its own entity, such as a counter for each worker, and add them up when they are read; or let "
+    "one worker apply the changes from a queue.",
     "Writes cost the same; a read becomes a row range instead of a point.",
 )
 WIDE_ENTITY: Final = Rule(
@@ -124,7 +124,7 @@ WIDE_ENTITY: Final = Rule(
     Severity.NOTE,
     (rule.WIDE_ENTITIES,),
     "An entity has half of the properties that it can have.",
-    "Entities of {table} have up to {properties} properties of the {most} that one can have.",
+    "Entities of {table} have up to {properties} of the {most} properties that one can have.",
     "Divide such an entity into several of the same partition, with a number at the end of the RowKey.",
     "A write of the whole becomes one transaction, and a read of it a row range.",
 )
@@ -140,7 +140,7 @@ LARGE_ENTITY: Final = Rule(
 )
 SINGLE_WRITES: Final = Rule(
     "single-writes",
-    "Writes that one transaction would hold",
+    "Writes that fit into one transaction",
     Severity.NOTE,
     (rule.BATCHING,),
     "A single task, such as a test, sends several writes to one partition.",
@@ -166,7 +166,7 @@ READS_ACROSS: Final = Rule(
     (rule.DENORMALIZATION,),
     "A single task reads ten entities or more from several partitions one by one.",
     "One task reads {reads} single entities from {partitions} partitions of {table}.",
-    "Copy the values that the task needs into the entity that it begins with.",
+    "Copy the values that the task needs into the entity that it reads first.",
     "A change of such a value is written to each copy, in one transaction only inside a partition.",
 )
 
@@ -231,7 +231,7 @@ def _hot_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Finding]
         # Of simulated keys, a template would name the present ones.
         key = "" if partition.entities is not None else divided_key(table)
         trial = (
-            f" `simulate-keys` shows what PartitionKey `{key}` and RowKey `{{RowKey}}` make of it."
+            f" `simulate-keys` shows what PartitionKey `{key}` and RowKey `{{RowKey}}` would do."
         )
         yield (
             HOT_PARTITION,
@@ -241,7 +241,7 @@ def _hot_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Finding]
                 "row_key": key and "{RowKey}",
                 "trial": key and trial,
                 "heat": heat,
-                "further": f" {further:,} further {words} hot too." if further else "",
+                "further": f" {further:,} other {words} hot too." if further else "",
                 "parts": parts,
                 "last": parts - 1,
                 "severity": _severity(partition.rate),

@@ -96,7 +96,7 @@ QUERIES = (
             "Flights", **OF_FLIGHTS, point_reads=500, queries=(asked("Dest eq ?", 20, FLIGHTS, 0),)
         ),
         ("nothing-found",),
-        ("it has returned nothing so far", "See whether entities have `Dest`, in this spelling"),
+        ("It has returned nothing so far", "See whether entities have `Dest`, in this spelling"),
         "Wire, 6.4: a property that an entity does not have makes a comparison false",
     ),
     Case(
@@ -105,7 +105,7 @@ QUERIES = (
             "Flights", queries=(asked("Dest eq ?"),), known_properties=frozenset(("dest", "delay"))
         ),
         ("nothing-found",),
-        ("no entity that was seen has `Dest`", "There is `dest`."),
+        ("No entity seen so far has `Dest`", "There is `dest`."),
         "Wire, 6.4: a property that an entity does not have makes a comparison false",
     ),
     Case(
@@ -180,7 +180,7 @@ QUERIES = (
             queries=(asked("Status ne ?", 60, 800_000, 40),),
         ),
         ("negation",),
-        ("index entities for the wanted entities only",),
+        ("index entities of only the entities you look for",),
         "Patterns, Index entities pattern",
     ),
     Case(
@@ -247,7 +247,7 @@ QUERIES = (
         "a partition that one task reads to its end",
         table("Orders", is_one_task=True, queries=(asked("PartitionKey eq ?"),)),
         ("whole-partition",),
-        ("A range of RowKey",),
+        ("Add a range of RowKey",),
         "Query, Range Query",
     ),
 )

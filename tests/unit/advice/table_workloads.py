@@ -57,7 +57,7 @@ TABLES = (
         ("append",),
         (
             "took 2,600 writes/s in its busiest minute",
-            "Make the PartitionKey of what the entities are about",
+            "Take the PartitionKey from what the entities are about",
         ),
         "Patterns, Prepend/append anti-pattern",
     ),
@@ -75,7 +75,7 @@ TABLES = (
         ("hot-partition",),
         (
             "took 9,000 entities/s in its busiest minute, and 9,900 in its busiest second; Azure's target",
-            "`simulate-keys` shows what PartitionKey `{PartitionKey}_{RowKey:.2}` and RowKey `{RowKey}` make of it.",
+            "`simulate-keys` shows what PartitionKey `{PartitionKey}_{RowKey:.2}` and RowKey `{RowKey}` would do.",
         ),
         "Checklist, High-traffic data",
     ),
@@ -180,7 +180,7 @@ TABLES = (
             ),
         ),
         ("hot-partition",),
-        ("PartitionKey `{PartitionKey}_{Customer}` and RowKey `{RowKey}` make of it.",),
+        ("PartitionKey `{PartitionKey}_{Customer}` and RowKey `{RowKey}` would do.",),
         "Checklist, High-traffic data",
     ),
     Case(
@@ -193,7 +193,7 @@ TABLES = (
             queries=(asked("Device eq ?", 300, 50_000, 40),),
         ),
         ("compound-key", "unique-partition-key"),
-        ("50,000 partitions for 50,000 entities", "Make the PartitionKey of Device"),
+        ("50,000 partitions for 50,000 entities", "Take the PartitionKey from Device"),
         "Query, Choosing an appropriate PartitionKey: one entity per partition has no transactions",
     ),
     Case(
@@ -228,7 +228,7 @@ TABLES = (
         "entities of 240 properties and of 900 KiB",
         table("Wide", properties_max=240, entity_bytes_max=900 * 1024),
         ("wide-entity", "large-entity"),
-        ("up to 240 properties of the 252", "up to 900 KiB"),
+        ("up to 240 of the 252 properties", "up to 900 KiB"),
         "Patterns, Wide entities pattern and Large entities pattern",
     ),
     Case(
