@@ -220,7 +220,7 @@ def test_no_partition_outside_of_the_list_has_more_than_unlisted() -> None:
 
 
 def test_the_peak_over_the_end_of_a_minute() -> None:
-    """The server reads two reports late: 20 requests in the minute that ended, and 10 after it."""
+    """The server looks once, after two reports: 20 requests in the minute that ended, and 10 after it."""
     server = Server(workers=1, now=NOON + 28)
     server.pass_by(30)
     (worker,) = server.workers

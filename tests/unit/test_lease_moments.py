@@ -111,7 +111,7 @@ async def test_after_a_lease_that_was_not_renewed_only_moments_are_asked_for() -
 
 
 async def test_a_row_that_is_read_alone_is_not_of_a_later_moment() -> None:
-    """The moment comes after a request has read another row of the partition, and after a change of this row."""
+    """The moment comes after a request has read a row of the partition, and after that row has changed."""
     storage = CountingEngine()
     server = Server(storage)
     other = Key(PLACE.partition, b"other")

@@ -197,7 +197,7 @@ def test_a_request_for_another_protocol_is_answered_as_it_is(
 )
 @pytest.mark.parametrize("after", [b"", b"this is not HTTP\r\n\r\n"])
 def test_very_many_requests_before_the_first_answer(request_bytes: bytes, after: bytes) -> None:
-    """They arrive together; each is handled before the next, and one beyond the limit is refused."""
+    """They arrive together; none is handled inside the call for another, and one beyond the limit is refused."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(request_bytes * (30 * limits.PIPELINED_REQUESTS_MAX) + after)

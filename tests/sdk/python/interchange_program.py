@@ -133,7 +133,7 @@ ENTITY = {"PartitionKey": "p", "RowKey": "r"}
 
 
 def attempt(operation: str, table: TableClient) -> int:
-    """Run it with the SDK's default retries: 0, the status of its error, or -1 without an answer."""
+    """Run it with the SDK's default retries; returns 0, the status of its error, or -1 without an answer."""
     try:
         if operation == "insert":
             table.create_entity(ENTITY)

@@ -20,8 +20,7 @@ KINDS: Final = (
     *("upsert", "insert or merge", "delete"),
 )
 FITTING: Final = 0.7
-"""The share of inserts that go where the client knows of no entity, and of conditional writes that use the last ETag.
-"""
+"""How often a write fits what the client knows of the entity, and how often a conditional one names its ETag."""
 
 
 class Choices:
