@@ -96,7 +96,7 @@ QUERIES = (
             "Flights", **OF_FLIGHTS, point_reads=500, queries=(asked("Dest eq ?", 20, FLIGHTS, 0),)
         ),
         ("nothing-found",),
-        ("It has returned nothing so far", "See whether entities have `Dest`, in this spelling"),
+        ("It has returned nothing so far", "Check that entities have `Dest`, spelled like this"),
         "Wire, 6.4: a property that an entity does not have makes a comparison false",
     ),
     Case(
