@@ -47,19 +47,25 @@ class _Reading:
 
 
 @dataclass(eq=False)
-class _Lease:
-    """The rows that were read together for one lease, before it was the present one or when it began."""
+class _Rows:
+    """The rows of one generation. If that is a lease, some are read together, before it is the present one or when it
+    begins.
+    """
 
-    number: int
-    in_use: dict[Key, bytes | None]
-    """The rows, with the values of an earlier lease."""
-    moments: dict[bytes, int]
-    """The moments of partitions before any row that is known of them was read."""
-    being_read: dict[Key, _Reading]
+    number: int | None
+    kept: dict[Key, Any] = field(default_factory=dict)
+    """The rows that were used in it, as they were converted."""
     values: dict[Key, bytes | None] = field(default_factory=dict)
-    """The values for this lease, as long as they are not used."""
+    """The values of these rows, if it is a lease."""
+    in_use: dict[Key, bytes | None] = field(default_factory=dict)
+    """The rows that are read together, with the values of an earlier lease."""
+    ahead: dict[Key, bytes | None] = field(default_factory=dict)
+    """The values that were read together, as long as they are not used."""
     were_used: set[Key] = field(default_factory=set)
     """The rows that were used in the lease before."""
+    moments: dict[bytes, int] = field(default_factory=dict)
+    """The moments of partitions before any row that is known of them was read."""
+    being_read: dict[Key, _Reading] = field(default_factory=dict)
     read_alone: set[bytes] = field(default_factory=set)
     """The partitions of which a request has read a row for this lease."""
     is_read: bool = False
@@ -80,13 +86,9 @@ class CachedRows:
         self._engine = engine
         self._by_lease = engine.leases is not None
         self._keeps_absence = absence_by_lease or not self._by_lease
-        self._generation: int | None = None
-        self._kept: dict[Key, Any] = {}
-        """The rows that were used in this generation."""
-        self._values: dict[Key, bytes | None] = {}
-        """The values of the rows that were used in this lease."""
-        self._lease = _Lease(0, {}, {}, {})
-        self._next: _Lease | None = None
+        self._rows = _Rows(None)
+        """The rows of the present generation."""
+        self._next: _Rows | None = None
         self._renewed_by: set[asyncio.Task[None]] = set()
         self._readings = 0
         self.hits = 0
@@ -102,85 +104,86 @@ class CachedRows:
         The result was the row at some moment after the call.
         """
         called = self._readings
-        generation = self._present()
-        kept = self._kept
-        if place in kept:
-            self.hits += 1
-            self.read_at = self.kept_at = generation
-            found: Found | None = kept[place]
+        rows = self._present()
+        if place in rows.kept:
+            found: Found | None = self._use_again(rows, place)
             return found
         if self._by_lease:
             return await self._get_by_lease(place, read, called)
         self.misses += 1
-        value = await self._engine.get(place)
-        found = None if value is None else read(value)
-        self._keep(kept, place, found, generation, may_keep=True)
-        return found
-
-    def _present(self) -> int | None:
-        """The present generation; rows that were kept in an earlier one are dropped."""
-        generation = self._engine.generation
-        if generation != self._generation:
-            self._kept = {}
-            self._generation = generation
-            if self._by_lease:
-                self._begin_lease()
-        return generation
-
-    def _keep(
-        self,
-        kept: dict[Key, Any],
-        place: Key,
-        found: Any,
-        generation: int | None,
-        *,
-        may_keep: bool,
-    ) -> None:
-        """Note what was read in this generation. `kept` is its dictionary, which may have been dropped in between."""
-        if generation is None or not may_keep or (found is None and not self._keeps_absence):
-            self.kept_at = None
-        else:
-            if len(kept) >= KEPT_MAX:
-                kept.clear()
-            kept[place] = found
-            self.kept_at = generation
-        self.read_at = self._engine.generation  # it may have changed during the read
+        return self._use(rows, place, await self._engine.get(place), read)
 
     def kept(self, place: Key) -> Any:
         """The result of the last `get` of this place if it is still valid, else `NOT_KEPT`; for very frequent calls."""
-        if self._generation is None or self._engine.generation != self._generation:
+        rows = self._rows
+        if rows.number is None or self._engine.generation != rows.number:
             return NOT_KEPT
-        found = self._kept.get(place, NOT_KEPT)
+        found = rows.kept.get(place, NOT_KEPT)
         if found is not NOT_KEPT:
             self.hits += 1
         return found
 
-    def _begin_lease(self) -> None:
+    def _present(self) -> _Rows:
+        """The rows of the present generation; those that were kept in an earlier one are dropped."""
+        generation = self._engine.generation
+        if generation != self._rows.number:
+            if generation is None or not self._by_lease:
+                self._rows = _Rows(generation)
+            else:
+                self._begin_lease(generation)
+        return self._rows
+
+    def _use_again(self, rows: _Rows, place: Key) -> Any:
+        self.hits += 1
+        self.read_at = self.kept_at = rows.number
+        return rows.kept[place]
+
+    def _use(
+        self,
+        rows: _Rows,
+        place: Key,
+        value: bytes | None,
+        read: Callable[[bytes], Found],
+        *,
+        may_keep: bool = True,
+    ) -> Found | None:
+        """Convert a value, and keep it for the generation in which its read began; that may have ended."""
+        found = None if value is None else read(value)
+        self.kept_at = None
+        if rows.number is not None and may_keep and (found is not None or self._keeps_absence):
+            if len(rows.kept) >= KEPT_MAX:
+                rows.kept.clear()
+                rows.values.clear()
+            rows.kept[place] = found
+            if self._by_lease:
+                rows.values[place] = value
+            self.kept_at = rows.number
+        self.read_at = self._engine.generation  # it may have changed during the read
+        return found
+
+    def _begin_lease(self, number: int) -> None:
         """The present lease is another one: use what was read ahead for it, and ask for its renewal in time."""
-        assert self._generation is not None
         following, self._next = self._next, None
-        if following is None or following.number != self._generation:
+        last = self._rows
+        if following is None or following.number != number:
             # The last lease was not renewed in time: requests wait while the rows in use are read together.
-            last = self._lease
             if last.reader is None or last.reader.done():
-                following = self._begin_to_read(self._generation, None)
+                following = self._begin_to_read(number, None)
             else:
                 # Storage needs longer than a lease to answer. Reading the same rows once more would not help it.
-                rows, moments = self._rows_in_use(), dict(last.moments)
-                following = _Lease(
-                    self._generation, rows, moments, last.being_read, reader=last.reader
-                )
-        following.were_used = set(self._values) or set(following.in_use)
-        self._lease, self._values = following, {}
+                following = _Rows(number, in_use=self._rows_in_use(), moments=dict(last.moments))
+                following.being_read, following.reader = last.being_read, last.reader
+        following.were_used = set(last.values) or set(following.in_use)
+        self._rows = following
         if self._engine.leases is not None:
-            self._engine.leases.renew_with(self._generation, self._renew)
+            self._engine.leases.renew_with(number, self._renew)
 
     def _rows_in_use(self) -> dict[Key, bytes | None]:
         """The rows that were used in this lease or the one before, with their values of this lease."""
-        last = self._lease
+        last = self._rows
         rows = {} if last.is_read else dict(last.in_use)
-        rows.update({place: last.values[place] for place in last.were_used if place in last.values})
-        rows.update(self._values)
+        rows.update({place: last.ahead[place] for place in last.were_used if place in last.ahead})
+        rows.update(last.values)
         return dict(list(rows.items())[-RENEWED_MAX:])
 
     async def _get_by_lease(
@@ -190,15 +193,12 @@ class CachedRows:
 
         `called` is the number of readings that had begun when the row was asked for.
         """
-        while (reading := self._lease.being_read.get(place)) is not None:
+        while (reading := self._rows.being_read.get(place)) is not None:
             await request_time.wait_for(reading.ended)
-            generation = self._present()
-            found: Found | None
-            if place in self._kept:
+            rows = self._present()
+            if place in rows.kept:
                 # A row that may be kept is valid for every request of this lease, not only for the one that reads it.
-                self.hits += 1
-                self.read_at = self.kept_at = generation
-                found = self._kept[place]
+                found: Found | None = self._use_again(rows, place)
                 return found
             if reading.failure is not None:
                 # Storage was asked for long enough: another attempt for each request would only add to its load.
@@ -206,48 +206,34 @@ class CachedRows:
             if reading.began > called and reading.is_read:
                 # It began after the call, so its row is as good as one that is read now, kept or not.
                 self.hits += 1
-                self.read_at, self.kept_at = generation, None
-                return None if reading.value is None else read(reading.value)
-        lease = self._lease
-        if place in lease.values:
+                return self._use(rows, place, reading.value, read, may_keep=False)
+        rows = self._rows
+        if place in rows.ahead:
             self.hits += 1
-            value = lease.values.pop(place)
-            found = None if value is None else read(value)
-            self._keep(self._kept, place, found, self._generation, may_keep=True)
-            self._note_use(self._values, place, value)
-            return found
-        return await self._read_for_all(place, read)
+            return self._use(rows, place, rows.ahead.pop(place), read)
+        return await self._read_for_all(rows, place, read)
 
-    def _note_use(self, values: dict[Key, bytes | None], place: Key, value: bytes | None) -> None:
-        """Note that a row is used that may be kept. `values` is that of the lease, which may have ended."""
-        if len(values) >= KEPT_MAX:
-            values.clear()
-        values[place] = value
-
-    async def _read_for_all(self, place: Key, read: Callable[[bytes], Found]) -> Found | None:
+    async def _read_for_all(
+        self, rows: _Rows, place: Key, read: Callable[[bytes], Found]
+    ) -> Found | None:
         """Read a row. Other requests that want it during the read wait for it."""
         self.misses += 1
-        generation, kept, values = self._generation, self._kept, self._values
-        being_read = self._lease.being_read
-        self._lease.read_alone.add(place.partition)
+        rows.read_alone.add(place.partition)
         self._readings += 1
-        reading = being_read[place] = _Reading(self._readings)
+        reading = rows.being_read[place] = _Reading(self._readings)
         try:
             # In this order, any moments will do: a change that begins after the first read waits for the present lease.
             may_keep = await self._is_free(place.partition)
-            value = await self._engine.get(place)
-            found = None if value is None else read(value)
-            reading.value, reading.is_read = value, True
-            self._keep(kept, place, found, generation, may_keep=may_keep)
-            if self.kept_at is not None:
-                self._note_use(values, place, value)
+            reading.value = await self._engine.get(place)
+            found = self._use(rows, place, reading.value, read, may_keep=may_keep)
+            reading.is_read = True
         except EngineUnavailable as error:
             reading.failure = error
             raise
         finally:
             reading.ended.set()
-            if being_read.get(place) is reading:
-                del being_read[place]
+            if rows.being_read.get(place) is reading:
+                del rows.being_read[place]
         return found
 
     async def _is_free(self, partition: bytes) -> bool:
@@ -259,20 +245,20 @@ class CachedRows:
         """The lease of this number has begun and is not the present one yet: begin to read the rows in use for it."""
         self._next = self._begin_to_read(number, ended)
 
-    def _begin_to_read(self, number: int, ended: Callable[[bool], None] | None) -> _Lease:
+    def _begin_to_read(self, number: int, ended: Callable[[bool], None] | None) -> _Rows:
         self._readings += 1
         in_use = self._rows_in_use()
         partitions = {place.partition for place in in_use}
-        moments = {part: at for part, at in self._lease.moments.items() if part in partitions}
+        moments = {part: at for part, at in self._rows.moments.items() if part in partitions}
         readings = {place: _Reading(self._readings) for place in in_use}
-        lease = _Lease(number, in_use, moments, readings)
+        lease = _Rows(number, in_use=in_use, moments=moments, being_read=readings)
         if in_use or ended is not None:
             lease.reader = asyncio.ensure_future(self._read_together(lease, ended))
             self._renewed_by.add(lease.reader)
             lease.reader.add_done_callback(self._renewed_by.discard)
         return lease
 
-    async def _read_together(self, lease: _Lease, ended: Callable[[bool], None] | None) -> None:
+    async def _read_together(self, lease: _Rows, ended: Callable[[bool], None] | None) -> None:
         """Read the rows in use for a lease, unless the moments known of their partitions are still the present ones."""
         request_time.forget()  # the request that met the end of the lease does not wait for all of it
         being_read = lease.being_read
@@ -287,7 +273,7 @@ class CachedRows:
                 rest = [place for place in lease.in_use if place not in values]
                 values.update(await self._read_again(rest))
             # Only together: these moments are not those of the values of an earlier lease.
-            lease.values.update(values)
+            lease.ahead.update(values)
             lease.moments.update(noted)
             lease.is_read = True
         except EngineUnavailable as error:
@@ -303,7 +289,7 @@ class CachedRows:
             if ended is not None:
                 ended(lease.is_read)
 
-    async def _unchanged(self, lease: _Lease) -> tuple[set[bytes], dict[bytes, int]]:
+    async def _unchanged(self, lease: _Rows) -> tuple[set[bytes], dict[bytes, int]]:
         """The partitions to which nothing was committed since their moments were noted, and new moments to note."""
         leases = self._engine.leases
         if leases is None or leases.moment_of is None:

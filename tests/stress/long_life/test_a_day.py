@@ -97,7 +97,7 @@ async def test_rows_of_more_places_than_are_kept() -> None:
     for number in (*range(KEPT_MAX + 100), *range(KEPT_MAX + 100)):
         place = storage_keys.document_place(DocumentKind.ROLES.value, f"{number}")
         assert await rows.get(place, int) == number
-        assert len(rows._kept) <= KEPT_MAX
+        assert len(rows._rows.kept) <= KEPT_MAX
 
 
 def test_the_keys_of_an_issuer_that_changes_them_every_hour(
