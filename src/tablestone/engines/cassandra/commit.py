@@ -125,18 +125,15 @@ class Commits:
                 attempt = self._blind_attempt(partition, changes)
             try:
                 found = await self._send(partition, attempt, attempts)
-            except EngineUnavailable:
-                if attempts.are_over:
-                    raise
-                await attempts.pause()
+            except EngineUnavailable as error:
+                await attempts.pause(error)
                 continue
             if found is None:
                 return Committed(attempt.versions)
             if not attempt.is_blind:  # another server was first
                 self.overtaken += 1
-                if attempts.are_over:
-                    raise EngineBusy("Other servers keep writing to the same partition.")
-                await attempts.pause(OVERTAKEN_PAUSE_SECONDS_MAX)
+                overtaken = EngineBusy("Other servers keep writing to the same partition.")
+                await attempts.pause(overtaken, OVERTAKEN_PAUSE_SECONDS_MAX)
 
     def _blind_attempt(self, partition: bytes, changes: Sequence[Change]) -> _Attempt:
         version = self._clock()

@@ -60,13 +60,13 @@ class Attempts:
         """The seconds that are left; negative when the time is over."""
         return self._until - self._seconds()
 
-    @property
-    def are_over(self) -> bool:
-        """Whether there is no time for another attempt after a pause."""
-        return self._next > self.left
+    async def pause(self, over: Exception, longest: float = PAUSE_SECONDS_MAX) -> None:
+        """Wait before the next attempt, or raise `over` if there is no time for another one.
 
-    async def pause(self, longest: float = PAUSE_SECONDS_MAX) -> None:
-        """Wait before the next attempt, each time about twice as long: servers that met must not meet again."""
+        Each time about twice as long: servers that met must not meet again.
+        """
+        if self._next > self.left:
+            raise over
         await asyncio.sleep(self._next * (0.5 + self._chance()))
         self._next = min(2 * self._next, longest)
 
@@ -279,10 +279,11 @@ class Connection:
             except Exception as error:
                 if why := _why_unreadable(error):
                     raise EngineBusy(why) from error
-                if not self.is_open or attempts.are_over:
-                    hint = UNNAMED if isinstance(error, cassandra.ReadFailure) else ""
-                    raise _busy("The cluster does not answer", error, hint) from error
-            await attempts.pause()
+                hint = UNNAMED if isinstance(error, cassandra.ReadFailure) else ""
+                busy = _busy("The cluster does not answer", error, hint)
+                if not self.is_open:
+                    raise busy from error
+                await attempts.pause(busy)
 
     async def write_if(self, calls: Sequence[Call]) -> Answer | None:
         """Send conditional statements of one partition as one batch; None if they were applied.
@@ -312,11 +313,9 @@ class Connection:
             try:
                 await self.write_if([(statement, parameters)])
             except OutcomeInDoubt as doubt:
-                if attempts.are_over:
-                    raise EngineBusy(f"The cluster does not answer a write: {doubt}.") from doubt
+                await attempts.pause(EngineBusy(f"The cluster does not answer a write: {doubt}."))
             else:
                 return
-            await attempts.pause()
 
     def nodes(self) -> tuple[int, int]:
         """The number of nodes that requests may go to, and of those that the driver takes for running."""
@@ -347,6 +346,9 @@ class Connection:
                     if why := _why_unreadable(error):
                         raise EngineBusy(why) from error
                     raise _busy("The cluster does not answer", error) from error
+            except EngineUnavailable:
+                if not self.is_open or self._seconds() > deadline:
+                    raise
             time.sleep(START_PAUSE_SECONDS)
 
     def _send(self, calls: Sequence[Call]) -> asyncio.Future[Answer]:

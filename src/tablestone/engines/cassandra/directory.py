@@ -300,9 +300,7 @@ class Directory:
         node = await self._bounds(statement, level, low)
         attempts = self._connection.attempts()
         while exactly and await self._bounds(statements.node, level, low) != node:
-            if attempts.are_over:
-                raise EngineBusy("The nodes do not agree on the directory in time.")
-            await attempts.pause()
+            await attempts.pause(EngineBusy("The nodes do not agree on the directory in time."))
             node = await self._bounds(statements.node_exactly, level, low)
         if level == LEAF and node.high == low and low in self._lows:
             self._lows.remove(low)
@@ -518,9 +516,7 @@ class Directory:
                 with suppress(OutcomeInDoubt):
                     await self._give_up_taking(left_low, left)
             # Otherwise the left leaf was split, or taken over, between the two looks: another one is on the left now.
-            if attempts.are_over:
-                raise EngineBusy("A join in the directory does not end in time.")
-            await attempts.pause()
+            await attempts.pause(EngineBusy("A join in the directory does not end in time."))
 
     async def _give_up_taking(self, left_low: bytes, left: Node) -> None:
         """Take the announcement in a left leaf back. `cleared` grows, so that no late announcement of it fits."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 
-from tablestone.clock import Clock, monotonic_seconds, system_clock
+from tablestone.clock import Clock, system_clock
 from tablestone.engines.cassandra.checks import (
     Examination,
     examine,
@@ -18,7 +18,6 @@ from tablestone.engines.cassandra.checks import (
 from tablestone.engines.cassandra.cluster_url import ClusterAddress
 from tablestone.engines.cassandra.connection import (
     SCHEMA_SECONDS_MAX,
-    START_PAUSE_SECONDS,
     Connection,
 )
 from tablestone.engines.cassandra.directory import make_root
@@ -34,7 +33,7 @@ from tablestone.engines.cassandra.layout import (
     note_use,
     require_own,
 )
-from tablestone.engines.contract import EngineRefused, EngineUnavailable, StorageId
+from tablestone.engines.contract import EngineRefused, StorageId
 
 log = logging.getLogger(__name__)
 
@@ -52,32 +51,23 @@ def open_cassandra(
 
     `warns` logs what is unwise about the cluster. `may_be_loading` is for the load itself.
     """
-    connection = Connection(address)
-    try:
-        warnings = _require_usable(connection, clock, storage, may_be_loading=may_be_loading)
-        for warning in warnings if warns else ():
+    with ExitStack() as after_an_error:
+        connection = after_an_error.enter_context(closing(Connection(address)))
+        found = examine(connection, clock, may_be_loading=may_be_loading)
+        if found.refusals:
+            raise EngineRefused(" ".join(found.refusals))
+        connection.every_node.leave()  # a server asks no far node again
+        if storage is not None and storage_id(connection) != storage:
+            raise EngineRefused(
+                f"The keyspace {connection.keyspace} is not the one that the server was started on."
+            )
+        for warning in found.warnings if warns else ():
             log.warning("%s", warning)
         if not (read_only or may_be_loading):
             note_use(connection)
-        return CassandraEngine(connection, clock, read_only=read_only)
-    except BaseException:
-        connection.close()
-        raise
-
-
-def _require_usable(
-    connection: Connection, clock: Clock, storage: StorageId | None, *, may_be_loading: bool
-) -> list[str]:
-    """Warnings about the cluster; `EngineRefused` if it cannot be used, or is not this storage."""
-    found = examine(connection, clock, may_be_loading=may_be_loading)
-    if found.refusals:
-        raise EngineRefused(" ".join(found.refusals))
-    connection.every_node.leave()  # a server asks no far node again
-    if storage is not None and storage_id(connection) != storage:
-        raise EngineRefused(
-            f"The keyspace {connection.keyspace} is not the one that the server was started on."
-        )
-    return found.warnings
+        engine = CassandraEngine(connection, clock, read_only=read_only)
+        after_an_error.pop_all()
+        return engine
 
 
 def identity_of(address: ClusterAddress) -> StorageId:
@@ -130,7 +120,8 @@ def initialize(address: ClusterAddress, steps: Mapping[int, str] = STEPS) -> boo
             f"INSERT INTO {ABOUT} (name, number) VALUES ('layout', %s) IF NOT EXISTS", (LAYOUT,)
         )
         _upgrade(connection, steps)
-        asyncio.run(_make_directory(connection))
+        # Nodes that have just started may take each other for dead, and refuse for a while.
+        connection.waited_for(lambda: asyncio.run(make_root(connection)), SCHEMA_SECONDS_MAX)
         return keyspace is None
 
 
@@ -154,15 +145,3 @@ def _upgrade(connection: Connection, steps: Mapping[int, str]) -> None:
         connection.execute(
             f"UPDATE {ABOUT} SET number = %s WHERE name = 'layout' IF number = %s", (each + 1, each)
         )
-
-
-async def _make_directory(connection: Connection) -> None:
-    """Make the empty directory. Nodes that have just started may take each other for dead, and refuse for a while."""
-    deadline = monotonic_seconds() + SCHEMA_SECONDS_MAX
-    while True:
-        try:
-            return await make_root(connection)
-        except EngineUnavailable:
-            if monotonic_seconds() > deadline:
-                raise
-        await asyncio.sleep(START_PAUSE_SECONDS)

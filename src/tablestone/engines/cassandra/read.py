@@ -233,9 +233,9 @@ class Reads:
             with suppress(_Changed):
                 return await self._rows_once(ranges, rows_max, bytes_max, before, take)
             attempts = attempts or self._connection.attempts()
-            if attempts.are_over:
-                raise EngineBusy("Other writes keep changing the partition that is read.")
-            await attempts.pause()
+            await attempts.pause(
+                EngineBusy("Other writes keep changing the partition that is read.")
+            )
 
     async def _rows_once(
         self,

@@ -116,11 +116,11 @@ class Outcomes:
                 with suppress(OutcomeInDoubt, EngineUnavailable):  # the next read shows it
                     if await self.change_state(partition, state, fenced, seconds):
                         return False
-            if attempts.are_over:
-                raise OutcomeUnknown(
+            await attempts.pause(
+                OutcomeUnknown(
                     "A write may have been applied, or not: the cluster does not say so in time."
                 )
-            await attempts.pause()
+            )
 
     async def _is_at_quorum(
         self, partition: bytes, state: State, mark: int, attempts: Attempts

@@ -254,12 +254,21 @@ class GroupCommit:
         """Wait for the outcomes of all accepted write sets, then end the thread and the connection."""
         if self._is_busy:
             await self._idle.wait()
-        loop = asyncio.get_running_loop()
-        closed: asyncio.Future[None] = loop.create_future()
-        self._tasks.put(_Task(loop, self._close_writer, partial(_report, closed)))
         self._tasks.put(None)
-        await closed
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        """Close the connection. The last connection of all processes copies the log and removes it."""
         self._flusher.join()
+        self._copier.close()
+        try:
+            with self._lock.held():
+                self._writer.close()
+        except (
+            apsw.Error,
+            OSError,
+        ) as error:  # all commits are in the log, which the next start reads
+            _log.warning("The database could not be closed: %s", error)
         self._lock.close()
 
     # On the event loop's thread.
@@ -475,23 +484,9 @@ class GroupCommit:
             self.checkpoints += 1
             self.checkpoint_seconds += monotonic_seconds() - begun
 
-    def _close_writer(self) -> None:
-        """Close the connection. The last connection of all processes copies the log and removes it."""
-        self._copier.close()
-        with self._lock.held():
-            self._writer.close()
-
     def _note_wal_pages(self, _connection: apsw.Connection, _database: str, pages: int) -> int:
         self._wal_pages = pages
         return apsw.SQLITE_OK
-
-
-def _report(
-    closed: asyncio.Future[None], _loop: asyncio.AbstractEventLoop, error: Exception | None
-) -> None:
-    if error is not None:  # all commits are in the log, which the next start reads
-        _log.warning("The database could not be closed: %s", error)
-    closed.set_result(None)
 
 
 def _answer(group: list[_Accepted], outcomes: Sequence[Committed | Conflict | Exception]) -> None:
