@@ -105,7 +105,7 @@ class WatchedPage:
             self.page.wait_for_timeout(20)
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
-        """Wait for an element."""
+        """Wait for a condition in Python."""
         deadline = monotonic() + WAIT_MILLISECONDS_MAX / 1000
         while not condition():
             assert monotonic() < deadline
