@@ -23,6 +23,7 @@ from tablestone.model.filter_tree import (
     FilterNode,
     Not,
     Or,
+    leaves,
     map_comparisons,
 )
 from tablestone.model.keys import PARTITION_KEY
@@ -252,23 +253,10 @@ def with_stored_types(tree: FilterNode, types: Mapping[str, EdmType]) -> FilterN
 
 def number_names(tree: FilterNode | None) -> tuple[str, ...]:
     """The properties that the filter compares with a number, once each."""
-    found = [] if tree is None else leaves(tree)
-    numbers = [
-        each for each in found if isinstance(each, Comparison) and each.literal.type in NUMBERS
-    ]
-    return tuple(dict.fromkeys(each.name for each in numbers))
-
-
-def leaves(node: FilterNode) -> list[Comparison | BooleanProperty]:
-    """The comparisons and Boolean properties of a filter, in order."""
-    found: list[Comparison | BooleanProperty] = []
-    waiting = [node]
-    while waiting:
-        current = waiting.pop()
-        if isinstance(current, And | Or):
-            waiting.extend(reversed(current.terms))
-        elif isinstance(current, Not):
-            waiting.append(current.term)
-        elif isinstance(current, Comparison | BooleanProperty):
-            found.append(current)
-    return found
+    return tuple(
+        dict.fromkeys(
+            each.name
+            for each in leaves(tree)
+            if isinstance(each, Comparison) and each.literal.type in NUMBERS
+        )
+    )

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from tablestone.advice.filter_shape import NUMBERS, leaves, shape_of
+from tablestone.advice.filter_shape import NUMBERS, shape_of
 from tablestone.advice.workload import QueryUse, TableUse
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.entity import TIMESTAMP
@@ -24,6 +24,7 @@ from tablestone.model.filter_tree import (
     Constant,
     FilterNode,
     Not,
+    leaves,
 )
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 

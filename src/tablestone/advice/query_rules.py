@@ -383,7 +383,7 @@ def _is_wasteful(use: QueryUse, thresholds: Thresholds) -> bool:
 
 def _unfound(table: TableUse, use: QueryUse) -> tuple[str, ...]:
     """The properties of a query that finds nothing, or of which it is known that no entity has them: no key helps."""
-    names = property_names(use.filter) if use.filter is not None else frozenset()
+    names = property_names(use.filter)
     asked = sorted(names.difference(SYSTEM_PROPERTIES))
     if table.known_properties:
         unknown = tuple(name for name in asked if name not in table.known_properties)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 
@@ -37,17 +38,9 @@ def _section(page: str, title: str, mark: str = "") -> Source:
     return Source(f"{title}{mark}", url)
 
 
-def _pattern(title: str) -> Source:
-    return _section("table-storage-design-patterns", title)
-
-
-def _design(title: str) -> Source:
-    return _section("table-storage-design-for-query", title)
-
-
-def _checklist(title: str) -> Source:
-    return _section("storage-performance-checklist", title, " (checklist)")
-
+_pattern = partial(_section, "table-storage-design-patterns")
+_design = partial(_section, "table-storage-design-for-query")
+_checklist = partial(_section, "storage-performance-checklist", mark=" (checklist)")
 
 INTRA_PARTITION_INDEX: Final = _pattern("Intra-partition secondary index pattern")
 INTER_PARTITION_INDEX: Final = _pattern("Inter-partition secondary index pattern")

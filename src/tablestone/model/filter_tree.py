@@ -138,19 +138,24 @@ def print_filter(node: FilterNode) -> str:
     return (" and " if isinstance(node, And) else " or ").join(parts)
 
 
-def property_names(node: FilterNode | None) -> frozenset[str]:
-    """The names of all properties in the filter."""
-    names: set[str] = set()
+def leaves(node: FilterNode | None) -> list[Comparison | BooleanProperty]:
+    """The comparisons and Boolean properties of a filter, in order."""
+    found: list[Comparison | BooleanProperty] = []
     waiting = [] if node is None else [node]
     while waiting:
         current = waiting.pop()
         if isinstance(current, And | Or):
-            waiting.extend(current.terms)
+            waiting.extend(reversed(current.terms))
         elif isinstance(current, Not):
             waiting.append(current.term)
         elif isinstance(current, Comparison | BooleanProperty):
-            names.add(current.name)
-    return frozenset(names)
+            found.append(current)
+    return found
+
+
+def property_names(node: FilterNode | None) -> frozenset[str]:
+    """The names of all properties in the filter."""
+    return frozenset(leaf.name for leaf in leaves(node))
 
 
 def map_comparisons(node: FilterNode, change: Callable[[Comparison], Comparison]) -> FilterNode:

@@ -13,19 +13,16 @@ from typing import Any, Final, NamedTuple
 
 from tablestone.engines.contract import Hint, Key, KeyRange, Rows, Snapshot
 from tablestone.engines.forwarding_engine import ForwardingEngine, ForwardingSnapshot
+from tablestone.insight.counts import place_of
 from tablestone.model.errors import StorageError
 from tablestone.model.filter_tree import print_filter, property_names
 from tablestone.model.operations import (
     EntitiesPage,
     EntityFound,
-    EntityGroupTransaction,
-    EntityWrite,
-    GetEntity,
     Operation,
     QueryEntities,
     Result,
     TablesPage,
-    entity_key,
 )
 from tablestone.query.plan import plan_query
 from tablestone.tables import storage_keys
@@ -161,20 +158,12 @@ def _describe(record: RecordedRequest, owner: Owner, operation: Operation) -> No
         record.plan = plan_query(operation.filter).kind.value
         record.filter = "" if operation.filter is None else print_filter(operation.filter)
         record.filter_properties = tuple(sorted(property_names(operation.filter)))
-    record.partition = _partition_of(operation)
+    elif place := place_of(operation):
+        record.partition = place[1] or ""
     # The URL names the secondary in its path or in its host (wire 1.1).
     secondary = f"{record.account}-secondary"
     host = record.headers.get("host", "")
     record.is_secondary = record.path.startswith(f"/{secondary}") or host.startswith(secondary)
-
-
-def _partition_of(operation: Operation) -> str:
-    """The PartitionKey of a write, a transaction or a point read; else empty."""
-    if isinstance(operation, EntityGroupTransaction):
-        return operation.partition_key
-    if isinstance(operation, GetEntity):
-        return operation.key.partition_key
-    return entity_key(operation).partition_key if isinstance(operation, EntityWrite) else ""
 
 
 def _count(rows: int, first: Key) -> None:

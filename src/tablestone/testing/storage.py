@@ -13,7 +13,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
@@ -83,12 +83,15 @@ class TableStorage:
     ) -> None:
         _require_possible(engine, port, any_version)
         self._engine_name = engine
-        self._asked_port = port
         self._directory: Path | None = None
         self._thread: _ServingThread | None = None
         self._requests = LastRequests()
-        self._realism = realism
-        self._any_version = UnknownVersions(any_version)
+        self._configuration = Configuration(
+            HOST, port, None, engine, (), "error",
+            has_development_account=True,
+            realism=realism,
+            any_version=UnknownVersions(any_version),
+        )  # fmt: skip
         self.clock = StorageClock()
         """The clock of this storage, at first the machine's."""
         self.faults = Faults(self.clock, realism=realism)
@@ -98,12 +101,7 @@ class TableStorage:
         """Start serving. Raises `StartRefused` if the port or the engine is not available."""
         if self._thread is not None:
             raise StorageRefused("This storage has been started already.")
-        configuration = Configuration(
-            HOST, self._asked_port, None, self._engine_url(), (), "error",
-            has_development_account=True,
-            realism=self._realism,
-            any_version=self._any_version,
-        )  # fmt: skip
+        configuration = replace(self._configuration, engine=self._engine_url())
         service = StorageService(configuration, self.clock, self._requests, self.faults)
         try:
             self._thread = _ServingThread(configuration, service)
@@ -303,17 +301,10 @@ class _ServingThread:
         self._configuration = configuration
         self._listener = listen(configuration.host, configuration.port)
         self.address = base_address(self._listener)
-        self._is_ready = threading.Event()
-        self._failure: BaseException | None = None
+        self._started: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, name="tablestone", daemon=True)
         self._thread.start()
-        self._is_ready.wait()
-        self._raise_failure()
-
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
-            self._thread.join()
-            raise self._failure
+        self._started.result()
 
     def stop(self) -> None:
         """Finish the requests under way, and end the thread."""
@@ -325,17 +316,19 @@ class _ServingThread:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(self._serve())
         except BaseException as failure:  # noqa: BLE001 - for the thread that starts it
-            self._failure = failure
             self._listener.close()
-        finally:
-            self._is_ready.set()
+            if not self._started.done():
+                self._started.set_exception(failure)
 
     async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()
         try:
             await self.service.startup()
             self._server = HttpServer(
-                self._configuration, self.service, self._listener, self._is_ready.set
+                self._configuration,
+                self.service,
+                self._listener,
+                lambda: self._started.set_result(None),
             )
             await self._server.serve()
         finally:
