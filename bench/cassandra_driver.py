@@ -214,7 +214,7 @@ class Requests:
         value = self._value
         partition = self._own[place]
         changes = [Change(row, expectation, Put(lambda _: value)) for row in rows]
-        attempt = self._commits._blind_attempt(partition, changes)  # noqa: SLF001
+        attempt = self._commits._attempt(partition, changes, None, 0)  # noqa: SLF001
         own = self._commits._outcomes.noted(partition, next(self._numbers))  # noqa: SLF001
         batch = BatchStatement(BatchType.UNLOGGED)
         for statement, bound in [attempt.calls[0], own, *attempt.calls[1:]]:

@@ -116,13 +116,15 @@ class Commits:
             # A batch has no statement for a change that only has a condition.
             found = await self._find(partition, changes, attempts)
         while True:
+            is_blind, listed = found is None, 0
             if found is not None:
                 outcome = _judge(changes, found)
                 if outcome is not None:
                     return outcome
-                attempt = await self._attempt_on(partition, changes, found)
-            else:
-                attempt = self._blind_attempt(partition, changes)
+                listed = found.state.listed
+                if listed <= 0:
+                    listed = await self._directory.enlist(partition, listed)
+            attempt = self._attempt(partition, changes, found, listed)
             try:
                 found = await self._send(partition, attempt, attempts)
             except EngineUnavailable as error:
@@ -130,66 +132,47 @@ class Commits:
                 continue
             if found is None:
                 return Committed(attempt.versions)
-            if not attempt.is_blind:  # another server was first
+            if not is_blind:  # another server was first
                 self.overtaken += 1
                 overtaken = EngineBusy("Other servers keep writing to the same partition.")
                 await attempts.pause(overtaken, OVERTAKEN_PAUSE_SECONDS_MAX)
 
-    def _blind_attempt(self, partition: bytes, changes: Sequence[Change]) -> _Attempt:
-        version = self._clock()
-        statements = self._statements
-        versions = [0] * len(changes)
-        rows: list[Call] = []
-        longest = 0
-        deletes = False
-        for index, (row, expectation, mutation) in enumerate(changes):
-            kind, given = (_GIVEN, (expectation,)) if expectation > 0 else (expectation, ())
-            if isinstance(mutation, Put):
-                versions[index] = version
-                value = mutation.render(version)
-                longest = max(longest, len(value))
-                rows.append((statements.put[kind], (version, value, partition, row, *given)))
-            else:
-                deletes = True
-                rows.append((statements.delete[kind], (partition, row, *given)))
-        state: Call = (
-            (statements.fast_deleting, (version, version, partition, version))
-            if deletes
-            else (statements.fast, (version, partition, version))
-        )
-        return _Attempt([state, *rows], versions, version, is_blind=True, longest=longest)
-
-    async def _attempt_on(
-        self, partition: bytes, changes: Sequence[Change], found: Found
+    def _attempt(
+        self, partition: bytes, changes: Sequence[Change], found: Found | None, listed: int
     ) -> _Attempt:
-        """The changes to what was found, under the one condition that the state is still the same."""
+        """The changes, each under its expectation; or to what was found, while the state is still the same.
+
+        `listed` is the epoch of the partition's entry in the directory, if its state was found.
+        """
         now = self._clock()
         statements = self._statements
-        state = found.state
-        listed = state.listed
-        if listed <= 0:
-            listed = await self._directory.enlist(partition, listed)
+        state, before = found or Found(State(), {})
         versions = [0] * len(changes)
         rows: list[Call] = []
         longest = 0
         floor = state.floor
-        for index, (row, _, mutation) in enumerate(changes):
-            before = found.versions.get(row, ABSENT)
+        for index, (row, expectation, mutation) in enumerate(changes):
+            kind, given = (_GIVEN, (expectation,)) if expectation > 0 else (expectation, ())
+            if found is not None:
+                kind, given = ANY, ()
+            version_before = before.get(row, ABSENT)
             if isinstance(mutation, Put):
                 # A missing row may have been deleted: deleted rows of this partition had versions up to the floor.
-                versions[index] = version = max(now, (before or state.floor) + 1)
+                versions[index] = version = max(now, (version_before or state.floor) + 1)
                 value = mutation.render(version)
                 longest = max(longest, len(value))
-                rows.append((statements.put[ANY], (version, value, partition, row)))
-            elif mutation is not None and before != ABSENT:
-                floor = max(floor, before)
-                rows.append((statements.delete[ANY], (partition, row)))
-        mark = max(state.mark + 1, *versions)
-        change: Call = (
-            statements.same,
-            (mark, floor, listed, partition, *state_or_nulls(state)),
-        )
-        return _Attempt([change, *rows], versions, mark, is_blind=False, longest=longest)
+                rows.append((statements.put[kind], (version, value, partition, row, *given)))
+            elif found is None or (mutation is not None and version_before != ABSENT):
+                floor = max(floor, now if found is None else version_before)
+                rows.append((statements.delete[kind], (partition, row, *given)))
+        if found is not None:
+            mark = max(state.mark + 1, *versions)
+            bound = (mark, floor, listed, partition, *state_or_nulls(state))
+            return _Attempt([(statements.same, bound), *rows], versions, mark, longest)
+        change: Call = (statements.fast, (now, partition, now))
+        if floor:
+            change = (statements.fast_deleting, (now, floor, partition, now))
+        return _Attempt([change, *rows], versions, now, longest)
 
     async def _send(self, partition: bytes, attempt: _Attempt, attempts: Attempts) -> Found | None:
         """None if the attempt was applied, else what it found; `EngineUnavailable` if it will never be applied."""
@@ -222,7 +205,6 @@ class _Attempt(NamedTuple):
     calls: Sequence[Call]
     versions: list[int]
     mark: int
-    is_blind: bool
     longest: int
     """Bytes of its longest value."""
 
