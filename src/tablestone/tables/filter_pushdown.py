@@ -59,10 +59,8 @@ def hint_of(node: FilterNode) -> Hint | None:
 
 
 def _hint(node: FilterNode, depth: int) -> tuple[Hint | None, int]:
-    if isinstance(node, And):
-        return _of_all(node.terms, depth - 1) if depth else (None, 0)
-    if isinstance(node, Or):
-        return _of_any(node.terms, depth - 1) if depth else (None, 0)
+    if isinstance(node, And | Or):
+        return _of_terms(node, depth - 1) if depth else (None, 0)
     if isinstance(node, Comparison):
         return _of_comparison(node), 1
     if isinstance(node, BooleanProperty):
@@ -72,27 +70,19 @@ def _hint(node: FilterNode, depth: int) -> tuple[Hint | None, int]:
     assert_never(node)
 
 
-def _of_all(terms: tuple[FilterNode, ...], depth: int) -> tuple[Hint | None, int]:
+def _of_terms(node: And | Or, depth: int) -> tuple[Hint | None, int]:
     sure: list[Hint] = []
     total = 0
-    for term in terms:
+    for term in node.terms:
         hint, comparisons = _hint(term, depth)
         if hint is not None and total + comparisons <= COMPARISONS_MAX:
             sure.append(hint)
             total += comparisons
-    return (AllOf(tuple(sure)) if sure else None), total
-
-
-def _of_any(terms: tuple[FilterNode, ...], depth: int) -> tuple[Hint | None, int]:
-    sure: list[Hint] = []
-    total = 0
-    for term in terms:
-        hint, comparisons = _hint(term, depth)
-        total += comparisons
-        if hint is None or total > COMPARISONS_MAX:
+        elif isinstance(node, Or):
             return None, 0
-        sure.append(hint)
-    return AnyOf(tuple(sure)), total
+    if not sure:
+        return None, total
+    return AllOf(tuple(sure)) if isinstance(node, And) else AnyOf(tuple(sure)), total
 
 
 def _is_plain(name: str) -> bool:
