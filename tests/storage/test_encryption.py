@@ -34,6 +34,7 @@ from tablestone.engines.contract import (
 )
 from tablestone.engines.kind import FORM, EncryptionKey, Opening
 from tablestone.engines.registry import held_for_processes, open_engine
+from tablestone.engines.sqlite import encryption
 from tablestone.engines.sqlite.backup import NewDirectory, copy_database, count_rows
 from tablestone.engines.sqlite.data_directory import PAGE_SIZE_BYTES, DataDirectory
 from tablestone.engines.sqlite.encryption import PageCipher, name_of
@@ -166,13 +167,14 @@ def test_a_key_has_no_printed_form() -> None:
 
 def test_the_cipher_counts_blocks_as_rfc_8439_does() -> None:
     """Its counter has 32 bits and wraps to 0: the test vector of the RFC, section 2.3.2, and the end."""
-    cipher = PageCipher(KEY)
     nonce = bytes.fromhex("000000090000004a00000000") + bytes(4)
     assert (
-        cipher._stream(KEY.secret, nonce, 1, bytes(64)).hex().startswith("10f1e7e4d13b5915500fdd1f")
+        encryption._stream(KEY.secret, nonce, 1, bytes(64))
+        .hex()
+        .startswith("10f1e7e4d13b5915500fdd1f")
     )
-    last, first = (cipher._stream(KEY.secret, nonce, n, bytes(64)) for n in (2**32 - 1, 0))
-    assert cipher._stream(KEY.secret, nonce, 2**32 - 1, bytes(128)) == last + first
+    last, first = (encryption._stream(KEY.secret, nonce, n, bytes(64)) for n in (2**32 - 1, 0))
+    assert encryption._stream(KEY.secret, nonce, 2**32 - 1, bytes(128)) == last + first
 
 
 def test_pages_in_the_wrong_place_and_of_another_key_are_not_whole(data: Path) -> None:

@@ -20,8 +20,6 @@ from tablestone.engines.contract import (
     EngineUnavailable,
     WriteSet,
 )
-from tablestone.engines.figures import HasSize
-from tablestone.engines.memory import MemoryEngine
 from tablestone.engines.registry import open_engine
 from tablestone.engines.sqlite import engine as sqlite_engine
 from tablestone.engines.sqlite import free_space
@@ -79,7 +77,6 @@ def file_pages(data: Path) -> int:
 async def test_the_file_gets_shorter_after_deletions_and_nothing_is_lost(data: Path) -> None:
     engine = open_sqlite(data)
     await store(engine)
-    assert isinstance(engine, HasSize)
     full = engine.size()
     assert full.database_bytes > ROWS * len(VALUE)
     async with watched(engine):
@@ -146,10 +143,6 @@ async def test_compacting_beside_a_server_gives_all_back(data: Path) -> None:
 
 STEPS_LEFT = 20 * PAGE_SIZE_BYTES
 """Pages that writes beside a compaction may free after its last step."""
-
-
-def test_an_engine_without_files_has_no_size() -> None:
-    assert not isinstance(MemoryEngine(HeldClock()), HasSize)
 
 
 class Disk:

@@ -1,6 +1,6 @@
 """What an engine reports to the operator: the figures that it counts, the sizes of its files, and numbers of rows.
 
-`CountsRows`, `HasSize` and `MeasuredEngine` are asked for at run time, which a compiled class cannot be: so they are
+`CountsRows` and `MeasuredEngine` are asked for at run time, which a compiled class cannot be: so they are
 not in `contract.py`. Counting is cheap and never stops. The figures of several workers become one: counters and
 distributions are added, gauges are of the storage that all workers share.
 """
@@ -51,15 +51,6 @@ class StorageSize(NamedTuple):
     """The file of the write-ahead log."""
     page_bytes: int
     """A page, the unit in which space is free."""
-
-
-@runtime_checkable
-class HasSize(Protocol):
-    """An engine that knows the sizes of its files; others keep them elsewhere."""
-
-    def size(self) -> StorageSize:
-        """The present sizes; some microseconds. Raises `EngineUnavailable`."""
-        ...
 
 
 Values = Mapping[str, float | list[float]]

@@ -81,15 +81,7 @@ class PageCipher:
     """The pages of one key."""
 
     def __init__(self, key: EncryptionKey) -> None:
-        from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - loads slowly, and few need it
-        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms  # noqa: PLC0415
-        from cryptography.hazmat.primitives.poly1305 import Poly1305  # noqa: PLC0415
-
         self._key = key.secret
-        self._invalid = InvalidSignature
-        self._cipher = Cipher
-        self._chacha20 = algorithms.ChaCha20
-        self._poly1305 = Poly1305
 
     def is_whole(self, number: int, page: bytes) -> bool:
         """Whether the page was written with this key, as the page of this number, and not changed since."""
@@ -103,31 +95,34 @@ class PageCipher:
         start = OPEN_BYTES if number == 1 else 0
         end = len(page) - RESERVED_BYTES
         nonce = page[end:-TAG_BYTES]
-        content = self._stream(keys[32:], nonce, _counter(nonce, number) + 1, page[start:end])
+        content = _stream(keys[32:], nonce, _counter(nonce, number) + 1, page[start:end])
         before = MAGIC + page[SIZES] if number == 1 else b""
         return before + content + page[end:]
 
     def _keys(self, number: int, page: bytes) -> bytes | None:
         """The keys of this page alone, for its tag and for its content; None if the tag is another one."""
+        from cryptography.hazmat.primitives.poly1305 import Poly1305  # noqa: PLC0415 - loads slowly
+
         nonce = page[-RESERVED_BYTES:-TAG_BYTES]
         if len(page) <= OPEN_BYTES + RESERVED_BYTES:
             return None
-        keys = self._stream(self._key, nonce, _counter(nonce, number), bytes(_BLOCK_BYTES))
-        try:
-            self._poly1305.verify_tag(keys[:32], page[:-TAG_BYTES], page[-TAG_BYTES:])
-        except self._invalid:
-            return None
-        return keys
+        keys = _stream(self._key, nonce, _counter(nonce, number), bytes(_BLOCK_BYTES))
+        tag = Poly1305.generate_tag(keys[:32], page[:-TAG_BYTES])
+        return keys if hmac.compare_digest(tag, page[-TAG_BYTES:]) else None
 
-    def _stream(self, key: bytes, nonce: bytes, counter: int, content: bytes) -> bytes:
-        """ChaCha20 of RFC 8439; its counter starts again at 0 after its end, which the library does not do."""
-        counter %= _COUNTER_END
-        first = (_COUNTER_END - counter) * _BLOCK_BYTES
-        if len(content) > first:
-            head = self._stream(key, nonce, counter, content[:first])
-            return head + self._stream(key, nonce, 0, content[first:])
-        algorithm = self._chacha20(key, counter.to_bytes(4, "little") + nonce[:12])
-        return self._cipher(algorithm, mode=None).encryptor().update(content)
+
+def _stream(key: bytes, nonce: bytes, counter: int, content: bytes) -> bytes:
+    """ChaCha20 of RFC 8439; its counter starts again at 0 after its end, which the library does not do."""
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms  # noqa: PLC0415 - loads slowly
+
+    counter %= _COUNTER_END
+    first = (_COUNTER_END - counter) * _BLOCK_BYTES
+    if len(content) > first:
+        return _stream(key, nonce, counter, content[:first]) + _stream(
+            key, nonce, 0, content[first:]
+        )
+    algorithm = algorithms.ChaCha20(key, counter.to_bytes(4, "little") + nonce[:12])
+    return Cipher(algorithm, mode=None).encryptor().update(content)
 
 
 def _counter(nonce: bytes, number: int) -> int:

@@ -176,7 +176,7 @@ class SqliteEngine:
         return self._commits.commit(write_set)
 
     def size(self) -> StorageSize:
-        """The sizes of the files, as this process sees them (`HasSize`)."""
+        """The sizes of the files, as this process sees them; some microseconds."""
         self._require_open()
         try:
             return size_of(self._reader, self._directory.path / LOG_NAME)
