@@ -187,4 +187,4 @@ def test_a_line_is_refused(given: Given, sentence: str) -> None:
 
 def test_every_flag_of_azurite_is_taken() -> None:
     assert sorted(flag.name for flag in FLAGS) == sorted(OF_AZURITE.split())
-    assert {flag.letter for flag in FLAGS if flag.letter} == set("lsLd")
+    assert {flag.opts[0][1:] for flag in FLAGS if len(flag.opts) > 1} == set("lsLd")

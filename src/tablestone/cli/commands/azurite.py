@@ -28,7 +28,6 @@ from tablestone.cli.options import (
     TLS_CERTIFICATE,
     TLS_KEY,
     BrokenOption,
-    Command,
     parse_port,
 )
 from tablestone.clock import monotonic_seconds
@@ -47,55 +46,48 @@ SKIP_VERSION_CHECK_VARIABLE: Final = "AZURITE_SKIP_API_VERSION_CHECK"
 OAUTH_LEVEL: Final = "basic"
 
 
-class Flag(NamedTuple):
+def _flag(name: str, metavar: str | None, text: str, letter: str | None = None) -> click.Option:
     """A flag as Azurite writes it; without a metavar it is a switch."""
-
-    name: str
-    metavar: str | None
-    help: str
-    letter: str | None = None
-
-    @property
-    def typed(self) -> str:
-        return f"--{self.name}"
+    short = () if letter is None else (f"-{letter}",)
+    is_switch = True if metavar is None else None
+    return click.Option((*short, f"--{name}", name), is_flag=is_switch, metavar=metavar, help=text)
 
 
 TABLE_FLAGS: Final = (
-    Flag("tableHost", "ADDRESS", "Address to listen on.  [default: 127.0.0.1]"),
-    Flag("tablePort", "PORT", "Port to listen on; 0 takes a free port.  [default: 10002]"),
-    Flag(
+    _flag("tableHost", "ADDRESS", "Address to listen on.  [default: 127.0.0.1]"),
+    _flag("tablePort", "PORT", "Port to listen on; 0 takes a free port.  [default: 10002]"),
+    _flag(
         "location",
         "DIR",
         f"Workspace: the data is in DIR/{DATA_DIRECTORY}.  [default: the working directory]",
         "l",
     ),
-    Flag("inMemoryPersistence", None, "Keep everything in memory and lose it at the end."),
-    Flag("silent", None, "No access log on standard output.", "s"),
-    Flag("debug", "FILE", "Write the log, with all details, to FILE.", "d"),
-    Flag("skipApiVersionCheck", None, "Accept versions of the service that are not known."),
-    Flag("cert", "FILE", "Serve TLS with this certificate: PEM with --key, PFX with --pwd."),
-    Flag("key", "FILE", "Private key of the certificate (PEM)."),
-    Flag("pwd", "PASSWORD", "Password of the PFX file."),
-    Flag("oauth", "basic", "Bearer tokens are always accepted, and always checked."),
+    _flag("inMemoryPersistence", None, "Keep everything in memory and lose it at the end."),
+    _flag("silent", None, "No access log on standard output.", "s"),
+    _flag("debug", "FILE", "Write the log, with all details, to FILE.", "d"),
+    _flag("skipApiVersionCheck", None, "Accept versions of the service that are not known."),
+    _flag("cert", "FILE", "Serve TLS with this certificate: PEM with --key, PFX with --pwd."),
+    _flag("key", "FILE", "Private key of the certificate (PEM)."),
+    _flag("pwd", "PASSWORD", "Password of the PFX file."),
+    _flag("oauth", "basic", "Bearer tokens are always accepted, and always checked."),
 )
 """The flags that have an effect."""
 EMPTY_FLAGS: Final = (
-    Flag(
+    _flag(
         "loose", None, "Ignored: headers and parameters without a meaning are always ignored.", "L"
     ),
-    Flag("disableTelemetry", None, "Ignored: nothing is collected."),
-    Flag("disableProductStyleUrl", None, "Ignored: only ACCOUNT.table.localhost is in host style."),
-    Flag("tableKeepAliveTimeout", "N", "Ignored: an idle connection is closed after 120 s."),
-    Flag("extentMemoryLimit", "N", "Ignored: only blobs and queues have extents."),
+    _flag("disableTelemetry", None, "Ignored: nothing is collected."),
+    _flag(
+        "disableProductStyleUrl", None, "Ignored: only ACCOUNT.table.localhost is in host style."
+    ),
+    _flag("tableKeepAliveTimeout", "N", "Ignored: an idle connection is closed after 120 s."),
+    _flag("extentMemoryLimit", "N", "Ignored: only blobs and queues have extents."),
 )
 """The flags that are accepted and have no effect."""
-OTHER_SERVICES: Final = (
-    Flag("blobHost", "ADDRESS", "Ignored: there are no blobs."),
-    Flag("blobPort", "PORT", "Ignored: there are no blobs."),
-    Flag("blobKeepAliveTimeout", "N", "Ignored: there are no blobs."),
-    Flag("queueHost", "ADDRESS", "Ignored: there are no queues."),
-    Flag("queuePort", "PORT", "Ignored: there are no queues."),
-    Flag("queueKeepAliveTimeout", "N", "Ignored: there are no queues."),
+OTHER_SERVICES: Final = tuple(
+    _flag(f"{service}{setting}", metavar, f"Ignored: there are no {service}s.")
+    for service in ("blob", "queue")
+    for setting, metavar in (("Host", "ADDRESS"), ("Port", "PORT"), ("KeepAliveTimeout", "N"))
 )
 """The flags of the services that Tablestone does not have."""
 FLAGS: Final = (*TABLE_FLAGS, *EMPTY_FLAGS, *OTHER_SERVICES)
@@ -168,9 +160,9 @@ def _workspace(typed: Mapping[str, Any]) -> Path:
 
 def _remarks(typed: Mapping[str, Any], extra: Iterable[str]) -> Iterable[str]:
     """A sentence for each kind of flags that have no effect."""
-    if of_others := [flag.typed for flag in OTHER_SERVICES if flag.name in typed]:
+    if of_others := [f"--{flag.name}" for flag in OTHER_SERVICES if flag.name in typed]:
         yield f"Only tables are served, no blobs and no queues: {_listed(of_others)} ignored."
-    empty = [flag.typed for flag in EMPTY_FLAGS if flag.name in typed]
+    empty = [f"--{flag.name}" for flag in EMPTY_FLAGS if flag.name in typed]
     empty += [repr(word) for word in extra]
     if "pwd" in typed and ("key" in typed or "cert" not in typed):
         empty.append("--pwd")
@@ -231,43 +223,39 @@ def _reason(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
 
 
-LISTENING = {
-    "azurite": "Azurite Table service is successfully listening at {address}",
-    "azurite-table": "Azurite Table service successfully started on {authority}",
-}
-"""The line of each of Azurite's two commands when tables are served: scripts wait for it."""
-_OTHER_WORDS = {"allow_extra_args": True}
-"""Azurite ignores words that belong to no flag, such as the value of a switch."""
+def _command(name: str, listening: str, text: str, *, hidden: bool = False) -> click.Command:
+    """A command of Azurite. Scripts wait for its line `listening`, which it prints when tables are served."""
 
+    # Azurite ignores words that belong to no flag, such as the value of a switch.
+    @click.command(
+        name,
+        params=list(FLAGS),
+        help=text,
+        hidden=hidden,
+        context_settings={"allow_extra_args": True},
+    )
+    @click.pass_context
+    def command(context: click.Context, /, **given: Any) -> None:
+        _serve(listening, given, context.args)
 
-def _with_flags(command: Command) -> Command:
-    for flag in reversed(FLAGS):
-        names = (*((f"-{flag.letter}",) if flag.letter else ()), flag.typed, flag.name)
-        is_switch = True if flag.metavar is None else None
-        command = click.option(*names, is_flag=is_switch, metavar=flag.metavar, help=flag.help)(
-            command
-        )
     return command
 
 
-@click.command(context_settings=_OTHER_WORDS)
-@_with_flags
-@click.pass_context
-def azurite(context: click.Context, /, **given: Any) -> None:
+azurite = _command(
+    "azurite",
+    "Azurite Table service is successfully listening at {address}",
     """Serve tables with the flags of Azurite.
 
     Takes the flags of `azurite` and of `azurite-table`, and AZURITE_ACCOUNTS. Other options can be
     given in the environment, as for `tablestone serve`.
-    """
-    _serve(LISTENING["azurite"], given, context.args)
-
-
-@click.command(name="azurite-table", hidden=True, context_settings=_OTHER_WORDS)
-@_with_flags
-@click.pass_context
-def azurite_table(context: click.Context, /, **given: Any) -> None:
-    """Serve tables with the flags of `azurite-table`: the same as `tablestone azurite`."""
-    _serve(LISTENING["azurite-table"], given, context.args)
+    """,
+)
+azurite_table = _command(
+    "azurite-table",
+    "Azurite Table service successfully started on {authority}",
+    "Serve tables with the flags of `azurite-table`: the same as `tablestone azurite`.",
+    hidden=True,
+)
 
 
 def _serve(listening: str, given: dict[str, Any], other_words: list[str]) -> None:
