@@ -20,7 +20,7 @@ from tablestone.model.keys import EntityKey
 from tablestone.tools.client import RawEntity
 from tablestone.tools.formats.compressed import ReadPosition
 from tablestone.tools.formats.rows import Reading, Row
-from tablestone.tools.progress import Quiet
+from tablestone.tools.progress import Progress
 from tablestone.tools.simulated_queries import GivenQuery
 from tablestone.tools.simulation import SimulatedKeys, simulate
 from tools.data_tools import DataTools, entity
@@ -350,7 +350,7 @@ def test_the_rows_are_read_once_and_not_kept() -> None:
         [GivenQuery("a eq '7'")],
         rate=None,
         position=ReadPosition(),
-        progress=Quiet(),
+        progress=Progress(),
     )
     assert report.keys.partitions == 20_000
     assert most < 10

@@ -24,7 +24,7 @@ from tablestone.tools.formats.compressed import ReadPosition
 from tablestone.tools.formats.reading_file import KINDS, kind_of, read_rows
 from tablestone.tools.formats.rows import Reading
 from tablestone.tools.importing import Import, ImportReport, RejectFile
-from tablestone.tools.progress import Quiet, shown_bytes, shown_count
+from tablestone.tools.progress import Progress, shown_bytes, shown_count
 from tablestone.tools.queries import Mixed, TableReader, checked_filter, without
 from tablestone.tools.writing import OnConflict
 
@@ -89,7 +89,7 @@ def download(request: Request) -> Response:
         path = Path(directory) / f"entities.{ending}"
         target = Target(str(path), ending.partition(".")[0], Mixed.COLUMNS)
         shown = ShownPages(account_of(request).reader(), query)
-        Export(shown, asked, target, journal=None, progress=Quiet()).run()
+        Export(shown, asked, target, journal=None, progress=Progress()).run()
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
         raise
@@ -146,7 +146,7 @@ def import_file(request: Request, form: PostedForm) -> Response:
             parallel=_PARALLEL,
             journal=None,
             rejects=rejects,
-            progress=Quiet(),
+            progress=Progress(),
         )
         try:
             report = job.run(read_rows(str(path), reading, None, position), position)

@@ -8,12 +8,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, NamedTuple, Protocol, TextIO
+from typing import Final, NamedTuple, TextIO
 
 from tablestone.clock import monotonic_seconds
 
 LINE_SECONDS: Final = 5.0
-_UPDATE_SECONDS: Final = 0.1
 ENTITIES: Final = "entities"
 """Stands after the number of what was counted."""
 REJECTED: Final = "rejected"
@@ -33,13 +32,9 @@ class Reached(NamedTuple):
     earlier: int = 0
     """Entities of earlier runs; the rate leaves them out."""
 
-    def rate(self, seconds: float) -> str:
-        """Entities a second in this run."""
-        return f"{(self.entities - self.earlier) / seconds:,.0f}/s"
 
-
-class Progress(Protocol):
-    """The progress of a transfer."""
+class Progress:
+    """The progress of a transfer; this class tells nothing."""
 
     def update(self, reached: Reached) -> None:
         """The totals so far."""
@@ -48,18 +43,10 @@ class Progress(Protocol):
         """No more updates come."""
 
 
-class Quiet:
-    """Tells nothing."""
-
-    def update(self, reached: Reached) -> None:
-        """Nothing."""
-
-    def close(self) -> None:
-        """Nothing."""
-
-
-class PlainLines:
+class PlainLines(Progress):
     """A line every few seconds."""
+
+    pause_seconds = LINE_SECONDS
 
     def __init__(
         self,
@@ -79,34 +66,36 @@ class PlainLines:
 
     def update(self, reached: Reached) -> None:
         now = self._clock()
-        if now - self._told < LINE_SECONDS:
+        if now - self._told < self.pause_seconds:
             return
         self._told = now
-        elapsed = now - self._started
-        entities, position = reached.entities, reached.position
-        size = shown_bytes(reached.bytes)
-        parts = [f"{entities:,} {self._counted}", size, reached.rate(elapsed)]
-        if position and reached.length:
-            left = elapsed * (reached.length - position) / position
+        rate = f"{(reached.entities - reached.earlier) / (now - self._started):,.0f}/s"
+        parts = [f"{reached.entities:,} {self._counted}", shown_bytes(reached.bytes), rate]
+        errors = [f"{reached.errors:,} {self._errors}"] if reached.errors else []
+        self._show(reached, parts, errors)
+
+    def _show(self, reached: Reached, parts: list[str], errors: list[str]) -> None:
+        if reached.position and reached.length:
+            left = (
+                (self._told - self._started)
+                * (reached.length - reached.position)
+                / reached.position
+            )
             parts.append(f"{shown_seconds(left)} left")
-        if reached.errors:
-            parts.append(f"{reached.errors:,} {self._errors}")
-        self._stream.write(f"{self._title}: {', '.join(parts)}\n")
+        self._stream.write(f"{self._title}: {', '.join(parts + errors)}\n")
         self._stream.flush()
 
-    def close(self) -> None:
-        """Nothing is left on the terminal."""
 
-
-class Bar:
+class Bar(PlainLines):
     """A bar of rich, with rate, bytes, time left where the size is known, and errors."""
+
+    pause_seconds = 0.1
 
     def __init__(self, title: str, *, counted: str = ENTITIES, errors: str = REJECTED) -> None:
         from rich import progress as bars  # noqa: PLC0415 - as above
         from rich.console import Console  # noqa: PLC0415 - only for a terminal
 
-        self._counted, self._errors = counted, errors
-        self._started = self._told = monotonic_seconds()
+        super().__init__(title, sys.stderr, counted=counted, errors=errors)
         self._rich = bars.Progress(
             bars.SpinnerColumn(),
             bars.TextColumn("{task.description}"),
@@ -120,15 +109,8 @@ class Bar:
         self._task = self._rich.add_task(title, total=None, told="")
         self._rich.start()
 
-    def update(self, reached: Reached) -> None:
-        now = monotonic_seconds()
-        if now - self._told < _UPDATE_SECONDS:
-            return
-        self._told = now
-        size, rate = shown_bytes(reached.bytes), reached.rate(now - self._started)
-        told = f"{reached.entities:,} {self._counted}  {size}  {rate}"
-        if reached.errors:
-            told += f"  {reached.errors:,} {self._errors}"
+    def _show(self, reached: Reached, parts: list[str], errors: list[str]) -> None:
+        told = "  ".join(parts + errors)
         self._rich.update(self._task, told=told, total=reached.length, completed=reached.position)
 
     def close(self) -> None:
@@ -140,7 +122,7 @@ def progress_for(
 ) -> Progress:
     """A bar if standard error is a terminal, else lines; lines too without rich, which the extra `tools` brings."""
     if quiet:
-        return Quiet()
+        return Progress()
     if sys.stderr.isatty():
         with suppress(ModuleNotFoundError):
             return Bar(title, counted=counted, errors=errors)
