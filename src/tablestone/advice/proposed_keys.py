@@ -50,7 +50,6 @@ class Conditions:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All properties of the filter."""
         return (*self.equal, *self.ranges, *self.unusable)
 
 

@@ -113,7 +113,6 @@ class Advice:
 
     @property
     def text(self) -> str:
-        """All of it in one paragraph."""
         return " ".join(filter(None, (self.sentence, self.change, self.cost)))
 
     def members(self) -> dict[str, Any]:

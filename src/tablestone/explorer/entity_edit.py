@@ -149,7 +149,6 @@ def _key_in_address(request: Request) -> EntityKey:
 
 
 def _stored_panel(request: Request, key: EntityKey, **shown: Any) -> Response:
-    """The panel of an entity as it is stored now."""
     raw = account_of(request).endpoint.get(request.path_params["table"], key)
     return (
         _gone(request, key) if raw is None else _panel(request, key, fields_of(raw), raw, **shown)

@@ -171,7 +171,6 @@ _orders: Final = _Orders()
 
 
 def table(request: Request) -> Response:
-    """The page of a table with the first piece of its grid."""
     return _table_page(request, NOT_TYPED, "")
 
 
@@ -317,7 +316,6 @@ def _read_piece(
 def _ordered_piece(
     account: ExploredAccount, name: str, query: GridQuery, kept: str | None, start: int
 ) -> Piece:
-    """A piece of the sorted result."""
     cost = Cost()
     unordered: Sequence[str] = ()
     if kept is None:

@@ -155,7 +155,6 @@ def colour(count: int, most: int) -> str:
 
 
 def shown_range(keys: KeyRange) -> str:
-    """A range of keys in words."""
     first, last = _short(keys.first), _short(keys.last)
     return first if keys.first == keys.last else f"{first} to {last}"
 

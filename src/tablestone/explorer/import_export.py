@@ -64,7 +64,6 @@ class ShownPages:
 
 
 def ask_export(request: Request) -> Response:
-    """The form of an export of the query in the address."""
     return page(
         request,
         "export.html",
@@ -100,7 +99,6 @@ def download(request: Request) -> Response:
 def import_form(
     request: Request, problem: str = "", *, status: int = 200, changed: bool = False
 ) -> Response:
-    """The form of an import."""
     return page(
         request,
         "import.html",

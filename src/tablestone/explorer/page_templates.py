@@ -127,7 +127,6 @@ def rendered(template: str, **values: Any) -> str:
 
 
 def problem_page(request: Request, sentence: str, status: int) -> HTMLResponse:
-    """The page that says what went wrong."""
     return page(request, "problem.html", sentence=sentence, status=status)
 
 

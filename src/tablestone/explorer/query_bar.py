@@ -89,7 +89,6 @@ class Completion(NamedTuple):
 
 
 def filter_problem(text: str) -> FilterProblem | None:
-    """The error in a filter, if there is one."""
     try:
         parse_filter(text)
     except StorageError as error:
@@ -134,7 +133,6 @@ def _value_without_quotes(text: str) -> Token | None:
 
 
 def plan_of(text: str) -> ShownPlan:
-    """The plan of a valid filter."""
     plan = plan_query(parse_filter(text))
     is_scan = plan.kind in (PlanKind.TABLE, PlanKind.PARTITION_RANGE) or (
         plan.kind is PlanKind.PARTITION and plan.residual is not None
@@ -228,7 +226,6 @@ def condition_of(name: str, comparison: str, kind: str, value: str) -> str:
 
 
 def save(request: Request, form: PostedForm) -> Response:
-    """Save the query of the address under a name."""
     table = request.path_params["table"]
     query = read_query(request.query_params)
     save_query(account_of(request).settings, table, form.text("name"), query)
@@ -236,7 +233,6 @@ def save(request: Request, form: PostedForm) -> Response:
 
 
 def forget(request: Request, form: PostedForm) -> Response:
-    """Delete a saved query."""
     table = request.path_params["table"]
     forget_query(account_of(request).settings, table, form.text("name"))
     return RedirectResponse(path_to(request, "tables", table), 303)

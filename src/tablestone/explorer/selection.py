@@ -47,7 +47,6 @@ LANGUAGES: Final[dict[str, Callable[[str], str]]] = {
 
 
 def point_code(language: str, table: str, key: EntityKey) -> str:
-    """The code that reads one entity."""
     return _code(language, table=table, pk=key.partition_key, rk=key.row_key, filter="")
 
 
@@ -64,7 +63,6 @@ def _code(language: str, **texts: str | None) -> str:
 
 
 def ask_selected(request: Request, form: PostedForm) -> Response:
-    """Ask before the selected entities are deleted."""
     keys = _selected(form)
     table = request.path_params["table"]
     return page(request, "delete_entities.html", table=table, keys=keys, rows=form.texts("row"))

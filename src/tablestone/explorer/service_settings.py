@@ -98,7 +98,6 @@ def _whole(text: str, what: str) -> int:
 
 
 def service(request: Request, *, message: str = "") -> Response:
-    """The properties of the service as a form."""
     endpoint = account_of(request).endpoint
     fields, rules = endpoint.ask(lambda sdk: _as_texts(sdk.get_service_properties()))
     return _properties_page(request, lambda name: fields.get(name, ""), rules, message=message)
@@ -164,7 +163,6 @@ class PolicyTexts:
 
 
 def read_policies(endpoint: TableEndpoint, table: str) -> list[PolicyTexts]:
-    """The stored access policies of a table."""
     return endpoint.ask(
         lambda sdk: _policies(sdk.get_table_client(table).get_table_access_policy())
     )
@@ -184,17 +182,6 @@ def _time(moment: Any) -> str:
     return "" if not moment else str(getattr(moment, "tables_service_value", None) or moment)
 
 
-def write_policies(endpoint: TableEndpoint, table: str, policies: list[PolicyTexts]) -> None:
-    """Replace the stored access policies of a table."""
-    given = {
-        each.id: TableAccessPolicy(
-            start=each.start or None, expiry=each.expiry or None, permission=each.permission or None
-        )
-        for each in policies
-    }
-    endpoint.ask(lambda sdk: sdk.get_table_client(table).set_table_access_policy(given))
-
-
 def save_policies(request: Request, form: PostedForm) -> Response:
     """Replace the stored access policies of a table by those of the form that have an id."""
     rows = form.rows("id", "permission", "start", "expiry")
@@ -202,12 +189,20 @@ def save_policies(request: Request, form: PostedForm) -> Response:
     problem = _wrong_policy(given)
     if problem:
         return _policies_page(request, given, problem=problem)
-    write_policies(account_of(request).endpoint, request.path_params["table"], given)
+    stored = {
+        each.id: TableAccessPolicy(
+            start=each.start or None, expiry=each.expiry or None, permission=each.permission or None
+        )
+        for each in given
+    }
+    table = request.path_params["table"]
+    account_of(request).endpoint.ask(
+        lambda sdk: sdk.get_table_client(table).set_table_access_policy(stored)
+    )
     return policies(request, message="The policies are saved. Azure takes up to 30 s.")
 
 
 def policies(request: Request, *, message: str = "") -> Response:
-    """The stored access policies of a table as a form."""
     found = read_policies(account_of(request).endpoint, request.path_params["table"])
     return _policies_page(request, found, message=message)
 

@@ -46,7 +46,6 @@ _SERVICES: Final = {"b": "blobs", "f": "files", "q": "queues", "t": "tables"}
 
 
 def signature(request: Request) -> Response:
-    """The forms to make a signature and to explain one."""
     connection = account_of(request).settings.connection
     return page(
         request,

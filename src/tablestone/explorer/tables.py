@@ -46,7 +46,6 @@ class KnownSizes(NamedTuple):
 
 
 def sizes_of(report: InsightReport) -> KnownSizes:
-    """The sizes in a report on one account."""
     sizes = {each.table.lower(): each.size for each in report.tables if each.size is not None}
     return KnownSizes(sizes, report.sizes_note, NOT_KNOWN if report.sizes_note else NOT_COUNTED)
 
@@ -99,7 +98,6 @@ def tables(request: Request) -> Response:
 
 
 def create(request: Request, form: PostedForm) -> Response:
-    """Create a table and open it."""
     name = form.text("name").strip()
     if not name:
         raise TransferRefused("The new table needs a name.")
@@ -109,7 +107,6 @@ def create(request: Request, form: PostedForm) -> Response:
 
 
 def ask_delete(request: Request) -> Response:
-    """Ask before a table is deleted."""
     return page(request, "delete_table.html", table=request.path_params["table"], problem="")
 
 

@@ -138,7 +138,6 @@ class RequestRecord:
 
     @property
     def error_code(self) -> str:
-        """The code of the error that was answered, if one was."""
         return "" if self.failure is None else self.failure.code
 
     @property

@@ -343,7 +343,6 @@ class ControlApplication(Starlette):
             await super().__call__(scope, receive, send)
 
     async def refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer that there are too many connections."""
         await _refusal(503, "There are too many connections.")(scope, receive, send)
 
 

@@ -267,17 +267,14 @@ class Rule:
 
     @property
     def code(self) -> str:
-        """The code of the error."""
         return self.error or CODE_OF_STATUS[self.status or 503]
 
     def waits(self, draw: Draw) -> float:
-        """Seconds to wait."""
         if self.latency is None:
             return 0.0
         return self.latency(draw) if callable(self.latency) else self.latency
 
     def concerns(self, record: RecordedRequest) -> bool:
-        """Whether the rule applies to the request."""
         return (
             self.account in (None, record.account)
             and (self.table is None or self.table.lower() == record.table.lower())

@@ -163,7 +163,6 @@ class _ActiveRule:
 
 
 def _can_meet(rule: Rule, operation: Operation) -> bool:
-    """Whether the rule's action is possible for this operation."""
     if rule.page_max is not None:
         return isinstance(operation, QueryEntities)
     return not rule.conflict or _conditional_write(operation) is not None

@@ -50,7 +50,6 @@ _KEY: Final = pytest.StashKey[_OneProcess]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options of `[tool.pytest.ini_options]`."""
     parser.addini(ENGINE_OPTION, "memory, sqlite, or the URL of an engine", default="memory")
     parser.addini(
         REALISM_OPTION,
@@ -71,7 +70,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Check the options before the first test runs."""
     if _KEY in config.stash:
         raise pytest.UsageError(
             "The plugin of tablestone is loaded twice: pytest finds it by itself, so leave out -p."
@@ -221,7 +219,6 @@ def async_table_client(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Remember where the requests of this test begin."""
     process = item.config.stash[_KEY]
     process.requests_before = 0 if process.storage is None else process.storage.requests_count
 

@@ -73,7 +73,6 @@ class StorageService:
             await self._state.primary.close()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer one HTTP request."""
         record = self.requests.begin(
             scope["method"], loggable_path(scope["raw_path"]), _headers_without_secrets(scope)
         )

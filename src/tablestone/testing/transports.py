@@ -87,7 +87,6 @@ class StorageTransport(HttpTransport[HttpRequest, HttpResponse]):
         self._storage = storage
 
     def send(self, request: HttpRequest, **_options: Any) -> HttpResponse:
-        """The answer to a request of azure-core."""
         try:
             answer = _exchange_request(self._storage, request).result()
         except ConnectionLost as lost:
@@ -111,7 +110,6 @@ class AsyncStorageTransport(AsyncHttpTransport[HttpRequest, AsyncHttpResponse]):
         self._storage = storage
 
     async def send(self, request: HttpRequest, **_options: Any) -> AsyncHttpResponse:
-        """The answer to a request of azure-core."""
         try:
             answer = await asyncio.wrap_future(_exchange_request(self._storage, request))
         except ConnectionLost as lost:
