@@ -100,23 +100,27 @@ def page(
     changed: bool = False,
     **values: Any,
 ) -> HTMLResponse:
-    """Render a page, or only its content if the request asks for a part."""
+    """Render a page, or only its content if the request asks for a part. The content's template sets `title`."""
     settings = account_of(request).settings
     root = request.scope.get("app_root_path", "")
     is_part = wants_part(request)
-    text = _environment.get_template(template).render(
-        layout="part.html" if is_part else "page.html",
-        as_part=is_part,
-        heading="h2" if is_part else "h1",
-        to=partial(path_to, request),
-        account=settings.connection.account,
-        accounts=[(path_of_account(root, name), name) for name in request.app.state.accounts],
-        url=settings.connection.url,
-        is_production=settings.connection.is_production,
-        read_only=settings.read_only,
-        has_admin=settings.admin_url is not None,
-        here=request.scope["path"],
-        **values,
+    values |= {
+        "as_part": is_part,
+        "heading": "h2" if is_part else "h1",
+        "to": partial(path_to, request),
+        "account": settings.connection.account,
+        "accounts": [(path_of_account(root, name), name) for name in request.app.state.accounts],
+        "url": settings.connection.url,
+        "is_production": settings.connection.is_production,
+        "read_only": settings.read_only,
+        "has_admin": settings.admin_url is not None,
+        "here": request.scope["path"],
+    }
+    content: Any = _environment.get_template(template).make_module(values)
+    text = (
+        str(content)
+        if is_part
+        else rendered("page.html", content=content, title=content.title, **values)
     )
     return HTMLResponse(text, status, {CHANGED_HEADER: "1"} if changed else {})
 
