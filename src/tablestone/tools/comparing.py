@@ -6,15 +6,17 @@ Timestamps and ETags are not compared: every endpoint assigns its own. Memory do
 from __future__ import annotations
 
 import hashlib
+import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from tablestone.model.keys import EntityKey, encode_key
 from tablestone.tools import odata
 from tablestone.tools.client import RawEntity
 from tablestone.tools.progress import Progress, Reached
-from tablestone.tools.writing import same_properties
 
 RANGE_ENTITIES: Final = 50_000
 """After so many entities, the next partition begins a new range."""
@@ -79,38 +81,22 @@ class Comparer:
         self, first: Iterable[RawEntity], second: Iterable[RawEntity]
     ) -> Iterator[Difference]:
         """Every key whose entities are not the same, in order."""
-        left, right = iter(first), iter(second)
-        one, other = next(left, None), next(right, None)
-        while one is not None or other is not None:
-            order = _order(one, other)
-            if order <= 0 and one is not None:
-                self._saw(0, one)
-            if order >= 0 and other is not None:
-                self._saw(1, other)
-            if order < 0:
-                assert one is not None
-                yield self._found(Difference(ONLY_IN_FIRST, odata.key_of(one)))
-            elif order > 0:
-                assert other is not None
-                yield self._found(Difference(ONLY_IN_SECOND, odata.key_of(other)))
+        merged = heapq.merge(_keyed(0, first), _keyed(1, second), key=itemgetter(0))
+        for _, same_key in groupby(merged, key=itemgetter(0)):
+            raws = {side: raw for _, side, raw in same_key}
+            texts = {self._saw(side, raw) for side, raw in raws.items()}
+            if len(raws) == 2 and len(texts) == 1:
+                continue
+            self.result.differing += 1
+            if len(raws) == 2:
+                yield Difference(DIFFERS, odata.key_of(raws[0]), differing_names(*raws.values()))
             else:
-                assert one is not None
-                assert other is not None
-                if not same_properties(one, other):
-                    yield self._found(
-                        Difference(DIFFERS, odata.key_of(one), differing_names(one, other))
-                    )
-            if order <= 0:
-                one = next(left, None)
-            if order >= 0:
-                other = next(right, None)
+                ((side, raw),) = raws.items()
+                yield Difference(ONLY_IN_SECOND if side else ONLY_IN_FIRST, odata.key_of(raw))
         self._close_range()
 
-    def _found(self, difference: Difference) -> Difference:
-        self.result.differing += 1
-        return difference
-
-    def _saw(self, side: int, raw: RawEntity) -> None:
+    def _saw(self, side: int, raw: RawEntity) -> bytes:
+        """Count an entity; returns the same text for equal entities."""
         partition = str(raw["PartitionKey"])
         ranges = self.result.ranges
         if not ranges or (
@@ -120,10 +106,12 @@ class Comparer:
             ranges.append(KeyRange(partition, partition))
         ranges[-1].last = partition
         ranges[-1].counts[side] += 1
-        self._hashes[side].update(odata.canonical(odata.read_entity(raw)) + b"\n")
+        text = odata.canonical(odata.read_entity(raw))
+        self._hashes[side].update(text + b"\n")
         self._seen += 1
         if self._seen % 500 == 0:
             self._progress.update(Reached(self._seen // 2, 0, self.result.differing))
+        return text
 
     def _close_range(self) -> None:
         ranges = self.result.ranges
@@ -146,12 +134,9 @@ def differing_names(one: RawEntity, other: RawEntity) -> tuple[str, ...]:
     )
 
 
-def _order(one: RawEntity | None, other: RawEntity | None) -> int:
-    """-1 if the first comes before the second, 1 if after, 0 for the same key."""
-    if one is None or other is None:
-        return -1 if other is None else 1
-    first, second = odata.key_of(one), odata.key_of(other)
-    if first == second:
-        return 0
-    encoded = [tuple(map(encode_key, key)) for key in (first, second)]
-    return -1 if encoded[0] < encoded[1] else 1
+def _keyed(
+    side: int, entities: Iterable[RawEntity]
+) -> Iterator[tuple[tuple[bytes, ...], int, RawEntity]]:
+    """The entities behind their keys in the form that sorts as the service does."""
+    for raw in entities:
+        yield tuple(map(encode_key, odata.key_of(raw))), side, raw
