@@ -16,46 +16,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
+from tablestone.cli import options
 from tablestone.cli.options import (
-    ACCESS_LOG,
-    ACCOUNT,
-    ADMIN,
-    ANY_VERSION,
-    CONFIG_VARIABLE,
-    CONTROL,
-    CUSTOM_DOMAIN,
-    DATA,
-    DOMAIN,
-    ENCRYPTION_KEY_FILE,
-    ENGINE,
-    EXPLORER,
-    HOST,
-    HTTPS_ONLY,
-    INSIGHT,
-    LOG_FORMAT,
-    LOG_LEVEL,
-    MAX_BUFFERS,
-    MAX_CONNECTIONS,
-    MAX_REQUESTS,
-    METRICS_TABLES,
-    NO_ACCOUNT,
-    PORT,
-    PRINT,
-    REALISM,
-    SERVER_OPTIONS,
-    TABLE_DELETION_SECONDS,
-    TARGETS,
-    TLS,
-    TLS_CERTIFICATE,
-    TLS_KEY,
-    TLS_NAME,
-    TOKEN_AUDIENCE,
-    TOKEN_AUTHORITY,
-    TOKEN_ISSUER,
-    TOKEN_TENANT,
-    TRUSTED_PROXY,
-    VARIABLE_PREFIX,
-    WORKERS,
     BrokenOption,
     Option,
     checked_account,
@@ -107,7 +69,7 @@ def encryption_key(
 
 def key_of_directory(given: str | None) -> EncryptionKey | None:
     """The key of a directory that is not the one of `--data`; `given` is the key file on the command line."""
-    option = ENCRYPTION_KEY_FILE
+    option = options.ENCRYPTION_KEY_FILE
     file = given or os.environ.get(option.variable)
     source = option.flag if given else option.variable
     return encryption_key(path_from(file, Path.cwd()) if file else None, source, os.environ)
@@ -151,11 +113,13 @@ def read_option_file(path: Path) -> dict[str, Any]:
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BrokenOption(f"The configuration file {path} is not TOML: {error}.") from None
-    by_key = {option.name: option for option in SERVER_OPTIONS if option is not ACCOUNT}
+    by_key = {
+        option.name: option for option in options.SERVER_OPTIONS if option is not options.ACCOUNT
+    }
     values: dict[str, Any] = {}
     for key, value in document.items():
         if key == ACCOUNTS_KEY:
-            values[ACCOUNT.name] = _file_accounts(value, f"{key} in {path}")
+            values[options.ACCOUNT.name] = _file_accounts(value, f"{key} in {path}")
         elif key in by_key:
             values[key] = _file_value(by_key[key], value, path)
         else:
@@ -177,7 +141,7 @@ def _file_value(option: Option, value: object, path: Path) -> Any:
 
 
 def _file_accounts(table: object, source: str) -> tuple[AccountKeys, ...]:
-    if table == NO_ACCOUNT:
+    if table == options.NO_ACCOUNT:
         return ()
     if not isinstance(table, dict):
         raise BrokenOption(f'{source} must be a table of NAME = "KEY" or NAME = ["KEY1", "KEY2"].')
@@ -205,9 +169,9 @@ def parsed(
 
     A relative path starts at the directory, or at the working directory.
     """
-    if option is ACCOUNT and texts == (NO_ACCOUNT,):
+    if option is options.ACCOUNT and texts == (options.NO_ACCOUNT,):
         return ()
-    if option is ACCOUNT and not texts:
+    if option is options.ACCOUNT and not texts:
         raise BrokenOption(f"{source} names no account.")
     try:
         values = tuple(option.parse(text) for text in texts)
@@ -236,16 +200,16 @@ def without_kubernetes_links(
 
     TABLESTONE_PORT is then the address of that service, as `tcp://10.0.0.1:10002`.
     """
-    if _SERVICE_LINK.match(environment.get(PORT.variable, "")) is None:
+    if _SERVICE_LINK.match(environment.get(options.PORT.variable, "")) is None:
         return environment, ()
     own = {
         name: value
         for name, value in environment.items()
-        if not name.startswith((f"{VARIABLE_PREFIX}SERVICE_", PORT.variable))
+        if not name.startswith((f"{options.VARIABLE_PREFIX}SERVICE_", options.PORT.variable))
     }
     return own, (
-        f"{PORT.variable} is the address of a service, as Kubernetes sets it, and is ignored: "
-        f"{PORT.flag} gives the port.",
+        f"{options.PORT.variable} is the address of a service, as Kubernetes sets it, and is ignored: "
+        f"{options.PORT.flag} gives the port.",
     )
 
 
@@ -271,11 +235,11 @@ class _Given:
     """The values that are given, each with its source as messages name it: the flag, the variable, or the key."""
 
     def __init__(self, command_line: CommandLine, environment: Mapping[str, str]) -> None:
-        path = command_line.get("config") or environment.get(CONFIG_VARIABLE)
+        path = command_line.get("config") or environment.get(options.CONFIG_VARIABLE)
         file = read_option_file(Path(str(path))) if path else {}
         self._values: dict[str, Any] = {}
         self._sources: dict[str, str] = {}
-        for option in SERVER_OPTIONS:
+        for option in options.SERVER_OPTIONS:
             typed = command_line.get(option.parameter)
             if typed == "":
                 raise BrokenOption(f"{option.flag} must not be empty.")
@@ -317,31 +281,31 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
     environment, warnings = without_kubernetes_links(environment)
     given = _Given(command_line, environment)
     data_directory, engine = _storage(given)
-    host = given.get(HOST, HOST.default)
-    accounts: tuple[AccountKeys, ...] | None = given.get(ACCOUNT)
+    host = given.get(options.HOST, options.HOST.default)
+    accounts: tuple[AccountKeys, ...] | None = given.get(options.ACCOUNT)
     warnings += _unknown_variables(environment)
     if accounts is None:
         accounts, ignored = _accounts_of_azurite(environment)
         warnings += ignored
-    workers = _workers(given.get(WORKERS), engine)
+    workers = _workers(given.get(options.WORKERS), engine)
     return Configuration(
         host=host,
-        port=given.get(PORT, int(PORT.default)),
+        port=given.get(options.PORT, int(options.PORT.default)),
         data_directory=data_directory,
         engine=engine,
         encryption_key=_encryption_key(given, environment, data_directory),
         accounts=accounts or (),
-        log_level=given.get(LOG_LEVEL, LOG_LEVEL.default),
+        log_level=given.get(options.LOG_LEVEL, options.LOG_LEVEL.default),
         tls=_tls(given, host, data_directory),
         workers=workers,
         tokens=TokenRules(
             **given.fields(
-                issuers=TOKEN_ISSUER,
-                audiences=TOKEN_AUDIENCE,
-                tenant=TOKEN_TENANT,
-                authority=TOKEN_AUTHORITY,
-                domains=DOMAIN,
-                custom_domains=CUSTOM_DOMAIN,
+                issuers=options.TOKEN_ISSUER,
+                audiences=options.TOKEN_AUDIENCE,
+                tenant=options.TOKEN_TENANT,
+                authority=options.TOKEN_AUTHORITY,
+                domains=options.DOMAIN,
+                custom_domains=options.CUSTOM_DOMAIN,
             )
         ),
         has_development_account=accounts is None,
@@ -352,18 +316,18 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         insight=_insight(given),
         admission=_admission(given, workers),
         **given.fields(
-            https_only=HTTPS_ONLY,
-            trusted_proxies=TRUSTED_PROXY,
-            domains=DOMAIN,
-            custom_domains=CUSTOM_DOMAIN,
-            table_deletion_seconds=TABLE_DELETION_SECONDS,
-            log_format=LOG_FORMAT,
-            explorer=EXPLORER,
-            any_version=ANY_VERSION,
-            ready_form=PRINT,
-            realism=REALISM,
-            metrics_tables=METRICS_TABLES,
-            targets=TARGETS,
+            https_only=options.HTTPS_ONLY,
+            trusted_proxies=options.TRUSTED_PROXY,
+            domains=options.DOMAIN,
+            custom_domains=options.CUSTOM_DOMAIN,
+            table_deletion_seconds=options.TABLE_DELETION_SECONDS,
+            log_format=options.LOG_FORMAT,
+            explorer=options.EXPLORER,
+            any_version=options.ANY_VERSION,
+            ready_form=options.PRINT,
+            realism=options.REALISM,
+            metrics_tables=options.METRICS_TABLES,
+            targets=options.TARGETS,
         ),
     )
 
@@ -372,8 +336,8 @@ def _encryption_key(
     given: _Given, environment: Mapping[str, str], data_directory: Path | None
 ) -> EncryptionKey | None:
     """The key of the data directory, if it is encrypted."""
-    file: Path | None = given.get(ENCRYPTION_KEY_FILE)
-    source = KEY_VARIABLE if file is None else given.source(ENCRYPTION_KEY_FILE)
+    file: Path | None = given.get(options.ENCRYPTION_KEY_FILE)
+    source = KEY_VARIABLE if file is None else given.source(options.ENCRYPTION_KEY_FILE)
     key = encryption_key(file, source, environment)
     if key is not None and data_directory is None:
         raise BrokenOption(
@@ -387,7 +351,9 @@ def _default_directory() -> Path:
     try:
         directory = user_directory("data")
     except NoHomeDirectory as none:
-        raise BrokenOption(f"{none}: name a directory for the data with {DATA.flag}.") from None
+        raise BrokenOption(
+            f"{none}: name a directory for the data with {options.DATA.flag}."
+        ) from None
     require_utf8(directory, "data directory")
     return directory
 
@@ -400,20 +366,23 @@ def _accounts_of_azurite(
     if not texts:
         return None, ()
     try:
-        return parsed(ACCOUNT, texts, AZURITE_VARIABLE) or None, ()
+        return parsed(options.ACCOUNT, texts, AZURITE_VARIABLE) or None, ()
     except BrokenOption as broken:
         return None, (f"{broken} The whole variable is ignored.",)
 
 
 def _unknown_variables(environment: Mapping[str, str]) -> tuple[str, ...]:
     """A warning for each variable with our prefix that is no option: a typing error, or for another program."""
-    known = {option.variable for option in SERVER_OPTIONS} | {CONFIG_VARIABLE, KEY_VARIABLE}
-    ends = [name.removeprefix(VARIABLE_PREFIX) for name in known]
+    known = {option.variable for option in options.SERVER_OPTIONS} | {
+        options.CONFIG_VARIABLE,
+        KEY_VARIABLE,
+    }
+    ends = [name.removeprefix(options.VARIABLE_PREFIX) for name in known]
     sentences = []
     for name in sorted(environment):
-        if name.startswith(VARIABLE_PREFIX) and environment[name] and name not in known:
-            near = get_close_matches(name.removeprefix(VARIABLE_PREFIX), ends, n=1)
-            meant = f": did you mean {VARIABLE_PREFIX}{near[0]}?" if near else "."
+        if name.startswith(options.VARIABLE_PREFIX) and environment[name] and name not in known:
+            near = get_close_matches(name.removeprefix(options.VARIABLE_PREFIX), ends, n=1)
+            meant = f": did you mean {options.VARIABLE_PREFIX}{near[0]}?" if near else "."
             sentences.append(f"{name} is not an option and is ignored{meant}")
     return tuple(sentences)
 
@@ -421,83 +390,90 @@ def _unknown_variables(environment: Mapping[str, str]) -> tuple[str, ...]:
 def _tls(
     given: _Given, host: str, data_directory: Path | None
 ) -> CertificateFiles | SelfSigned | None:
-    certificate = given.get(TLS_CERTIFICATE)
-    if TLS_KEY in given and certificate is None:
+    certificate = given.get(options.TLS_CERTIFICATE)
+    if options.TLS_KEY in given and certificate is None:
         raise BrokenOption(
-            f"{given.source(TLS_KEY)} names the key of a certificate: give {TLS_CERTIFICATE.flag} too."
+            f"{given.source(options.TLS_KEY)} names the key of a certificate: give {options.TLS_CERTIFICATE.flag} too."
         )
-    if TLS in given:
+    if options.TLS in given:
         if certificate is not None:
             raise BrokenOption(
-                f"Both {given.source(TLS)} and {given.source(TLS_CERTIFICATE)} are given: give one of them."
+                f"Both {given.source(options.TLS)} and {given.source(options.TLS_CERTIFICATE)} are given: "
+                "give one of them."
             )
         try:
             directory = data_directory or user_directory("cache")
         except NoHomeDirectory as none:
             raise BrokenOption(
                 f"{none} for the certificate: XDG_CACHE_HOME can name one, or give a certificate with "
-                f"{TLS_CERTIFICATE.flag}."
+                f"{options.TLS_CERTIFICATE.flag}."
             ) from None
-        of_accounts = [f"*.table.{domain}" for domain in given.get(DOMAIN, ())]
-        of_accounts += [host for host, _ in given.get(CUSTOM_DOMAIN, ())]
-        names = (host, *(name.rstrip(".") for name in of_accounts), *given.get(TLS_NAME, ()))
+        of_accounts = [f"*.table.{domain}" for domain in given.get(options.DOMAIN, ())]
+        of_accounts += [host for host, _ in given.get(options.CUSTOM_DOMAIN, ())]
+        names = (
+            host,
+            *(name.rstrip(".") for name in of_accounts),
+            *given.get(options.TLS_NAME, ()),
+        )
         return SelfSigned(directory / CERTIFICATE_DIRECTORY, names)
-    if TLS_NAME in given:
+    if options.TLS_NAME in given:
         raise BrokenOption(
-            f"{given.source(TLS_NAME)} is for a self-signed certificate: give {TLS.flag} too."
+            f"{given.source(options.TLS_NAME)} is for a self-signed certificate: give {options.TLS.flag} too."
         )
     if certificate is None:
         return None
-    return CertificateFiles(certificate, given.get(TLS_KEY, certificate))
+    return CertificateFiles(certificate, given.get(options.TLS_KEY, certificate))
 
 
 def _access_log(given: _Given) -> AccessLogTarget | None:
     """Where the access log goes: to standard output in the form of a word, or to a file."""
-    target: str | Path | None = given.get(ACCESS_LOG)
+    target: str | Path | None = given.get(options.ACCESS_LOG)
     if isinstance(target, Path):
-        return AccessLogTarget(given.get(LOG_FORMAT, LOG_FORMAT.default), target)
+        return AccessLogTarget(given.get(options.LOG_FORMAT, options.LOG_FORMAT.default), target)
     return None if target is None else AccessLogTarget(target)
 
 
 def _insight(given: _Given) -> str:
     """The form of insight. Keys can be personal data, so by default other machines see hashes."""
-    admin: AdminAddress | None = given.get(ADMIN)
+    admin: AdminAddress | None = given.get(options.ADMIN)
     is_local = admin is None or is_loopback(admin.host)
-    form: str = given.get(INSIGHT, INSIGHT_KEYS if is_local else INSIGHT_HASHED)
+    form: str = given.get(options.INSIGHT, INSIGHT_KEYS if is_local else INSIGHT_HASHED)
     return form
 
 
 def _admin(given: _Given) -> AdminAddress | None:
     """The admin address. It is never the data port, where every path is an account's."""
-    admin: AdminAddress | None = given.get(ADMIN)
+    admin: AdminAddress | None = given.get(options.ADMIN)
     if admin is None:
-        return AdminAddress(LOOPBACK, 0) if given.get(EXPLORER) else None
-    port = given.get(PORT, int(PORT.default))
+        return AdminAddress(LOOPBACK, 0) if given.get(options.EXPLORER) else None
+    port = given.get(options.PORT, int(options.PORT.default))
     if admin.port == port != 0:
         raise BrokenOption(
-            f"{given.source(ADMIN)} names port {port}, at which the tables are served: give it another port."
+            f"{given.source(options.ADMIN)} names port {port}, at which the tables are served: give it another port."
         )
     return admin
 
 
 def _control_port(given: _Given, host: str, engine: str) -> int | None:
     """The port of the control API. Refused unless the server stores nothing and serves only this machine."""
-    if CONTROL not in given:
-        if given.get(REALISM):
-            raise BrokenOption(f"{given.source(REALISM)} is for tests: it needs {CONTROL.flag}.")
+    if options.CONTROL not in given:
+        if given.get(options.REALISM):
+            raise BrokenOption(
+                f"{given.source(options.REALISM)} is for tests: it needs {options.CONTROL.flag}."
+            )
         return None
-    port: int = given.get(CONTROL)
-    source = given.source(CONTROL)
+    port: int = given.get(options.CONTROL)
+    source = given.source(options.CONTROL)
     if capabilities_of(engine).stored_in is not StoredIn.PROCESS:
         raise BrokenOption(
-            f"{source} can erase everything, so it needs {ENGINE.flag} memory, which stores nothing."
+            f"{source} can erase everything, so it needs {options.ENGINE.flag} memory, which stores nothing."
         )
     if not is_loopback(host):
         raise BrokenOption(
             f"{source} is for tests on this machine, but other machines can reach the host {host}: "
-            f"leave out {HOST.flag}."
+            f"leave out {options.HOST.flag}."
         )
-    for other in (EXPLORER, ADMIN):
+    for other in (options.EXPLORER, options.ADMIN):
         if given.get(other):
             raise BrokenOption(
                 f"Both {source} and {given.source(other)} are given: a server under control has no admin address."
@@ -508,8 +484,8 @@ def _control_port(given: _Given, host: str, engine: str) -> int | None:
 def _admission(given: _Given, workers: int) -> AdmissionLimits:
     """The admission limits; refuse those with which no client could be served."""
     for option, least in (
-        (MAX_CONNECTIONS, CONNECTIONS_MIN),
-        (MAX_BUFFERS, BUFFERED_MEBIBYTES_MIN),
+        (options.MAX_CONNECTIONS, CONNECTIONS_MIN),
+        (options.MAX_BUFFERS, BUFFERED_MEBIBYTES_MIN),
     ):
         if given.get(option, least * workers) < least * workers:
             raise BrokenOption(
@@ -517,9 +493,9 @@ def _admission(given: _Given, workers: int) -> AdmissionLimits:
             )
     return AdmissionLimits(
         **given.fields(
-            connections_max=MAX_CONNECTIONS,
-            requests_max=MAX_REQUESTS,
-            buffered_mebibytes_max=MAX_BUFFERS,
+            connections_max=options.MAX_CONNECTIONS,
+            requests_max=options.MAX_REQUESTS,
+            buffered_mebibytes_max=options.MAX_BUFFERS,
         )
     )
 
@@ -547,22 +523,23 @@ def _workers(given: int | None, engine: str) -> int:
 
 def _storage(given: _Given) -> tuple[Path | None, str]:
     """The data directory, absolute, and the engine's full URL."""
-    engine: str = given.get(ENGINE, f"{ENGINE.default}:")
+    engine: str = given.get(options.ENGINE, f"{options.ENGINE.default}:")
     scheme, place = EngineUrl.parse(engine)
     stored_in = capabilities_of(engine).stored_in
     if stored_in is not StoredIn.DIRECTORY:
-        if DATA in given:
+        if options.DATA in given:
             why = "stores nothing" if stored_in is StoredIn.PROCESS else "has none"
             raise BrokenOption(
-                f"{given.source(DATA)} names a data directory, but the engine {scheme} {why}: "
+                f"{given.source(options.DATA)} names a data directory, but the engine {scheme} {why}: "
                 "give one of them."
             )
         return None, engine
-    if place and DATA in given:
+    if place and options.DATA in given:
         raise BrokenOption(
-            f"Both {given.source(DATA)} and {given.source(ENGINE)} name a data directory: give one of them."
+            f"Both {given.source(options.DATA)} and {given.source(options.ENGINE)} name a data directory: "
+            "give one of them."
         )
-    directory = Path(place) if place else given.get(DATA) or _default_directory()
+    directory = Path(place) if place else given.get(options.DATA) or _default_directory()
     return directory, str(EngineUrl(scheme, str(directory)))
 
 
