@@ -72,8 +72,8 @@ class _OneThreadCommit(GroupCommit):
     def _run(self, accepted: list[_Accepted], outcomes: list[Committed | Conflict]) -> None:
         self._lock.take()
         self._execute("BEGIN IMMEDIATE")
-        self._rows.now = self._clock()
-        outcomes.extend(self._rows.apply(each.write_set) for each in accepted)
+        self._now = self._clock()
+        outcomes.extend(self._apply(each.write_set) for each in accepted)
         self._commit(len(accepted))
 
 

@@ -21,7 +21,7 @@ from uvicorn.server import ServerState
 
 from bench.floor import CONFIGURATION, Constant
 from tablestone.cli.main import HOW_IT_RUNS
-from tablestone.engines.sqlite.commit import RowWriter
+from tablestone.engines.sqlite.commit import GroupCommit
 from tablestone.engines.sqlite.read import RowReader
 from tablestone.server.http_connection import HttpConnection
 from tablestone.server.http_server import admission_of, uvicorn_config
@@ -43,7 +43,7 @@ STEPS: Final[dict[str, tuple[tuple[Any, str], ...]]] = {
         (batch, "decode_operation"),
     ),
     "decide": ((writes, "decide"), (service, "require_conditions")),
-    "engine": ((RowReader, "get"), (RowWriter, "apply")),
+    "engine": ((RowReader, "get"), (GroupCommit, "_apply")),
     "encode": (
         (pipeline, "encode_result"),
         (pipeline, "respond"),

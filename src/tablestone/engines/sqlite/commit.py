@@ -104,52 +104,6 @@ ON CONFLICT (partition, row) DO NOTHING
 DELETE_ROW: Final = "DELETE FROM stored_rows WHERE partition = ? AND row = ?"
 
 
-class RowWriter:
-    """Writes through one connection, on the caller's thread."""
-
-    def __init__(self, connection: apsw.Connection) -> None:
-        self._connection = connection
-        self._execute = connection.cursor().execute
-        self.now = 1
-        """The time of the group that is applied. All its write sets share it, so the text of a version is made once."""
-
-    def apply(self, write_set: WriteSet) -> Committed | Conflict:
-        """Apply a whole write set to the open transaction, or nothing of it."""
-        partition, now = write_set.partition, self.now
-        if len(write_set.changes) == 1:
-            ((row, expectation, mutation),) = write_set.changes
-            if expectation == ABSENT and isinstance(mutation, Put):
-                return self._insert(partition, row, now, mutation)
-        versions = [0] * len(write_set.changes)
-        puts: list[tuple[bytes, bytes, int, bytes]] = []
-        deletes: list[tuple[bytes, bytes]] = []
-        # A row that is created again in this group must not get a version that it had before.
-        latest_deleted = ABSENT
-        for index, (row, expectation, mutation) in enumerate(write_set.changes):
-            version_found = self._execute(VERSION_OF, (partition, row)).get or ABSENT
-            if not expectation_holds(expectation, version_found):
-                return Conflict(index, version_found)
-            if isinstance(mutation, Put):
-                versions[index] = version = max(now, version_found + 1)
-                puts.append((partition, row, version, mutation.render(version)))
-            elif mutation is not None and version_found != ABSENT:
-                deletes.append((partition, row))
-                latest_deleted = max(latest_deleted, version_found)
-        for put in puts:
-            self._execute(PUT, put)
-        for delete in deletes:
-            self._execute(DELETE_ROW, delete)
-        self.now = max(now, latest_deleted + 1)
-        return Committed(versions)
-
-    def _insert(self, partition: bytes, row: bytes, version: int, put: Put) -> Committed | Conflict:
-        """Insert one row that must not exist; the statement itself checks that."""
-        self._execute(INSERT, (partition, row, version, put.render(version)))
-        if self._connection.changes():
-            return Committed([version])
-        return Conflict(0, self._execute(VERSION_OF, (partition, row)).get)
-
-
 GROUP_CHANGES_MAX: Final = 200
 """Changes after which a group takes no more write sets, so that applying it never blocks the loop for long."""
 CHECKPOINT_PAGES: Final = 1000
@@ -210,7 +164,8 @@ class GroupCommit:
         self._generation = generation
         self._room = room
         self._execute = writer.cursor().execute
-        self._rows = RowWriter(writer)
+        self._now = 1
+        """The time of the group that is applied. All its write sets share it, so the text of a version is made once."""
         self._waiting: deque[_Accepted] = deque()
         self._one_by_one = 0
         """The number of waiting write sets whose group failed: each is tried again in a group of its own."""
@@ -306,8 +261,8 @@ class GroupCommit:
             return
         try:
             changes_before = self._writer.total_changes()
-            self._rows.now = max(self._clock(), 1)
-            outcomes = [self._rows.apply(each.write_set) for each in accepted]
+            self._now = max(self._clock(), 1)
+            outcomes = [self._apply(each.write_set) for each in accepted]
             if self._writer.total_changes() != changes_before:
                 if any(each.write_set.invalidates_caches for each in accepted):
                     self._generation.begin()
@@ -321,6 +276,42 @@ class GroupCommit:
         else:
             _answer(accepted, outcomes)
         self._end_group(loop)
+
+    def _apply(self, write_set: WriteSet) -> Committed | Conflict:
+        """Apply a whole write set to the open transaction, or nothing of it."""
+        partition, now = write_set.partition, self._now
+        if len(write_set.changes) == 1:
+            ((row, expectation, mutation),) = write_set.changes
+            if expectation == ABSENT and isinstance(mutation, Put):
+                return self._insert(partition, row, now, mutation)
+        versions = [0] * len(write_set.changes)
+        puts: list[tuple[bytes, bytes, int, bytes]] = []
+        deletes: list[tuple[bytes, bytes]] = []
+        # A row that is created again in this group must not get a version that it had before.
+        latest_deleted = ABSENT
+        for index, (row, expectation, mutation) in enumerate(write_set.changes):
+            version_found = self._execute(VERSION_OF, (partition, row)).get or ABSENT
+            if not expectation_holds(expectation, version_found):
+                return Conflict(index, version_found)
+            if isinstance(mutation, Put):
+                versions[index] = version = max(now, version_found + 1)
+                puts.append((partition, row, version, mutation.render(version)))
+            elif mutation is not None and version_found != ABSENT:
+                deletes.append((partition, row))
+                latest_deleted = max(latest_deleted, version_found)
+        for put in puts:
+            self._execute(PUT, put)
+        for delete in deletes:
+            self._execute(DELETE_ROW, delete)
+        self._now = max(now, latest_deleted + 1)
+        return Committed(versions)
+
+    def _insert(self, partition: bytes, row: bytes, version: int, put: Put) -> Committed | Conflict:
+        """Insert one row that must not exist; the statement itself checks that."""
+        self._execute(INSERT, (partition, row, version, put.render(version)))
+        if self._writer.changes():
+            return Committed([version])
+        return Conflict(0, self._execute(VERSION_OF, (partition, row)).get)
 
     def _end_group(self, loop: asyncio.AbstractEventLoop) -> None:
         self._lock.release()

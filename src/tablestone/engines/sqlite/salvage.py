@@ -174,11 +174,6 @@ def require(holds: bool) -> None:  # noqa: FBT001 - as `assert`
         raise BadPage
 
 
-PAGE_BYTES_MIN: Final = 512
-PAGE_BYTES_MAX: Final = 65536
-RESERVED_MAX: Final = 64
-
-
 class StoredPages:
     """The pages of one data directory. Raises `OSError` if the database cannot be opened.
 
@@ -188,19 +183,9 @@ class StoredPages:
     def __init__(self, directory: Path, key: EncryptionKey | None = None) -> None:
         self._file = DatabaseFile(directory / DATABASE_NAME)
         self._cipher = None if key is None else PageCipher(key)
-        header = self._file.read(0, 100)
-        self.page_bytes = PAGE_SIZE_BYTES
-        reserved = 0 if key is None else RESERVED_BYTES
-        if key is None and header.startswith(MAGIC):
-            said = int.from_bytes(header[16:18], "big")
-            said = PAGE_BYTES_MAX if said == 1 else said
-            if said >= PAGE_BYTES_MIN and said & (said - 1) == 0:
-                self.page_bytes = said
-            if header[20] <= RESERVED_MAX:
-                reserved = header[20]
-        self.usable_bytes = self.page_bytes - reserved
-        self.count = -(-self._file.size // self.page_bytes)
-        self.log = StoredLog(directory / LOG_NAME, self.page_bytes)
+        self.usable_bytes = PAGE_SIZE_BYTES - (0 if key is None else RESERVED_BYTES)
+        self.count = -(-self._file.size // PAGE_SIZE_BYTES)
+        self.log = StoredLog(directory / LOG_NAME, PAGE_SIZE_BYTES)
         if self.log.pages is not None:
             self.count = self.log.pages
 
@@ -229,8 +214,8 @@ class StoredPages:
             return self.log.read(place)
         if not 1 <= number <= self.count:
             return None
-        content = self._file.read((number - 1) * self.page_bytes, self.page_bytes)
-        return content if len(content) == self.page_bytes else None
+        content = self._file.read((number - 1) * PAGE_SIZE_BYTES, PAGE_SIZE_BYTES)
+        return content if len(content) == PAGE_SIZE_BYTES else None
 
     def close(self) -> None:
         self._file.close()
