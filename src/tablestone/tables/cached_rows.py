@@ -57,10 +57,9 @@ class _Rows:
     """The rows that were used in it, as they were converted."""
     values: dict[Key, bytes | None] = field(default_factory=dict)
     """The values of these rows, if it is a lease."""
-    in_use: dict[Key, bytes | None] = field(default_factory=dict)
-    """The rows that are read together, with the values of an earlier lease."""
     ahead: dict[Key, bytes | None] = field(default_factory=dict)
-    """The values that were read together, as long as they are not used."""
+    """The rows that are read together, as long as they are not used. Until they were read (`is_read`), with the values
+    of an earlier lease."""
     were_used: set[Key] = field(default_factory=set)
     """The rows that were used in the lease before."""
     moments: dict[bytes, int] = field(default_factory=dict)
@@ -69,7 +68,7 @@ class _Rows:
     read_alone: set[bytes] = field(default_factory=set)
     """The partitions of which a request has read a row for this lease."""
     is_read: bool = False
-    """Whether the rows in use were read for this lease."""
+    """Whether the rows ahead were read for this lease."""
     reader: asyncio.Task[None] | None = None
 
 
@@ -171,9 +170,9 @@ class CachedRows:
                 following = self._begin_to_read(number, None)
             else:
                 # Storage needs longer than a lease to answer. Reading the same rows once more would not help it.
-                following = _Rows(number, in_use=self._rows_in_use(), moments=dict(last.moments))
+                following = _Rows(number, ahead=self._rows_in_use(), moments=dict(last.moments))
                 following.being_read, following.reader = last.being_read, last.reader
-        following.were_used = set(last.values) or set(following.in_use)
+        following.were_used = set(last.values) or set(following.ahead)
         self._rows = following
         if self._engine.leases is not None:
             self._engine.leases.renew_with(number, self._renew)
@@ -181,8 +180,9 @@ class CachedRows:
     def _rows_in_use(self) -> dict[Key, bytes | None]:
         """The rows that were used in this lease or the one before, with their values of this lease."""
         last = self._rows
-        rows = {} if last.is_read else dict(last.in_use)
-        rows.update({place: last.ahead[place] for place in last.were_used if place in last.ahead})
+        rows = dict(last.ahead)
+        if last.is_read:
+            rows = {place: rows[place] for place in last.were_used if place in rows}
         rows.update(last.values)
         return dict(list(rows.items())[-RENEWED_MAX:])
 
@@ -208,7 +208,7 @@ class CachedRows:
                 self.hits += 1
                 return self._use(rows, place, reading.value, read, may_keep=False)
         rows = self._rows
-        if place in rows.ahead:
+        if rows.is_read and place in rows.ahead:
             self.hits += 1
             return self._use(rows, place, rows.ahead.pop(place), read)
         return await self._read_for_all(rows, place, read)
@@ -251,7 +251,7 @@ class CachedRows:
         partitions = {place.partition for place in in_use}
         moments = {part: at for part, at in self._rows.moments.items() if part in partitions}
         readings = {place: _Reading(self._readings) for place in in_use}
-        lease = _Rows(number, in_use=in_use, moments=moments, being_read=readings)
+        lease = _Rows(number, ahead=in_use, moments=moments, being_read=readings)
         if in_use or ended is not None:
             lease.reader = asyncio.ensure_future(self._read_together(lease, ended))
             self._renewed_by.add(lease.reader)
@@ -267,13 +267,13 @@ class CachedRows:
         failure: EngineUnavailable | None = None
         try:
             unchanged, noted = await self._unchanged(lease)
-            in_use = lease.in_use.items()
-            values = {place: value for place, value in in_use if place.partition in unchanged}
-            if len(values) < len(lease.in_use):
-                rest = [place for place in lease.in_use if place not in values]
+            ahead = lease.ahead.items()
+            values = {place: value for place, value in ahead if place.partition in unchanged}
+            if len(values) < len(lease.ahead):
+                rest = [place for place in lease.ahead if place not in values]
                 values.update(await self._read_again(rest))
             # Only together: these moments are not those of the values of an earlier lease.
-            lease.ahead.update(values)
+            lease.ahead = dict(values)
             lease.moments.update(noted)
             lease.is_read = True
         except EngineUnavailable as error:
@@ -294,7 +294,7 @@ class CachedRows:
         leases = self._engine.leases
         if leases is None or leases.moment_of is None:
             return set(), {}
-        partitions = list({place.partition: None for place in lease.in_use})
+        partitions = list({place.partition: None for place in lease.ahead})
         moments = await asyncio.gather(*[leases.moment_of(partition) for partition in partitions])
         present = list(zip(partitions, moments, strict=True))
         unchanged = {part for part, moment in present if lease.moments.get(part) == moment}
