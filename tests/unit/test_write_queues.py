@@ -88,4 +88,4 @@ async def test_a_place_without_writes_needs_no_memory() -> None:
     end = asyncio.Event()
     end.set()
     await asyncio.gather(*(writes.begin(str(number), end) for number in range(3)))
-    assert not writes.queues._queues
+    assert not writes.queues._waiting

@@ -7,6 +7,7 @@ and writes of a request together. Work that is for no request, such as a sweep, 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Hashable
 from contextvars import ContextVar
 from math import inf
@@ -53,42 +54,34 @@ async def wait_for(event: asyncio.Event) -> None:
 _Place = TypeVar("_Place", bound=Hashable)
 
 
-class _Queue:
-    """The queue of one place, and how many hold or want the turn."""
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.wanted = 0
-
-
 class WriteQueues(Generic[_Place]):
     """The queues of those places at which a write is under way. `what` names such a place in an error."""
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._queues: dict[_Place, _Queue] = {}
+        self._waiting: dict[_Place, deque[asyncio.Future[None]]] = {}
+        """The turns of the writes that wait for the one under way, in their order."""
 
     def __contains__(self, place: _Place) -> bool:
         """Whether a write has its turn there, or waits for it."""
-        return place in self._queues
+        return place in self._waiting
 
     async def begin(self, place: _Place, seconds_max: float) -> None:
         """Wait until every earlier write of the place has ended; `EngineBusy` if that takes longer than this.
 
         After a return, `end` has to be called.
         """
-        queue = self._queues.get(place)
-        if queue is None:
-            queue = self._queues[place] = _Queue()
-        queue.wanted += 1
+        if place not in self._waiting:
+            self._waiting[place] = deque()
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting[place].append(turn)
         try:
-            if queue.wanted == 1:
-                await queue.lock.acquire()  # at once
-            else:
-                async with asyncio.timeout(None if seconds_max == inf else seconds_max):
-                    await queue.lock.acquire()
+            async with asyncio.timeout(None if seconds_max == inf else seconds_max):
+                await turn
         except BaseException as error:
-            self._leave(place, queue)
+            if not turn.cancelled():  # the turn came at the same moment
+                self.end(place)
             if isinstance(error, TimeoutError):
                 raise EngineBusy(
                     f"Earlier writes to the same {self._what} take too long."
@@ -97,11 +90,10 @@ class WriteQueues(Generic[_Place]):
 
     def end(self, place: _Place) -> None:
         """Let the next write of the place have its turn."""
-        queue = self._queues[place]
-        queue.lock.release()
-        self._leave(place, queue)
-
-    def _leave(self, place: _Place, queue: _Queue) -> None:
-        queue.wanted -= 1
-        if not queue.wanted:
-            del self._queues[place]
+        waiting = self._waiting[place]
+        while waiting:
+            turn = waiting.popleft()
+            if not turn.done():  # else its write was given up
+                turn.set_result(None)
+                return
+        del self._waiting[place]
