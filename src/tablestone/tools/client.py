@@ -244,7 +244,7 @@ class TableEndpoint:
 
     def service_time(self) -> int | None:
         """The time of the service in ticks, to the second; None if its answer has no date."""
-        response, _ = self._send("GET", "/Tables?%24top=1")
+        response, _ = self._send("GET", "/Tables?%24top=1", is_checked=False)
         date = response.headers.get("Date")
         if date is None:
             return None
@@ -253,11 +253,12 @@ class TableEndpoint:
     def delete_table(self, name: str) -> bool:
         """Delete a table; False if there was none, which the SDK's own method does not say."""
         path = f"/Tables('{_in_path(name)}')"
-        response, content = self._send("DELETE", path, headers={"Accept": _WRITING["Accept"]})
-        if response.status_code == 404:
-            return False
-        if not 200 <= response.status_code < 300:
-            raise service_error(response, content)
+        try:
+            self._send("DELETE", path, headers={"Accept": _WRITING["Accept"]})
+        except ServiceError as error:
+            if error.status == 404:
+                return False
+            raise
         return True
 
     def page(
@@ -277,8 +278,6 @@ class TableEndpoint:
         response, content = self._send(
             "GET", f"/{_in_path(query.table)}()" + (f"?{text}" if text else ""), retries=retries
         )
-        if response.status_code != 200:
-            raise service_error(response, content)
         if content and not content.lstrip().startswith(b"{"):
             raise self._not_a_table_service()
         entities = read_json(content).get("value")
@@ -293,14 +292,12 @@ class TableEndpoint:
     def get(self, table: str, key: EntityKey, select: Sequence[str] = ()) -> RawEntity | None:
         """One entity, or None."""
         text = f"?$select={quote(','.join(select), safe='')}" if select else ""
-        response, content = self._send("GET", _entity_path(table, key) + text)
-        if response.status_code == 404:
-            error = service_error(response, content)
-            if error.code in ("ResourceNotFound", ""):
+        try:
+            _, content = self._send("GET", _entity_path(table, key) + text)
+        except ServiceError as error:
+            if error.status == 404 and error.code in ("ResourceNotFound", ""):
                 return None
-            raise error
-        if response.status_code != 200:
-            raise service_error(response, content)
+            raise
         found = read_json(content)
         found.pop("odata.metadata", None)  # the address of the table, which a page says once
         return found
@@ -311,9 +308,7 @@ class TableEndpoint:
         path = f"/{table}" if operation.method == "POST" else _entity_path(table, operation.key)
         if operation.if_match is not None:
             headers["If-Match"] = operation.if_match
-        response, content = self._send(method, path, operation.body, headers)
-        if not 200 <= response.status_code < 300:
-            raise service_error(response, content)
+        response, _ = self._send(method, path, operation.body, headers)
         return response.headers.get("ETag")
 
     def transact(self, table: str, operations: Sequence[Operation]) -> None:
@@ -321,9 +316,7 @@ class TableEndpoint:
         mark = secrets.token_hex(8)
         body = self._batch_body(table, operations, mark)
         headers = {**_TRANSACTING, "Content-Type": f"multipart/mixed; boundary=batch_{mark}"}
-        response, content = self._send("POST", "/$batch", body, headers)
-        if response.status_code != 202:
-            raise service_error(response, content)
+        _, content = self._send("POST", "/$batch", body, headers)
         statuses = [int(status) for status in _PART_STATUS.findall(content)]
         for status in statuses:
             if status >= 300:
@@ -373,7 +366,10 @@ class TableEndpoint:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         retries: Mapping[str, int] = _NO_RETRIES,
+        *,
+        is_checked: bool = True,
     ) -> tuple[HttpResponse, bytes]:
+        """The answer of a request and its body. A refusal is a `ServiceError`, unless the answer is not checked."""
         from azure.core.exceptions import AzureError  # noqa: PLC0415 - an extra
         from azure.core.rest import HttpRequest  # noqa: PLC0415 - as above
 
@@ -388,9 +384,12 @@ class TableEndpoint:
             response: HttpResponse = self._service._client.send_request(  # noqa: SLF001 - there is no public one
                 request, stream=True, **retries
             )
-            return response, response.read()
+            content = response.read()
         except AzureError as error:
             raise self._converted(error) from None
+        if is_checked and not 200 <= response.status_code < 300:
+            raise service_error(response, content)
+        return response, content
 
     def _converted(self, error: AzureError | ValueError) -> Exception:
         """The SDK's error as one of ours."""

@@ -39,15 +39,7 @@ from tablestone.tools.queries import after_prefix
 PRESENT: Final = "present "
 """Prefix of a present key's name, beside the new keys."""
 
-_EQUAL, _BOUNDS = (
-    ComparisonOperator.EQUAL,
-    {
-        ComparisonOperator.GREATER_THAN,
-        ComparisonOperator.GREATER_THAN_OR_EQUAL,
-        ComparisonOperator.LESS_THAN,
-        ComparisonOperator.LESS_THAN_OR_EQUAL,
-    },
-)
+_EQUAL: Final = ComparisonOperator.EQUAL
 _LOWER: Final = {ComparisonOperator.GREATER_THAN, ComparisonOperator.GREATER_THAN_OR_EQUAL}
 _UPPER: Final = {ComparisonOperator.LESS_THAN, ComparisonOperator.LESS_THAN_OR_EQUAL}
 _PADDED_INTEGER: Final = re.compile(r"0\d+d?")
@@ -85,7 +77,7 @@ class _Known:
                 equal.setdefault(leaf.name, EdmValue(EdmType.BOOLEAN, value=True))
             elif isinstance(leaf, Comparison) and leaf.operator is _EQUAL:
                 equal.setdefault(leaf.name, leaf.literal)
-            elif isinstance(leaf, Comparison) and leaf.operator in _BOUNDS:
+            elif isinstance(leaf, Comparison) and leaf.operator in _LOWER | _UPPER:
                 bounds[leaf.name] = (*bounds.get(leaf.name, ()), leaf)
         return _Known(equal, bounds)
 
