@@ -67,11 +67,9 @@ def insert(request: Request, form: PostedForm) -> Response:
     key = EntityKey(form.text("pk"), form.text("rk"))
     read = read_form(key, [row for row in form.rows("name", "kind", "text") if row[2]])
     if read.entity is None:
-        return _panel(request, key, read.fields, is_new=True, problem=read.problem, status=400)
+        return _panel(request, key, read.fields, is_new=True, problem=read.problem)
     if key == ("", "") and not form.text("empty_keys"):
-        return _panel(
-            request, key, read.fields, is_new=True, no_keys=True, problem=NO_KEYS, status=400
-        )
+        return _panel(request, key, read.fields, is_new=True, no_keys=True, problem=NO_KEYS)
     try:
         _write(request, Operation("POST", key, odata.write_body(read.entity)))
     except ServiceError as error:
@@ -88,7 +86,7 @@ def save(request: Request, form: PostedForm) -> Response:
     etag = form.text("etag")
     read = read_form(key, form.rows("name", "kind", "text"))
     if read.entity is None:
-        return _panel(request, key, read.fields, problem=read.problem, etag=etag, status=400)
+        return _panel(request, key, read.fields, problem=read.problem, etag=etag)
     body = odata.write_body(read.entity)
     try:
         _write(request, Operation("PUT", key, body, if_match=etag or None))
@@ -166,9 +164,7 @@ def _panel(
     stored = raw or {}
     values = {
         "is_new": False,
-        "problem": "",
         "no_keys": False,
-        "message": "",
         "etag": stored.get(odata.ETAG, ""),
         "timestamp": stored.get(TIMESTAMP, ""),
         **shown,

@@ -211,7 +211,7 @@ def _table_page(request: Request, typed: dict[str, str], build_problem: str) -> 
         asked={each: request.query_params.get(each, "").strip() for each in ASKED},
         problem=problem,
         problem_in=field if problem else "",
-        status=400 if problem or build_problem else 200,
+        status=400 if build_problem else None,
         plan=None if problem else plan_of(query.filter),
         advice=[] if problem else advice_on(name, query.filter, seen, _known(query, seen)),
         typed=typed,

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from starlette.background import BackgroundTask
 from starlette.requests import Request
@@ -96,18 +96,10 @@ def download(request: Request) -> Response:
     return FileResponse(path, filename=f"{table}.{ending}", background=leave)
 
 
-def import_form(
-    request: Request, problem: str = "", *, status: int = 200, changed: bool = False
-) -> Response:
-    return page(
-        request,
-        "import.html",
-        status=status,
-        changed=changed,
-        table=request.path_params["table"],
-        conflicts=[each.value for each in OnConflict],
-        problem=problem,
-    )
+def import_form(request: Request, problem: str = "", **shown: Any) -> Response:
+    conflicts = [each.value for each in OnConflict]
+    table = request.path_params["table"]
+    return page(request, "import.html", table=table, conflicts=conflicts, problem=problem, **shown)
 
 
 def import_file(request: Request, form: PostedForm) -> Response:
@@ -115,7 +107,7 @@ def import_file(request: Request, form: PostedForm) -> Response:
     table = request.path_params["table"]
     file = form.file("file")
     if file is None or file.filename is None:
-        return import_form(request, "Choose a file first.", status=400)
+        return import_form(request, "Choose a file first.")
     try:
         on_conflict = OnConflict(form.text("conflict", OnConflict.FAIL.value))
     except ValueError:
@@ -130,7 +122,7 @@ def import_file(request: Request, form: PostedForm) -> Response:
     except TransferRefused:
         endings = ", ".join(f".{kind}" for kind in KINDS)
         sentence = f"{name} does not end in {endings}: the name of the file says its format."
-        return import_form(request, sentence, status=400)
+        return import_form(request, sentence)
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as directory:
         path = Path(directory) / f"file{''.join(Path(name).suffixes[-2:])}"
         with path.open("wb") as copy:

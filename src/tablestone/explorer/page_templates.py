@@ -96,15 +96,22 @@ def page(
     request: Request,
     template: str,
     *,
-    status: int = 200,
+    status: int | None = None,
     changed: bool = False,
+    message: str = "",
+    problem: Any = "",
     **values: Any,
 ) -> HTMLResponse:
-    """Render a page, or only its content if the request asks for a part. The content's template sets `title`."""
+    """Render a page, or only its content if the request asks for a part. The content's template sets `title`.
+
+    A page with a problem has status 400 unless another is given.
+    """
     settings = account_of(request).settings
     root = request.scope.get("app_root_path", "")
     is_part = wants_part(request)
     values |= {
+        "message": message,
+        "problem": problem,
         "as_part": is_part,
         "heading": "h2" if is_part else "h1",
         "to": partial(path_to, request),
@@ -122,6 +129,7 @@ def page(
         if is_part
         else rendered("page.html", content=content, title=content.title, **values)
     )
+    status = status or (400 if problem else 200)
     return HTMLResponse(text, status, {CHANGED_HEADER: "1"} if changed else {})
 
 

@@ -131,25 +131,11 @@ def _days(setting: Any) -> str:
 
 
 def _properties_page(
-    request: Request,
-    field: Callable[[str], str],
-    rules: Sequence[tuple[Any, ...]],
-    *,
-    message: str = "",
-    problem: str = "",
+    request: Request, field: Callable[[str], str], rules: Sequence[tuple[Any, ...]], **said: Any
 ) -> Response:
     """The form. `field` returns the text of a field by its name."""
     shown = [*rules, ("", "", "", "", 0)] if len(rules) < limits.CORS_RULES_MAX else rules
-    return page(
-        request,
-        "service.html",
-        status=400 if problem else 200,
-        field=field,
-        rules=shown,
-        logged=LOGGED,
-        message=message,
-        problem=problem,
-    )
+    return page(request, "service.html", field=field, rules=shown, logged=LOGGED, **said)
 
 
 @dataclass(frozen=True)
@@ -207,19 +193,10 @@ def policies(request: Request, *, message: str = "") -> Response:
     return _policies_page(request, found, message=message)
 
 
-def _policies_page(
-    request: Request, found: list[PolicyTexts], *, message: str = "", problem: str = ""
-) -> Response:
+def _policies_page(request: Request, found: list[PolicyTexts], **said: Any) -> Response:
     shown = [*found, PolicyTexts("")] if len(found) < limits.SIGNED_IDENTIFIERS_MAX else found
-    return page(
-        request,
-        "policies.html",
-        status=400 if problem else 200,
-        table=request.path_params["table"],
-        policies=shown,
-        message=message,
-        problem=problem,
-    )
+    table = request.path_params["table"]
+    return page(request, "policies.html", table=table, policies=shown, **said)
 
 
 def _wrong_policy(given: list[PolicyTexts]) -> str:

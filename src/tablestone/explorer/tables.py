@@ -107,7 +107,7 @@ def create(request: Request, form: PostedForm) -> Response:
 
 
 def ask_delete(request: Request) -> Response:
-    return page(request, "delete_table.html", table=request.path_params["table"], problem="")
+    return page(request, "delete_table.html", table=request.path_params["table"])
 
 
 def delete(request: Request, form: PostedForm) -> Response:
@@ -115,7 +115,7 @@ def delete(request: Request, form: PostedForm) -> Response:
     name = request.path_params["table"]
     if form.text("typed") != name:
         problem = f"To delete the table, type its name: {name}."
-        return page(request, "delete_table.html", status=400, table=name, problem=problem)
+        return page(request, "delete_table.html", table=name, problem=problem)
     account_of(request).endpoint.delete_table(name)
     return RedirectResponse(path_to(request), 303)
 
