@@ -37,10 +37,6 @@ class Journal:
             self._lock.close()
             raise
 
-    def restart(self) -> None:
-        """Forget what an earlier run did."""
-        self.state = {}
-
     def save(self, state: Mapping[str, Any]) -> None:
         """Save the state, durably."""
         self.state = dict(state)

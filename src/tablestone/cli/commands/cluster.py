@@ -38,6 +38,7 @@ from tablestone.engines.cassandra.cluster_url import (
     ClusterAddress,
     parse_address,
 )
+from tablestone.engines.cassandra.kind import opening
 from tablestone.engines.contract import (
     Engine,
     EngineRefused,
@@ -75,13 +76,6 @@ def cluster_address(given: dict[str, Any]) -> ClusterAddress:
     if EngineUrl.parse(configuration.engine).scheme != SCHEME:
         raise BrokenOption(f"Say which cluster: --engine '{FORM}'.")
     return parse_address(configuration.engine)
-
-
-def opening() -> ModuleType:
-    """The module that opens clusters; `EngineRefused` without the driver."""
-    from tablestone.engines.cassandra import kind  # noqa: PLC0415 - for these commands only
-
-    return kind.opening()
 
 
 @click.group()
@@ -211,14 +205,12 @@ async def _load(
             left = count_rows(directory, key, filled.reached)
             with _progress("load", left, quiet=quiet) as tell:
                 await move(source, filled, tell)
-            with _progress("compare", rows, quiet=quiet) as tell:
-                found = await compare(source, target, tell)
+            advice = (
+                f"The keyspace {address.keyspace} is not as {directory}: drop it, make it again, and "
+                "repeat the load."
+            )
+            found = await _compared(source, target, rows, advice, quiet=quiet)
             if found.differences:
-                _print_differences(found)
-                print(
-                    f"The keyspace {address.keyspace} is not as {directory}: drop it, make it again, and repeat the "
-                    "load."
-                )
                 return 1
             await filled.finish()
             print(
@@ -245,17 +237,15 @@ async def _unload(address: ClusterAddress, local: LocalDirectory, *, quiet: bool
             copy = open_engine(
                 f"{DIRECTORY_SCHEME}:{target.partial}", system_clock, read_only=True, key=key
             )
+            advice = (
+                f"{address.keyspace} has changed meanwhile: stop every server, remove {target.partial}, and repeat "
+                "the command."
+            )
             try:
-                with _progress("compare", None, quiet=quiet) as tell:
-                    found = await compare(source, copy, tell)
+                found = await _compared(source, copy, None, advice, quiet=quiet)
             finally:
                 await copy.close()
             if found.differences:
-                _print_differences(found)
-                print(
-                    f"{address.keyspace} has changed meanwhile: stop every server, remove {target.partial}, and repeat "
-                    "the command."
-                )
                 return 1
             target.finish()
         print(f"{directory} holds what the keyspace {address.keyspace} holds: {_counted(found)}.")
@@ -282,11 +272,19 @@ async def _require_alone(engine: CassandraEngine, address: ClusterAddress) -> No
         )
 
 
-def _print_differences(found: Comparison) -> None:
+async def _compared(
+    source: Engine, copy: Engine, rows: int | None, advice: str, *, quiet: bool
+) -> Comparison:
+    """Compare both, and print the differences and then the advice if there are some."""
+    with _progress("compare", rows, quiet=quiet) as tell:
+        found = await compare(source, copy, tell)
     for sentence in found.described:
         print(sentence)
     if found.differences > len(found.described):
         print(f"… and {found.differences - len(found.described):,} more differences.")
+    if found.differences:
+        print(advice)
+    return found
 
 
 def _counted(found: Comparison) -> str:

@@ -22,7 +22,7 @@ from tablestone.model.entity import TIMESTAMP
 from tablestone.model.entity_json import geography_json
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.tools import odata
-from tablestone.tools.errors import TransferFailed, TransferRefused
+from tablestone.tools.errors import TransferFailed, TransferRefused, first_line
 from tablestone.tools.formats.compressed import ReadPosition
 from tablestone.tools.formats.rows import Reading, Rejected, Row, RowMaker, key_text
 
@@ -148,16 +148,14 @@ def read_parquet(path: str, reading: Reading, position: ReadPosition) -> Iterato
     except FileNotFoundError:
         raise TransferRefused(f"{path} is not there.") from None
     except (pa.ArrowInvalid, OSError) as error:
-        raise TransferRefused(f"{path} cannot be read as Parquet: {_first_line(error)}.") from None
+        raise TransferRefused(
+            f"{path} cannot be read as Parquet: {first_line(error).rstrip('.')}."
+        ) from None
     with file:
         schema = file.schema_arrow
         columns = [_reader(path, field, reading) for field in schema]
         names = {name for name, _, _ in columns}
-        for wanted in (*maker.key_columns, *reading.types):
-            if wanted not in names:
-                raise TransferRefused(
-                    f"{path} has no column {wanted!r}; it has {', '.join(schema.names)}."
-                )
+        maker.require_columns(path, names, schema.names)
         number = 0
         position.size = file.metadata.num_rows
         try:
@@ -168,7 +166,7 @@ def read_parquet(path: str, reading: Reading, position: ReadPosition) -> Iterato
                     number += 1
                     yield _row(number, values, columns, maker)
         except (pa.ArrowInvalid, OSError) as error:
-            raise TransferFailed(f"{path} is damaged: {_first_line(error)}.") from None
+            raise TransferFailed(f"{path} is damaged: {first_line(error).rstrip('.')}.") from None
 
 
 def _cells(column: pa.Array) -> list[Any]:
@@ -275,7 +273,3 @@ def _in_range(name: str, value: EdmValue) -> EdmValue:
         if not edm.DATE_TIME_MIN <= value.value <= edm.DATE_TIME_MAX:
             raise ValueError(f"{name} is before 1601 or after 9999")
     return value
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0].rstrip(".")

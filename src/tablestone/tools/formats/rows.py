@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from string import Formatter
 from typing import Final, NamedTuple
@@ -192,13 +192,17 @@ class RowMaker:
     def __init__(self, reading: Reading) -> None:
         self._partition_key = KeyTemplate(reading.partition_key_template, "--partition-key")
         self._row_key = KeyTemplate(reading.row_key_template, "--row-key")
+        self._types = reading.types
         self._drop = reading.drop
         self._keeps_columns = reading.keeps_columns
 
-    @property
-    def key_columns(self) -> list[str]:
-        """The columns without which no row has a key."""
-        return [*self._partition_key.names, *self._row_key.names]
+    def require_columns(self, path: str, names: Container[str], shown: Iterable[str]) -> None:
+        """Refuse a file without a column of a key, or one that `--types` names; `shown` are the columns that it has."""
+        for wanted in (*self._partition_key.names, *self._row_key.names, *self._types):
+            if wanted not in names:
+                raise TransferRefused(
+                    f"{path} has no column {wanted!r}; it has {', '.join(shown)}."
+                )
 
     def make(self, number: int, given: Mapping[str, EdmValue]) -> Row:
         """The row; `ValueError` says why it cannot be stored."""

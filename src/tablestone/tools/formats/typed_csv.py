@@ -337,9 +337,7 @@ def _columns(header: Sequence[str], reading: Reading, maker: RowMaker, path: str
             )
         columns.append(_Column(index, name, kind, type_columns.get(name)))
     names = {name for name, _ in seen}
-    for wanted in (*maker.key_columns, *reading.types):
-        if wanted not in names:
-            raise TransferRefused(f"{path} has no column {wanted!r}; it has {', '.join(header)}.")
+    maker.require_columns(path, names, header)
     return columns
 
 
