@@ -150,10 +150,6 @@ class InFlight:
         self._successes = 0
         self._changed = threading.Condition()
 
-    @property
-    def allowed(self) -> int:
-        return self._allowed
-
     @contextmanager
     def one(self) -> Iterator[None]:
         """Hold a place; wait until one is free."""

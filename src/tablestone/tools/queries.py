@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import total_ordering
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -445,7 +444,6 @@ def _any_text(raw: RawEntity, name: str) -> str:
 _NUMBERS: Final = frozenset((EdmType.INT32, EdmType.INT64, EdmType.DOUBLE))
 
 
-@total_ordering
 class _Ordered:
     """Orders values of all types: numbers by value, text as the service does, absent last in both directions."""
 
