@@ -100,7 +100,6 @@ def save(request: Request, form: PostedForm) -> Response:
     return page(
         request,
         "conflict.html",
-        table=request.path_params["table"],
         key=key,
         fields=read.fields,
         both=differences(read.entity, stored),
@@ -112,10 +111,10 @@ def save(request: Request, form: PostedForm) -> Response:
 
 def delete(request: Request, form: PostedForm) -> Response:
     """Ask first; then delete the entity if it still has its ETag."""
-    table, etag = request.path_params["table"], form.text("etag")
+    etag = form.text("etag")
     key = EntityKey(form.text("pk"), form.text("rk"))
     if not form.text("sure"):
-        return page(request, "delete_entity.html", table=table, key=key, etag=etag)
+        return page(request, "delete_entity.html", key=key, etag=etag)
     try:
         _write(request, Operation("DELETE", key, if_match=etag or "*"))
     except ServiceError as error:
@@ -123,7 +122,7 @@ def delete(request: Request, form: PostedForm) -> Response:
         if raw is None:
             return _gone(request, key)
         return _panel(request, key, fields_of(raw), raw=raw, problem=CHANGED, status=409)
-    return page(request, "done.html", changed=True, table=table, sentences=["1 entity is deleted."])
+    return page(request, "done.html", changed=True, sentences=["1 entity is deleted."])
 
 
 def _write(request: Request, operation: Operation) -> None:
@@ -172,7 +171,6 @@ def _panel(
     return page(
         request,
         "entity.html",
-        table=request.path_params["table"],
         key=key,
         row=orjson.dumps(list(key)).decode("utf-8"),
         fields=fields,
@@ -190,5 +188,4 @@ def _as_new(fields: list[PropertyField]) -> list[PropertyField]:
 
 def _gone(request: Request, key: EntityKey) -> Response:
     sentence = f"The entity {key.partition_key!r}, {key.row_key!r} does not exist."
-    table = request.path_params["table"]
-    return page(request, "done.html", changed=True, table=table, sentences=[sentence], status=404)
+    return page(request, "done.html", changed=True, sentences=[sentence], status=404)

@@ -67,7 +67,6 @@ def ask_export(request: Request) -> Response:
     return page(
         request,
         "export.html",
-        table=request.path_params["table"],
         query=read_query(request.query_params),
         forms=EXPORTED,
         ordered_max=ORDERED_MAX,
@@ -98,8 +97,7 @@ def download(request: Request) -> Response:
 
 def import_form(request: Request, problem: str = "", **shown: Any) -> Response:
     conflicts = [each.value for each in OnConflict]
-    table = request.path_params["table"]
-    return page(request, "import.html", table=table, conflicts=conflicts, problem=problem, **shown)
+    return page(request, "import.html", conflicts=conflicts, problem=problem, **shown)
 
 
 def import_file(request: Request, form: PostedForm) -> Response:
@@ -148,7 +146,7 @@ def import_file(request: Request, form: PostedForm) -> Response:
         finally:
             rejects.close()
         sentences = [*_summary(name, report), *_first_rejects(report)]
-    return page(request, "done.html", changed=True, table=table, sentences=sentences)
+    return page(request, "done.html", changed=True, sentences=sentences)
 
 
 def _summary(name: str, report: ImportReport) -> Iterator[str]:

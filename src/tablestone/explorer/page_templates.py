@@ -104,11 +104,12 @@ def page(
 ) -> HTMLResponse:
     """Render a page, or only its content if the request asks for a part. The content's template sets `title`.
 
-    A page with a problem has status 400 unless another is given.
+    The template gets the parameters of the path too. A page with a problem has status 400 unless another is given.
     """
     settings = account_of(request).settings
     root = request.scope.get("app_root_path", "")
     is_part = wants_part(request)
+    values = request.path_params | values
     values |= {
         "message": message,
         "problem": problem,

@@ -64,8 +64,7 @@ def _code(language: str, **texts: str | None) -> str:
 
 def ask_selected(request: Request, form: PostedForm) -> Response:
     keys = _selected(form)
-    table = request.path_params["table"]
-    return page(request, "delete_entities.html", table=table, keys=keys, rows=form.texts("row"))
+    return page(request, "delete_entities.html", keys=keys, rows=form.texts("row"))
 
 
 def delete_selected(request: Request, form: PostedForm) -> Response:
@@ -91,7 +90,6 @@ def delete_selected(request: Request, form: PostedForm) -> Response:
         request,
         "done.html",
         changed=True,
-        table=table,
         sentences=[f"{deleted:,} {noun} deleted.", *sentences],
         status=409 if sentences else 200,
     )
@@ -116,7 +114,7 @@ def copy(request: Request, form: PostedForm) -> Response:
         text = point_code(wanted, table, keys[0])
     else:
         text = query_code(wanted, table, filter_of(keys))
-    return page(request, "copied.html", table=table, text=text, wanted=wanted, count=len(keys))
+    return page(request, "copied.html", text=text, wanted=wanted, count=len(keys))
 
 
 def filter_of(keys: Sequence[EntityKey]) -> str:

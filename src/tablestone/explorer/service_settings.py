@@ -195,8 +195,7 @@ def policies(request: Request, *, message: str = "") -> Response:
 
 def _policies_page(request: Request, found: list[PolicyTexts], **said: Any) -> Response:
     shown = [*found, PolicyTexts("")] if len(found) < limits.SIGNED_IDENTIFIERS_MAX else found
-    table = request.path_params["table"]
-    return page(request, "policies.html", table=table, policies=shown, **said)
+    return page(request, "policies.html", policies=shown, **said)
 
 
 def _wrong_policy(given: list[PolicyTexts]) -> str:

@@ -107,7 +107,7 @@ def create(request: Request, form: PostedForm) -> Response:
 
 
 def ask_delete(request: Request) -> Response:
-    return page(request, "delete_table.html", table=request.path_params["table"])
+    return page(request, "delete_table.html")
 
 
 def delete(request: Request, form: PostedForm) -> Response:
@@ -115,7 +115,7 @@ def delete(request: Request, form: PostedForm) -> Response:
     name = request.path_params["table"]
     if form.text("typed") != name:
         problem = f"To delete the table, type its name: {name}."
-        return page(request, "delete_table.html", table=name, problem=problem)
+        return page(request, "delete_table.html", problem=problem)
     account_of(request).endpoint.delete_table(name)
     return RedirectResponse(path_to(request), 303)
 
@@ -139,5 +139,4 @@ def size(request: Request) -> Response:
     if token is not None:
         counted = {"after": write_token(token), "entities": entities, "bytes": total}
         further = path_to(request, "tables", table, "size", **counted)
-    values = {"table": table, "entities": entities, "size": shown_bytes(total), "further": further}
-    return page(request, "size.html", **values)
+    return page(request, "size.html", entities=entities, size=shown_bytes(total), further=further)
