@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from contextlib import closing
 from typing import TYPE_CHECKING
 
+import apsw
 import pytest
 
 from storage.conftest import HeldClock
@@ -117,6 +119,26 @@ async def test_few_free_pages_are_kept(data: Path) -> None:
     async with watched(engine):
         await asyncio.sleep(0.1)
     assert engine.size().free_bytes == free
+    await close_healthy(engine)
+
+
+@pytest.mark.asyncio
+async def test_a_database_without_auto_vacuum_keeps_its_size_and_is_left_alone(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await close_healthy(open_sqlite(data))
+    with closing(apsw.Connection(str(data / "tablestone.db"))) as connection:
+        connection.pragma("auto_vacuum", 0)
+        connection.execute("VACUUM")
+    monkeypatch.setattr(free_space, "step", None)  # it would be of no use
+    engine = open_sqlite(data)
+    await store(engine)
+    await delete_most(engine)
+    free = engine.size().free_bytes
+    async with watched(engine):
+        await asyncio.sleep(0.1)
+    assert engine.size().free_bytes == free
+    assert await read_all(engine) == KEPT
     await close_healthy(engine)
 
 

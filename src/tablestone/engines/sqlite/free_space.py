@@ -21,7 +21,7 @@ import apsw
 from tablestone.engines.contract import EngineUnavailable
 from tablestone.engines.figures import StorageSize
 from tablestone.engines.kind import EncryptionKey, Opening
-from tablestone.engines.sqlite.data_directory import LOG_NAME, DataDirectory, Progress
+from tablestone.engines.sqlite.data_directory import INCREMENTAL, LOG_NAME, DataDirectory, Progress
 from tablestone.engines.sqlite.write_ahead_log import counted_frames
 
 RESERVE_BYTES: Final = 64 * 1024 * 1024
@@ -156,6 +156,8 @@ class SpaceKeeper:
         self._room = room
         self._free_before = 0
         self._was_short = False
+        self._is_incremental: bool | None = None
+        """Whether free pages can be given back: not in a database from before the first release."""
 
     async def look(self, log_bytes: int, *, leads: bool) -> None:
         """Look at the disk and, in the process that leads, give free pages back. Called once a second."""
@@ -180,13 +182,16 @@ class SpaceKeeper:
     async def _give_back(self, size: StorageSize) -> None:
         before, self._free_before = self._free_before, size.free_bytes
         is_short = self._room.is_short
+        if self._is_incremental is None:
+            with closing(self._directory.connect_reader()) as reader:
+                self._is_incremental = reader.pragma("auto_vacuum") == INCREMENTAL
         kept = step_bytes = 0
         if not is_short:
             data_bytes = size.database_bytes - size.free_bytes
             kept = KEPT_PAGES * size.page_bytes + data_bytes // KEPT_PART
             step_bytes = STEP_PAGES * size.page_bytes
         is_growing = size.free_bytes > before and not is_short  # more deletes may follow
-        if size.free_bytes > kept + step_bytes and not is_growing:
+        if self._is_incremental and size.free_bytes > kept + step_bytes and not is_growing:
             await self._give_back_down_to(kept // size.page_bytes, copies_log=is_short)
             log.info("Free space was given back: %s", self._size())
         elif is_short or self._directory.database.stat().st_size > size.database_bytes:
