@@ -7,6 +7,7 @@ import logging
 import os
 from contextlib import closing
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import apsw
 import pytest
@@ -130,13 +131,15 @@ async def test_a_database_without_auto_vacuum_keeps_its_size_and_is_left_alone(
     with closing(apsw.Connection(str(data / "tablestone.db"))) as connection:
         connection.pragma("auto_vacuum", 0)
         connection.execute("VACUUM")
-    monkeypatch.setattr(free_space, "step", None)  # it would be of no use
+    step = mock.Mock(return_value=0)
+    monkeypatch.setattr(free_space, "step", step)
     engine = open_sqlite(data)
     await store(engine)
     await delete_most(engine)
     free = engine.size().free_bytes
     async with watched(engine):
         await asyncio.sleep(0.1)
+    step.assert_not_called()
     assert engine.size().free_bytes == free
     assert await read_all(engine) == KEPT
     await close_healthy(engine)
