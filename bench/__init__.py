@@ -1,3 +1,1 @@
 """The benchmarks: Tablestone beside Azurite and beside the bare HTTP server, in the same run."""
-
-from __future__ import annotations

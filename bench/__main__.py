@@ -1,7 +1,5 @@
 """`python -m bench [WORKLOAD ...]` starts the servers, plays the rounds, prints the figures and writes them as JSON."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

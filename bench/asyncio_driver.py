@@ -5,8 +5,6 @@ the drivers have packages of the same name. Reads a job from standard input, and
 """
 
 # ruff: noqa: PLC0415 - only one of the drivers is installed
-from __future__ import annotations
-
 import asyncio
 import json
 import random

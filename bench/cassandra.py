@@ -10,8 +10,6 @@ With `--engine URL` instead of `--nodes`, a cluster that runs already is used, a
 (`python -m tests.storage.cluster up` prints a URL). `pip install '.[cassandra]'` comes first.
 """
 
-from __future__ import annotations
-
 import argparse
 import secrets
 import subprocess

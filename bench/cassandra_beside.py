@@ -6,8 +6,6 @@ for each connection on both sides. Other writes on a server go to entities of th
 partition; the driver's never do.
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 import statistics

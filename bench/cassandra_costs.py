@@ -5,8 +5,6 @@ the server's own HTTP connection and application in this process, without a sock
 median of several requests, because few of them include what a server asks in the background.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -5,8 +5,6 @@ other in the driver's own callbacks; no asyncio, no HTTP, no service. Each of it
 in flight, and writes to its own partition. The values that it writes are those that a server has stored.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

@@ -6,8 +6,6 @@ Each driver is installed into a virtual environment of its own under bench/.work
 under way in one process; the drivers take turns. docs/decisions/0017 has the figures.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

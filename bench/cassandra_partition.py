@@ -1,7 +1,5 @@
 """One partition of very many rows in Cassandra: point reads, pages, deletes, and what the deleted rows cost later."""
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 import statistics

@@ -1,7 +1,5 @@
 """A table of very many partitions in Cassandra: the directory's nodes, and what reads in PartitionKey order cost."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import secrets

@@ -8,8 +8,6 @@ busiest node is, so the mean load as a share of the greatest one is the part of 
 by chance: the figures are the mean of some rings, with the lowest and the highest.
 """
 
-from __future__ import annotations
-
 import random
 import statistics
 from bisect import bisect_right

@@ -1,7 +1,5 @@
 """Tables of one account that are created and deleted in Cassandra, and what the deleted ones cost later requests."""
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 import statistics

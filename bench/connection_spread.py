@@ -9,8 +9,6 @@
 docs/decisions/0004-workers.md says which way was chosen from these figures.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import os

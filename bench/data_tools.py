@@ -13,8 +13,6 @@ All load entities of 1 KiB into a fresh table of one `tablestone serve` (`pip in
 The CPU of the client and of the server is printed too: on a shared machine it says more than the clock.
 """
 
-from __future__ import annotations
-
 import argparse
 import cProfile
 import json

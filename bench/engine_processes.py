@@ -10,8 +10,6 @@ Writers insert values of 1.4 KiB in a closed loop, in random key order. A row is
 writer in one process beside one with sixteen. docs/decisions/0004-workers.md says which lock was chosen.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import os

@@ -3,8 +3,6 @@
 Knows the shape of a run's JSON, and of an earlier run's, but no bounds or tables.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from statistics import median
 from typing import Any, NamedTuple

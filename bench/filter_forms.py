@@ -7,8 +7,6 @@ to a range of rows in all partitions. The entities are those of filter_in_sql. T
 of the rounds.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 from collections.abc import Callable

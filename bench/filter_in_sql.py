@@ -7,8 +7,6 @@ JSON in a table with a key: json_extract in WHERE, no service around it. Process
 least of the rounds, which alternate; docs/decisions/0006-filters-in-the-engine.md has the figures.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

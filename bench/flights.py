@@ -4,8 +4,6 @@
 load generator reads them from a file that is made once, a line each: both keys and the entity as JSON.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -6,8 +6,6 @@ Each step is timed on 100 entities, many times, by the CPU of its thread; the le
 milliseconds, so the figures are much the same on a busy machine. They say nothing about the server.
 """
 
-from __future__ import annotations
-
 import io
 import shutil
 import time

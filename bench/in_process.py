@@ -4,8 +4,6 @@ Started as `python -m bench.in_process [--rounds 15] [--encrypted]`. The entitie
 are flushed to disk, 16 at a time. Prints the table of docs/decisions/0005-where-the-time-goes.md (see `bench.steps`).
 """
 
-from __future__ import annotations
-
 import argparse
 import base64
 import hashlib

@@ -1,7 +1,5 @@
 """The machine of a run: what a reader needs to know before comparing it with another run."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

@@ -4,8 +4,6 @@ Started as `python -m bench.middle` (pyperf's options, such as `--fast` and `-o 
 compare_to` sets two runs side by side). Needs `pip install '.[bench]'`; no server, no engine, no disk.
 """
 
-from __future__ import annotations
-
 import sys
 
 from bench.in_process import PREFIX, entity, request

@@ -1,7 +1,5 @@
 """Numbers on the command line: text that is not a number, or makes no sense, is refused before anything starts."""
 
-from __future__ import annotations
-
 import argparse
 import math
 

@@ -1,7 +1,5 @@
 """The directory for everything that the benchmarks build, install and write; git ignores it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 BENCH = Path(__file__).parent

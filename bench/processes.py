@@ -3,8 +3,6 @@
 A server is its first process and every descendant (node and npm start some).
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -5,8 +5,6 @@ each; then a server under control, beside Azurite where Node is installed: the s
 Azurite has no reset, so its tables are deleted one by one. Each figure is the median of its repetitions.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

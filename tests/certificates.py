@@ -1,7 +1,5 @@
 """Certificates for the tests, made with the library and not with the server's code."""
 
-from __future__ import annotations
-
 import ipaddress
 import socket
 import ssl

@@ -3,8 +3,6 @@
 A number that makes no sense is refused here, so that no run succeeds without testing anything.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """Fixtures for all tests: the session's server, a way to start others, and a fixed Hypothesis profile."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

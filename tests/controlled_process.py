@@ -4,8 +4,6 @@ The client checks every exchange against the OpenAPI document. It knows `tablest
 what is behind it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

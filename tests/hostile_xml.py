@@ -1,7 +1,5 @@
 """Hostile XML: small documents that expand, and documents of the largest size with many or deep elements."""
 
-from __future__ import annotations
-
 _BODY = 4 * 1024 * 1024 - 1024
 
 

@@ -4,8 +4,6 @@ Parameters are texts by name, as in a URL before encoding. Uses the standard lib
 anything of tablestone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from urllib.parse import quote
 

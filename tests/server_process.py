@@ -4,8 +4,6 @@ A test that needs its own server calls `start_server`; the fixture `tablestone_s
 shares.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -4,8 +4,6 @@ Uses only the standard library, so that a test can sign bytes which no HTTP clie
 of tablestone.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

@@ -3,8 +3,6 @@
 It shares nothing with the server's code and uses no JWT library, so that it can write tokens that no library would.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

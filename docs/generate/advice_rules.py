@@ -3,8 +3,6 @@
 Knows the marks around the table and the form of its rows. tests/docs compares the page with what this module makes.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

@@ -3,8 +3,6 @@
 Knows text only: it reads no file and needs no MkDocs.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

@@ -4,8 +4,6 @@ Knows the frame of the page and the details that are too long for `--help`. `tab
 each option's name, variable, default and meaning. tests/docs compares the page with what this module makes.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

@@ -5,8 +5,6 @@ notes in `indexed` under which status the index has it; where that is another th
 Every write may be repeated, because the outcome of a request that failed may not be known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 

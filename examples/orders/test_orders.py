@@ -1,7 +1,5 @@
 """The tests of the order service: `pip install '.[testing]' && pytest examples/orders`."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -4,8 +4,6 @@ SIGINT ends the process without a traceback while the modules of the command lin
 `cli.main` answers for it.
 """
 
-from __future__ import annotations
-
 import sys
 
 from tablestone.cli.sigint import SigintEndsProcess

@@ -4,8 +4,6 @@ Time is counted in *ticks*, as in the service: 100 ns since 0001-01-01T00:00:00Z
 `Clock` as an argument, so that a test can stop the clock or turn it back.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -4,8 +4,6 @@
 not in `cli`, because `server` and `accounts` need it and may not import `cli`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final

@@ -4,8 +4,6 @@ A web page can let its own name point to 127.0.0.1, and then read what a server 
 its name as their `Host`.
 """
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Collection
 from urllib.parse import urlsplit

@@ -1,7 +1,5 @@
 """Flushes files and directories to the disk: the only module that calls fsync, but for what SQLite does itself."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import IO, Any

@@ -6,8 +6,6 @@ of docs/protocol/wire.md and docs/protocol/auth.md; Microsoft's "Understanding t
 as "data model".
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 # Names and keys.

@@ -1,7 +1,5 @@
 """The directories of the user who runs a command, where the system has them. Imports nothing of ours."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal
 

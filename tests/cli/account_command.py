@@ -1,7 +1,5 @@
 """Runs `tablestone account` as a user does, and asks a server about an account."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager

@@ -1,7 +1,5 @@
 """The pages of a running server's admin address, and the process that serves them."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import re

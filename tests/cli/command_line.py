@@ -1,7 +1,5 @@
 """Runs `tablestone` as a process, for the tests of its commands."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

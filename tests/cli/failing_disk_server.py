@@ -5,8 +5,6 @@ while; an empty line ends the fault. Every process of the server sees a change a
 after a few commits, as on a nearly full disk, so that these calls fail too. The package has none of this.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import sys

@@ -1,7 +1,5 @@
 """A workload for the tests of insight: a hot partition and a query that scans, over connections to all workers."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from cli.worker_processes import connections

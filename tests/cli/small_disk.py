@@ -1,7 +1,5 @@
 """A small disk in memory, for tests of full and of read-only disks."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager

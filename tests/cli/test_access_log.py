@@ -1,7 +1,5 @@
 """The access log as an operator reads it: what a line says, what it never says, and where the lines go."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`tablestone account` beside a running server of several processes and without one, and the keys that it prints."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import stat

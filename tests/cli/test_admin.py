@@ -1,7 +1,5 @@
 """The admin address: its pages with any number of workers, its answers while no worker can answer, its refusals."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

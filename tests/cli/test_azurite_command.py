@@ -1,7 +1,5 @@
 """`tablestone azurite`: servers started with the command lines of Azurite."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """`tablestone backup` and `restore`, as docs/guides/backup.md shows them: beside a server under writes, and refused."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

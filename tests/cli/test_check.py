@@ -1,7 +1,5 @@
 """`tablestone check`: a healthy directory, one in use, and the message for each kind of damage."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 import subprocess

@@ -1,7 +1,5 @@
 """`tablestone compact`: the file shrinks beside a running server, and survives a kill."""
 
-from __future__ import annotations
-
 import re
 import signal
 import sqlite3

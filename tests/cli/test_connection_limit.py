@@ -1,7 +1,5 @@
 """More connections than a server allows: idle ones are closed; if none is idle, the server says that it is busy."""
 
-from __future__ import annotations
-
 import json
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """`tablestone backup`, `restore` and `salvage` without permission for a path: exit status 2, and the path's name."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Encrypted data directories as a user has them: `serve` with a key, the commands, and what a run leaves behind."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The system refuses new processes for a while: the other workers serve, and a later try succeeds."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

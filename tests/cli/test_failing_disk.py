@@ -4,8 +4,6 @@
 see.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

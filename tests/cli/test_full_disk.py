@@ -1,7 +1,5 @@
 """A server whose data fills the disk: reads and deletes go on, and the deletes make it writable again."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Insight of a real server: two workers, the page, the command, and what it must not show."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The server's log as an operator sees it by default, and the signals that service managers and terminals send."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

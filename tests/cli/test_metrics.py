@@ -1,7 +1,5 @@
 """`/metrics` of a real server: one answer for all workers, every metric, no keys, and counts that outlive a worker."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable

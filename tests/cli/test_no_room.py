@@ -3,8 +3,6 @@
 `tests/cli/test_full_disk.py` is about a server.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 Each works, or fails in one sentence.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -3,8 +3,6 @@
 `tests/wire/test_outlived_accounts.py` has every operation, overtaken at every step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import closing
 from http.client import HTTPConnection

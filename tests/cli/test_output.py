@@ -1,7 +1,5 @@
 """Standard output that cannot be written: the message, the exit status, and no process left running."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A stored access policy changed in one process takes effect in every other process on its next request."""
 
-from __future__ import annotations
-
 import http.client
 from collections.abc import Callable
 from contextlib import ExitStack

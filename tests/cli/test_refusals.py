@@ -1,7 +1,5 @@
 """Commands that fail with one sentence and exit status 2."""
 
-from __future__ import annotations
-
 import os
 import re
 import sqlite3

@@ -1,7 +1,5 @@
 """`tablestone salvage` and `check` on damaged directories: everything readable comes out, and the rest is named."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

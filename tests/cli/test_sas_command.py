@@ -1,7 +1,5 @@
 """`tablestone sas` and `account show --connection-string`: the service accepts what they print."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -4,8 +4,6 @@ A secret may only be where it is kept on purpose. The test looks for each one as
 and in the other encodings that a program may print.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 import ssl

@@ -1,7 +1,5 @@
 """`tablestone serve` as its user sees it: its output, its warnings, how fast it starts, and how it stops."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

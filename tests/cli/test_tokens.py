@@ -1,7 +1,5 @@
 """`tablestone token` and `tablestone role` beside a running server: SDKs with bearer tokens over TLS."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

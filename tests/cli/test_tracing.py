@@ -1,7 +1,5 @@
 """Traces of a real server: spans for each request and its steps, the client's context, no secrets; none when off."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

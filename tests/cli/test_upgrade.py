@@ -1,7 +1,5 @@
 """`tablestone upgrade`: a stored directory of every released format is upgraded, checked and served."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Connections to the workers of `tablestone serve`: all are accepted, spread evenly, and forgotten when they end."""
 
-from __future__ import annotations
-
 import http.client
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """`tablestone serve --workers N` from outside: one server with any number of processes, whichever of them dies."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """A collector of traces for tests: OTLP over HTTP on a free port."""
 
-from __future__ import annotations
-
 import gzip
 import threading
 from collections.abc import Iterator

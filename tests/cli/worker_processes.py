@@ -1,7 +1,5 @@
 """The worker processes of a running server: their ids, and which one answers a connection."""
 
-from __future__ import annotations
-
 import http.client
 import os
 import re

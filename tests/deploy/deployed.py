@@ -1,7 +1,5 @@
 """The files of `deploy/` and the programs that check them; a test without its program is skipped with the reason."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path

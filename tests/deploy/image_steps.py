@@ -5,8 +5,6 @@ Python that runs the tests. `apt-get`, `useradd` and `install` are stand-ins tha
 packages and users stay as they are. An instruction that the Dockerfile does not use yet is refused.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

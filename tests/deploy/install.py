@@ -5,8 +5,6 @@ is unpacked to `.packages` beside this file. The linters come with the extra `de
 this project. It exits with 0 even if an installation fails: the tests are then skipped with the reason.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import platform

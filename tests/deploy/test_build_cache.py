@@ -1,7 +1,5 @@
 """The cache of compiled modules: which builds share an entry, and which entries are not used."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

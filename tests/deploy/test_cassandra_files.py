@@ -1,7 +1,5 @@
 """The Compose file and the Kubernetes file of a Cassandra cluster have the settings of the test nodes."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from typing import Any

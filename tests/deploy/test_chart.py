@@ -1,7 +1,5 @@
 """The Helm chart: Kubernetes accepts what Helm renders, and a wrong value is named in one line."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

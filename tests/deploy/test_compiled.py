@@ -4,8 +4,6 @@ pyproject.toml lists them, docs/decisions/0007-compiled.md says why. The tests o
 `.ci/run` runs them on the compiled modules, `.ci/long` on the source.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """The image's steps, the server that they make, and the wheel, which has the same bytes when it is built again."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The linters accept the files of `deploy/`, and each of them finds a planted fault."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The nginx and Caddy samples in front of a real server: what a client signs arrives as it was sent."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import socket

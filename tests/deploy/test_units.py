@@ -1,7 +1,5 @@
 """The systemd units, as systemd's own tools read them."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

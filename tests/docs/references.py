@@ -5,8 +5,6 @@ row of a table). A section is an anchor of docs/protocol/wire.md or auth.md: `wi
 the `source` of a row in tests/spec, or in a string of a Python test, such as its docstring; a comment does not count.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """The long test programs refuse a run that would test nothing, or lacks a package, in one sentence."""
 
-from __future__ import annotations
-
 import re
 from importlib import import_module
 from pathlib import Path

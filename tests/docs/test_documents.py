@@ -3,8 +3,6 @@
 `mkdocs build --strict` in .ci/run checks the same links on the site; these tests do not need MkDocs.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

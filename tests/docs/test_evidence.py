@@ -5,8 +5,6 @@ one in the paragraph that introduces it (for a table also in the paragraph after
 Tablestone does where nothing is known, or refers to another section.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """References resolve: to sections of the specification and to cases, and never to tasks outside the project."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The ASVS page answers every requirement of level 2 once, and the tests that it and the threat model name exist."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 from pathlib import Path

@@ -5,8 +5,6 @@ that is clicked, filled in, chosen or submitted, and each test must drive the on
 `EXPLORER_CONTROLS=FILE` appends to FILE each control that a test drives.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

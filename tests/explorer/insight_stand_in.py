@@ -1,7 +1,5 @@
 """A stand-in for a server's admin address: it answers `/insight` with a report of known numbers."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

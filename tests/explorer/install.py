@@ -5,8 +5,6 @@ That is axe-core from npm, which checks pages for accessibility. tests/sdk/brows
 the tests are then skipped with the reason.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 import subprocess

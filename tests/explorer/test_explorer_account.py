@@ -1,7 +1,5 @@
 """The account's pages in a real browser: heat, policies, properties, CORS, signatures; the explorer of `serve`."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterator
 from pathlib import Path

@@ -4,8 +4,6 @@ npm installs Azurite, as for the other tests and the benchmarks. Where that fail
 reason.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Bad input gets an explanation, none of it runs as code, and the page stays usable."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """The table of controls is complete; and the controls that no other test of the explorer drives, each once."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

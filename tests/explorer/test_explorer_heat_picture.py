@@ -1,7 +1,5 @@
 """The picture of a heat map: the ranges, and above them the scans, which belong to no single range."""
 
-from __future__ import annotations
-
 import pytest
 
 from tablestone.explorer.heat import HEIGHT, SCANS_HEIGHT, picture_of

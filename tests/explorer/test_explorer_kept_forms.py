@@ -1,7 +1,5 @@
 """A form that cannot be carried out comes back as it was typed, with the reason; without a browser."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Every form of the explorer by keyboard alone: the focus reaches it, is visible at each stop, and submits it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple

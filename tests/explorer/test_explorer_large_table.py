@@ -4,8 +4,6 @@
 milliseconds, to DIR/scroll.json. The test judges the times only if EXPLORER_ENTITIES is set, as in a measurement.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import statistics

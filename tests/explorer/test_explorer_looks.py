@@ -3,8 +3,6 @@
 In the narrow window no page scrolls sideways; a wider grid or list scrolls by itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Every main control of the explorer once, in a real browser, against the real server."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

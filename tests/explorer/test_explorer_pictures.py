@@ -3,8 +3,6 @@
 Each is a page in a real browser, against the real server.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

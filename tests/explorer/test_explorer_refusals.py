@@ -1,7 +1,5 @@
 """Refusals and their statuses, without a browser: a silent admin address, and changes in a read-only explorer."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

@@ -1,7 +1,5 @@
 """The checkboxes of the grid: all rows, a range with Shift, buttons that need a selection; and keys that stay put."""
 
-from __future__ import annotations
-
 import pytest
 
 from explorer.install import missing

@@ -3,8 +3,6 @@
 What the service would refuse, the form refuses in a sentence.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

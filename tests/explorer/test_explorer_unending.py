@@ -1,7 +1,5 @@
 """Endpoints that never answer, or never stop: each page says so, and the explorer's memory stays small."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator

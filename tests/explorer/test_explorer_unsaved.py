@@ -1,7 +1,5 @@
 """The page asks before it discards unsaved edits, and a problem in the panel can be closed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """The pure parts of the explorer: typed filters, forms of properties, code for SDKs, saved queries."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

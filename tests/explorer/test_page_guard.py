@@ -1,7 +1,5 @@
 """The guard in front of the explorer: which requests it answers, by token, host, origin and site."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Mapping

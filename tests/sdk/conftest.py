@@ -1,7 +1,5 @@
 """The server of the SDK tests, and the skip for a language that is not prepared."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

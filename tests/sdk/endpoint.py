@@ -4,8 +4,6 @@ It does not matter how the server was started. Every SDK test, in any language, 
 own.
 """
 
-from __future__ import annotations
-
 import os
 import uuid
 from dataclasses import dataclass

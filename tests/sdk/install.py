@@ -4,8 +4,6 @@ Without arguments it prepares every language whose tools are on the path; a lang
 language's own `prepare.py` does the work. The script imports nothing of this project.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import sys

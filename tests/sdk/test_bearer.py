@@ -1,7 +1,5 @@
 """Every SDK with a token of `tablestone token`, over TLS, from a credential that sends no requests."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 The compiled tests run once, against the session's endpoint; this file only reads Go's report.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every SDK reads what every other SDK writes: each writer against each reader (tests/sdk/interchange/README.md)."""
 
-from __future__ import annotations
-
 import json
 import struct
 import subprocess

@@ -3,8 +3,6 @@
 JUnit runs the compiled tests once, against the session's endpoint; this file only reads JUnit's report.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """@azure/data-tables under Node: each `test(...)` of tests/sdk/javascript/*.test.mjs is a test here."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -4,8 +4,6 @@ azure-storage 0.20 speaks Atom at 2014-02-14, azure-cosmosdb-table 1.0 JSON at 2
 its work in one run; this file checks its output, and reads its data with today's SDK.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

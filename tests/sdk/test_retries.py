@@ -4,8 +4,6 @@ A program in each language runs single operations with its SDK's default retries
 `attempt`). Each case has its own table, to which its rule applies.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

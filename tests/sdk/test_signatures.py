@@ -3,8 +3,6 @@
 Go's account signatures are for https only. tests/sdk/interchange/README.md describes the programs.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Iterator

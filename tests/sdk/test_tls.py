@@ -1,7 +1,5 @@
 """Every SDK over TLS; it trusts a self-signed certificate because the test followed the server's instructions."""
 
-from __future__ import annotations
-
 import pytest
 from azure.core.credentials import AzureNamedKeyCredential
 from azure.data.tables import TableServiceClient

@@ -3,8 +3,6 @@
 Loading the layer makes it the default for the whole process, so this runs in a process of its own.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

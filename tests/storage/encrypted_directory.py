@@ -1,7 +1,5 @@
 """Encrypted directories for the tests of encryption: their keys, their rows, and the content of their files."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from pathlib import Path

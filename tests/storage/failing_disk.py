@@ -4,8 +4,6 @@ It counts every call on the engine's own files. One of them, or all from one on,
 the test chose.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

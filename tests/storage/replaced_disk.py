@@ -1,7 +1,5 @@
 """Opens SQLite's connections on a test's VFS instead of the system's own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Flipped bits in the files of a data directory are found, and reads of encrypted pages never return wrong data."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from contextlib import closing, suppress

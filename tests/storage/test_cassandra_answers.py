@@ -3,8 +3,6 @@
 A loop may end while it still waits for an answer, such as that of a lease renewal.
 """
 
-from __future__ import annotations
-
 import asyncio
 from threading import Timer
 

@@ -1,7 +1,5 @@
 """Only a new keyspace can be loaded: a stand-in that knows the statements about one row of `about`."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The order in which nodes are asked while one of them answers late."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """How far a read of several partitions asks ahead of its page: few requests are wasted, and memory is bounded."""
 
-from __future__ import annotations
-
 from collections import deque
 
 import pytest

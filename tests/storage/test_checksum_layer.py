@@ -1,7 +1,5 @@
 """SQLite's own checksum layer, cksumvfs: what it notices, and why it is not used (docs/decisions/0016-checksums.md)."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Encryption at rest of the SQLite engine: no file is readable, and a wrong key is refused."""
 
-from __future__ import annotations
-
 import shutil
 import struct
 from collections.abc import Callable

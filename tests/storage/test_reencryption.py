@@ -1,7 +1,5 @@
 """A data directory that is rewritten with a key, another key, or none: complete after every kill."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from contextlib import closing, suppress

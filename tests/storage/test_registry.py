@@ -1,7 +1,5 @@
 """Kinds of engines: found by URL scheme, with their capabilities, and opened; other packages can add some."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The rows of a damaged database: each row outside the damaged pages is recovered, and lost ones are named."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from contextlib import closing

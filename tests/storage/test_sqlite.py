@@ -1,7 +1,5 @@
 """What the SQLite engine promises beyond the contract: durability, one flush a group, recovery, plans, limits."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """Groups of inserts: one SQL statement for all of them, with the same outcome for every caller."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing

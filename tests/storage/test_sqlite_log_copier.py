@@ -1,7 +1,5 @@
 """Commits during a checkpoint wait only for its last part."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from contextlib import closing

@@ -1,7 +1,5 @@
 """An engine whose `watch` task runs, and the wait for a condition that this task brings about."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Runs pytest on a user's test file, in its own directory and process, with the plugin of the test kit."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

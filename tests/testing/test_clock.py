@@ -1,7 +1,5 @@
 """The clock of a storage: Timestamps, signatures and page times follow it; requests with a shared key still work."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The control API of a server: every operation as its OpenAPI document describes it, every refusal, and who may ask."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

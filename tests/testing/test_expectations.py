@@ -1,7 +1,5 @@
 """Assertions about cost: which requests are too many, and the advice in the message."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Fault rules: which requests they match, how often they act, and which rules are refused."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from statistics import mean, median

@@ -1,7 +1,5 @@
 """Faults act as their rules say: how often, over real connections, and on what is stored."""
 
-from __future__ import annotations
-
 import itertools
 import socket
 import time

@@ -1,7 +1,5 @@
 """The pytest plugin as its users run it: on their test files, in a process of its own."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from importlib import import_module

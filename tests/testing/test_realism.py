@@ -1,7 +1,5 @@
 """The switch for realism, and each of its parts: names that stay taken, partition ranges, a secondary that lags."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta

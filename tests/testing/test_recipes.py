@@ -1,7 +1,5 @@
 """Every Python block of the guide is a test file that passes when a reader copies and runs it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The state of a storage: emptied, filled, dumped, and restored with the same ETags."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

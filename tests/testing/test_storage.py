@@ -1,7 +1,5 @@
 """A storage inside this process: its start and end, its accounts, its refusals, and that it leaves nothing behind."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import inspect

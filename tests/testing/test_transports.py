@@ -1,7 +1,5 @@
 """Clients that reach a storage without a socket: every kind of request works, and signatures are checked."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """An admin address that gives one answer, for the commands that ask a server for insight."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer

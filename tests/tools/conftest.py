@@ -1,7 +1,5 @@
 """The data tools against the session's server; each test has its own table name."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path

@@ -3,8 +3,6 @@
 Knows how a command is started, its endpoint, and the directories of its profiles and journals, but not its output.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ request is passed on or after its answer has come, and an answer that ends befor
 other forms than those of the real service (`page_forms`).
 """
 
-from __future__ import annotations
-
 import socket
 import struct
 import threading

@@ -5,8 +5,6 @@ token leads, and gives the answer an opaque token of its own. After the last row
 on the service, a token that is sent back blank, or that was never issued, is 400 `InvalidInput`.
 """
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple

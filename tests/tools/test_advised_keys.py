@@ -1,7 +1,5 @@
 """The keys that the advice names make a scan narrower: under them, the query has the promised plan."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

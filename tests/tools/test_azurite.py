@@ -3,8 +3,6 @@
 npm installs it, as for the benchmarks, which takes a minute. Where that fails, the tests are skipped with the reason.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The commands that look at tables and change single entities, against the real server."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

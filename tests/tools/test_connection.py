@@ -1,7 +1,5 @@
 """Where a connection comes from, its parts, and that none of its secrets is shown."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The question before a deletion: when a person is asked, and which answer allows it."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

@@ -1,7 +1,5 @@
 """Copies between two servers: resumed, verified, and brought up to date; and exact reports of differences."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

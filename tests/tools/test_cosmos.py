@@ -4,8 +4,6 @@ The SDK sends merges to Cosmos DB in this form. The endpoint is a proxy with tha
 under a host name of Cosmos DB; so the environment's proxy settings are tested too.
 """
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """An Entra login: the tools use the credential of azure-identity and send its token, over TLS, to the account's URL."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

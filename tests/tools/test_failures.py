@@ -3,8 +3,6 @@
 Each ends with one sentence and exit status 1 or 2, and leaves nothing half written under the final name.
 """
 
-from __future__ import annotations
-
 import resource
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A service that throttles, resets, loses answers and truncates them: the stored and the read data are the same."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

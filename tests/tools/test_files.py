@@ -1,7 +1,5 @@
 """Files of other tools, broken files, and keys made from columns."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 from typing import Any

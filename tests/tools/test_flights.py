@@ -3,8 +3,6 @@
 FLIGHTS is the number of flights, up to 336,776; the default is small.
 """
 
-from __future__ import annotations
-
 import csv
 import os
 import zipfile

@@ -1,7 +1,5 @@
 """Every value of every type goes through every format of files and comes back as it was."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from pathlib import Path

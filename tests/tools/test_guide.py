@@ -1,7 +1,5 @@
 """The commands of the guides to the data tools, in order: each prints what its page says."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """Import and export: conflicts, rejected rows, journals, and the data after an interrupted run."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

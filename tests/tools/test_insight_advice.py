@@ -1,7 +1,5 @@
 """The advice of `tablestone insight` on a server's requests: right for a scan, none where nothing is wrong."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

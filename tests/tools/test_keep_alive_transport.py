@@ -1,7 +1,5 @@
 """The tools' own transport: every form of an answer, reused connections, and every way to lose one."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

@@ -3,8 +3,6 @@
 TRANSFER_KILLS is how often each is killed at least; the default is small. `test_kill_moments` has the exact moments.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal

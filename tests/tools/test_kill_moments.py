@@ -4,8 +4,6 @@ A moment is before or after one call of a function. The last moments are between
 report: what is stored then must not look like somebody else's work.
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The advice on a server's counts: none for a scan, a listing or a load, which do not read single partitions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """A report of insight as a workload: its advice, its queries, and what it cannot say."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -4,8 +4,6 @@ Each line of the two tables runs against a service with each of the forms, and f
 service never end, each says so in one sentence.
 """
 
-from __future__ import annotations
-
 import csv
 import gc
 import html

@@ -1,7 +1,5 @@
 """Profiles: kept, used, listed and removed, and the permissions of the files with their secrets."""
 
-from __future__ import annotations
-
 import stat
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The progress of a transfer as a person sees it, and how Ctrl-C ends it."""
 
-from __future__ import annotations
-
 import io
 import signal
 import time

@@ -4,8 +4,6 @@
 sent to Azure there, with the same method, headers and version, and succeeded; each answer of Azure is read here.
 """
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Iterator, Mapping

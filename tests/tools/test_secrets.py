@@ -1,7 +1,5 @@
 """No key shows in a process list, a journal, a reject file, an error or the output of a command."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

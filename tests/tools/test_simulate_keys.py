@@ -1,7 +1,5 @@
 """`simulate-keys` on real flights and small files: partitions, equal keys, bad keys, queries, and bad input."""
 
-from __future__ import annotations
-
 import csv
 import json
 import sqlite3

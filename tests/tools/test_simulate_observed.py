@@ -1,7 +1,5 @@
 """`simulate-keys --admin`: a running server's requests under other keys, and what happens without such a server."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

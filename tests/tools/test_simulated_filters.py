@@ -1,7 +1,5 @@
 """Filters on properties as filters on the keys of templates: the keys for each, and that no entity is lost."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import pytest

@@ -1,7 +1,5 @@
 """Commands start without the packages that only the tools need; the help of each command; completion in a shell."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Collection

@@ -1,7 +1,5 @@
 """The rows of the option tables: the values given in each source, and the expected configuration."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 The code under test compiles, plans and simplifies; this walks the tree for each entity.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Random filters and entities from small pools, so that filters often match."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from tablestone.model.edm import DATE_TIME_MAX, EdmType, EdmValue, geography_point

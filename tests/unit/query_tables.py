@@ -1,7 +1,5 @@
 """The query tables of tests/spec as values."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """An access log whose file is a FIFO: refused without a reader, and written with one."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

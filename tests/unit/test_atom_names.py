@@ -1,7 +1,5 @@
 """Names that are refused for new properties may be in stored entities, whose Atom stays readable."""
 
-from __future__ import annotations
-
 from xml.etree import ElementTree as ET
 
 import pytest

@@ -3,8 +3,6 @@
 The flags and their values are those of Azurite 3.37: `azurite --help`, and its `Environment.ts`.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Bearer tokens: the valid ones, why others are refused, and every change of a valid one."""
 
-from __future__ import annotations
-
 import base64
 import json
 import random

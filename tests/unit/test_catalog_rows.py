@@ -1,7 +1,5 @@
 """The check of stored rows knows each row of a catalog by its key, and reports one in the wrong place."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

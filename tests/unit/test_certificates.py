@@ -1,7 +1,5 @@
 """The certificate that a server makes for itself, the one that it serves, and the client's address."""
 
-from __future__ import annotations
-
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The source asks one module for the time, draws no guessable numbers, and compares signatures in constant time."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Callable, Collection

@@ -1,7 +1,5 @@
 """The cluster that a command works on, when the environment names a directory."""
 
-from __future__ import annotations
-
 import pytest
 
 from tablestone.cli.commands.cluster import cluster_address

@@ -1,7 +1,5 @@
 """A commit that always conflicts: every way to change something gives up in the end, with the same error."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 
 import pytest

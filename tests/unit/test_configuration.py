@@ -1,7 +1,5 @@
 """Options from command line, environment and file: which source wins, the values, and the text of every refusal."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The options of a server for tests, `--control` and `--print`, from each source, and every refusal."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

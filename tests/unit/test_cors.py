@@ -1,7 +1,5 @@
 """Cross-origin requests: the answer for any rules and any request; a refusal reveals nothing."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

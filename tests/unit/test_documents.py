@@ -1,7 +1,5 @@
 """Cached rows and documents: read from memory while they are valid, and never after."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path

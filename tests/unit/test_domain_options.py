@@ -1,7 +1,5 @@
 """The options for hosts that name accounts: their meaning, and the text of every refusal."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

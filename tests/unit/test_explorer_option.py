@@ -1,7 +1,5 @@
 """The option --explorer, and others that can be true: without a value on the command line they mean true."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Pages of filtered queries are the same on every engine, with and without hints; other requests run in between."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace

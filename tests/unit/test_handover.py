@@ -1,7 +1,5 @@
 """Connections on the way from the supervisor to a worker, when the worker may open no more files."""
 
-from __future__ import annotations
-
 import os
 import resource
 import socket

@@ -1,7 +1,5 @@
 """Hints never leave out an entity that matches: every filter, on difficult values, in the SQLite engine."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A stopping HTTP server waits for requests, and for nothing else. Time here is virtual: the loop's own."""
 
-from __future__ import annotations
-
 import asyncio
 import selectors
 import socket

@@ -1,7 +1,5 @@
 """Counts for insight: each row is a request and the numbers that it adds; everything is bounded."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

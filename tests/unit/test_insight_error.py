@@ -1,7 +1,5 @@
 """The error of counts in limited memory: no count is too high, and each says how much too low it may be."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 

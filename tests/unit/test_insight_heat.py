@@ -1,7 +1,5 @@
 """The heat map of a table: what was read and written, by key range and time, and no more than is known."""
 
-from __future__ import annotations
-
 from operator import add
 
 from tablestone.insight.report import NOW

@@ -1,7 +1,5 @@
 """The history of insight: windows of several workers and minutes, as a report shows them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

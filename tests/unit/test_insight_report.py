@@ -1,7 +1,5 @@
 """The report of insight as JSON: what is written is read again, and another object is refused."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

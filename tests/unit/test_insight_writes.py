@@ -1,7 +1,5 @@
 """The writes of a table in insight: their kinds, their requests, the largest ones, and lost updates."""
 
-from __future__ import annotations
-
 from tablestone.insight.report import Activity
 from tablestone.model.entity import Entity
 from tablestone.model.operations import (

@@ -1,7 +1,5 @@
 """The dates of a SAS and of a stored access policy: valid and invalid texts (auth 2.5)."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

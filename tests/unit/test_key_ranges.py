@@ -1,7 +1,5 @@
 """Ranges of keys with counts: limited in number, with exact sums."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

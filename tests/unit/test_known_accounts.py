@@ -1,7 +1,5 @@
 """The account with a name, and the administration of stored accounts, which takes effect at once on all servers."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path

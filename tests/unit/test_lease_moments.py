@@ -1,7 +1,5 @@
 """Leases renewed by the moments of partitions: what has not changed is not read again (decision 8)."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

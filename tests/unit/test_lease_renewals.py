@@ -1,7 +1,5 @@
 """Leases are renewed before they end, so requests rarely wait, and no lease is longer for it (decision 8)."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

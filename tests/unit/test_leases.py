@@ -3,8 +3,6 @@
 Several servers use one storage, each with its own leases (docs/decisions/0008-leases.md).
 """
 
-from __future__ import annotations
-
 import asyncio
 from itertools import count
 from random import Random

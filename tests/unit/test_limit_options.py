@@ -1,7 +1,5 @@
 """The options that limit a server's load, from each source, and the sentence that refuses a bad one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The file of the log: rotation, a directory that was removed, a full disk."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from contextlib import suppress

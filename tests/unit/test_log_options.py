@@ -1,7 +1,5 @@
 """The options of the logs, from each source."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -4,8 +4,6 @@ The texts fail, or match, only at their last character: code that backtracks ove
 each.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from contextlib import suppress

@@ -3,8 +3,6 @@
 Cassandra reads past deleted rows for days (docs/decisions/0008-leases.md).
 """
 
-from __future__ import annotations
-
 import uuid
 from itertools import count
 

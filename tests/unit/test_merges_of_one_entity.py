@@ -1,7 +1,5 @@
 """Concurrent merges of one entity run one after the other, so that few commits are wasted."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

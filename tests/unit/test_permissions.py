@@ -1,7 +1,5 @@
 """Permissions: every operation has its row in the one table, and the documentation shows the same table."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import get_args

@@ -1,7 +1,5 @@
 """Which entities match a filter, row by row, and the whole matrix of stored types against literal types."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What a $filter text means, row by row; every text has a meaning or is refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

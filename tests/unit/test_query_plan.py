@@ -1,7 +1,5 @@
 """The plan of a filter, row by row; for random filters, no plan misses an entity, and its residual is complete."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """The shape of a filter: what filters share that differ only in values."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 

@@ -1,7 +1,5 @@
 """The limit on log lines about one client address: shared by processes, bounded, and no count is logged twice."""
 
-from __future__ import annotations
-
 import logging
 import os
 

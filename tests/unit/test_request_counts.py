@@ -1,7 +1,5 @@
 """Counts of requests, as metrics show them: each row is a request and the samples that it adds to."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any

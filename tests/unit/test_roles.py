@@ -1,7 +1,5 @@
 """Roles: the operations that each permits, by claim and by assignment; signatures with a user delegation key."""
 
-from __future__ import annotations
-
 import hmac
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The order of waiting requests: addresses take turns, and a turn of the loop starts as many as its time allows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, cast
 

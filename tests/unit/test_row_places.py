@@ -1,7 +1,5 @@
 """The place of a row in the words of the service, for each kind of row in the storage format."""
 
-from __future__ import annotations
-
 import pytest
 
 from tablestone.engines.contract import Key

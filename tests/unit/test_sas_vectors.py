@@ -1,7 +1,5 @@
 """Shared access signatures against the specification's vectors, and every change that must invalidate one."""
 
-from __future__ import annotations
-
 import tomllib
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`--any-version`: which unknown versions are served, by whose rules, and what the log says."""
 
-from __future__ import annotations
-
 import logging
 from datetime import date, timedelta
 

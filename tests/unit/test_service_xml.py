@@ -1,7 +1,5 @@
 """The XML documents of the service: a written document is read as the same value; any other raises `StorageError`."""
 
-from __future__ import annotations
-
 import string
 from dataclasses import replace
 

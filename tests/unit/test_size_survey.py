@@ -1,7 +1,5 @@
 """The sizes of tables: counted by the engine in pieces, and kept for a day."""
 
-from __future__ import annotations
-
 import asyncio
 from itertools import count
 from pathlib import Path

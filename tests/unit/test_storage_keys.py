@@ -1,7 +1,5 @@
 """The layout of storage: a range of a table, a kind or an account holds its own rows and no neighbour's."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Documents as `tablestone check` reads them, sound and damaged; no message contains a key."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import functools

@@ -1,7 +1,5 @@
 """Signatures against the specification's vectors, and every change that must invalidate one (auth 1, 5.2)."""
 
-from __future__ import annotations
-
 import tomllib
 from email.utils import parsedate_to_datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The targets of accounts and partitions: how many operations pass at one moment, and after some time."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import pytest

@@ -1,7 +1,5 @@
 """The options of TLS and of trusted proxies: their meaning, and the text of every refusal."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import platformdirs

@@ -1,7 +1,5 @@
 """Where issuers' keys come from: an address, an OpenID configuration, a file; and failures to read them."""
 
-from __future__ import annotations
-
 import asyncio
 import http.server
 import json

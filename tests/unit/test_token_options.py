@@ -1,7 +1,5 @@
 """The options of bearer tokens, from the three sources, and the text of every refusal."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tablestone.server.application import asks_for_traces

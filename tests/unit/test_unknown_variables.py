@@ -1,7 +1,5 @@
 """Unknown environment variables with the server's prefix: each gets a warning with the option that may be meant."""
 
-from __future__ import annotations
-
 import pytest
 
 from tablestone.cli.option_sources import read_configuration

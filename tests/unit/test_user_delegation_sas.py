@@ -1,7 +1,5 @@
 """Table SAS under user delegation keys: the valid ones; none permits more than its user may do (auth 3.11)."""
 
-from __future__ import annotations
-
 import base64
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Reports in shared memory: the newest is read, whole, even from another process; totals are added."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Writes to one place take turns in order, whatever happens to those before them."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """The parameters of a refused query string: the steps before the refusal still need them (wire 14 row 24)."""
 
-from __future__ import annotations
-
 import pytest
 
 from tablestone.model.errors import StorageError

@@ -1,7 +1,5 @@
 """The one reader of XML: accepted and refused documents; hostile documents cost neither time nor memory."""
 
-from __future__ import annotations
-
 import time
 import tracemalloc
 

@@ -11,8 +11,6 @@ JSONTAG, TIME and SECOND stand for the account's URL and the clock's time, NAMES
 first bytes of every document of the service. A row that `forgets` is for engines that forget a deleted row.
 """
 
-from __future__ import annotations
-
 import codecs
 import json
 import re

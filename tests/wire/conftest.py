@@ -1,7 +1,5 @@
 """The fixtures of the wire tests: a fresh service for each case, and one live server."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

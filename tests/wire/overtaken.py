@@ -1,7 +1,5 @@
 """An in-memory engine that lets another client act before its n-th call, or be ahead of every commit."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 
 from tablestone.engines.contract import ABSENT, Committed, Conflict, Key, KeyRange, Rows, WriteSet

@@ -4,8 +4,6 @@ The engine is in memory and the clock is stopped, so a test can expect an exact 
 bytes of the test.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator

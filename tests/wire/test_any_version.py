@@ -1,7 +1,5 @@
 """`--any-version`: where a request or a signature can name an unknown version, under each value of the option."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

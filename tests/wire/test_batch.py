@@ -1,7 +1,5 @@
 """Entity group transactions: requests of old and new SDKs, exact answers, every way to fail (wire 7, 12)."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

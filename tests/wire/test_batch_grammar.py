@@ -1,7 +1,5 @@
 """The parser of batches alone: the grammar of wire 7.1 as cases, and its speed."""
 
-from __future__ import annotations
-
 import time
 from contextlib import suppress
 

@@ -1,7 +1,5 @@
 """Requests with bearer tokens, as tables and step by step: authentication, permissions, and changes of keys."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from datetime import timedelta

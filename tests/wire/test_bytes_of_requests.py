@@ -3,8 +3,6 @@
 The limit is that of one request, never of a connection: a client sends any number of heads on one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from typing import Any

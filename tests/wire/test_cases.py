@@ -1,7 +1,5 @@
 """The protocol as tables: every row of tests/spec that is one request is sent to the service in this process."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from random import Random
 

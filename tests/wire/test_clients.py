@@ -30,8 +30,6 @@ signature's query, AUTHORIZATION for a signature's header; BASE is the account's
 has G1 and G2 for its two GUIDs and ID for the request's.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 from typing import Any

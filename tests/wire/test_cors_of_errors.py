@@ -1,7 +1,5 @@
 """A script of an allowed origin may read every error of the account, even those that come before all others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 

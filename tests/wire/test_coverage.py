@@ -1,7 +1,5 @@
 """The tables are complete: every error code and every limit has a row, or the name of the test that shows it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every EDM type in both directions: the texts that a client may write, and those that it reads (wire 5.3 to 5.5)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

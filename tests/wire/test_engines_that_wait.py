@@ -4,8 +4,6 @@
 engine does not wait. So these tests fail if a call of a waiting engine is made there.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 

@@ -4,8 +4,6 @@ A file starts with its source; a line `====` separates exchanges, and a line `--
 for the request id, G1 and G2 for the GUIDs of a batch's boundaries; lines of a batch end in CRLF.
 """
 
-from __future__ import annotations
-
 import re
 from http import HTTPStatus
 from pathlib import Path

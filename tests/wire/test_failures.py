@@ -1,7 +1,5 @@
 """Failures that are not the client's fault: storage that cannot answer, and bugs of the server (wire 11.2)."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 

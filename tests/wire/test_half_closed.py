@@ -1,7 +1,5 @@
 """A client that closes its sending side after a request still gets the answers to all complete requests."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The exact headers of each class of answer: nothing is missing and nothing else is sent (wire 2.2, 2.3)."""
 
-from __future__ import annotations
-
 import pytest
 
 from wire.case_tables import Row, check, fill, parameters, prepare, send

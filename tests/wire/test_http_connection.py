@@ -3,8 +3,6 @@
 The applications here are a few lines each; their answers do not matter.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable

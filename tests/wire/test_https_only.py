@@ -1,7 +1,5 @@
 """A server that accepts only HTTPS, and the proxies that may say that a request came over HTTPS."""
 
-from __future__ import annotations
-
 import http.client
 import json
 from collections.abc import Callable

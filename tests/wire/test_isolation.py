@@ -1,7 +1,5 @@
 """Two accounts of one server: the key of one cannot reach, change or see data of the other (auth 1.5, 11)."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

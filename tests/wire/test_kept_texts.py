@@ -1,7 +1,5 @@
 """Only short texts of clients are cached for later requests, so that clients cannot fill the memory."""
 
-from __future__ import annotations
-
 import gc
 import tracemalloc
 from collections.abc import Callable

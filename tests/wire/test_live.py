@@ -3,8 +3,6 @@
 HTTP itself adds Date, and adds or drops Content-Length depending on the body; it changes nothing else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from email.utils import formatdate, parsedate_to_datetime
 from http import HTTPStatus

@@ -1,7 +1,5 @@
 """The client's texts in the log: never a signature or a token, even in the wrong place of a request."""
 
-from __future__ import annotations
-
 import io
 import logging
 from collections.abc import Iterator

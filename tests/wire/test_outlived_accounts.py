@@ -4,8 +4,6 @@ Whenever this happens, the answer is an error or data of the deleted account, an
 an account is also isolated from earlier ones of its name).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress

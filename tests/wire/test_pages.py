@@ -1,7 +1,5 @@
 """Where a page of a query ends: 1,000 entities, about 4 MiB, or 5 seconds; then comes a token (wire 6.6)."""
 
-from __future__ import annotations
-
 import json
 from itertools import chain, count
 from urllib.parse import quote

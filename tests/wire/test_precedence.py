@@ -1,7 +1,5 @@
 """The precedence of errors: requests with two faults, for the steps of errors.PRECEDENCE (auth 11, wire 3.9)."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

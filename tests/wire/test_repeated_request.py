@@ -1,7 +1,5 @@
 """The same signed request, byte for byte, more than once, as an SDK sends it in a retry."""
 
-from __future__ import annotations
-
 import pytest
 
 from signing import VERSION, shared_key

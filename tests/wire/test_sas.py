@@ -1,7 +1,5 @@
 """Shared access signatures on requests: faults, permissions, and key ranges (auth 2, 3)."""
 
-from __future__ import annotations
-
 import itertools
 from urllib.parse import quote
 

@@ -1,7 +1,5 @@
 """Policies and service properties on two servers with one engine: a change takes effect on the other's next request."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The time for which a deleted table's name stays reserved, if a server has the option (wire 3.4, 14 row 19)."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Iterator

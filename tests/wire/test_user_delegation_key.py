@@ -1,7 +1,5 @@
 """Get User Delegation Key: which callers get one, how long it is valid, and its form (auth 3.11)."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterator
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """A user delegation SAS from end to end: a key for a token, a signature, a client with neither (auth 3.11)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree as ET

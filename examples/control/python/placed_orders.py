@@ -1,7 +1,5 @@
 """Orders of customers: placed once, whatever happens to the answer; paid, whatever others write at the same time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from azure.core import MatchConditions

@@ -1,7 +1,5 @@
 """A Tablestone server for tests, steered over HTTP as any language can. In Python, `tablestone.testing` needs less."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

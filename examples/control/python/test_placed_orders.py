@@ -1,7 +1,5 @@
 """The tests of the orders, with faults, a snapshot and a clock over HTTP."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -5,8 +5,6 @@ again, but seldom, because any client can send such a token; only its request wa
 the old keys stay valid for a day. An empty set of keys, or a file that is gone, withdraws the keys at once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import urllib.error

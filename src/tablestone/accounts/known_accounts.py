@@ -5,8 +5,6 @@ account. Stored accounts are read from the cache while it is valid, so a rotated
 in every process.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Apply all rules to a workload; the severest advice comes first."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 

@@ -3,8 +3,6 @@
 Queries that differ only in their values have the same shape.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable, Mapping

@@ -5,8 +5,6 @@ A key can hold a property that the filter fixes to a value (`eq`), and at its en
 several values of it; any other `or` means several queries. The present keys at the end keep the RowKey unique.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple

@@ -1,7 +1,5 @@
 """The rules on queries: which key, or which copy of the data under which key, makes a scan a range or a point."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final
 

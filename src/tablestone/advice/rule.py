@@ -1,7 +1,5 @@
 """A rule of advice, whose templates are filled with what was found, and a piece of advice."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass

@@ -4,8 +4,6 @@ Rates are compared with the service's targets: 2,000 entities a second in a part
 rate is known, the share of the table's operations is judged.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Final

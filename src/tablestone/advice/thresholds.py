@@ -1,7 +1,5 @@
 """The thresholds of the advice: when a partition is hot, a query wasteful, an entity wide or large."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

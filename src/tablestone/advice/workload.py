@@ -4,8 +4,6 @@ It comes from the counts of a running server, a client that knows one query and 
 requests. An unknown number is None, and a rule that needs it says nothing.
 """
 
-from __future__ import annotations
-
 import enum
 import re
 from collections.abc import Iterable

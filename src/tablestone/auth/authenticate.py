@@ -4,8 +4,6 @@ This is the only entry to authentication. An Authorization header decides alone;
 does (auth 5.1).
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 from tablestone.auth.account import Account

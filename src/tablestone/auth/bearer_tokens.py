@@ -4,8 +4,6 @@ A token is accepted if a trusted issuer signed it with a published key, if its a
 valid now (auth 4). The server is an issuer too, so that tokens can be tried without a cloud.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 import secrets

@@ -4,8 +4,6 @@ One table has a row for each operation and a column for each kind of caller: acc
 (auth 3.6, 3.8), roles (auth 4.4). docs/security.md shows it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final, NamedTuple, Protocol
 

@@ -5,8 +5,6 @@ the address and the protocol. Values are those of the decoded URL, never normali
 access policy; the secret and roles behind a user's key) is an argument of `completed`.
 """
 
-from __future__ import annotations
-
 import hmac
 import ipaddress
 from collections.abc import Iterable, Mapping

@@ -4,8 +4,6 @@ Either key of the account may have signed. Signatures are compared in constant t
 times, because clients repeat it on retries (auth 0.1).
 """
 
-from __future__ import annotations
-
 import functools
 import hmac
 from collections.abc import Callable

@@ -5,8 +5,6 @@ repeats, and the data role that the principal's token claimed, which later reque
 this server are looked up at each request, so they can be revoked.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 from collections.abc import Callable

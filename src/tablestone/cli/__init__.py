@@ -1,3 +1,1 @@
 """The command line: commands, options, the sources of options, and messages to the person at the terminal."""
-
-from __future__ import annotations

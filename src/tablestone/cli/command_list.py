@@ -4,8 +4,6 @@ Importing the whole server or the data tools takes longer than `--help` may. So 
 shows of each command; a test compares the lines with those of the commands.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """The options and reports that the data tools share, and the question before something is deleted."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -1,7 +1,5 @@
 """The data directory that a command works on, its progress in bytes, and a sentence if a file is denied."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

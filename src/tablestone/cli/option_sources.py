@@ -6,8 +6,6 @@ path in the file starts at the file's directory, any other at the working direct
 error, an unknown TABLESTONE_ variable only a warning: other programs share the environment.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import tomllib

@@ -4,8 +4,6 @@ Each option has a function that parses its value. The function raises `BrokenOpt
 `option_sources` knows where the text came from, and puts that before it.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import re

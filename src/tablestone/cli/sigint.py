@@ -4,8 +4,6 @@ Python raises `KeyboardInterrupt` wherever it is, and an extension module that i
 a segmentation fault (orjson 3 does). Nothing is under way yet that needs an orderly end.
 """
 
-from __future__ import annotations
-
 import signal
 
 

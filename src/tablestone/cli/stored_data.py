@@ -3,8 +3,6 @@
 A running server sees a change at its next request.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shlex

@@ -3,8 +3,6 @@
 Every decision that depends on the engine asks this value, and never the text of a URL. Knows no engine.
 """
 
-from __future__ import annotations
-
 import enum
 from dataclasses import dataclass
 

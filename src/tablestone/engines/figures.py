@@ -5,8 +5,6 @@ not in `contract.py`. Counting is cheap and never stops. The figures of several 
 distributions are added, gauges are of the storage that all workers share.
 """
 
-from __future__ import annotations
-
 import enum
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 Knows the engine contract and nothing above it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tablestone.engines.capabilities import Capabilities

@@ -9,8 +9,6 @@ it in the background, and it becomes the present one when they are there. It cou
 rows, and asks storage for nothing. The reasons are in docs/decisions/0008-leases.md.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field

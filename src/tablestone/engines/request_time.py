@@ -4,8 +4,6 @@ The time is a context variable, so that no call between the server and an engine
 and writes of a request together. Work that is for no request, such as a sweep, has no limit.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Hashable

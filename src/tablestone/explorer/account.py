@@ -3,8 +3,6 @@
 The connection holds a secret, so templates get single values and never these objects.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A page is a synchronous function, so it runs in a thread. A page that changes so
 explorer is read-only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 

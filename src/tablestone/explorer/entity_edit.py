@@ -3,8 +3,6 @@
 If another client changed the entity meanwhile, the page of the conflict shows both versions.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import orjson

@@ -4,8 +4,6 @@ A piece begins at a continuation token, so neither the browser nor the explorer 
 entities in the order of their keys only. The explorer sorts the first entities of a query by another property.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence

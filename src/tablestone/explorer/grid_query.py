@@ -4,8 +4,6 @@ An address may come from another person, so each part of it is checked. A filter
 user can read the file.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Iterator, Mapping

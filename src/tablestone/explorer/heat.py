@@ -1,7 +1,5 @@
 """The heat page: the heat map of a table, the hot partitions, the queries that scan, and the advice on them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

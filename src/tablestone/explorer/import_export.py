@@ -1,7 +1,5 @@
 """Import a file and export what the grid shows, with the data tools and temporary files."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ A request needs the token, a host name that no other site can take over, and for
 policy keeps the browser from loading or sending anything elsewhere, and from running inline scripts.
 """
 
-from __future__ import annotations
-
 import secrets
 from html import escape
 from typing import Final

@@ -3,8 +3,6 @@
 Jinja escapes every value in a page, so no content of a table is executed. A request with `X-Part` gets a part of one.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any, Final

@@ -4,8 +4,6 @@ A browser changes the line ends in a text area. A text with a carriage return or
 edited as a JSON string.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import Final, NamedTuple

@@ -3,8 +3,6 @@
 The filter is parsed by the service's own parser, so its errors are those of the service.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple

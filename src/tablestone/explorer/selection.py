@@ -3,8 +3,6 @@
 The code takes the connection string from the environment, so it never contains a key.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from typing import Final

@@ -3,8 +3,6 @@
 The service checks the values, and the page shows its error. Wrong values stay in the form as they were typed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final

@@ -3,8 +3,6 @@
 The form refuses what no service would accept (auth 2.1, 3.1). A signature is shown once and never stored.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit

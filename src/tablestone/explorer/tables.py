@@ -4,8 +4,6 @@ The protocol does not report sizes. A Tablestone server measures them in the bac
 address.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from http import HTTPStatus
 from itertools import islice

@@ -5,8 +5,6 @@ entities or comparison (`query.evaluate` compares). A value that does not fit it
 modules that decode a payload turn this into the client's error.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import enum

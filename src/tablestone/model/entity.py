@@ -4,8 +4,6 @@ Pure values and rules (wire 9). Keys are in `keys`, the ETag is in `etag`, an en
 Does not know JSON, Atom, HTTP, tables or engines.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 

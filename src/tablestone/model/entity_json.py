@@ -5,8 +5,6 @@ encoded again. The forms with no and with full metadata are made from the same t
 are those of the version that the engine assigned, so they always agree with it.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence

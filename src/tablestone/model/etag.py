@@ -3,8 +3,6 @@
 Does not know entities, HTTP headers or what a condition means.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from typing import Final

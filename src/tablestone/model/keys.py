@@ -1,7 +1,5 @@
 """The names of tables and the keys of entities: their rules, and the order of keys (wire 1.3, 1.4)."""
 
-from __future__ import annotations
-
 import re
 from typing import Final, NamedTuple
 

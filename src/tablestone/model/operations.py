@@ -5,8 +5,6 @@ operation is executed; the permissions that each operation needs are in `auth/pe
 for almost every request are named tuples, which are created faster than dataclasses.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple

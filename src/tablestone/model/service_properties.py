@@ -4,8 +4,6 @@ Valid by construction: `wire` checked the values. The settings for logging and m
 no other effect: Tablestone has no analytics logs and metrics of an account. Does not know XML, storage or HTTP.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from dataclasses import dataclass

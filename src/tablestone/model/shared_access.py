@@ -4,8 +4,6 @@ The service accepts a signature with any value, and then refuses each request th
 makes a signature checks its values first.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from typing import Final

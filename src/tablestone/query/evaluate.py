@@ -5,8 +5,6 @@ property is false, a value of another type counts as less than any literal, and 
 by their EDM type; does not know where they come from: a `PropertyLookup` returns them.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable
 from typing import Any, Final

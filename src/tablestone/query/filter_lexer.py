@@ -4,8 +4,6 @@ Knows the spelling of literals and the texts of lexical errors (wire 6.5); does 
 token becomes a token of kind INVALID, for which the parser raises an error when it arrives there.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple

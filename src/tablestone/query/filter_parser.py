@@ -9,8 +9,6 @@ The parser keeps its own stack of open parentheses and is not recursive, so no f
 raises a syntax error at once, and a type error only after it has read the whole text.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Mapping

@@ -1,3 +1,1 @@
 """The server: sockets, the ASGI application, start and stop. No other layer knows that HTTP arrives from a network."""
-
-from __future__ import annotations

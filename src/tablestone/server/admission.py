@@ -5,8 +5,6 @@ nothing. A TLS connection counts from the moment that it is accepted. While more
 event loop can serve, client addresses have their turns round robin.
 """
 
-from __future__ import annotations
-
 import contextlib
 import enum
 import heapq

@@ -3,8 +3,6 @@
 Turns an ASGI call into a `RawRequest` and a `RawResponse` into ASGI messages, and starts what runs beside requests.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -1,7 +1,5 @@
 """The types of ASGI that the server and its applications use."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 

@@ -6,8 +6,6 @@ Beyond uvicorn it also answers clients that have closed their sending half, take
 (RFC 9112 3.2.2), ignores `Upgrade`, and refuses versions of HTTP other than 1.0 and 1.1.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import types

@@ -4,8 +4,6 @@ Connections come from a listening socket or from the supervisor. TLS connections
 `TrustedProxies` reads the headers in which a proxy describes its client.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ipaddress

@@ -4,8 +4,6 @@ It is a server's certificate and not an authority's: a client that trusts it tru
 signed with its key. A new certificate has the key of the old one, so the two files match whichever is read first.
 """
 
-from __future__ import annotations
-
 import fcntl
 import logging
 import os

@@ -1,7 +1,5 @@
 """Start a server and wait for its end: its listening sockets, its certificate, its one process or several."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

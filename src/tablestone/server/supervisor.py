@@ -5,8 +5,6 @@ in one worker while another is idle (docs/decisions/0004-workers.md). It has no 
 so it can fork at any time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import logging

@@ -5,8 +5,6 @@ listening context itself could leave half of a broken pair in it, or an old RSA 
 kind.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 import logging

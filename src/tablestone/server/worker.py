@@ -4,8 +4,6 @@ The main thread runs the event loop, and on it HTTP, the application and the eng
 connections from the listening socket; one of several receives them from the supervisor.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging

@@ -6,8 +6,6 @@ to a later account of the name, and its commits, which require the incarnation, 
 for a deletion.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple, Protocol
 
 import orjson

@@ -6,8 +6,6 @@ before the mark; commit the change and remove the mark. `remove_old_marks` remov
 docs/decisions/0008-leases.md has the reasons.
 """
 
-from __future__ import annotations
-
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable

@@ -5,8 +5,6 @@ after every wait. While the engine has no generation, no row is kept. Under a le
 which a change is under way (`cache_invalidation`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import enum
 from collections.abc import Callable

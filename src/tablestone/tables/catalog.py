@@ -5,8 +5,6 @@ The deletion of a table removes its one catalog row and, in the same commit, not
 entity, so one planner serves queries for both.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass

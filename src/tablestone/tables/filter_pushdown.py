@@ -5,8 +5,6 @@ still evaluated. Only certain and common comparisons become hints: of `and`, the
 must be certain. Knows how `entity_json` writes values; does not know how an engine searches for them.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import re

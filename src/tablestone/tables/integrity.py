@@ -5,8 +5,6 @@ and every entity must belong to a table that exists or is being swept. The findi
 Salvage takes the entities that pass, sorted by their tables, and names those that are lost. Changes nothing.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress

@@ -3,8 +3,6 @@
 A document is one cached row, so a change acts on the very next request in every process.
 """
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import enum

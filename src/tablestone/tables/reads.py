@@ -5,8 +5,6 @@ and stops at the page's count, size or time with a token that names the next key
 so a point read waits for at most one turn of a slow scan.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

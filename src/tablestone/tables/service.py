@@ -4,8 +4,6 @@
 caller has been authorized. Existence and preconditions are decided here. Does not know HTTP.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from tablestone.clock import Clock

@@ -10,8 +10,6 @@ that never goes (`SENTINEL_ROW`).
 The table id is new at every creation, so the entities of a deleted table are never seen in a new table of its name.
 """
 
-from __future__ import annotations
-
 import functools
 import secrets
 from typing import Final

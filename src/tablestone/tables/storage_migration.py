@@ -5,8 +5,6 @@ A moved row is byte for byte the same row, so ETags and Timestamps stay as they 
 that have a version already.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence

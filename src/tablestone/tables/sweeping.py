@@ -8,8 +8,6 @@ table's note. It ends by itself, so others sweep the tables of a server that die
 sweep the same table, which does no harm.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence

@@ -6,8 +6,6 @@ returns, so that after a large page or transaction others have to wait. Operatio
 Knows no callers.
 """
 
-from __future__ import annotations
-
 import mmap
 from collections.abc import Callable, Hashable
 from typing import Final

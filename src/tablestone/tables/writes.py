@@ -6,8 +6,6 @@ the entities that merges need, commits, and tries again if another write came be
 A single write is a group of one: there is no second path.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final
 

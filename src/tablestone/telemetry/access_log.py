@@ -4,8 +4,6 @@ One system call appends a whole line, so the lines of several processes never mi
 served all the same, and the server's log warns once a minute.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

@@ -1,7 +1,5 @@
 """The format of log lines, text or JSON, and a log file that another program may move away."""
 
-from __future__ import annotations
-
 import logging
 import mmap
 import sys

@@ -3,8 +3,6 @@
 Names, units and labels follow Prometheus' conventions. No label is a key, a property or a text of a client.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

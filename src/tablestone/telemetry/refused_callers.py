@@ -5,8 +5,6 @@ in memory mapped before the fork. The digest of an address gives its place, and 
 the address. There is no lock: two processes that take a place at once may both log it, or lose a count.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import mmap

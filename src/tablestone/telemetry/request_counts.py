@@ -3,8 +3,6 @@
 A table is counted apart only after a request has found it, so clients cannot invent names.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from typing import Final, Protocol
 

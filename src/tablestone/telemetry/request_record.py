@@ -4,8 +4,6 @@ The steps of a request store values in it, and its properties turn them into nam
 a property or a signature, although the operation contains them.
 """
 
-from __future__ import annotations
-
 import re
 from types import TracebackType
 from typing import Final, NamedTuple

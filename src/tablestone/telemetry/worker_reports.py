@@ -5,8 +5,6 @@ whether the worker is busy or stuck. A worker that replaces another continues th
 is mapped before the fork.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import mmap

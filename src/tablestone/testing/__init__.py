@@ -4,8 +4,6 @@ A name is loaded at its first use, because pytest imports this package at every 
 installed.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 

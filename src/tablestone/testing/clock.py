@@ -5,8 +5,6 @@ engine never lets an entity's Timestamp go back, even if the clock does. Dates s
 against the machine's clock, because the SDKs take them from there.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

@@ -4,8 +4,6 @@ The API listens on the loopback address only. A web page of any site can send re
 name an origin or another host are refused. docs/decisions/0012-control.md.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import tempfile

@@ -3,8 +3,6 @@
 The same values check requests and make the document, so the two cannot differ.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import fields

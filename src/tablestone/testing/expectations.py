@@ -5,8 +5,6 @@ number of requests, and entities that are read but not returned. Azure bills ope
 slow on every service.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self, get_args

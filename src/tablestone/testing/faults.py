@@ -4,8 +4,6 @@ A rule that cuts or loses an answer notes that in the record of the request; `An
 does it. Runs on the loop of the storage; any thread may change the rules.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import struct

@@ -5,8 +5,6 @@ copy from the moment when that began, to which the commits of the primary are ap
 loop of the storage; any thread may set how far it is behind.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections import deque

@@ -3,8 +3,6 @@
 The table service and the engine fill in the record of a request while it is under way. Signatures are never recorded.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar

@@ -3,8 +3,6 @@
 Runs on an event loop that the caller provides.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, Final
 

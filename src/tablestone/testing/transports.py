@@ -4,8 +4,6 @@ A request takes the same steps as over HTTP, and its signature is checked. Where
 transport raises what the SDK's own transport would raise. Only HTTP's connections and time-outs are missing.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from concurrent.futures import Future

@@ -3,8 +3,6 @@
 Timestamps and ETags are not compared: every endpoint assigns its own. Memory does not grow with the tables.
 """
 
-from __future__ import annotations
-
 import hashlib
 import heapq
 from collections.abc import Iterable, Iterator

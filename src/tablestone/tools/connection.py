@@ -1,7 +1,5 @@
 """The endpoint of a tool: from options, the environment, or a saved profile."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import enum

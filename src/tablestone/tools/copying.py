@@ -5,8 +5,6 @@ are found by Timestamp and copied again, in rounds, until a round finds none. De
 comparison of the whole tables reports them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Deletes the entities that a filter finds, in transactions. An entity that changed after it was read stays."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Exports entities to a file, resumably, and to the terminal."""
 
-from __future__ import annotations
-
 import errno
 import sys
 import tempfile

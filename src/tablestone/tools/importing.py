@@ -4,8 +4,6 @@ A rejected row is a JSON line with its number, the reason and its text. The jour
 run that goes on writes no row twice.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

@@ -4,8 +4,6 @@ The admin address asks for no key. The report says neither RowKeys nor which par
 rules that need these are silent.
 """
 
-from __future__ import annotations
-
 import http.client
 from dataclasses import replace
 from typing import Final, NamedTuple

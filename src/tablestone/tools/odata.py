@@ -4,8 +4,6 @@ Reads `odata=minimalmetadata` and full: a value, and `name@odata.type` where JSO
 tells a person why an entity cannot be stored.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable, Mapping

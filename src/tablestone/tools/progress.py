@@ -3,8 +3,6 @@
 Everything goes to standard error, so that standard output can be data.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from contextlib import suppress

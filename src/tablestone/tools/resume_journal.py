@@ -5,8 +5,6 @@ as a whole, so a process killed at any moment leaves the old state or the new on
 It is removed after the report is printed, so a transfer killed before that is never taken for a new one.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

@@ -3,8 +3,6 @@
 Nothing is written. The rows are read once, and memory stays bounded.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """HTTP below the SDK's pipeline: urllib3's pool of connections, with limits on answers; a proxy goes over requests."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

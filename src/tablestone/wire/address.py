@@ -4,8 +4,6 @@ The path is percent-decoded exactly once, as UTF-8, and the decoded text is pars
 slash, and empty segments are ignored. Does not know HTTP methods or what operations mean.
 """
 
-from __future__ import annotations
-
 import enum
 import functools
 import re

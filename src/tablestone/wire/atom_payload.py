@@ -5,8 +5,6 @@ An entry is converted to the members of the equivalent JSON object, so that the 
 service's recorded answers. Does not know headers, methods or what an operation does with the payload.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple

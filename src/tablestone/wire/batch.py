@@ -4,8 +4,6 @@ Reads the envelopes of old and new clients (wire 7.1 says how a delimiter differ
 that the strictest client can read. Does not decode the requests inside: they are decoded like all other requests.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ The tokens that are written contain no blank and no `;`. Some callers make token
 that does not begin as a token is the key itself, because old callers and tests send plain keys.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import re

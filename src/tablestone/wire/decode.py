@@ -4,8 +4,6 @@ The operation is valid by construction; later steps do not check it again. One t
 a kind of resource. Knows HTTP and the service's rules for values; does not know what is stored.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable

@@ -5,8 +5,6 @@ service writes it is stored unchanged. The stored form is that of `odata=minimal
 its text. Does not know headers or methods.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from codecs import BOM_UTF8

@@ -4,8 +4,6 @@ The path stays exactly as it was on the wire, percent-encoded, because every sig
 Header names are lower-case bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

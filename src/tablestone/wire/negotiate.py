@@ -4,8 +4,6 @@
 this one, can be written in a form that the client reads (wire 5.1, 10). Results for short headers are cached.
 """
 
-from __future__ import annotations
-
 import enum
 import functools
 import re

@@ -6,8 +6,6 @@ byte order mark, one order, times with seven digits. All rules for the values ar
 `InvalidXmlDocument`, as recorded.
 """
 
-from __future__ import annotations
-
 import base64
 import html
 import re

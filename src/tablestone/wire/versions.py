@@ -3,8 +3,6 @@
 Knows no request: `server/requests/pipeline.py` knows which part of one says its version.
 """
 
-from __future__ import annotations
-
 import enum
 import logging
 import re

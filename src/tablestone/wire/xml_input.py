@@ -6,8 +6,6 @@ without namespaces and without a tree, checks them before the document is read. 
 and attributes are `{namespace}name`. Does not know the meaning of any element.
 """
 
-from __future__ import annotations
-
 from typing import NoReturn
 from xml.etree.ElementTree import Element, ParseError, XMLParser
 from xml.parsers import expat

@@ -5,8 +5,6 @@ script imports nothing of this project. It exits with 0 even if it cannot fetch 
 the reason.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The dashboard and the alerts of deploy/: every metric in them exists, and Prometheus' own tool accepts them."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -5,8 +5,6 @@ version installed here. Exits with 0 if there are none, or if none can be had, w
 has one; with 2 without pip-audit.
 """
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys

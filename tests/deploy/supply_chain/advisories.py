@@ -1,7 +1,5 @@
 """Reads a report of pip-audit: packages with advisories, and packages that it could not look up."""
 
-from __future__ import annotations
-
 import json
 
 

@@ -1,7 +1,5 @@
 """The packages that users install with Tablestone: its dependencies, those of its extras, and what these need."""
 
-from __future__ import annotations
-
 import tomllib
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The report on advisories: a vulnerable package fails the step, an unreachable index does not."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

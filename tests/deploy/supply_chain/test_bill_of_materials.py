@@ -1,7 +1,5 @@
 """The bill of materials that docs/threat-model.md shows how to make: CycloneDX, from an installed environment."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The static analyser finds weaknesses under this project's settings: Ruff's security rules, taken from Bandit."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Each runs as a reader would run it, in a copy of its directory. It uses the pack
 tests/sdk/install.py`), so nothing is fetched twice.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

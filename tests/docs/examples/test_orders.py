@@ -1,7 +1,5 @@
 """The sample project of the test kit: its own tests pass, and fail for a service that does not retry."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -5,8 +5,6 @@ is its output, where `…` stands for any text. A server that a page starts runs
 The test uses another port in place of 10002.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re

@@ -4,8 +4,6 @@
 paths inside the test's directory. The others record how they were called. The test puts them first on the path.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

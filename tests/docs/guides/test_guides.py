@@ -1,7 +1,5 @@
 """The guides that show commands: each command does what the page says."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

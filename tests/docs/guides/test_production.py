@@ -1,7 +1,5 @@
 """docs/guides/production.md from its first command to its last, in the test's directory."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -3,8 +3,6 @@
 A page's script makes one `fetch` and posts the result to the server that it came from.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import queue

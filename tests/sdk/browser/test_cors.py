@@ -1,7 +1,5 @@
 """CORS as a browser enforces it: a page of another origin reads exactly what the account's rules allow."""
 
-from __future__ import annotations
-
 import http.client
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The Go SDK for the SDK tests: fetches aztables, and builds its tests and its interchange program into build/."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -3,8 +3,6 @@
 Afterwards a Java runtime alone runs both, from build/.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

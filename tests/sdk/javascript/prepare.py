@@ -1,7 +1,5 @@
 """The JavaScript SDK for the SDK tests: Node from the system, packages from npm into node_modules, no lock file."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

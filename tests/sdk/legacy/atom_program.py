@@ -5,8 +5,6 @@ library supports a server at an address of its own only as the storage emulator,
 creates TABLE; MODERN exists and has what today's SDK wrote.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

@@ -4,8 +4,6 @@ It speaks JSON at 2018-03-28, with bare line feeds and relative URLs in batches 
 that tests/sdk/test_legacy.py judges. TABLESTONE_TEST_CONNECTION_STRING has the account.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

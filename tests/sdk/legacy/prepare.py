@@ -3,8 +3,6 @@
 azure-storage 0.20 (2015) speaks Atom at 2014-02-14; azure-cosmosdb-table 1.0 (retired) speaks JSON at 2018-03-28.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

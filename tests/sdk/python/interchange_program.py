@@ -3,8 +3,6 @@
 Knows the SDK's types and the contract's canonical text; a program, not a test.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import math

@@ -1,7 +1,5 @@
 """The Python SDK for the SDK tests: part of the project's `test` extra, so there is rarely anything to do."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """azure-data-tables: every public call of the two clients has a test; a new one fails here until it has one."""
 
-from __future__ import annotations
-
 import pytest
 from azure.data.tables import TableClient, TableServiceClient
 

@@ -7,8 +7,6 @@
 say so and exit with 2.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

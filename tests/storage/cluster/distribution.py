@@ -3,8 +3,6 @@
 It needs no container, and installs nothing outside the checkout and Maven's own cache.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

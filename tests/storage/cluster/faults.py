@@ -5,8 +5,6 @@ time is over and enough answers came; a service that stops answering ends the ru
 and so is the storage. The seed chooses nodes and operations.
 """
 
-from __future__ import annotations
-
 import math
 import subprocess
 import threading

@@ -4,8 +4,6 @@ The nodes keep no hints, and drop what reaches them too late. A read at ONE asks
 the partition, so a run has many partitions.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from random import Random

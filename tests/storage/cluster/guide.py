@@ -1,7 +1,5 @@
 """The operators' guide to a cluster, and its lines of nodetool, which the tests run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

@@ -4,8 +4,6 @@ Tablestone requires the settings in `REQUIRED` of every cluster; docs/guides/cas
 settings keep a node small: several nodes, the servers and the tests share two processors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final

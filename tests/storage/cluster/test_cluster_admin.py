@@ -3,8 +3,6 @@
 Needs the cluster that ENGINE_UNDER_TEST names. The server is a real process.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

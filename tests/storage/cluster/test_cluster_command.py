@@ -1,7 +1,5 @@
 """`python -m tests.storage.cluster`: its message without a cluster; a real node starts, and leaves no trace."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

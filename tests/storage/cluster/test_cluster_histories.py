@@ -4,8 +4,6 @@ Each bug is found within a minute. Needs the cluster that ENGINE_UNDER_TEST name
 `test_forgetful_node.py` and `python -m tests.storage.cluster faults` use three.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from random import SystemRandom

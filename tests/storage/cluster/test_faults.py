@@ -1,7 +1,5 @@
 """The report of the fault run. .ci/long has the run itself, `python -m tests.storage.cluster faults --short`."""
 
-from __future__ import annotations
-
 import pytest
 
 from storage.cluster.faults import Phase, Report, at

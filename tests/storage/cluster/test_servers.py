@@ -3,8 +3,6 @@
 Needs the cluster that ENGINE_UNDER_TEST names. The servers are real processes.
 """
 
-from __future__ import annotations
-
 import secrets
 import signal
 import subprocess

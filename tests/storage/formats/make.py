@@ -6,8 +6,6 @@ Run it once for each released format and never again, because the directories ar
 `expected.json` is what its server answered. With `--killed`, the writes are in the log, as after a power failure.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

@@ -3,8 +3,6 @@
 Exits with 0 if every write of an entity got a later Timestamp than the one before, with 1 if not.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

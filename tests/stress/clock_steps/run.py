@@ -5,8 +5,6 @@ entity must get a later ETag than the one before, and every read must show the T
 makes all choices.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

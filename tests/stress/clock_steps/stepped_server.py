@@ -4,8 +4,6 @@ CLOCK_FILE names that file (`wall_clock.py`). The clocks that measure durations 
 sets the time of a real machine. The package has none of this.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

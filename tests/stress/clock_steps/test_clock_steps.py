@@ -3,8 +3,6 @@
 The long form is `python -m tests.stress.clock_steps --steps N`. TABLESTONE_CLOCK_SEED repeats a run.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

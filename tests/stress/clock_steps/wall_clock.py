@@ -3,8 +3,6 @@
 Each process of the server maps the file (`stepped_server.py`), so a step reaches all of them at once.
 """
 
-from __future__ import annotations
-
 import mmap
 import struct
 import sys

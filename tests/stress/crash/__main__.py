@@ -4,8 +4,6 @@ Its processes are killed while clients write entities, tables, policies and acco
 with 0 if nothing was wrong, with 1 otherwise.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

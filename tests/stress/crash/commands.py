@@ -3,8 +3,6 @@
 A command without an answer was killed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

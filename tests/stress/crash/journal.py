@@ -5,8 +5,6 @@ is unanswered; it may have happened or not, but never in part. While a backup is
 every state, because the backup has to show one of them. Must not know HTTP.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

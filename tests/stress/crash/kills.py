@@ -3,8 +3,6 @@
 A kill says whether it hit a process, because one may have ended by itself.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

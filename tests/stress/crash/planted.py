@@ -1,7 +1,5 @@
 """Servers with a planted bug, which a run of kills has to find."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Final

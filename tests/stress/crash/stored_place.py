@@ -1,7 +1,5 @@
 """The data directory of a run of kills: its path, and the key file if it is encrypted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

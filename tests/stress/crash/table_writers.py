@@ -1,7 +1,5 @@
 """Writers of other things than entities: tables that come and go, and stored access policies."""
 
-from __future__ import annotations
-
 import json
 import re
 from random import Random

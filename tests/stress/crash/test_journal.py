@@ -1,7 +1,5 @@
 """A test of the crash tests: a journal reports every kind of loss, and nothing else."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest

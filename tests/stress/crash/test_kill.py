@@ -5,8 +5,6 @@ answer. That it is flushed to the disk is for `tests/stress/power_loss`. The lon
 --kills N`. CRASH_KILLS and TABLESTONE_CRASH_SEED set the number of kills and the seed.
 """
 
-from __future__ import annotations
-
 import os
 import random
 from pathlib import Path

@@ -6,8 +6,6 @@ of growing length cost. `--keep` writes findings to `corpus/` and `crashes/` bes
 no problem, with 1 otherwise.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

@@ -3,8 +3,6 @@
 The tests' own code signs whatever the input says, so that the checks after the signature are reached.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final

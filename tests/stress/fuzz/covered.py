@@ -3,8 +3,6 @@
 Slow, because every line is traced: meant for inputs that are kept, not for each one tried.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress

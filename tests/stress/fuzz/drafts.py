@@ -5,8 +5,6 @@ how to sign: `key`, `lite`, `none`, `bad`, or the query string of a shared acces
 request with the right length; `socket_cases` has the others.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from email.utils import formatdate

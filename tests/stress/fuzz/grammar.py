@@ -3,8 +3,6 @@
 A request is bytes in the form of `drafts`. There are few tables and keys, so that requests meet each other's data.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from random import Random

@@ -3,8 +3,6 @@
 The largest input in a URL or in headers has 64 KiB, all that the server accepts, and in a body an eighth of that limit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final, NamedTuple
 

@@ -4,8 +4,6 @@ It is the least of several calls, because other work on the machine only makes a
 between the two sizes is wide: eight times the length may cost 24 times as much; a quadratic cost is 64 times as much.
 """
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Callable, Iterable, Iterator

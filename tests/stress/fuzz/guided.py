@@ -5,8 +5,6 @@ input whose error is not one of the parser's own goes to FOUND. The last line on
 and the open descriptors, after the first tenth of the inputs and at the end.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 It opens a new connection when the server has closed the last one.
 """
 
-from __future__ import annotations
-
 import socket
 from dataclasses import dataclass
 from typing import Final

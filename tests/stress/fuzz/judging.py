@@ -3,8 +3,6 @@
 Knows the forms of errors and of payloads (wire 5, 8), but not which answer is right for a request.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

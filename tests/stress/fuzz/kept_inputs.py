@@ -4,8 +4,6 @@
 unexpected error. A line is a Python bytes literal, so that a diff can be read.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable
 from pathlib import Path

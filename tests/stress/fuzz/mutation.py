@@ -3,8 +3,6 @@
 Everything is drawn from a `Random`, so a seed repeats the changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final

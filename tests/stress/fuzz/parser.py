@@ -3,8 +3,6 @@
 An accepted value is then used as the server uses it, which finds an input that is accepted and breaks a later step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 

@@ -4,8 +4,6 @@ A file records the progress after each parser, so an interrupted run continues w
 judge what happens.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import re

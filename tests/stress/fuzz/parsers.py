@@ -1,7 +1,5 @@
 """Every parser of the server that reads what a client sends, by its name."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from stress.fuzz.auth_parsers import AUTH_PARSERS

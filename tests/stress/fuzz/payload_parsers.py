@@ -3,8 +3,6 @@
 An entity is stored, written in every form and read again; policies are written and read again.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

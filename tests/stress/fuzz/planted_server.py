@@ -3,8 +3,6 @@
 PLANTED_BUG names the bug. The package has none of this.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import Any, Final

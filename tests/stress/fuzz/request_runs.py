@@ -4,8 +4,6 @@ A request whose answer is new, by method, status, code and form, is kept and cha
 must still answer, have released memory and descriptors, have logged no error, and stop properly.
 """
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Callable, Iterator

@@ -3,8 +3,6 @@
 Linux only: elsewhere every figure is 0, and nothing is found.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from pathlib import Path

@@ -5,8 +5,6 @@ without framing and without the final empty line; `@GET@` the same of an unsigne
 write of another row, which must never be carried out; `@CHUNKED@` is the header of a chunked body.
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 CHUNKED: Final = b"Transfer-Encoding: chunked\r\n"

@@ -4,8 +4,6 @@ After a case the hidden write must not have been carried out. A changed case may
 answers and what it leaves behind are checked.
 """
 
-from __future__ import annotations
-
 import socket
 import struct
 from collections.abc import Iterator

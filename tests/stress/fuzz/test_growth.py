@@ -3,8 +3,6 @@
 `python -m tests.stress.fuzz growth` shows the costs.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

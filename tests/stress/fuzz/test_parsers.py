@@ -3,8 +3,6 @@
 The long form, with coverage guidance, is `python -m tests.stress.fuzz parsers --inputs 10000000`.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from random import Random

@@ -3,8 +3,6 @@
 The long form is `python -m tests.stress.fuzz requests --inputs 1000000`.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -3,8 +3,6 @@
 The long form is `python -m tests.stress.fuzz sockets --inputs 100000`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -4,8 +4,6 @@ A filter is planned, and the plan is compared with the filter on one entity. Wha
 text is parsed again.
 """
 
-from __future__ import annotations
-
 import math
 from contextlib import suppress
 from functools import partial

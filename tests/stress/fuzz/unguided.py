@@ -3,8 +3,6 @@
 Any error that is not one of the parser's own is a finding.
 """
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Iterator, Sequence
 from random import Random

@@ -3,8 +3,6 @@
 `ODD_…` are mostly refused, or at the edge of a limit.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 TABLES: Final = ("Fuzz", "fuzz", "Other", "Third")

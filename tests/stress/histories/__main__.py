@@ -6,8 +6,6 @@ written with --write. Exits with 0 if every history is linearizable, with 1 if o
 driver or the file.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -3,8 +3,6 @@
 The minute begins with the first operation and includes the check, but not the start of the servers.
 """
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence

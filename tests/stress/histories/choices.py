@@ -3,8 +3,6 @@
 A client uses the ETags that it has seen. Every write has a new value, so that a read shows which write it saw.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from random import Random
 from typing import Final

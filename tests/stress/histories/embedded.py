@@ -4,8 +4,6 @@ The supervisor replaces a killed worker, and a killed server is started again on
 of it.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -4,8 +4,6 @@ The caller provides the cluster. A server is a process that is killed, paused an
 its new address.
 """
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 A history is of one partition. Threads add to it concurrently. `historychecker/history.go` reads its lines.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable

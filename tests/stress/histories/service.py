@@ -3,8 +3,6 @@
 Knows which answers leave the outcome of a write open. An SDK's retries would hide outcomes, so this uses none.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import re

@@ -1,7 +1,5 @@
 """The checker's own tests, in Go: right and wrong histories, each with its verdict."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest

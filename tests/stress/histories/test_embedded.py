@@ -3,8 +3,6 @@
 The checker finds each planted bug within a minute. `python -m tests.stress.histories embedded` is the long form.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from random import SystemRandom

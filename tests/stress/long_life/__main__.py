@@ -4,8 +4,6 @@ One client sends requests of every kind on one connection to a real server, and 
 is wrong, if the server logged a warning, or if it ends with more memory than it had after the first requests.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """A server, and one client whose connection lives long; memory at the end is compared with that of the beginning."""
 
-from __future__ import annotations
-
 import ssl
 from collections import Counter
 from dataclasses import dataclass, field

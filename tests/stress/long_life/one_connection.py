@@ -4,8 +4,6 @@ The client mirrors the entities of its partition in a dictionary, so it knows ea
 a socket itself, because no HTTP client pipelines, splits a head, or sends a request that must be refused.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import ssl

@@ -4,8 +4,6 @@ Each test goes past the most that its subject keeps: at the end it answers as at
 its first hour.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import re

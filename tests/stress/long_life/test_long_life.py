@@ -1,7 +1,5 @@
 """The short form of the long run: `python -m tests.stress.long_life` sends 100,000 requests, or more."""
 
-from __future__ import annotations
-
 import socket
 from pathlib import Path
 

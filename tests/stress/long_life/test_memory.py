@@ -3,8 +3,6 @@
 The whole server above the socket runs in this process, so its blocks of memory can be counted.
 """
 
-from __future__ import annotations
-
 import gc
 import sys
 from collections.abc import Callable, Iterator

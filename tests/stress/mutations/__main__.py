@@ -4,8 +4,6 @@ First the tests must pass on the source as it is. Each processor plants bugs in 
 is found, with 1 if one survives or a test fails without it, with 2 if no bug has the name.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -3,8 +3,6 @@
 Knows mutations.toml, and how to run the tests on another source.
 """
 
-from __future__ import annotations
-
 import compileall
 import os
 import shlex

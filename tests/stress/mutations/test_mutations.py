@@ -1,7 +1,5 @@
 """Every planted bug can still be planted: its text occurs once, and the tests that find it exist."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

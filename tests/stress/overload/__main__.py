@@ -5,8 +5,6 @@ writers; beside them one quiet client. Exits with 0 if the 99th percentile of it
 value without the crowd, if it is always answered, and if no client gets a server error; otherwise with 1.
 """
 
-from __future__ import annotations
-
 import argparse
 import resource
 import sys

@@ -4,8 +4,6 @@ Runs as `python crowd.py ENDPOINT ACCOUNT KEY PLAN`, where PLAN is JSON with the
 all are connected. When its standard input ends, it prints the statuses of its answers as JSON.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

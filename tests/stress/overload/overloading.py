@@ -1,7 +1,5 @@
 """An overload: a crowd of clients, and one quiet client whose point reads are measured without and with the crowd."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import subprocess

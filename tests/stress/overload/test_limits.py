@@ -1,7 +1,5 @@
 """Each limit of a server, reached: the answer is ServerBusy, metrics name the limit, and other clients are served."""
 
-from __future__ import annotations
-
 import re
 import socket
 import sys

@@ -3,8 +3,6 @@
 The long form, `python -m tests.stress.overload`, judges the times too; a test's machine may be busy.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -4,8 +4,6 @@ Each run writes with its own seed, counting up from the given one. Exits with 0 
 after every power loss, with 1 if not.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Cuts the power at points of a recorded run, opens what is left, and compares it with what was acknowledged."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import tempfile

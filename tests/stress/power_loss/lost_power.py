@@ -5,8 +5,6 @@ bytes, and any of them may be missing. Names are journaled, as in real file syst
 disk in order, and flushing a file includes the creation of its name and everything before it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random

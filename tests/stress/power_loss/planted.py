@@ -1,7 +1,5 @@
 """Engine bugs that lose data only when the power is lost: each has to be found."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue

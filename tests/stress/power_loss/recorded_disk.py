@@ -4,8 +4,6 @@ Every write, truncation, flush, creation and deletion becomes an event, in order
 runs. A flush is not passed on to the real disk.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 The long form is `python -m tests.stress.power_loss --points N`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random

@@ -3,8 +3,6 @@
 They note the beginning and the acknowledgement of each write set in a recording.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from pathlib import Path

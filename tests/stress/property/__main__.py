@@ -5,8 +5,6 @@ both engines in turn if none is named. Exits with 0 if every answer was that of 
 engine cannot run here.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

@@ -1,7 +1,5 @@
 """Whether an answer is the one that the model expects."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable, Sequence
 from typing import Any

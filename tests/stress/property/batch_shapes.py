@@ -4,8 +4,6 @@ A shape has a library's peculiarities, read from its source: line ends, blank li
 headers, URLs, keys.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

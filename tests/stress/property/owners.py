@@ -1,7 +1,5 @@
 """Steps of a program on stored access policies, clients with signatures under them, accounts and their keys."""
 
-from __future__ import annotations
-
 import base64
 import re
 from random import Random

@@ -4,8 +4,6 @@ Written from wire 1.3, 3.9, 5.2, 5.3 and 7.1. Texts are compared as lists of mem
 by their form.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Sequence

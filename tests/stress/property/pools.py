@@ -5,8 +5,6 @@ and code points sort differently (wire 1.3, 6.10). All of it is drawn from a `Ra
 records and shrinks, a long run one with a seed.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 

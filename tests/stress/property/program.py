@@ -6,8 +6,6 @@ the steps (swarm testing), because one that can do everything rarely does one th
 (`__main__.py`) bring a `Random`. Steps on accounts and policies are in `owners.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations

@@ -3,8 +3,6 @@
 A mutation may leave the signed text unchanged; the caller has to compare `signed_requests.signed_text`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace

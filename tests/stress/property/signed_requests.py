@@ -4,8 +4,6 @@
 with the same signed text are one to their signer; the server must reject any other. Does not use tablestone.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote
 

@@ -4,8 +4,6 @@ Time passes only while the program waits, so leases and time-outs take none. `st
 the Cassandra driver.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 The standard library's own writer and reader make and parse the documents (wire 5.7).
 """
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterator
 from contextlib import suppress

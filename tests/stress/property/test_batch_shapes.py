@@ -3,8 +3,6 @@
 Of a truncated or corrupted batch, nothing is carried out unless it is a complete change set.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

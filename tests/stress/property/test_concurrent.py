@@ -4,8 +4,6 @@ Storage pauses at random around every call, so the clients interleave in every o
 answer at once. The clock jitters in both directions.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable

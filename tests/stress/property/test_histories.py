@@ -1,7 +1,5 @@
 """Tests of the checks of histories: each finds the fault in a wrong history, and nothing in a correct one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import pytest

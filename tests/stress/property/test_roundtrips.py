@@ -4,8 +4,6 @@ An entity is sent as JSON, stored, and read at each metadata level. `payloads` d
 typed values in a slow way; the server cuts its answers from stored text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The key range of a table SAS against a model: any query, paged or not, returns exactly the entities in it."""
 
-from __future__ import annotations
-
 import asyncio
 from itertools import count
 

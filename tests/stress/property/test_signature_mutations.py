@@ -4,8 +4,6 @@ Every mutation starts from an accepted request. The tests' own reading of the sp
 text has changed. If so, the request must be refused; if not, it has exactly the permissions of the original.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import hmac

@@ -4,8 +4,6 @@ The long form is `python -m tests.stress.property --steps N`. The fixed profile 
 HYPOTHESIS_PROFILE=explore looks for new ones, `thorough` for many.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from contextlib import suppress

@@ -5,8 +5,6 @@ network, of replicas and of clocks. A seed that fails is printed, and fails agai
 0 if all is well, with 1 if a seed failed, with 2 without a checker or a driver.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import multiprocessing

@@ -12,8 +12,6 @@ Neither TCP nor the driver repeats a request (docs/decisions/0009-cassandra-vers
 not come again after the server has heard that it was not applied, and a server never hears that a repeat was applied.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 from collections.abc import Callable, Sequence

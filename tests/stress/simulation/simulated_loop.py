@@ -4,8 +4,6 @@ A process is a context: the tasks started in it stop while it is paused, and nev
 expire during a pause fire when it ends, as in a stopped process.
 """
 
-from __future__ import annotations
-
 import asyncio
 import heapq
 import itertools

@@ -4,8 +4,6 @@ All of it is the code that ships, except that `SimulatedConnection` replaces the
 are arguments.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress

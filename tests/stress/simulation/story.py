@@ -1,7 +1,5 @@
 """A story: servers on a simulated cluster, where a test decides which replicas a write reaches and which are asked."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine
 from random import Random

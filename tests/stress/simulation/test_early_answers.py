@@ -4,8 +4,6 @@ Cassandra answers such a read early (`acceptEarlyReadPermission` of its `PaxosPr
 other replicas, such as that of a partition's moment, does not show the commit yet.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """The simulated loop's time advances with every wait, however short."""
 
-from __future__ import annotations
-
 import asyncio
 
 from stress.simulation.simulated_loop import SimulatedLoop

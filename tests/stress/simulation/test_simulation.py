@@ -3,8 +3,6 @@
 `python -m tests.stress.simulation --seeds 100000` is the long form.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

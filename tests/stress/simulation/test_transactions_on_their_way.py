@@ -4,8 +4,6 @@ A read at QUORUM repairs only the rows that it has read. After a point read, a s
 transaction, and a page from the two replicas that lack the rest would show half of it.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

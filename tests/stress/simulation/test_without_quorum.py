@@ -1,7 +1,5 @@
 """A cluster that answers nothing: every client gets an error within the service's own limit, and all work ends."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Final

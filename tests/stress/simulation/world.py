@@ -3,8 +3,6 @@
 `live` is a pure function of its seed and the planted bug. The checker of tests/stress/histories judges the histories.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

@@ -5,8 +5,6 @@ request are at the end as at the start, with 1 if not. `measures.py` has the tol
 does not judge the processor time.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

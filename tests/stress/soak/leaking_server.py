@@ -3,8 +3,6 @@
 PLANTED_LEAK names it: `memory` keeps some bytes of every request, `descriptors` opens a file at every tenth.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import Any, Final

@@ -3,8 +3,6 @@
 Reads /proc. A window is a part of the run; its figures are medians, so that one odd sample does not decide.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass

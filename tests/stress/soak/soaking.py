@@ -1,7 +1,5 @@
 """A soak: a server of several workers under a steady load, sampled, and its end compared with its start."""
 
-from __future__ import annotations
-
 import sys
 import time
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 A client sends signed requests and checks the answers. It reconnects now and then, so that connections come and go too.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -1,7 +1,5 @@
 """The short form of the soak: a server's figures stay as they were, and a planted leak is found."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

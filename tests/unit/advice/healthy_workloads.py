@@ -1,7 +1,5 @@
 """Workloads without a problem."""
 
-from __future__ import annotations
-
 from tablestone.advice.workload import KeyForm, PartitionUse, WriteUse
 from unit.advice.workload_cases import (
     BY_HOUR,

@@ -1,7 +1,5 @@
 """Workloads whose queries read much more than they return."""
 
-from __future__ import annotations
-
 from tablestone.advice.filter_shape import read_shape
 from tablestone.advice.workload import QueryUse, WriteUse
 from tablestone.model.edm import EdmType

@@ -1,7 +1,5 @@
 """Workloads whose keys, entities or writes do not suit the service."""
 
-from __future__ import annotations
-
 from tablestone.advice.workload import KeyForm, PartitionUse, WriteUse
 from unit.advice.workload_cases import (
     Case,

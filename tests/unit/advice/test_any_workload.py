@@ -1,7 +1,5 @@
 """Advice on random workloads: it never fails, it is the same each time, and no template keeps a gap."""
 
-from __future__ import annotations
-
 import re
 
 from hypothesis import assume, given

@@ -1,7 +1,5 @@
 """The conditions of filters, shapes of filters, and keys that follow time: tables of cases."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

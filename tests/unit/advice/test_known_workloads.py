@@ -1,7 +1,5 @@
 """The advice on workloads whose right answer is known, and none on healthy ones."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

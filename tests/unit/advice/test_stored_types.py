@@ -1,7 +1,5 @@
 """A filter's numbers in the types of the stored properties: the advised key sorts as the property does."""
 
-from __future__ import annotations
-
 import pytest
 
 from tablestone.advice.filter_shape import number_names, with_stored_types

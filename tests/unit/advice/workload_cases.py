@@ -4,8 +4,6 @@
 for queries" and "Performance and scalability checklist for Table storage". A case without rules is a healthy workload.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from tablestone.advice.filter_shape import read_shape

@@ -1,7 +1,5 @@
 """A request that no client should send, and the answer it gets, as a value."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 JSON = "application/json"

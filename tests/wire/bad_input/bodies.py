@@ -4,8 +4,6 @@ The source of a row is a section of the specification ("wire", "auth"), or of HT
 the specification allows several codes, the row names all of them.
 """
 
-from __future__ import annotations
-
 from hostile_xml import HOSTILE
 from wire.bad_input.bad_request import INSERT, TABLE, BadRequest, plain
 

@@ -3,8 +3,6 @@
 Sources as in `bodies`.
 """
 
-from __future__ import annotations
-
 from wire.bad_input.bad_request import ENTITY, INSERT, TABLE, BadRequest, plain
 
 PART = (

@@ -4,5 +4,3 @@
 `replayer` sends the requests, `normalised` lists what may differ and why, `comparison` finds what does. Nothing here
 imports the server.
 """
-
-from __future__ import annotations

@@ -4,8 +4,6 @@ It is fetched once, and kept. pip fetches it, so the index, proxy or wheel direc
 other installation.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import subprocess

@@ -4,8 +4,6 @@ A Timestamp is bound when it is first seen, per entity, and must keep its partne
 share a partner. So an ETag that changed without a write, or a write that left it unchanged, shows as a difference.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import defaultdict

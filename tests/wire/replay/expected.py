@@ -1,7 +1,5 @@
 """The exchanges that differ on purpose, read from `expected_differences.toml`, which may only get shorter."""
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ A key is generated, or read from a file or from standard input, never from the c
 read. Only `show` prints it, if asked.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -3,8 +3,6 @@
 It takes Azurite's flags and prints the lines for which such scripts wait.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

@@ -1,7 +1,5 @@
 """`tablestone backup` and `restore`: copy a data directory into one checked file, and back."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import hashlib

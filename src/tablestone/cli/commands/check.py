@@ -3,8 +3,6 @@
 If the files of a data directory are damaged, the sentences say what of its tables can still be read.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shlex

@@ -1,7 +1,5 @@
 """`tablestone completion`: print the script with which a shell completes commands, options and names of tables."""
 
-from __future__ import annotations
-
 import sys
 
 import click

@@ -1,7 +1,5 @@
 """`tablestone copy` and `diff`: copy and compare the tables of two endpoints."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping

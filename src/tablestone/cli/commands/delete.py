@@ -1,7 +1,5 @@
 """`tablestone delete` and `clear`: delete many entities at once, after a question."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from dataclasses import asdict
 from typing import Any

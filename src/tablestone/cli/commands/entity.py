@@ -1,7 +1,5 @@
 """`tablestone get`, `put`, `merge` and `delete-entity`: one entity by its key."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

@@ -1,7 +1,5 @@
 """`tablestone explore`: a page in the browser for the tables of any endpoint."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """`tablestone import` and `export`: load a file of entities into a table, and write a table into a file."""
 
-from __future__ import annotations
-
 import os
 from contextlib import closing, nullcontext
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """`tablestone compact`, `upgrade`, `encrypt`, `rekey` and `decrypt`: rewrite the data where it is."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace

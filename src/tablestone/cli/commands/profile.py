@@ -1,7 +1,5 @@
 """`tablestone profile`: store connections under names, their secrets in the keyring or in a file of mode 0600."""
 
-from __future__ import annotations
-
 import os
 import sys
 

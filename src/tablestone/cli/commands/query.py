@@ -1,7 +1,5 @@
 """`tablestone query`: entities that a filter finds; order, `--contains` and `--distinct` are done on the client."""
 
-from __future__ import annotations
-
 import sys
 
 import click

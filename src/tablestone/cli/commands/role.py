@@ -1,7 +1,5 @@
 """`tablestone role`: the roles of users and services with bearer tokens, in an account or in one table of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

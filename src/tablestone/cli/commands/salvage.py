@@ -1,7 +1,5 @@
 """`tablestone salvage`: write the entities of a damaged data directory that can be read, and name the others."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -3,8 +3,6 @@
 Refuses values that the service would refuse. `auth.shared_access_signature` makes the signed text.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """`tablestone serve`: run the server, and print its endpoints when it is ready."""
 
-from __future__ import annotations
-
 import gc
 import json
 import logging

@@ -1,7 +1,5 @@
 """`tablestone simulate-keys`: the partitions and queries of real data under other keys, before it moves."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import closing

@@ -1,7 +1,5 @@
 """`tablestone tables`, `count` and `partitions`: what is at an endpoint."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import closing
 

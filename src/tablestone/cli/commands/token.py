@@ -1,7 +1,5 @@
 """`tablestone token`: issue a bearer token with the server's own key, to try code that uses tokens."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, Final
 

@@ -4,8 +4,6 @@ A password is never part of a URL, which is logged and shown to other users of t
 environment.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

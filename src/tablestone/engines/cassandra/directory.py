@@ -7,8 +7,6 @@ or late, does no harm. Bounds change by conditional writes. Large nodes are spli
 neighbour. docs/decisions/0010-cassandra-directory.md says why this is safe beside other servers.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right, insort
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress

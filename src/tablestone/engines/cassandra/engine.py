@@ -1,7 +1,5 @@
 """The engine in Apache Cassandra: an `Engine` of `commit`, `read` and `directory`. It removes empty partitions."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import secrets

@@ -1,7 +1,5 @@
 """The Cassandra engine for the registry: capabilities, metrics, and how it is opened. Does not import the driver."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module

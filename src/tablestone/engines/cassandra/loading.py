@@ -6,8 +6,6 @@ the same timestamp Cassandra keeps the greater one: a row may be written again, 
 version. A table `loading` says how far the load has come; while it exists, servers refuse the keyspace.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from itertools import groupby

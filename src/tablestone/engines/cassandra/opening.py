@@ -1,7 +1,5 @@
 """Opens the engine of a URL, and makes its keyspace. Importing this module imports the driver."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ The nodes' own figures are estimates, renewed every few minutes from what is on 
 everything and is exact.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby

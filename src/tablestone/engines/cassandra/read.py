@@ -6,8 +6,6 @@ a page never shows half of a write set, and may be shorter than was asked for. I
 of a partition, it asks for the other parts too, whether the directory lists the partition or not.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence

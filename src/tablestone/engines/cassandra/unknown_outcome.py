@@ -5,8 +5,6 @@ leaves its number in the partition, under its engine. A read at SERIAL finishes 
 says whether the commit was applied. If not, the mark moves to where the commit's condition can never hold.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NamedTuple

@@ -5,8 +5,6 @@ DIR is complete as soon as it exists, and an attempt that was interrupted is con
 DIR.part says which cluster the rows are from, and keeps servers out under whatever name the directory gets.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ number of processes. The two locks of `commit_lock` let one process at a time co
 its own format. Nothing here reads or writes a row.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import logging

@@ -5,8 +5,6 @@ of the journal. A database begins with the name of its key (`name_of`), so a key
 files: SQLite would act on the log of a database that it cannot read. Nothing here writes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import os

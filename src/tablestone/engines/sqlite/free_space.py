@@ -6,8 +6,6 @@ file, as one commit under the commit lock, so it is as short as other commits. I
 `compact` gives all of them back, beside a running server or without one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -4,8 +4,6 @@ SQLite's `VACUUM INTO` writes a new database beside the old one, with the new ke
 old one, so a crash leaves the one or the other, whole. Until the rename nothing changes.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import shlex

@@ -7,8 +7,6 @@ Any byte may be damaged: impossible content raises `BadPage`. The format of tree
 https://www.sqlite.org/fileformat2.html, sections 1.6 and 2.1.
 """
 
-from __future__ import annotations
-
 import struct
 from array import array
 from bisect import bisect_left

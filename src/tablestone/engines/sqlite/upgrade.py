@@ -4,8 +4,6 @@ A format is a number in the database (docs/storage-format.md). Each older format
 the number are one transaction, so a directory has either format as a whole. Knows formats; no rows.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@ A page is a function of the parameters and headers of a request. `mounts` are AS
 below a prefix.
 """
 
-from __future__ import annotations
-
 import logging
 import platform
 from collections.abc import Awaitable, Callable, Mapping

@@ -4,8 +4,6 @@ It is a process of its own, so it answers while every worker is busy, and takes 
 supervisor.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 import logging

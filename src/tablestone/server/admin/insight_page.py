@@ -3,8 +3,6 @@
 `?table=NAME` and `?account=NAME` narrow it; with a table, the report has heat maps.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from typing import Final

@@ -4,8 +4,6 @@ The probe runs in a thread with an engine of its own, so that neither a busy wor
 answer.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Awaitable, Callable

@@ -4,8 +4,6 @@ No engine keeps such a count. So rows are counted a few thousand at a time, with
 work, in the thread of the storage probe.
 """
 
-from __future__ import annotations
-
 import asyncio
 import heapq
 import logging

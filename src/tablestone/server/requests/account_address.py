@@ -4,8 +4,6 @@ Both styles are served on one port. If the host names an account, the path is no
 the name of another account. The client still has to sign for the account that is found here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ A change set becomes one entity group transaction; a lone query is simply answer
 change set that failed is answered with the failing operation's answer alone (wire 7.2, 7.3).
 """
 
-from __future__ import annotations
-
 import uuid
 from typing import NamedTuple
 

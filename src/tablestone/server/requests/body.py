@@ -4,8 +4,6 @@ A body that is refused unread is still read from the connection if that is cheap
 it sends may never see the answer.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -4,8 +4,6 @@ The rules are those of the addressed account. The first rule that allows origin 
 looked at. Only preflight requests are refused here: browsers, not the server, keep scripts from reading an answer.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Final

@@ -4,8 +4,6 @@ Most pages are joined from stored text. A page with `$select`, another metadata 
 entity, which for a thousand entities takes so long that other requests would notice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tablestone import limits

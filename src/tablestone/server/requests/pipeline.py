@@ -5,8 +5,6 @@
 the resource on.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import uuid

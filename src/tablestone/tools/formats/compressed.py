@@ -4,8 +4,6 @@ Data is appended as a further member or frame, which both formats allow, so that
 in a journal and continued.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import os

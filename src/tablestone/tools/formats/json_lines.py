@@ -4,8 +4,6 @@ A document is an array, or an object whose `value` is one, as AzCopy 7 and the s
 whole; lines are read one by one. Types are those of `odata=minimalmetadata`, so that nothing is lost.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 

@@ -5,8 +5,6 @@ of a field has its EDM type, so that our own files are read back unchanged; file
 Parquet types.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any, Final, NamedTuple

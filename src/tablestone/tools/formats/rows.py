@@ -1,7 +1,5 @@
 """What readers of files yield: rows that can be stored, and rejected rows with the reason. They number rows from 1."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
