@@ -6,6 +6,8 @@ and the event loop. Compiled functions cannot be timed like that: they only have
 everything else. On a busy machine, use the best of many rounds.
 """
 
+from __future__ import annotations
+
 import asyncio
 import functools
 import inspect
