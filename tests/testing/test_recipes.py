@@ -25,7 +25,7 @@ NOT_OF_THE_EXTRA = [
     "rich",
     "setproctitle",
     "yaml",
-    "zstandard",
+    "backports.zstd",
 ]
 
 

@@ -1,6 +1,7 @@
 """Files of other tools, broken files, and keys made from columns."""
 
 import gzip
+import io
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from tablestone.model.edm import EdmType
 from tablestone.tools.errors import TransferFailed, TransferRefused
-from tablestone.tools.formats.compressed import ReadPosition
+from tablestone.tools.formats.compressed import CompressedAppender, ReadPosition
 from tablestone.tools.formats.reading_file import read_rows
 from tablestone.tools.formats.rows import Reading, Rejected, Row, parse_types
 from wire.case_tables import load
@@ -140,6 +141,15 @@ def test_compressed_files_that_are_cut_off(tmp_path: Path) -> None:
     path.write_bytes(b"no zstandard")
     with pytest.raises(TransferFailed, match="is damaged or not whole"):
         read(path)
+    written = io.BytesIO()
+    frame = CompressedAppender(written, ".zst")
+    frame.write(b'{"PartitionKey":"a","RowKey":"b"}\n' * 1000)
+    frame.finish()
+    whole = written.getvalue()
+    for length in (1, 10, len(whole) - 1):
+        path.write_bytes(whole + whole[:length])
+        with pytest.raises(TransferFailed, match="is damaged or not whole"):
+            read(path)
 
 
 MANIFEST = {"Version": 2, "PayloadFormat": "Json", "TableName": "Weather", "TotalDataFiles": 2}

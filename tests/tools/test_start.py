@@ -13,13 +13,13 @@ from tools.data_tools import DataTools
 
 OF_THE_TOOLS = {
     "azure",
+    "backports",
     "keyring",
     "pyarrow",
     "requests",
     "rich",
     "setproctitle",
     "yaml",
-    "zstandard",
 }
 WITH_EXTRA = [command for command in COMMANDS.values() if command.extra]
 SCREEN_COLUMNS, SCREEN_LINES = 80, 40
@@ -60,7 +60,7 @@ def test_the_server_and_the_list_of_commands_load_no_package_of_the_tools(
 def test_a_query_loads_no_package_of_the_formats() -> None:
     assert (
         imported_by("query", "--help")
-        & {*("keyring", "numpy", "pyarrow", "requests", "rich", "yaml", "zstandard")}
+        & {*("keyring", "numpy", "pyarrow", "requests", "rich", "yaml", "backports")}
         == set()
     )
 

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -70,14 +71,18 @@ def open_for_reading(path: str, position: ReadPosition) -> Iterator[BinaryFile]:
             if compression == ".gz":
                 with gzip.open(file) as plain:
                     yield plain
-            elif compression == ".zst":
-                import zstandard  # noqa: PLC0415 - only for files that need it
-
-                decompressor = zstandard.ZstdDecompressor()
-                with decompressor.stream_reader(file, read_across_frames=True) as plain:
-                    yield io.BufferedReader(plain, BUFFER_BYTES)
+            elif compression == ".zst" and file.peek(
+                1
+            ):  # an export without entities is an empty file
+                with _zstd().open(file) as plain:
+                    yield plain
             else:
                 yield file
+
+
+def _zstd() -> Any:
+    """Python's own module, or the same for a Python that lacks it; loaded for files that need it."""
+    return import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 
 
 def _opened(path: str) -> io.FileIO:
@@ -121,8 +126,6 @@ class CompressedAppender:
         if self._compression == ".gz":
             content = gzip.compress(content, LEVEL_GZIP, mtime=0)
         elif self._compression == ".zst":
-            import zstandard  # noqa: PLC0415 - only for files that need it
-
-            content = zstandard.ZstdCompressor(level=LEVEL_ZSTANDARD).compress(content)
+            content = _zstd().compress(content, LEVEL_ZSTANDARD)
         self._file.write(content)
         self._file.flush()
