@@ -83,7 +83,7 @@ def report(
         "Flights",
         {HOUR: Activity(600, 40, entities_read=1_000, entities_returned=160, conflicts=3)},
         {HOUR: {"point": points, "table": 10}},
-        {HOUR: rate(300)},
+        {HOUR: Rate(150, 9_000, is_throttled=False, busiest_minute=300)},
         NO_SERIES,
         NO_SERIES,
         size,

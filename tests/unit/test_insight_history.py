@@ -270,7 +270,7 @@ def test_the_target_of_a_partition(more: int, *, is_throttled: bool) -> None:
     assert rate.busiest_minute == round(rate.peak / 60, 2)
 
 
-def test_the_busiest_minute_of_a_partition() -> None:
+def test_the_busiest_minute_of_a_partition_and_its_table() -> None:
     """In three minutes: 60 reads, then 120 writes, then 30 reads. The hour and the day show the busiest one."""
     server = Server(workers=2)
     insert = TransactionCommitted([EntityWritten(5)] * 3)
@@ -282,6 +282,8 @@ def test_the_busiest_minute_of_a_partition() -> None:
     for period in (HOUR, DAY):
         rate = partitions_of(server.report(), period)["p"].rate
         assert (rate.busiest_minute, rate.busiest_minute_writes) == (2.0, 2.0)
+        (table,) = server.report().tables
+        assert table.rates[period].busiest_minute == 2.0
 
 
 def test_a_scan_by_row_key_counts_what_the_engine_passes_over() -> None:

@@ -246,7 +246,9 @@ class TableCounts:
         self.partitions: dict[str, Counts] = {}
         self.rest = Counts(0)
         self.peak = 0.0
-        """The most entities in a second. The history sets it."""
+        """The most entities in a second. The history sets it, and `busiest`."""
+        self.busiest = 0
+        """The entities of the minute with most of them."""
         self.plans: dict[str, int] = {}
         """Reads by kind of plan, without the `points`."""
         self.writes: dict[str, int] = {}
@@ -287,6 +289,7 @@ class TableCounts:
         """Add all counts except those of partitions."""
         self.rest.add(other.rest)
         self.peak = max(self.peak, other.peak)
+        self.busiest = max(self.busiest, other.busiest)
         _add_by_name(self.plans, other.plans)
         _add_by_name(self.writes, other.writes)
         self.write_requests += other.write_requests

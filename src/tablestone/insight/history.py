@@ -185,6 +185,7 @@ class InsightHistory:
             account = key[0], ""
             whole.account_peaks[key[0]] = peaks.get((account, None), 0.0)
             table.peak = peaks.get((key, None), 0.0)
+            table.busiest = table.whole().entities()
             for name, counts in table.partitions.items():
                 counts.peak = peaks.get((key, name), 0.0)
                 counts.busiest, counts.busiest_writes = counts.entities(), counts.writes
@@ -332,7 +333,10 @@ class Summary:
             plans={period: dict(sorted(table.plans.items())) for period, table in tables.items()},
             rates={
                 # Azure has no target for a table.
-                period: self._rate(period, each.entities(), tables[period].peak, inf)
+                period: replace(
+                    self._rate(period, each.entities(), tables[period].peak, inf),
+                    busiest_minute=round(tables[period].busiest / MINUTE_SECONDS, 2),
+                )
                 for period, each in whole.items()
             },
             hour=_series(self._hour, key),

@@ -63,9 +63,9 @@ class Activity:
 class Rate:
     """Entities read or written per second, or operations of an account: the mean of a period, and the busiest second.
 
-    For a partition, `busiest_minute` and `busiest_minute_writes` are the means per second of the minutes with most
-    entities and with most writes. `is_throttled`: Azure would throttle, because the busiest minute of a partition, or
-    the busiest second of an account, is above the target. A table has no target.
+    `busiest_minute` is the mean per second of the minute with most entities, of a table or a partition, and
+    `busiest_minute_writes` the same for the writes of a partition. `is_throttled`: Azure would throttle, because the
+    busiest minute of a partition, or the busiest second of an account, is above the target. A table has no target.
     """
 
     mean: float

@@ -147,10 +147,10 @@ def _points(report: InsightReport, table: TableInsight, period: str) -> int:
 
 
 def rate_of(report: InsightReport, table: str, period: str) -> float | None:
-    """The most entities of a table that a second needed; None if the table is not in the report.
+    """The entities of a table that a second of its busiest minute needed; None if the table is not in the report.
 
-    With other keys nobody would read the entities that scans examined and left out, so the peak is reduced by their
-    share of the period.
+    Of the busiest second, one large query would make a hot partition. With other keys nobody would read the entities
+    that scans examined and left out, so the rate is reduced by their share of the period.
     """
     rates = []
     for each in report.tables:
@@ -158,7 +158,7 @@ def rate_of(report: InsightReport, table: str, period: str) -> float | None:
             activity = each.activity.get(period, Activity())
             read = max(1, activity.entities)
             used = min(read, activity.entities_used) if activity.entities else 1
-            rates.append(each.rates[period].peak * used / read)
+            rates.append(each.rates[period].busiest_minute * used / read)
     return max(rates, default=None)
 
 
