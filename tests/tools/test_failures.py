@@ -208,6 +208,11 @@ def test_a_whole_number_beyond_32_bits_in_a_filter(
     tools.run("query", loaded, "--filter", f"n gt {cured}", "--count")
 
 
+def test_a_filter_whose_text_has_no_quotes(tools: DataTools, table: str) -> None:
+    asked = ("query", table, "--filter", "PartitionKey eq JFK and temp gt 3.0")
+    assert tools.run(*asked, status=2).stderr.endswith(" Put a text in quotes: 'JFK'.\n")
+
+
 def test_a_directory_of_journals_that_cannot_be_made(tools: DataTools, loaded: str) -> None:
     (tools.directory / "journals").rename(tools.directory / "other")
     (tools.directory / "journals").write_text("a file")

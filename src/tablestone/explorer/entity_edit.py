@@ -186,4 +186,4 @@ def _as_new(fields: list[PropertyField]) -> list[PropertyField]:
 
 def _gone(request: Request, key: EntityKey) -> Response:
     sentence = f"The entity {key.partition_key!r}, {key.row_key!r} does not exist."
-    return page(request, "done.html", changed=True, sentences=[sentence], status=404)
+    return page(request, "problem.html", changed=True, sentence=sentence, status=404)

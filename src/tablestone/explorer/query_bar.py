@@ -22,12 +22,18 @@ from tablestone.model.edm import EdmType, utf16_length
 from tablestone.model.entity import is_identifier
 from tablestone.model.errors import StorageError
 from tablestone.model.filter_tree import print_literal
-from tablestone.query.filter_lexer import CLOSE, END, INVALID, LITERAL, NAME, OPEN, Token, tokens
+from tablestone.query.filter_lexer import CLOSE, END, INVALID, LITERAL, NAME, OPEN, tokens
 from tablestone.query.filter_parser import parse_filter
 from tablestone.query.plan import PlanKind, plan_query
 from tablestone.tools.errors import TransferRefused
 from tablestone.tools.formats.rows import TYPE_NAMES
-from tablestone.tools.queries import plan_lines, plan_name, prefix_filter
+from tablestone.tools.queries import (
+    OPERATORS,
+    plan_lines,
+    plan_name,
+    prefix_filter,
+    value_without_quotes,
+)
 
 AROUND_LENGTH: Final = 60
 """Characters shown on each side of an error."""
@@ -44,7 +50,6 @@ COMPARISONS: Final = {
 }
 """The comparisons of the builder, in words."""
 _POSITION: Final = re.compile(r"position (\d+) in '|at '(\d+)' in '")
-_OPERATORS: Final = ("eq", "ne", "gt", "ge", "lt", "le")
 _JOINS: Final = ("and", "or")
 _EXAMPLES: Final = {
     EdmType.STRING: "''",
@@ -96,7 +101,7 @@ def filter_problem(text: str) -> FilterProblem | None:
 
 def _located(text: str, error: StorageError) -> FilterProblem:
     found = _POSITION.search(error.text)
-    bare = _value_without_quotes(text)
+    bare = value_without_quotes(text)
     if found is not None:
         # The position counts UTF-16 units, as .NET does.
         position = int(found[1] or found[2])
@@ -115,19 +120,6 @@ def _located(text: str, error: StorageError) -> FilterProblem:
         position,
         "" if bare is None else f"Put a text in quotes: '{bare.value}'.",
     )
-
-
-def _value_without_quotes(text: str) -> Token | None:
-    """The first name in the place of a value, such as `JFK` in `PartitionKey eq JFK`."""
-    try:
-        found = list(tokens(text))
-    except StorageError:
-        return None  # a malformed literal has its own error
-    for name, operator, value in zip(found, found[1:], found[2:], strict=False):
-        kinds = (name.kind, operator.kind, value.kind)
-        if kinds == (NAME, NAME, NAME) and operator.value in _OPERATORS:
-            return value
-    return None
 
 
 def plan_of(text: str) -> ShownPlan:
@@ -175,7 +167,7 @@ def _expected(before: str, seen: Mapping[str, SeenTypes]) -> Iterator[tuple[str,
     if any(token.kind == INVALID for token in read):
         return
     kind, value = read[-1][:2] if read else (OPEN, "")
-    if kind == NAME and value in _OPERATORS:
+    if kind == NAME and value in OPERATORS:
         name = str(read[-2].value) if len(read) > 1 else ""
         for edm_type, example in seen.get(name, {}).items():
             literal = _EXAMPLES[edm_type] if example is None else print_literal(example)
@@ -187,7 +179,7 @@ def _expected(before: str, seen: Mapping[str, SeenTypes]) -> Iterator[tuple[str,
             yield name, ", ".join(each.value.removeprefix("Edm.") for each in types)
         yield "not", "negation"
     elif kind == NAME:
-        yield from ((operator, "comparison") for operator in _OPERATORS)
+        yield from ((operator, "comparison") for operator in OPERATORS)
 
 
 def complete(request: Request) -> Response:

@@ -26,8 +26,9 @@ from tablestone.advice.workload import QueryUse, TableUse
 from tablestone.model.edm import INT64_MAX, INT64_MIN, EdmType, EdmValue
 from tablestone.model.entity import entity_size
 from tablestone.model.errors import StorageError
-from tablestone.model.filter_tree import print_filter
+from tablestone.model.filter_tree import ComparisonOperator, print_filter
 from tablestone.model.keys import PARTITION_KEY, decode_key, encode_key
+from tablestone.query import filter_lexer
 from tablestone.query.filter_parser import parse_filter
 from tablestone.query.plan import END, KeyInterval, Plan, PlanKind, plan_query
 from tablestone.tools import odata
@@ -45,6 +46,7 @@ from tablestone.tools.progress import Progress, Reached, shown_bytes, shown_coun
 from tablestone.tools.writing import quoted
 
 PAGES_AHEAD: Final = 1
+OPERATORS: Final = tuple(each.value for each in ComparisonOperator)
 _BEYOND_INT32: Final = re.compile(r"'Edm\.Int32' literal '(-?\d+)'")
 
 
@@ -65,18 +67,36 @@ def checked_filter(text: str | None) -> str | None:
     try:
         parse_filter(text)
     except StorageError as error:
-        raise TransferRefused(f"The filter cannot be read: {error.text}{_cure(error)}") from None
+        raise TransferRefused(
+            f"The filter cannot be read: {error.text}{_cure(text, error)}"
+        ) from None
     return text
 
 
-def _cure(error: StorageError) -> str:
-    """What to write for a whole number beyond 32 bits, which needs a mark."""
+def _cure(text: str, error: StorageError) -> str:
+    """What to write for a text without quotes, and for a whole number beyond 32 bits, which needs a mark."""
+    bare = value_without_quotes(text)
+    if bare is not None:
+        return f" Put a text in quotes: '{bare.value}'."
     beyond = _BEYOND_INT32.search(error.text)
     if beyond is None:
         return ""
     if INT64_MIN <= int(beyond[1]) <= INT64_MAX:
         return f" Write {beyond[1]}L: a whole number beyond 32 bits ends in L."
     return f" Write {beyond[1]}.0: a number beyond 64 bits is a Double."
+
+
+def value_without_quotes(text: str) -> filter_lexer.Token | None:
+    """The first name in the place of a value, such as `JFK` in `PartitionKey eq JFK`."""
+    try:
+        found = list(filter_lexer.tokens(text))
+    except StorageError:
+        return None  # a malformed literal has its own error
+    for name, operator, value in zip(found, found[1:], found[2:], strict=False):
+        kinds = (name.kind, operator.kind, value.kind)
+        if kinds == (filter_lexer.NAME,) * 3 and operator.value in OPERATORS:
+            return value
+    return None
 
 
 class TableReader:
