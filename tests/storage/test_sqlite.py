@@ -119,7 +119,7 @@ async def test_write_sets_that_arrive_together_share_flushes(data: Path) -> None
     await committed(engine, insert(b"p", b"taken"))
     commits: list[str] = []
 
-    def note(_cursor: apsw.Cursor, sql: str, _bindings: apsw.Bindings | None) -> bool:
+    def note(_cursor: apsw.Cursor, sql: str, _bindings: object) -> bool:
         if sql == "COMMIT":
             commits.append(sql)
         return True
