@@ -140,7 +140,7 @@ def test_every_command_of_the_guide_works(private_server: StartServer, tmp_path:
         ]
     run_line(salvage, places, tmp_path)
     load += f" --connection-string '{served.connection_string}'"
-    assert run_line(load, places, tmp_path)[0].startswith("1 entities stored in tab")
+    assert run_line(load, places, tmp_path)[0].startswith("1 entity stored in tab")
 
 
 @pytest.mark.slow

@@ -92,7 +92,7 @@ def test_the_sizes_of_tables(tools: DataTools, weather: str) -> None:
     tools.run("clear", weather, "--yes", "--quiet")
     tools.run("import", tools.write_lines("one.jsonl", [one]), weather, "--quiet")
     lines = tools.run("tables", "--sizes", "--quiet").lines
-    assert f"{weather}\t1 entities\t{size} B" in lines
+    assert f"{weather}\t1 entity\t{size} B" in lines
     as_json = [json.loads(line) for line in tools.run("tables", "--sizes", "--json").lines]
     assert {"table": weather, "entities": 1, "bytes": size} in as_json
     assert {"table": weather} in [json.loads(line) for line in tools.run("tables", "--json").lines]

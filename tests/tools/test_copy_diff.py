@@ -108,7 +108,7 @@ def test_differences_are_listed_one_by_one(
     copied = tools.run(
         "copy", "--from", places[0], "--to", places[1], table, "--on-conflict", "replace", status=1
     )
-    assert "  1 differ; 3 entities at the source, 4 at the target:" in copied.lines
+    assert "  1 differs; 3 entities at the source, 4 at the target:" in copied.lines
     assert "    only at the target: PartitionKey 'q', RowKey '4'" in copied.lines
 
 
@@ -189,7 +189,7 @@ def test_a_copy_since_a_time_lists_what_was_deleted(
     tools.run("delete-entity", table, "p0", "00003", "--yes")
     copy = ("copy", "--from", places[0], "--to", places[1], table, "--since", since)
     told = tools.run(*copy, status=1).lines
-    assert "  1 differ; 9 entities at the source, 10 at the target:" in told
+    assert "  1 differs; 9 entities at the source, 10 at the target:" in told
     assert any("RowKey '00003'" in line for line in told)
     unverified = tools.run(*copy, "--no-verify").lines
     assert any("Nothing was compared (--no-verify)" in line for line in unverified)

@@ -92,5 +92,5 @@ def test_its_account_counts_as_production(tools: DataTools, cosmos: list[str]) -
     tools.run("import", tools.write_lines("a.jsonl", [entity("p", "1", a=1)]), "Weather")
     refused = tools.run("clear", "Weather", status=2).stderr
     assert refused.endswith("needs --yes without a terminal.\n")
-    assert tools.run("clear", "Weather", "--yes").lines == ["1 entities deleted."]
+    assert tools.run("clear", "Weather", "--yes").lines == ["1 entity deleted."]
     assert cosmos

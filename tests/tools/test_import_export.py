@@ -61,13 +61,13 @@ def test_an_export_of_a_part_and_to_standard_output(tools: DataTools, table: str
     assert part.entities == [entity("p1", "00007", number=7), entity("p2", "00008", number=8)]
     csv = tools.run("export", table, "-", "--format", "csv", "--filter", "number eq 7")
     assert csv.lines == ["PartitionKey,RowKey,number:Int32,s:String", "p1,00007,7,x"]
-    assert csv.stderr == "1 entities written.\n"
+    assert csv.stderr == "1 entity written.\n"
 
 
 CONFLICTS = [
     ("replace", [entity("p", "1", b=2), entity("p", "2", b=2)], "2 entities stored"),
     ("merge", [entity("p", "1", a=1, b=2), entity("p", "2", b=2)], "2 entities stored"),
-    ("skip", [entity("p", "1", a=1), entity("p", "2", b=2)], "1 entities stored"),
+    ("skip", [entity("p", "1", a=1), entity("p", "2", b=2)], "1 entity stored"),
 ]
 
 
@@ -150,7 +150,7 @@ def test_standard_input(tools: DataTools, table: str) -> None:
         check=True,
         env=os.environ | tools.environment(),
     )
-    assert process.stdout.startswith(b"1 entities stored in ")
+    assert process.stdout.startswith(b"1 entity stored in ")
     assert tools.all_of(table) == [entity("p", "1")]
 
 
@@ -188,7 +188,7 @@ def test_an_import_goes_on_where_it_was(
     told = tools.run("import", path, table, status=1).lines
     assert told[0].startswith("999 entities stored in ")
     assert told[1].startswith("An earlier run had stored the rows up to ")
-    assert told[2].startswith("1 rows rejected")
+    assert told[2].startswith("1 row rejected")
     assert len(Path(f"{path}.rejects.jsonl").read_bytes().splitlines()) == 1
     assert tools.all_of(table) == in_order(lines[:3] + lines[4:])
     assert list((tools.directory / "journals").glob("*.json")) == []

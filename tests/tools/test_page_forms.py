@@ -32,6 +32,7 @@ from tablestone.tools.client import Operation, TableEndpoint, Walk
 from tablestone.tools.connection import parse_connection_string
 from tablestone.tools.errors import ATTEMPTS_MAX, ServiceError
 from tablestone.tools.odata import key_of
+from tablestone.tools.progress import shown_entities
 from tools.data_tools import DataTools, entity
 from tools.faulty_service import (
     BUSY,
@@ -50,7 +51,7 @@ SIZES = {"Alpha": 1, "Beta": 1, "Gamma": 1, "Paged": 2100}
 TABLES = list(SIZES)
 PARTITIONS = [f"p{n:02}" for n in range(21)]
 ENTITIES = [entity(PARTITIONS[n // 100], f"{n:05}", n=n) for n in range(2100)]
-EQUAL = "entities on both sides, and they are equal."
+EQUAL = "on both sides, and they are equal."
 
 
 def faults_of_pages(faults: Iterator[str | None]) -> Plan:
@@ -212,7 +213,7 @@ class Case(NamedTuple):
 
 COMMANDS = [
     Case("tables", lines, TABLES),
-    Case("tables --sizes", sizes, [[name, f"{SIZES[name]:,} entities"] for name in TABLES]),
+    Case("tables --sizes", sizes, [[name, shown_entities(SIZES[name])] for name in TABLES]),
     Case("count Pa", completed, ["Paged"]),
     Case("count Paged", lines, ["2100"]),
     Case("count Paged --filter 'n ge 2000'", lines, ["100"]),
@@ -240,18 +241,22 @@ COMMANDS = [
     Case("delete Paged --filter 'n ge 2000' --dry-run", lines, ["100 entities would be deleted."]),
     Case("delete Paged --filter 'n ge 2000' --yes", left, ("100 entities deleted.", 2000)),
     Case("clear Paged --yes", left, ("2,100 entities deleted.", 0)),
-    Case("diff SHAPED OTHER Paged", lines, [f"Paged: 2,100 {EQUAL}"]),
-    Case("diff OTHER SHAPED", lines, [f"{name}: {SIZES[name]:,} {EQUAL}" for name in TABLES]),
+    Case("diff SHAPED OTHER Paged", lines, [f"Paged: 2,100 entities {EQUAL}"]),
+    Case(
+        "diff OTHER SHAPED",
+        lines,
+        [f"{name}: {shown_entities(SIZES[name])} {EQUAL}" for name in TABLES],
+    ),
     Case(
         "copy --from SHAPED --to OTHER Paged",
         verified_in_an_empty_table,
-        [f"  Verified: 2,100 {EQUAL}"],
+        [f"  Verified: 2,100 entities {EQUAL}"],
     ),
-    Case("copy --from OTHER --to SHAPED Paged", verified, [f"  Verified: 2,100 {EQUAL}"]),
+    Case("copy --from OTHER --to SHAPED Paged", verified, [f"  Verified: 2,100 entities {EQUAL}"]),
     Case(
         "copy --from SHAPED --to OTHER",
         verified,
-        [f"  Verified: {SIZES[name]:,} {EQUAL}" for name in TABLES],
+        [f"  Verified: {shown_entities(SIZES[name])} {EQUAL}" for name in TABLES],
     ),
 ]
 """Every command that reads pages, in each way in which it does."""

@@ -58,7 +58,9 @@ def test_a_profile_in_a_file(tools: DataTools, table: str) -> None:
     text = tools.directory / "connection.txt"
     text.write_text(tools.connection_string)
     printed = tools.run("profile", "add", "mine", "--connection-string", f"@{text}").stdout
-    assert "Its secret is in a file of mode 0600." in printed
+    assert printed.endswith("Its secret is in a file of mode 0600.\n")
+    again = tools.run("profile", "add", "mine", "--connection-string", f"@{text}").stdout
+    assert " It was http://127.0.0.1:" in again
     assert stat.S_IMODE(file_of(tools).stat().st_mode) == 0o600
     tools.connection_string = ""
     assert tools.run("tables", "--profile", "mine", "--create", table).lines == [

@@ -132,6 +132,11 @@ def shown_count(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
+def shown_entities(number: int) -> str:
+    """The same of entities."""
+    return shown_count(number, "entity", "entities")
+
+
 def shown_bytes(size: float) -> str:
     """A size for a person: `12.3 MiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):

@@ -33,7 +33,13 @@ from tablestone.tools.comparing import (
 from tablestone.tools.connection import open_profiles, parse_place
 from tablestone.tools.copying import MARGIN_TICKS, Copying, CopyReport, TableCopy
 from tablestone.tools.errors import TransferRefused
-from tablestone.tools.progress import DIFFERING, progress_for, shown_bytes
+from tablestone.tools.progress import (
+    DIFFERING,
+    progress_for,
+    shown_bytes,
+    shown_count,
+    shown_entities,
+)
 from tablestone.tools.queries import TableReader
 from tablestone.tools.resume_journal import Journal, open_journal
 from tablestone.tools.writing import OnConflict
@@ -98,11 +104,15 @@ def _diff(
     return result.is_equal
 
 
+def _differ(result: Comparison) -> str:
+    return shown_count(result.differing, "differs", "differ")
+
+
 def _diff_lines(table: str, result: Comparison, shown: list[Difference]) -> list[str]:
     first, second = result.counts
     if result.is_equal:
-        return [f"{table}: {first:,} entities on both sides, and they are equal."]
-    lines = [f"{table}: {result.differing:,} differ; {first:,} entities in A, {second:,} in B"]
+        return [f"{table}: {shown_entities(first)} on both sides, and they are equal."]
+    lines = [f"{table}: {_differ(result)}; {shown_entities(first)} in A, {second:,} in B"]
     lines += [f"  {shown_range(each)}" for each in result.ranges if not each.is_equal]
     lines += [f"  {shown_difference(each)}" for each in shown]
     if result.differing > len(shown):
@@ -228,7 +238,9 @@ def _moment(since: str | None) -> str | None:
 
 
 def _copy_lines(report: CopyReport) -> list[str]:
-    lines = [f"{report.table}: {report.copied:,} entities copied, {shown_bytes(report.bytes)}."]
+    lines = [
+        f"{report.table}: {shown_entities(report.copied)} copied, {shown_bytes(report.bytes)}."
+    ]
     if report.resumed_after:
         lines.append(f"  An earlier run had copied {report.resumed_after:,} of them.")
     if report.skipped:
@@ -244,10 +256,10 @@ def _copy_lines(report: CopyReport) -> list[str]:
     if verified is not None:
         first, second = verified.counts
         if verified.is_equal:
-            lines.append(f"  Verified: {first:,} entities on both sides, and they are equal.")
+            lines.append(f"  Verified: {shown_entities(first)} on both sides, and they are equal.")
         else:
             lines.append(
-                f"  {verified.differing:,} differ; {first:,} entities at the source, {second:,} at the target:"
+                f"  {_differ(verified)}; {shown_entities(first)} at the source, {second:,} at the target:"
             )
             lines += [f"    {shown_range(each)}" for each in verified.ranges if not each.is_equal]
             lines += [f"    {shown_difference(each, _SIDES)}" for each in report.differences]

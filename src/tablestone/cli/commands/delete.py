@@ -22,7 +22,7 @@ from tablestone.cli.data_options import (
 from tablestone.tools.client import Query, TableEndpoint
 from tablestone.tools.deleting import Delete
 from tablestone.tools.errors import TransferRefused
-from tablestone.tools.progress import progress_for
+from tablestone.tools.progress import progress_for, shown_entities
 from tablestone.tools.queries import TableReader, checked_filter
 
 _deleting = together(
@@ -76,7 +76,7 @@ def _delete(
         keys = query._replace(select=("PartitionKey",))
         found = sum(1 for _ in TableReader(endpoint).entities(keys))
         members = {"table": query.table, "would_delete": found}
-        print_report([f"{found:,} entities would be deleted."], members, as_json=as_json)
+        print_report([f"{shown_entities(found)} would be deleted."], members, as_json=as_json)
         return
     which = "the entities that the filter finds in" if query.filter else "all entities of"
     require_consent(endpoint.connection, f"Deleting {which} {query.table}", yes=yes)
@@ -89,7 +89,7 @@ def _delete(
         closing(progress),
     ):
         report = job.run()
-    lines = [f"{report.deleted:,} entities deleted."]
+    lines = [f"{shown_entities(report.deleted)} deleted."]
     if report.changed:
         lines.append(f"{report.changed:,} changed after they were read, and are still there.")
     if report.uncertain:

@@ -37,7 +37,7 @@ from tablestone.tools.formats.reading_file import (
 )
 from tablestone.tools.formats.typed_csv import schema_beside
 from tablestone.tools.importing import Import, ImportReport, RejectFile
-from tablestone.tools.progress import progress_for, shown_bytes
+from tablestone.tools.progress import progress_for, shown_bytes, shown_count, shown_entities
 from tablestone.tools.queries import Mixed, TableReader, checked_filter
 from tablestone.tools.resume_journal import Journal, open_journal
 from tablestone.tools.writing import OnConflict
@@ -138,15 +138,19 @@ def _journal(
 
 
 def _import_lines(report: ImportReport) -> list[str]:
-    lines = [f"{report.stored:,} entities stored in {report.table}, {shown_bytes(report.bytes)}."]
+    lines = [
+        f"{shown_entities(report.stored)} stored in {report.table}, {shown_bytes(report.bytes)}."
+    ]
     if report.created:
         lines.append(f"The table {report.table} was made.")
     if report.resumed_after_row:
         lines.append(f"An earlier run had stored the rows up to {report.resumed_after_row:,}.")
     if report.skipped:
-        lines.append(f"{report.skipped:,} rows skipped: their keys were taken.")
+        lines.append(f"{shown_count(report.skipped, 'row')} skipped: their keys were taken.")
     if report.rejected:
-        lines.append(f"{report.rejected:,} rows rejected, with the reasons in {report.rejects}.")
+        lines.append(
+            f"{shown_count(report.rejected, 'row')} rejected, with the reasons in {report.rejects}."
+        )
     return lines
 
 
@@ -237,7 +241,7 @@ def _require_absent(file: str) -> None:
 
 def _export_lines(report: ExportReport) -> list[str]:
     lines = [
-        f"{report.entities:,} entities written to {report.path}, {shown_bytes(report.bytes_written)}."
+        f"{shown_entities(report.entities)} written to {report.path}, {shown_bytes(report.bytes_written)}."
     ]
     if report.resumed_after:
         lines.append(f"An earlier run had read the first {report.resumed_after:,}.")
@@ -265,4 +269,4 @@ def _to_standard_output(
         entities = show(read, target.kind, keys=target.keys, mixed=target.mixed)
     if as_json or not quiet:
         members = {"table": query.table, "entities": entities}
-        print_report([f"{entities:,} entities written."], members, as_json=as_json, err=True)
+        print_report([f"{shown_entities(entities)} written."], members, as_json=as_json, err=True)

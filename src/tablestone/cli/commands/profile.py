@@ -51,12 +51,14 @@ def add(
         raise TransferRefused("Give --connection-string or --account-url.")
     given = GivenConnection(_read(connection_string), account_url, _read(sas))
     connection = resolve(given, {}, {})
-    kept = open_profiles(os.environ).add(
+    profiles = open_profiles(os.environ)
+    before = [f" It was {url}." for known, url, *_ in profiles.described() if known == name]
+    kept = profiles.add(
         name, connection, in_keyring=None if keep_in is None else keep_in == "keyring"
     )
     places = {"keyring": "the keyring", "file": "a file of mode 0600"}
     where = f"Its secret is in {places[kept]}." if kept in places else ""
-    print(f"Profile {name} is {connection.url}. {where}")
+    print(f"Profile {name} is {connection.url}. {where}{''.join(before)}")
 
 
 @profile.command(name="list", epilog="Example: tablestone profile list")

@@ -153,7 +153,8 @@ def salvage(directory: str, out: str, encryption_key_file: str | None) -> int:
         raise BackupFailed(f"{place} cannot be written: {why}.") from None
     for table in salvaged.tables:
         if table.entities:
-            print(f"{name_of(table)}: {table.entities:,} entities in {named[table.table_id]}")
+            noun = "entity" if table.entities == 1 else "entities"
+            print(f"{name_of(table)}: {table.entities:,} {noun} in {named[table.table_id]}")
     lost = losses(salvaged)
     for line in lost:
         print(line)

@@ -21,7 +21,7 @@ from tablestone.cli.data_options import (
 from tablestone.tools.client import Query, TableEndpoint
 from tablestone.tools.connection import GivenConnection
 from tablestone.tools.errors import TransferFailed, TransferRefused
-from tablestone.tools.progress import progress_for, shown_bytes
+from tablestone.tools.progress import progress_for, shown_bytes, shown_entities
 from tablestone.tools.queries import TableReader, checked_filter, count_by, size_of
 
 
@@ -105,6 +105,6 @@ def tables(
         if sizes:
             with closing(progress_for(f"size of {name}", quiet=quiet)) as progress:
                 size = size_of(TableReader(endpoint), name, progress)
-            line = f"{name}\t{size.entities:,} entities\t{shown_bytes(size.bytes)}"
+            line = f"{name}\t{shown_entities(size.entities)}\t{shown_bytes(size.bytes)}"
             members = size._asdict()
         print_report([line], members, as_json=as_json)
