@@ -410,7 +410,6 @@ def test_a_file_that_needs_a_missing_package_is_named_as_the_body(
 ) -> None:
     """The package reads CSV with pyarrow, which the server itself does not need."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.delitem(sys.modules, "tablestone.tools.formats.typed_csv", raising=False)
     with TableStorage() as storage:
         control = Control(storage._running.service, storage.address)
         with pytest.raises(

@@ -21,6 +21,7 @@ from tablestone.tools.formats.compressed import (
 )
 from tablestone.tools.formats.rows import Reading, Rejected, Row
 from tablestone.tools.formats.typed_csv import SUFFIX as SCHEMA_SUFFIX
+from tablestone.tools.formats.typed_csv import read_csv
 
 MANIFEST_SUFFIX: Final = ".manifest"
 _KINDS: Final = ("json", "csv")
@@ -128,8 +129,6 @@ def read_rows(
         return
     with open_for_reading(path, position) as file:
         if kind == "csv":
-            from tablestone.tools.formats.typed_csv import read_csv  # noqa: PLC0415 - as above
-
             yield from read_csv(file, path, reading)
         else:
             yield from json_lines.read_json(file, path, reading)
