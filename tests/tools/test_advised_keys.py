@@ -13,7 +13,7 @@ from tablestone.query.filter_parser import parse_filter
 from tablestone.query.plan import PlanKind, plan_query
 from tablestone.tools.formats.rows import KeyTemplate
 from tablestone.tools.simulated_queries import KeyTemplates, map_filter
-from unit.query_strategies import trees_of
+from unit.query.query_strategies import trees_of
 
 IN_ONE_PARTITION = {PlanKind.POINT, PlanKind.POINTS, PlanKind.ROW_RANGE, PlanKind.PARTITION}
 

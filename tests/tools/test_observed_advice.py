@@ -13,8 +13,8 @@ from tablestone.model.keys import EntityKey
 from tablestone.model.operations import EntityWritten, InsertOrReplaceEntity
 from tablestone.telemetry.request_record import RequestRecord
 from tablestone.tools.insight import workload_of
-from unit.test_insight_counts import get, page, query, record_of
-from unit.test_insight_history import NOON, TABLE, Server
+from unit.insight.test_insight_counts import get, page, query, record_of
+from unit.insight.test_insight_history import NOON, TABLE, Server
 
 
 class Observed(NamedTuple):

@@ -15,7 +15,7 @@ from tablestone.query.filter_parser import parse_filter
 from tablestone.query.plan import PlanKind, plan_query
 from tablestone.tools.formats.rows import KeyTemplate
 from tablestone.tools.simulated_queries import PRESENT, KeyTemplates, map_filter, sign_notes
-from unit.query_strategies import trees_of
+from unit.query.query_strategies import trees_of
 
 
 def templates(partition_key: str, row_key: str, *, present: bool = False) -> KeyTemplates:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tablestone.engines import request_time
 from tablestone.engines.memory import MemoryEngine
 from tablestone.limits import STORAGE_SECONDS_MAX
-from unit.leased_storage import Elapsed
+from unit.engines.leased_storage import Elapsed
 from wire.case_tables import prepare
 
 if TYPE_CHECKING:

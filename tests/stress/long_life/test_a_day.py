@@ -48,10 +48,10 @@ from tablestone.tables.metadata import DocumentKind
 from tablestone.tables.sweeping import SWEPT_MAX, Sweeper
 from tablestone.tables.throughput_targets import SLOTS, SharedSlots, Throughput
 from tablestone.telemetry.refused_callers import PLACES, QuietAddresses
-from unit.leased_storage import PLACE, CountingEngine, Elapsed, at_once, stored
-from unit.test_insight_counts import get
-from unit.test_insight_history import NOON, Server, partitions_of
-from unit.test_throughput import read
+from unit.engines.leased_storage import PLACE, CountingEngine, Elapsed, at_once, stored
+from unit.insight.test_insight_counts import get
+from unit.insight.test_insight_history import NOON, Server, partitions_of
+from unit.tables.test_throughput import read
 
 DAY_SECONDS = 24 * 3600
 MIDNIGHT = datetime(2026, 3, 1, tzinfo=UTC)

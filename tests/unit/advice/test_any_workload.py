@@ -13,7 +13,7 @@ from tablestone.model.errors import StorageError
 from tablestone.model.filter_tree import FilterNode, print_filter, property_names
 from tablestone.query.filter_parser import parse_filter
 from tablestone.query.plan import PlanKind
-from unit.query_strategies import FILTERS, KEY_FILTERS
+from unit.query.query_strategies import FILTERS, KEY_FILTERS
 
 ANY_FILTER = FILTERS | KEY_FILTERS
 COUNTS = st.integers(0, 10**9)

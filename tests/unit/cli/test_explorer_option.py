@@ -1,0 +1,72 @@
+"""The option --explorer, and others that can be true: without a value on the command line they mean true."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tablestone.cli.commands.serve import serve
+from tablestone.cli.options import SERVER_OPTIONS, BrokenOption
+from tablestone.configuration import EXPLORER_ON, EXPLORER_READ_ONLY
+from unit.cli.given_options import Given, Refused, configuration_of
+
+UNDERSTOOD = {
+    "the explorer, not in the file": Given({"explorer": None}, file="explorer = false"),
+    "the explorer, in the environment": Given(
+        {"explorer": EXPLORER_ON}, environment={"TABLESTONE_EXPLORER": "true"}
+    ),
+    "the explorer that only reads": Given(
+        {"explorer": EXPLORER_READ_ONLY}, file='explorer = "read-only"'
+    ),
+    "the explorer, off on the command line": Given(
+        {"explorer": None, "admin": None}, {"explorer": "false"}, file="explorer = true"
+    ),
+}
+REFUSED = {
+    "an explorer of another kind": Refused(
+        "--explorer must be true, false or read-only, not 'yes'.", command_line={"explorer": "yes"}
+    ),
+    "an explorer of another kind, in the file": Refused(
+        "explorer in FILE must be true, false or 'read-only'.", file="explorer = 1"
+    ),
+}
+
+
+@pytest.mark.parametrize("given", UNDERSTOOD.values(), ids=UNDERSTOOD)
+def test_which_explorer_is_served(given: Given, tmp_path: Path) -> None:
+    configuration = configuration_of(given, tmp_path)
+    for name, expected in given.expected.items():
+        assert getattr(configuration, name) == expected
+
+
+@pytest.mark.parametrize("given", REFUSED.values(), ids=REFUSED)
+def test_which_explorer_is_refused(given: Refused, tmp_path: Path) -> None:
+    with pytest.raises(BrokenOption) as raised:
+        configuration_of(given, tmp_path)
+    assert str(raised.value) == given.sentence.replace("FILE", str(tmp_path / "tablestone.toml"))
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    {
+        "alone": (["--explorer"], "true"),
+        "before another option": (["--explorer", "--port", "0"], "true"),
+        "before a short option": (["--explorer", "--workers=1"], "true"),
+        "with a value": (["--explorer", "read-only", "--port", "0"], "read-only"),
+        "with a value behind an equals sign": (["--explorer=false", "--port", "0"], "false"),
+        "not at all": (["--port", "0"], None),
+    }.values(),
+)
+def test_the_explorer_needs_no_value(words: list[str], expected: str | None) -> None:
+    given = serve.make_context("serve", [*words]).params
+    assert given["explorer"] == expected
+    assert given["port"] == ("0" if "--port" in words else None)
+
+
+@pytest.mark.parametrize("option", SERVER_OPTIONS, ids=lambda option: option.name)
+def test_an_option_that_can_be_true_needs_no_value(option: Any) -> None:
+    if "true" in option.metavar.split("|"):
+        given = serve.make_context("serve", [option.flag, "--port", "0"]).params
+        assert (given[option.name.replace("-", "_")], given["port"]) == ("true", "0")
+    else:
+        assert option.bare is None

@@ -1,0 +1,244 @@
+"""Hints never leave out an entity that matches: every filter, on difficult values, in the SQLite engine."""
+
+import math
+from typing import Any
+
+import apsw
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tablestone.engines.sqlite.hinted_read import (
+    VALUES_LOOKED_INTO,
+    Skipped,
+    Sql,
+    conditions_of,
+)
+from tablestone.model.edm import (
+    INT32_MAX,
+    INT32_MIN,
+    INT64_MAX,
+    INT64_MIN,
+    EdmType,
+    EdmValue,
+    geography_point,
+    parse_date_time,
+)
+from tablestone.model.entity_json import (
+    entity_renderer,
+    members,
+    read_raw,
+    typed_property,
+)
+from tablestone.model.filter_tree import Comparison, ComparisonOperator, FilterNode
+from tablestone.model.keys import PARTITION_KEY, ROW_KEY, EntityKey, encode_key
+from tablestone.query.evaluate import compile_filter
+from tablestone.tables.filter_pushdown import COMPARISONS_MAX, hint_of
+from unit.query.query_strategies import KEYS, trees_of
+from unit.query.query_tables import Row, literal, load, parameters, parsed
+
+VERSION = parse_date_time("2020-02-29T23:59:59.0000001Z")
+_MOMENTS = [
+    "2020-02-29T23:59:59Z",
+    "2020-02-29T23:59:59.0000001Z",
+    "2020-02-29T23:59:59.1Z",
+    "2020-02-29T23:59:58.9999999Z",
+    "2020-03-01T00:00:00Z",
+    "1601-01-01T00:00:00Z",
+    "9999-12-31T23:59:59.9999999Z",
+]
+_TEXTS = [
+    *("", '"', "\\", ",", "5", "-5", "NaN", "Infinity", "true", "}", "\0", "é", "\ud7ff", "😀"),
+    *(',"a":5', '","a":"5', 'x,"a":5', "a\x7fb", "2020-02-29T23:59:59Z", "/", ".5", "'", "A", "B"),
+    "3c9d0a4e-0000-0000-0000-00000000000a",
+    "x" * 5000,
+]
+_POOL = [
+    *(EdmValue(EdmType.STRING, text) for text in _TEXTS),
+    *(EdmValue(EdmType.INT32, number) for number in (0, 1, -1, 5, 37, INT32_MAX, INT32_MIN)),
+    *(
+        EdmValue(EdmType.INT64, number)
+        for number in (0, 5, 37, 2**53, 2**53 + 1, INT64_MAX, INT64_MAX - 1, INT64_MIN)
+    ),
+    *(
+        EdmValue(EdmType.DOUBLE, number)
+        for number in (0.0, 5.0, -5.5, 0.1, 0.1 + 0.2, 5e-324, 2.0**53, 1.7976931348623157e308)
+    ),
+    *(EdmValue(EdmType.DOUBLE, number) for number in (1e15, -1e-7, math.inf, -math.inf, math.nan)),
+    *(EdmValue(EdmType.BOOLEAN, value) for value in (True, False)),
+    *(EdmValue(EdmType.DATE_TIME, parse_date_time(text)) for text in _MOMENTS),
+    EdmValue(EdmType.GUID, _TEXTS[-2]),
+    EdmValue(EdmType.BINARY, b"5"),
+]
+_POINT = EdmValue(EdmType.GEOGRAPHY_POINT, geography_point(5.0, 37.0))
+_NAMES = ["a", "A", "ab", "b", "type", "coordinates", "größe", "odata", "_", "b_1"]
+_VALUES = st.one_of(
+    st.sampled_from(_POOL),
+    st.builds(EdmValue, st.just(EdmType.DOUBLE), st.floats().map(lambda x: x or 0.0)),
+    st.builds(EdmValue, st.just(EdmType.INT64), st.integers(INT64_MIN, INT64_MAX)),
+    st.builds(EdmValue, st.just(EdmType.STRING), st.text(alphabet='a5",:\\}😀', max_size=8)),
+)
+_OPERATORS = st.sampled_from(list(ComparisonOperator))
+_KEY_VALUES = st.builds(EdmValue, st.just(EdmType.STRING), st.sampled_from(KEYS))
+_MOMENT_VALUES = st.builds(
+    EdmValue, st.just(EdmType.DATE_TIME), st.sampled_from(_MOMENTS).map(parse_date_time)
+)
+_FILTERS = trees_of(
+    st.one_of(
+        st.builds(Comparison, st.sampled_from(_NAMES), _OPERATORS, _VALUES),
+        st.builds(Comparison, st.sampled_from([PARTITION_KEY, ROW_KEY]), _OPERATORS, _KEY_VALUES),
+        st.builds(Comparison, st.just("Timestamp"), _OPERATORS, _MOMENT_VALUES),
+    ),
+    12,
+)
+_ENTITIES = st.tuples(
+    st.sampled_from(KEYS),
+    st.sampled_from(KEYS),
+    st.dictionaries(st.sampled_from(_NAMES), _VALUES | st.just(_POINT), max_size=6),
+)
+Stored = tuple[str, str, dict[str, EdmValue]]
+_CONNECTION = apsw.Connection(":memory:")
+
+
+def _kept(node: FilterNode, row_key: str, value: bytes) -> bool:
+    """Whether the engine returns the row, wherever the search for a marker begins."""
+    hint = hint_of(node)
+    if hint is None:
+        return True
+    condition = conditions_of(hint).everywhere
+    found = set()
+    for skipped in (0, 1, len(value) // 2, len(value) - 1, len(value) + 99):
+        bindings = condition.bound(dict.fromkeys(_markers(condition), skipped).__getitem__)
+        found.add(
+            _CONNECTION.execute(
+                f"SELECT 1 FROM (SELECT ? AS row, ? AS value) AS v WHERE {condition.text}",
+                (encode_key(row_key), value, *bindings),
+            ).get
+        )
+    assert len(found) == 1
+    return found == {1}
+
+
+def _markers(condition: Sql) -> set[bytes]:
+    return {each.marker for each in condition.bindings if isinstance(each, Skipped)}
+
+
+def _stored(entity: Stored) -> bytes:
+    partition_key, row_key, properties = entity
+    return entity_renderer(EntityKey(partition_key, row_key), members(properties).values())(VERSION)
+
+
+def _require_kept(node: FilterNode, entity: Stored) -> None:
+    value = _stored(entity)
+    raw = read_raw(value)
+    if compile_filter(node)(lambda name: typed_property(raw, name)):
+        assert _kept(node, entity[1], value)
+
+
+@pytest.mark.slow
+@given(_FILTERS, _ENTITIES)
+@settings(max_examples=1000, deadline=None)
+def test_what_matches_is_never_left_out(node: FilterNode, entity: Stored) -> None:
+    _require_kept(node, entity)
+
+
+@pytest.mark.parametrize("operator", list(ComparisonOperator))
+def test_every_value_against_every_literal(operator: ComparisonOperator) -> None:
+    """Beside others that could be taken for it."""
+    before, behind = EdmValue(EdmType.STRING, ',"a":'), EdmValue(EdmType.INT32, 5)
+    for value in [*_POOL, _POINT]:
+        entity = ("p", "r", {"A": before, "_": _POINT, "a": value, "ab": behind})
+        for wanted in _POOL:
+            _require_kept(Comparison("a", operator, wanted), entity)
+        _require_kept(Comparison("coordinates", operator, behind), entity)
+
+
+@pytest.mark.slow
+@given(_VALUES, _VALUES, _OPERATORS)
+@example(
+    EdmValue(EdmType.DOUBLE, math.nextafter(0.3, 1)),
+    EdmValue(EdmType.DOUBLE, 0.3),
+    ComparisonOperator.GREATER_THAN,
+)
+@settings(max_examples=1000, deadline=None)
+def test_neighbouring_values(
+    stored: EdmValue, wanted: EdmValue, operator: ComparisonOperator
+) -> None:
+    _require_kept(Comparison("a", operator, wanted), ("p", "r", {"a": stored}))
+
+
+@pytest.mark.parametrize("row", parameters(load("filter_eval.toml")["case"]))
+def test_the_cases_of_the_specification(row: Row) -> None:
+    entity = {name: literal(text) for name, text in row["entity"].items()}
+    keys = [
+        str(entity.pop(name, EdmValue(EdmType.STRING, "k"))[1]) for name in (PARTITION_KEY, ROW_KEY)
+    ]
+    entity.pop("Timestamp", None)
+    for text in row["matches"] + row["not_matches"]:
+        _require_kept(parsed(text), (keys[0], keys[1], entity))
+
+
+_ENTITY: dict[str, EdmValue] = {
+    "d": EdmValue(EdmType.DOUBLE, 12.5),
+    "n": EdmValue(EdmType.INT32, 5),
+    "l": EdmValue(EdmType.INT64, 5),
+    "s": EdmValue(EdmType.STRING, "it's"),
+    "t": EdmValue(EdmType.BOOLEAN, True),
+    "w": EdmValue(EdmType.DATE_TIME, parse_date_time("2020-02-29T12:00:00Z")),
+    "g": EdmValue(EdmType.GUID, "3c9d0a4e-0000-0000-0000-00000000000a"),
+}
+LEFT_OUT = [
+    *("d gt 12.6", "d ge 13", "d lt 12.4", "d le 12", "d eq 12.25", "d eq 12L"),
+    *("n gt 5L and d gt 13.0", "n lt 5 and d lt 1.0", "n eq 6", "n gt 6", "n lt 4", "n ge 6L"),
+    *(
+        "l lt 4",
+        "l le 4L",
+        "l lt 5L and l lt -5L",
+        "l gt 6L",
+        "l eq 6",
+        "l ge 6L",
+        "s eq 'its'",
+        "t eq false",
+    ),
+    *("w gt datetime'2020-02-29T12:00:01Z'", "w lt datetime'2020-02-29T11:59:59Z'"),
+    *("w eq datetime'2020-02-29T12:00:00.1Z'", "absent eq 1", "absent gt 1.5", "absent", "s"),
+    *("RowKey gt 'r'", "RowKey lt 'r'", "RowKey eq 'q'", "RowKey ge 's'", "RowKey le 'q'"),
+    *("n eq 6 or s eq 'x'", "n eq 6 or n eq 7 or n eq 8", "n ne 5 and n eq 6"),
+    "Timestamp lt datetime'2020-02-29T23:59:58Z'",
+    "g eq guid'3c9d0a4e-0000-0000-0000-00000000000b'",
+]
+
+
+@pytest.mark.parametrize("text", LEFT_OUT)
+def test_what_cannot_match_is_left_out(text: str) -> None:
+    assert not _kept(parsed(text), "r", _stored(("p", "r", _ENTITY)))
+
+
+NO_HINT = [
+    *("n ne 5", "not (n eq 5)", "n eq 5 or not t", "n ne 5 and not t", "größe eq 1", "type eq 'x'"),
+    *("coordinates eq 1", "d gt NaN", "s gt 'x'", "PartitionKey gt 'x'", "b eq X'01'", "true"),
+    " or ".join(f"n eq {number}" for number in range(COMPARISONS_MAX + 1)),
+]
+
+
+@pytest.mark.parametrize("text", NO_HINT)
+def test_what_is_not_sure_is_no_hint(text: str) -> None:
+    assert hint_of(parsed(text)) is None
+
+
+def test_a_hint_has_a_bounded_number_of_comparisons() -> None:
+    many = " and ".join(f"(n eq {number} or d eq {number}.0)" for number in range(20))
+    hint = hint_of(parsed(many))
+    assert hint is not None
+    condition = conditions_of(hint).everywhere
+    assert condition.text.count("CAST(t AS REAL)") == COMPARISONS_MAX
+    assert condition.rows_max == VALUES_LOOKED_INTO // COMPARISONS_MAX
+
+
+def test_filters_of_one_shape_share_a_statement() -> None:
+    shapes: set[Any] = {
+        conditions_of(hint).everywhere.text
+        for text in ("d gt 1.5", "n ge 7")
+        if (hint := hint_of(parsed(text)))
+    }
+    assert len(shapes) == 1
