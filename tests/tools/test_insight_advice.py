@@ -54,7 +54,7 @@ def test_the_advice_on_a_server(tools: DataTools, server: ServerProcess) -> None
             tools.run("query", table, "--filter", text, "--output", "jsonl")
     healthy = seen(tools, server, "Healthy")
     assert healthy["advice"] == []
-    looks = {each["filter"]: each["is_look"] for each in healthy["queries"]["hour"]}
+    looks = {each["filter"]: each["from_tools"] for each in healthy["queries"]["hour"]}
     assert looks == {"note eq ?": True, "PartitionKey eq ? and RowKey ge ?": False}
     assert "Advice" not in tools.run("insight", "Healthy", "--admin", admin_of(server)).stdout
     (advice,) = seen(tools, server, "Scanned")["advice"]

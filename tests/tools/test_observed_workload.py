@@ -274,10 +274,10 @@ def test_a_query_with_and_without_a_select_is_one_query() -> None:
 
 def test_a_search_by_hand_has_no_advice() -> None:
     """The explorer, `count` and `simulate-keys` are not among the uses that a table's keys have to serve."""
-    look = report(replace(BY_DESTINATION, is_look=True))
+    look = report(replace(BY_DESTINATION, from_tools=True))
     assert advise(workload_of(look, HOUR)) == []
     assert [each.filter for each in queries_of(look, "flights", HOUR)] == [POINT_READ]
-    both = report(BY_DESTINATION, replace(BY_DESTINATION, is_look=True))
+    both = report(BY_DESTINATION, replace(BY_DESTINATION, from_tools=True))
     assert [each.queries for each in shapes_of(both, HOUR)] == [10, 10]
 
 

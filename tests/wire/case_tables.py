@@ -1,14 +1,6 @@
 """The tables of tests/spec whose rows are requests: a row is read, sent, and compared with the answer.
 
-A row has an `id` and a `source`; before it, the requests in `given` must succeed. `send` is the method and the path
-below the account (`target`: the whole of it), `headers` are those besides the usual ones ("-" leaves one out), `body`
-is the body (`entry`: the properties of an Atom entry); `<<text*n>>` is the text n times, with `#` in it replaced by the
-number of the repetition.
-
-Expected are `status`; `code` and `text` of an error (by default from errors.toml), its `phase` and `form`; `answer`
-headers, exact ("-" for none); the `content` of the body to the byte (XML with CRLF), and what it `holds`. BASE, TAG,
-JSONTAG, TIME and SECOND stand for the account's URL and the clock's time, NAMESPACES for those of Atom, XMLHEAD for the
-first bytes of every document of the service. A row that `forgets` is for engines that forget a deleted row.
+tests/spec/README.md describes a row.
 """
 
 import codecs

@@ -1,33 +1,7 @@
 """Requests of clients that cannot run here, byte for byte as their sources build them, and the service's answers.
 
-`tests/spec/clients` has a file for each client. Each row goes through the real HTTP parser to the whole application, on
-a server that only has what the row's `given` created. A file has
-
-    package, version    the package, and the version that its rows come from
-    repository          where its source is; each row's `source` is a path in it
-    given               the default for the rows' `given` (see `case_tables`)
-    sas.NAME            a shared access signature as the client makes it: `to_sign`, the string that it signs; `query`,
-                        the text that it appends to URLs, in which SIG stands for the signature; `keeps`, the characters
-                        of a signature besides letters and digits that the client does not percent-encode
-
-and each `case`:
-
-    id                  the operation, and what is special about it
-    source              the path of the file that builds the request, and the function in it; `recorded`, if present, is
-                        the recording of the service that shows the answer
-    given               requests such as `POST /t {...}` that the test signs and sends first
-    send                the request line, whole: `POST /devstoreaccount1/Tables HTTP/1.1`
-    headers             pairs, in the order and the case in which the client sends them
-    body                the bytes of the body as text; with `newline = "CRLF"` each of its line ends is sent as CRLF.
-                        `body_base64` for a body that is not text
-    signs               "lite", "shared key" (what AUTHORIZATION then stands for), or nothing: a SAS is in the URL
-    status, code, text, phase, form, answer, content, holds
-                        the answer, as in `case_tables`. `answer` has every header except those of `_OF_EVERY_ANSWER`
-    after               the state afterwards: pairs of a path to read, and a text in the answer, or a status
-
-In a request DATE stands for the clock's time, LENGTH for the body's length, HOST for the server's, SAS:NAME for a
-signature's query, AUTHORIZATION for a signature's header; BASE is the account's URL there and in answers, where a batch
-has G1 and G2 for its two GUIDs and ID for the request's.
+`tests/spec/clients` has a file for each client; tests/spec/README.md describes it. Each row goes through the real HTTP
+parser to the whole application, on a server that only has what the row's `given` created.
 """
 
 import base64

@@ -1,12 +1,9 @@
 """The engine contract: all that `tables` may ask of storage, and all that an engine must keep.
 
-A row is (partition bytes, row bytes) -> (version, value bytes). The order of the bytes is the service's order.
-An engine knows no account, table, entity, property or HTTP. Of Tablestone it imports only `limits` and `clock`.
-Every engine passes the one suite in `tests/storage`.
-
-Engines never raise a code of the service. They return `Conflict`, or raise `EngineUnavailable` (storage cannot
-answer now; the caller may try again), `OutcomeUnknown` (a commit that may yet be applied) or, while they are opened,
-`EngineRefused` (one sentence for the operator).
+A row is (partition bytes, row bytes) -> (version, value bytes), in the order of the bytes. An engine knows no account,
+table, entity, property or HTTP. Engines never raise a code of the service. They return `Conflict`, or raise
+`EngineUnavailable` (storage cannot answer now; the caller may try again), `OutcomeUnknown` (a commit that may yet be
+applied) or, while they are opened, `EngineRefused` (one sentence for the operator).
 """
 
 from __future__ import annotations

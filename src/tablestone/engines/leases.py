@@ -1,12 +1,9 @@
 """Leases: the generation of an engine that does not learn of the commits of other processes.
 
-Time is divided into leases of a fraction of a second or more. A row that was read in one lease may be used until the
-lease ends. The next lease begins when the generation is first read after that, so the processes of a cluster do not all
-read their rows again at the same moment.
-
-A lease can be renewed before its end: the next one begins while the present one goes on, the rows in use are read for
-it in the background, and it becomes the present one when they are there. It counts from before these reads. Knows no
-rows, and asks storage for nothing. The reasons are in docs/decisions/0008-leases.md.
+A row that was read in one lease may be used until the lease ends. The next lease begins when the generation is first
+read after that, so that the processes of a cluster do not all read their rows again at the same moment. A lease can be
+renewed before its end: the rows in use are read in the background, and the next lease counts from before these reads.
+The reasons are in docs/decisions/0008-leases.md.
 """
 
 import functools
@@ -21,8 +18,8 @@ Renewal = Callable[[int, Callable[[bool], None]], None]
 """Begins to read rows for the lease of this number. Calls the function once: with False if the reads failed."""
 
 MomentOf = Callable[[bytes], Awaitable[int]]
-"""Gives the moment of a partition: a number that is another one after each commit to it. It shows every commit that was
-acknowledged before the call. While the number is the same, so are the rows."""
+"""Reads the moment of a partition, a number that changes with each commit to it. The number includes every commit that
+was acknowledged before the call. While it is the same, so are the rows."""
 
 EARLIEST: Final = 0.5
 """A lease is renewed after this part of it at the earliest. Earlier renewals would read rows more often."""
@@ -69,7 +66,7 @@ class Leases:
         """When the present lease is to be renewed, or ends."""
         self._renewals: list[Renewal] = []
         self._usual_seconds = 0.0
-        """How long a renewal takes: about as long as the longest one of late."""
+        """How long a renewal takes: about as long as the longest recent one."""
 
     @property
     def generation(self) -> int:

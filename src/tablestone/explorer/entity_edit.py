@@ -28,7 +28,7 @@ from tablestone.tools.client import Operation, RawEntity
 from tablestone.tools.errors import ServiceError
 
 FIELDS_OF_NEW_MAX: Final = 20
-"""The form of a new entity offers so many properties that were seen in the table."""
+"""The form of a new entity offers at most this many of the properties seen in the table."""
 NO_KEYS: Final = (
     "Nothing is written: type a PartitionKey and a RowKey, or choose “Both keys are empty”."
 )

@@ -269,7 +269,7 @@ def scanning_queries(report: InsightReport, period: str) -> list[ScanningQuery]:
             continue
         use = query_use(shape)
         table = tables.get(shape.table.lower(), TableUse(shape.table))
-        advice = [] if use is None or shape.is_look else advise_on_query(use, table)
+        advice = [] if use is None or shape.from_tools else advise_on_query(use, table)
         found.append(ScanningQuery(shape, advice))
     return found[:LISTED_MAX]
 

@@ -660,7 +660,7 @@ class InsightCounts:
         page = record.result
         if not isinstance(page, EntitiesPage) or table is self.window.other:
             return None
-        counts = self._shape(table, query, page.plan, is_look=record.is_look)
+        counts = self._shape(table, query, page.plan, from_tools=record.from_tools)
         seconds = record.ended - record.started
         counts.queries += query.token is None
         counts.pages += 1
@@ -678,22 +678,22 @@ class InsightCounts:
         return None
 
     def _shape(
-        self, table: TableCounts, query: QueryEntities, plan: str, *, is_look: bool
+        self, table: TableCounts, query: QueryEntities, plan: str, *, from_tools: bool
     ) -> ShapeCounts:
         names_select = query.projection is not None and query.projection.names is not None
         shape = shape_key(query.filter)
-        counts = table.shapes.get((shape, plan, names_select, is_look))
+        counts = table.shapes.get((shape, plan, names_select, from_tools))
         if counts is None:
             if self.window.shapes >= SHAPES_MAX:
                 shape = _OTHER_SHAPES
-                counts = table.shapes.get((shape, plan, names_select, is_look))
+                counts = table.shapes.get((shape, plan, names_select, from_tools))
             if counts is None:
                 self.window.shapes += 1
                 text, node = "...", None
                 if shape is not _OTHER_SHAPES:
                     text, node = shape_text(query.filter), query.filter
-                counts = ShapeCounts((text, names_select, plan, is_look), *shape_terms(node))
-                table.shapes[shape, plan, names_select, is_look] = counts
+                counts = ShapeCounts((text, names_select, plan, from_tools), *shape_terms(node))
+                table.shapes[shape, plan, names_select, from_tools] = counts
         return counts
 
     def _table_of(self, account: str, name: str, *, is_found: bool) -> TableCounts:

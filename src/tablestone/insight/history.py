@@ -428,7 +428,7 @@ def _series(course: _Course, key: TableKey) -> Series:
 
 
 def _query(table: TableCounts, shape: ShapeCounts, size: TableSize | None) -> QueryShape:
-    text, names_select, plan, is_look = shape.name
+    text, names_select, plan, from_tools = shape.name
     read = shape.read
     names_rows = shape.joined != "or" and any(
         name == ROW_KEY and operator != "ne" for name, operator, _ in shape.terms
@@ -451,7 +451,7 @@ def _query(table: TableCounts, shape: ShapeCounts, size: TableSize | None) -> Qu
         seconds=round(shape.seconds, 6),
         p50_ms=quantile_ms(shape.durations, 0.5),
         p99_ms=quantile_ms(shape.durations, 0.99),
-        is_look=is_look,
+        from_tools=from_tools,
     )
 
 

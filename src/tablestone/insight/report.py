@@ -157,7 +157,7 @@ class QueryShape:
     `query.plan.PlanKind`. `queries` were begun; `pages` were answered, those of continuation tokens included.
     `entities_read` of a table scan that names RowKeys includes entities that the engine passes over, if the size of the
     table is known: a run to the end of the table counts all its entities. `p50_ms` and `p99_ms` are of one page, in
-    milliseconds, too high by at most the width of a histogram's bucket. `is_look`: the explorer, `count` or
+    milliseconds, too high by at most the width of a histogram's bucket. `from_tools`: the explorer, `count` or
     `simulate-keys` sent the queries, not a program.
     """
 
@@ -175,7 +175,7 @@ class QueryShape:
     seconds: float
     p50_ms: float
     p99_ms: float
-    is_look: bool = False
+    from_tools: bool = False
 
     @property
     def ratio(self) -> float:

@@ -1,13 +1,4 @@
-"""The grammar of $filter (wire 6.1): tokens to tree, with the service's errors.
-
-    filter  := or                              and  := unary ('and' unary)*
-    or      := and ('or' and)*                 unary := 'not' unary | cmp
-    cmp     := primary (('eq'|'ne'|'gt'|'ge'|'lt'|'le') primary)?
-    primary := '(' or ')' | identifier | literal
-
-The parser keeps its own stack of open parentheses and is not recursive, so no filter can exhaust Python's stack. It
-raises a syntax error at once, and a type error only after it has read the whole text.
-"""
+"""The grammar of $filter (wire 6.1): tokens to tree, with the service's errors."""
 
 import functools
 import re
@@ -94,6 +85,13 @@ def _mismatch(left: EdmType, right: EdmType, kind: str) -> StorageError:
     )
 
 
+# filter  := or                              and  := unary ('and' unary)*
+# or      := and ('or' and)*                 unary := 'not' unary | cmp
+# cmp     := primary (('eq'|'ne'|'gt'|'ge'|'lt'|'le') primary)?
+# primary := '(' or ')' | identifier | literal
+#
+# The parser keeps its own stack of open parentheses and is not recursive, so no filter can exhaust Python's stack. It
+# raises a syntax error at once, and a type error only after it has read the whole text.
 class _Parser:
     def __init__(self, text: str, declared: Mapping[str, EdmType]) -> None:
         self._text = text

@@ -1,13 +1,7 @@
-r"""The layout of storage: accounts, tables and entities as ordered byte keys, and back.
+"""The layout of storage: accounts, tables and entities as ordered byte keys, and back.
 
-There are three kinds of partitions, which differ in their first byte:
-  `\x01` account          the catalog of an account: a row for each table, for each deleted table that is being swept,
-                          for each name that is not free again yet, and one for the incarnation of the account's name
-  `\x02` table id, key    one partition of a table's entities; a row is an encoded RowKey
-  `\x03` kind             documents beside the tables (`metadata`): a row for each, by its name
-If an engine gives leases, catalogs and documents also have a row for each change that is under way, and a first row
-that never goes (`SENTINEL_ROW`).
-The table id is new at every creation, so the entities of a deleted table are never seen in a new table of its name.
+The id of a table is new at every creation, so the entities of a deleted table are never seen in a new table of its
+name. docs/storage-format.md shows the rows.
 """
 
 import functools
@@ -18,9 +12,14 @@ from tablestone.engines.contract import Key, KeyRange, StoredRow
 from tablestone.model.keys import EntityKey, KeyBounds, decode_key, encode_key
 from tablestone.query.plan import EVERY_KEY, KeyInterval
 
+# The first byte of a partition says its kind.
 CATALOG: Final = b"\x01"
+"""Before the account: its catalog, with a row for each table, for each deleted table that is being swept, for each name
+that is not free again yet, and one for the incarnation of the account's name."""
 ENTITIES: Final = b"\x02"
+"""Before a table's id and a PartitionKey: a partition of entities, with a row for each encoded RowKey."""
 DOCUMENTS: Final = b"\x03"
+"""Before a kind: documents beside the tables (`metadata`), with a row for each, by its name."""
 EVERYTHING: Final = KeyRange(Key(b"", b""), Key(b"\xff" * 16, b""))
 TABLE_ID_LENGTH: Final = 8
 """Bytes of a table id."""

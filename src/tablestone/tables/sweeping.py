@@ -1,11 +1,9 @@
 """Sweeping: one process of a server removes the rows of deleted tables in small steps, between requests.
 
-The deletion of a table only notes the table's id (`catalog`). The sweeper removes the rows, and looks once more after
-`SWEEP_AGAIN_SECONDS`, for writes that were under way at the deletion. Then it forgets the table, once its name is free.
-
-Servers that share storage over a network claim a table before they sweep it. A claim is a name and a time in the
-table's note. It ends by itself, so others sweep the tables of a server that dies. If clocks differ, two servers may
-sweep the same table, which does no harm.
+The deletion of a table only notes its id (`catalog`). The sweeper removes the rows, looks once more after
+`SWEEP_AGAIN_SECONDS` for writes that were under way at the deletion, and forgets the table once its name is free.
+Servers that share storage over a network claim a table before they sweep it. A claim ends by itself, so others sweep
+the tables of a server that dies. If clocks differ, two servers may sweep one table, which does no harm.
 """
 
 import asyncio

@@ -22,7 +22,7 @@ from tablestone.model.operations import (
 
 BATCH: Final = "Batch"
 """The name of a batch whose operation is unknown."""
-LOOK_AGENTS: Final = b"tablestone-"
+TOOL_AGENTS: Final = b"tablestone-"
 """The User-Agent of our tools that look at tables (the explorer, `count`, `simulate-keys`) begins with this."""
 
 
@@ -56,7 +56,7 @@ class RequestRecord:
     """One request. `started` and `ended` are of a clock that never steps back.
 
     `failure` is the error in the answer; for a batch, the error inside it. `refused` can be set only with a failure.
-    `is_look`: one of our tools asked for the page, to look at a table. `bytes_in` and `bytes_out` count bodies. Every
+    `from_tools`: the explorer or a data tool asked for the page. `bytes_in` and `bytes_out` count bodies. Every
     request has a record, so it is small: only an access log or a trace adds `details`, and a point read has no
     `result`.
     """
@@ -71,7 +71,7 @@ class RequestRecord:
         self.result: Result | None = None
         self.failure: StorageError | None = None
         self.refused: RefusedTable | None = None
-        self.is_look = False
+        self.from_tools = False
         self.status = 0
         self.bytes_in = 0
         self.bytes_out = 0
@@ -83,7 +83,7 @@ class RequestRecord:
         self.operation = None
         if self.result is not None:
             self.result = None
-            self.is_look = False
+            self.from_tools = False
         if self.failure is not None:
             self.failure = None
             self.refused = None

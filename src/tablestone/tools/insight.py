@@ -98,7 +98,7 @@ def queries_of(report: InsightReport, table: str, period: str) -> list[GivenQuer
     if points:
         found[POINT_READ] = GivenQuery(POINT_READ, runs=points, is_point_read=True)
     for shape in shapes_of(report, period):
-        is_use = shape.filter and not shape.is_look and query_use(shape) is not None
+        is_use = shape.filter and not shape.from_tools and query_use(shape) is not None
         if is_use and _is(shape, table):
             before = found.get(shape.filter)
             runs = shape.queries + (before.runs or 0 if before is not None else 0)
@@ -113,7 +113,7 @@ def shapes_of(report: InsightReport, period: str) -> list[QueryShape]:
     """
     found: dict[tuple[object, ...], QueryShape] = {}
     for shape in report.queries.get(period, ()):
-        key = shape.account, shape.table, shape.filter, shape.plan, shape.is_look
+        key = shape.account, shape.table, shape.filter, shape.plan, shape.from_tools
         other = found.get(key)
         if other is not None:
             shape = replace(  # noqa: PLW2901 - both together
@@ -195,7 +195,7 @@ def _table(report: InsightReport, table: TableInsight, period: str) -> TableUse:
         queries=tuple(
             use
             for shape in shapes_of(report, period)
-            if (shape.account, shape.table) == (table.account, table.table) and not shape.is_look
+            if (shape.account, shape.table) == (table.account, table.table) and not shape.from_tools
             if (use := query_use(shape)) is not None
         ),
         writes=_writes(table, period),

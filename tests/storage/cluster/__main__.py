@@ -1,10 +1,9 @@
 """A Cassandra cluster for tests and trials: `python -m tests.storage.cluster up [--nodes N]`, `down` and `faults`.
 
 `up` prints the engine's URL as its last line, and the nodes keep running; `down` stops them and removes their data.
-`--datacenters 2` puts the nodes into dc1 and dc2 in turn, and the URL names dc1. `stop NODE`, `start NODE` and
-`nodetool NODE …` act on one node, by its number from 1. `faults` does the fault run on its own cluster
-(`cluster/faults.py`), and exits with 1 if something is wrong. Without a JDK 17 and Maven, each command and `missing`
-say so and exit with 2.
+`stop NODE`, `start NODE` and `nodetool NODE …` act on one node, by its number from 1. `faults` does the fault run on
+its own cluster (`faults.py`), and exits with 1 if something is wrong. Without a JDK 17 and Maven, each command and
+`missing` say so and exit with 2.
 """
 
 import argparse

@@ -1,15 +1,9 @@
 """A Cassandra cluster of three replicas, and the network in front of it, simulated for the engine's own code.
 
-Conditional writes to a partition are ordered, as by Paxos; each then travels to the replicas by itself. A read at
-QUORUM asks two replicas and repairs only what it has read. A conditional write first brings every decided write to two
-replicas. A read at SERIAL shows every decided write, and may be answered when one replica has it. Messages are late,
-lost, or duplicated; a replica may be away. One seed decides everything random.
-
-A batch longer than a node accepts is refused. A batch for several partitions is recorded as a fault of the engine,
-because a node would not apply it atomically.
-
-Neither TCP nor the driver repeats a request (docs/decisions/0009-cassandra-versions.md). So a conditional write does
-not come again after the server has heard that it was not applied, and a server never hears that a repeat was applied.
+Conditional writes to a partition are ordered, as by Paxos; each then travels to the replicas by itself. Messages are
+late, lost, or duplicated; a replica may be away. One seed decides everything random. A batch longer than a node accepts
+is refused; a batch for several partitions is recorded as a fault, because a node would not apply it atomically. Neither
+TCP nor the driver repeats a request (docs/decisions/0009-cassandra-versions.md), so neither does this network.
 """
 
 import asyncio

@@ -307,7 +307,7 @@ def test_queries_whose_values_have_other_types_are_one_shape() -> None:
 
 def test_queries_of_tools_that_look_at_a_table_are_apart() -> None:
     look = record_of(query("a gt 1"), page("table", 100))
-    look.is_look = True
+    look.from_tools = True
     found = counted(look, record_of(query("a gt 1"), page("table", 100)))
     shapes = found.tables["weather", "readings"].shapes
     assert {name: each.queries for name, each in shapes.items()} == {

@@ -33,7 +33,7 @@ def merge(row: str, name: str, number: int = 0) -> MergeEntity:
     )
 
 
-class SlowEngine(MemoryEngine):
+class YieldingEngine(MemoryEngine):
     def __init__(self) -> None:
         super().__init__(lambda: 1_000)
         self.commits = 0
@@ -53,7 +53,7 @@ class Table:
     """A table with the entities `a` and `b`, and the writes of clients who do not wait for each other."""
 
     def __init__(self) -> None:
-        self.engine = SlowEngine()
+        self.engine = YieldingEngine()
         self.queues: WriteQueues[Key] = WriteQueues("entity")
 
     async def fill(self) -> None:

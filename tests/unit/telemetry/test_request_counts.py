@@ -241,7 +241,7 @@ def test_names_follow_the_conventions(metric: Metric) -> None:
 def test_a_record_that_forgets_is_as_a_new_one() -> None:
     """Another request gets it. The four members that each request sets itself may be left from the last one."""
     record = record_of(TRANSACTION, TransactionCommitted([]), StorageError("ServerBusy"))
-    record.is_batch = record.is_look = True
+    record.is_batch = record.from_tools = True
     record.refused = RefusedTable("Trips", is_found=True)
     record.forget()
     new = RequestRecord(record.started)
@@ -257,7 +257,7 @@ def test_a_record_that_forgets_is_as_a_new_one() -> None:
             "bytes_in",
             "details",
         ),
-        "is_look",
+        "from_tools",
     }
     for name in kept:
         assert getattr(record, name) == getattr(new, name), name

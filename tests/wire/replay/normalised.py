@@ -1,15 +1,4 @@
-"""Every difference that the comparison ignores, each with its reason. Everything else must be the same.
-
-1. `IGNORED_HEADERS`; Content-Length against Transfer-Encoding where the service streamed; the
-   length of a missing body.
-2. The base URL, which differs by construction, and the account in `odata.type`, which follows from
-   it, become {BASE} and {ACCOUNT}.
-3. Times and ids that the server makes: Timestamps and ETags are bound to the recording's (`bindings`),
-   request ids, error times and the time of the last replication are checked for their form;
-   boundaries become {BATCH} and {CHANGESET}; the creation time in a table's continuation token
-   {CREATED}.
-4. The HTTP reason phrase of a success, which the recorder sometimes replaced, and of exchanges without one.
-"""
+"""Every difference that the comparison ignores, each with its reason. Everything else must be the same."""
 
 from __future__ import annotations
 
@@ -24,6 +13,12 @@ if TYPE_CHECKING:
     from .cassettes import Exchange
     from .target import Answer, Target
 
+# Besides headers: Content-Length where the service streamed with Transfer-Encoding, and the length of a missing body.
+# The base URL differs by construction, and the account in `odata.type` follows from it: they become {BASE} and
+# {ACCOUNT}. Timestamps and ETags that the server makes are bound to the recording's (`bindings`); request ids, error
+# times and the time of the last replication are checked for their form; boundaries become {BATCH} and {CHANGESET},
+# the creation time in a table's continuation token {CREATED}. The reason phrase of a success, which the recorder
+# sometimes replaced.
 IGNORED_HEADERS = {
     "connection": "hop by hop: one recording happened to end its connection",
     "date": "the clock's; its presence and form are checked",

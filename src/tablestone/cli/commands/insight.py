@@ -143,7 +143,7 @@ def _query_row(query: QueryShape) -> Sequence[Cell]:
     text = query.filter or "(no filter)"
     if query.names_select:
         text += "  $select"
-    if query.is_look:
+    if query.from_tools:
         text += "  (explorer, count or simulate-keys)"
     return (
         query.table,

@@ -1,10 +1,9 @@
 """The directory: every partition that may have rows, in order, in a tree of three levels that splits as it grows.
 
-A node of the tree is a Cassandra partition of entries. Its level and its lowest possible entry, `low`, identify it; it
-ends before its `high`, where the node on its right begins. The entries of a leaf are partitions of rows, those of the
-levels above are the lows of the nodes below. Entries are plain writes with timestamps of their own: to add one again,
-or late, does no harm. Bounds change by conditional writes. Large nodes are split; an empty leaf is joined to its left
-neighbour. docs/decisions/0010-cassandra-directory.md says why this is safe beside other servers.
+A node of the tree is a Cassandra partition of entries, known by its level and its lowest possible entry, `low`; it ends
+before its `high`. Entries are plain writes with timestamps of their own: to add one again, or late, does no harm.
+Bounds change by conditional writes. Large nodes are split; an empty leaf is joined to its left neighbour.
+docs/decisions/0010-cassandra-directory.md says why this is safe beside other servers.
 """
 
 from bisect import bisect_right, insort

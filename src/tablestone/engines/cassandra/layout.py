@@ -1,15 +1,7 @@
 """The keyspace: its tables with the reasons, whose it is, and whether it was ever written to.
 
-`rows`: a partition of the contract with all its rows. Conditions read its static columns:
-  mark     a number that is greater after every commit in the partition, at least every version given in it
-  floor    the greatest version of a row that was deleted: a row of the same key gets a later one
-  listed   the epoch of its entry in the directory; not positive: it has none (`directory`)
-  widest   the length of the longest value, rounded up to a power of two, if it is longer than 4 KiB (`read`)
-  writers  the number of the last commit of each engine, for an hour, to find out whether it was applied
-`directory`, `directory_nodes`: the partitions in order, as a tree of three levels (`directory`).
-`about`: the version of this layout, and whether anything was ever written. A deletion hides what is written later with
-an earlier timestamp, and no read shows the deletion. So `cluster init` notes that the keyspace is new, and each program
-that opens it to write withdraws the note first. `loading`: an unfinished load.
+A deletion hides what is written later with an earlier timestamp, and no read shows the deletion. So `cluster init`
+notes that the keyspace is new, and each program that opens it to write withdraws the note first.
 """
 
 from __future__ import annotations
@@ -48,12 +40,21 @@ _OPTIONS: Final = (
 )
 
 COLUMNS: Final[Mapping[str, str]] = {
+    # A partition of the contract with all its rows. Conditions read its static columns:
+    #   mark     a number that is greater after every commit in the partition, at least every version given in it
+    #   floor    the greatest version of a row that was deleted: a row of the same key gets a later one
+    #   listed   the epoch of its entry in the directory; not positive: it has none (`directory`)
+    #   widest   the length of the longest value, rounded up to a power of two, if it is longer than 4 KiB (`read`)
+    #   writers  the number of the last commit of each engine, for an hour, to find out whether it was applied
     ROWS: "partition blob, row blob, version bigint, value blob, mark bigint static, floor bigint static, "
     "listed bigint static, widest int static, writers map<bigint, bigint> static",
+    # The partitions in order, as a tree of three levels (`directory`).
     DIRECTORY: "level tinyint, low blob, entry blob, epoch bigint",
     DIRECTORY_NODES: "level tinyint, low blob, high blob, split blob, cleared bigint, epoch_min bigint, takes bigint, "
     "taken bigint",
+    # The version of this layout, and whether anything was ever written.
     ABOUT: "name text, number bigint",
+    # An unfinished load.
     LOADING: "id tinyint, source blob, begun bigint, partition blob, row blob",
 }
 """The columns of each table. By them `require_own` knows a keyspace of another program."""

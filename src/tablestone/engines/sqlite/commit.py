@@ -1,7 +1,7 @@
 """Group commit: all write sets that have arrived are applied in one SQLite transaction, each with its own outcome.
 
 One thread commits. It applies the write sets of a group one by one, inserts of a whole group by one statement, and
-flushes once; no outcome is told before the flush. While it commits it holds the lock of all processes. After a flush
+flushes once, before it reports any outcome. While it commits it holds the lock of all processes. After a flush
 that failed, an outcome may be unknown, because the log can bring the commit back.
 """
 

@@ -68,9 +68,9 @@ _BLOCK_BYTES: Final = 64
 
 
 def name_of(key: EncryptionKey) -> bytes:
-    """16 bytes that stand at the start of every database of this key, and tell nothing of it.
+    """The 16 bytes at the start of every database of this key. They do not reveal the key.
 
-    They are the salt of the format, which a key of 32 bytes has no other use for.
+    SQLite3MC stores a salt there, which it does not need for a key of 32 bytes.
     """
     return hmac.digest(key.secret, _NAME_PURPOSE, hashlib.sha256)[: len(MAGIC)]
 

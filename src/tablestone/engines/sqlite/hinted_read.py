@@ -1,11 +1,9 @@
 """Reads with a hint: the hint as a condition in SQL, and the order of the statements that examine rows.
 
-The condition is one expression over `v.row`, a row's key, and `v.value`, its value. Compared values are bound and never
-part of the text, so filters of one shape share one prepared statement. If the hint has no range of rows, every row in
-the range of keys is examined. If it has one, and there are several partitions, the read passes over the rows outside:
-in each large partition, one seek leads to the first wanted row, and another from the last one to the next partition. It
-walks through small partitions, because a seek costs as much as some dozens of rows. It finds out on its way which ones
-are large. docs/decisions/0006-filters-in-the-engine.md has the measurements.
+Compared values are bound and never part of the text, so filters of one shape share one prepared statement. If the hint
+has a range of rows and there are several partitions, the read seeks past the rows outside it in large partitions, and
+walks through small ones, because a seek costs as much as some dozens of rows. It finds out on its way which ones are
+large. docs/decisions/0006-filters-in-the-engine.md has the measurements.
 """
 
 from __future__ import annotations

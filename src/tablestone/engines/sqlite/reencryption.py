@@ -100,7 +100,7 @@ def _require_alone(source: apsw.Connection, path: Path) -> None:
 
 
 def _require_whole(source: apsw.Connection, path: Path) -> None:
-    """Refuse a damaged database: the new one would be without a sign of what is lost, and the old one is removed."""
+    """Refuse a damaged database: the new one would not show what is lost, and the old one is removed."""
     try:
         is_whole = source.execute("PRAGMA integrity_check(1)").get == "ok"
     except apsw.CorruptError:

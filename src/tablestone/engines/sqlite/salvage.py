@@ -1,10 +1,9 @@
 """Damaged data directories: the files that are not as they were written, and the rows that can still be read.
 
-SQLite reads only the pages that a statement needs, and compares the sums of the log only when it opens it. This reads
-all of both, without SQLite, beside any other process: the log by its sums, encrypted pages by their tags. Salvage walks
-the trees and then every page that no tree reaches; of a row that is found more than once, the latest version counts.
-Any byte may be damaged: impossible content raises `BadPage`. The format of trees, cells, payloads and records:
-https://www.sqlite.org/fileformat2.html, sections 1.6 and 2.1.
+This reads all pages and the log without SQLite, beside any other process, and checks the log by its sums and encrypted
+pages by their tags. Salvage walks the trees and then every page that no tree reaches; of a row that is found more than
+once, the latest version counts. Any byte may be damaged: impossible content raises `BadPage`. The format of trees,
+cells, payloads and records: https://www.sqlite.org/fileformat2.html, sections 1.6 and 2.1.
 """
 
 import struct

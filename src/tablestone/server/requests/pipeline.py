@@ -47,7 +47,7 @@ from tablestone.server.requests.page_writing import answer_page
 from tablestone.tables.cached_rows import NOT_KEPT
 from tablestone.tables.service import TableService
 from tablestone.telemetry.refused_callers import RefusedCallers
-from tablestone.telemetry.request_record import LOOK_AGENTS, RefusedTable, RequestRecord
+from tablestone.telemetry.request_record import TOOL_AGENTS, RefusedTable, RequestRecord
 from tablestone.wire.address import (
     Address,
     AddressKind,
@@ -250,10 +250,10 @@ class Pipeline:
         operation = asked if caller is OWNER else caller.permit(asked)
         result = await self._service.execute(found.account, operation)
         if not isinstance(operation, GetEntity):
-            record.result = result  # an entity is not kept: its memory serves the answer
+            record.result = result  # do not hold the entity while its answer is built
         if isinstance(result, EntitiesPage):
             assert isinstance(operation, QueryEntities)
-            record.is_look = request.headers.get(b"user-agent", b"").startswith(LOOK_AGENTS)
+            record.from_tools = request.headers.get(b"user-agent", b"").startswith(TOOL_AGENTS)
             return await answer_page(operation, result, answer_form, self._turns)
         return encode_result(operation, result, answer_form)
 
