@@ -100,7 +100,7 @@ class PageGuard:
         target = escape(request.scope["path"] + (f"?{rest}" if rest else ""))
         response = HTMLResponse(
             '<!doctype html><html lang="en"><meta charset="utf-8"><title>Tablestone</title>'
-            f'<link rel="icon" href="{escape(_root(request))}{ASSETS_PATH}/icon.svg">'
+            f'<link rel="icon" href="{escape(_root(request))}{ASSETS_PATH}/mark.svg">'
             f'<meta http-equiv="refresh" content="0;url={target}"><p><a href="{target}">Open the explorer</a>'
         )
         response.set_cookie(
