@@ -1,6 +1,6 @@
 """Links of a Markdown document and the anchors of its headings, as GitHub and the site read them.
 
-Knows text only: it reads no file and needs no MkDocs.
+Knows text only: it reads no file and needs no generator.
 """
 
 import re
