@@ -48,6 +48,7 @@ SERVER_COMMANDS: Final = (
         "cluster", "cluster", "Prepare, check, fill and look at an Apache Cassandra cluster."
     ),
     ListedCommand("compact", "maintenance", "Give free space back to the file system."),
+    _tool("demo", "demo", "Try the explorer on sample data with a workload.", "explorer"),
     ListedCommand(
         "decrypt", "maintenance", "Write an encrypted data directory without encryption."
     ),

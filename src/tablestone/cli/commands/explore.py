@@ -75,12 +75,19 @@ def explore(
         print(f"Explorer of {settings.connection.url}: {address}", flush=True)
         print("Ctrl+C ends it.", file=sys.stderr, flush=True)
         if not no_browser:
-            webbrowser.open(address)
+            open_browser(address)
         config = uvicorn.Config(
             application, log_level="warning", access_log=False, server_header=False, lifespan="off"
         )
         with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
             _Server(config).run(sockets=[listener])
+
+
+def open_browser(address: str) -> None:
+    """Open a browser with windows, if there is one: one in the terminal would cover the output."""
+    variables = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+    if sys.platform == "darwin" or any(map(os.environ.get, variables)):
+        webbrowser.open(address)
 
 
 class _Server(uvicorn.Server):

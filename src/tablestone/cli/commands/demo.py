@@ -1,0 +1,129 @@
+"""`tablestone demo`: a server in memory with sample data and a workload, and the explorer on it."""
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import click
+import orjson
+
+from tablestone.cli.commands.explore import open_browser
+from tablestone.cli.option_sources import AZURITE_VARIABLE, KEY_VARIABLE
+from tablestone.cli.options import ADMIN, CONFIG_VARIABLE, PORT, SERVER_OPTIONS
+from tablestone.model.keys import EntityKey
+from tablestone.tools.client import Operation, Query, TableEndpoint
+from tablestone.tools.connection import parse_connection_string
+from tablestone.tools.errors import Unreachable
+from tablestone.tools.odata import key_of
+from tablestone.tools.sample_data import load_sample_data
+
+SERVE: Final = ("serve", "--engine", "memory", "--explorer", "--print", "json")
+ADMIN_PORT: Final = "10003"
+HOT_PARTITION: Final = "UA"
+"""The partition of Flights that gets most writes: the airline with the most flights."""
+SCAN: Final = "tailnum eq 'N730MQ'"
+"""A filter without a key: the server reads all 842 flights for the four of this aircraft."""
+ROUND_SECONDS: Final = 0.5
+ROUNDS_PER_SCAN: Final = 10
+WRITES: Final = 60
+READS: Final = 5
+"""Flights that a round changes, in one transaction, and that it reads."""
+
+
+@click.command(epilog="Example: tablestone demo --port 0 --admin 0")
+@click.option(
+    PORT.flag,
+    metavar=PORT.metavar,
+    default=PORT.default,
+    show_default=True,
+    help="Port of the tables; 0 takes a free port.",
+)
+@click.option(
+    ADMIN.flag,
+    metavar="PORT",
+    default=ADMIN_PORT,
+    show_default=True,
+    help="Port of the explorer; 0 takes a free port.",
+)
+@click.option("--no-browser", is_flag=True, help="Do not open a browser.")
+def demo(port: str, admin: str, *, no_browser: bool) -> int:
+    """Try the explorer on sample data with a workload.
+
+    Starts a server in memory, which ends with the command, fills three tables, and runs a workload
+    that has a hot partition and a scan.
+    """
+    # SIGTERM stops the server too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with _server(PORT.flag, port, ADMIN.flag, admin) as process:
+            assert process.stdout is not None
+            ready = process.stdout.readline()
+            if ready:
+                with suppress(Unreachable):  # the server was ended
+                    _show(json.loads(ready), no_browser=no_browser)
+    except KeyboardInterrupt:
+        return 0
+    return process.returncode
+
+
+@contextmanager
+def _server(*options: str) -> Iterator[subprocess.Popen[str]]:
+    """The process of a server, which is stopped at the end. If it does not start, it says why."""
+    # The options of the user's own server, such as its data directory, are not for this one.
+    others = {option.variable for option in SERVER_OPTIONS}
+    others |= {CONFIG_VARIABLE, KEY_VARIABLE, AZURITE_VARIABLE}
+    with subprocess.Popen(  # noqa: S603 - our own command
+        [sys.executable, "-m", "tablestone", *SERVE, "--log-level", "warning", *options],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={name: text for name, text in os.environ.items() if name not in others},
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+def _show(ready: dict[str, Any], *, no_browser: bool) -> None:
+    connection = parse_connection_string(ready["accounts"][0]["connection_string"])
+    # The queries of an agent that begins with `tablestone-` get no advice.
+    with TableEndpoint(connection, agent="demo") as endpoint:
+        load_sample_data(endpoint)
+        print(f"Explorer: {ready['explorer']}", f"Table endpoint: {connection.url}", sep="\n")
+        print(
+            "The tables Airports, Flights and Weather are filled, and a workload runs. After a minute, the page Heat "
+            "of the explorer names the hot partition and the scan. Ctrl+C ends the demo.",
+            flush=True,
+        )
+        if not no_browser:
+            open_browser(ready["explorer"])
+        _work(endpoint)
+
+
+def _work(endpoint: TableEndpoint) -> None:
+    """Write to one partition, read from all, and scan now and then, without end."""
+    page = endpoint.page(Query("Flights", select=("PartitionKey", "RowKey")), None)
+    flights = [key_of(raw) for raw in page.entities]
+    hot = itertools.cycle(key for key in flights if key.partition_key == HOT_PARTITION)
+    read = itertools.cycle(flights)
+    for number in itertools.count():
+        changed = itertools.islice(hot, WRITES)
+        endpoint.transact("Flights", [_delayed(key, number % 60) for key in changed])
+        for key in itertools.islice(read, 0, READS * 171, 171):
+            endpoint.get("Flights", key)
+        endpoint.page(Query("Weather", "PartitionKey eq 'JFK' and RowKey ge '2013-01-03'"), None)
+        if number % ROUNDS_PER_SCAN == 0:
+            endpoint.page(Query("Flights", SCAN), None)
+        time.sleep(ROUND_SECONDS)
+
+
+def _delayed(flight: EntityKey, minutes: int) -> Operation:
+    # With a fraction, JSON shows that the type is Double.
+    return Operation("MERGE", flight, orjson.dumps({"dep_delay": minutes + 0.5}), "*")
