@@ -13,6 +13,7 @@ from cli.worker_processes import connections, wait_until, workers_of
 from server_process import ServerProcess
 from stress.crash.writers import Connection
 from tablestone.engines.registry import kind_of
+from tablestone.extras import pip_install
 from tablestone.server.admin.prometheus_page import metric_of
 from tablestone.telemetry.metrics import OWN_METRICS, MetricKind
 
@@ -164,6 +165,6 @@ def test_without_the_library_only_metrics_are_missing(
     )
     assert page(server, "/metrics") == (
         501,
-        "Metrics need the Prometheus client: install Tablestone with its extra 'metrics'. Health needs nothing.\n",
+        f"This page needs prometheus_client: {pip_install('metrics')}\n",
     )
     wait_until(lambda: page(server, "/health/ready")[0] == 200, AT_LENGTH)

@@ -14,6 +14,7 @@ from cli.trace_collector import CollectedSpan, Collector, collecting
 from cli.worker_processes import wait_until
 from server_process import ServerProcess, clean_environment
 from stress.crash.writers import BATCH_TYPE, Connection
+from tablestone.extras import pip_install
 
 StartServer = Callable[..., ServerProcess]
 INTERNAL, SERVER, CLIENT = 1, 2, 3
@@ -217,7 +218,7 @@ def test_without_the_package_a_sentence_says_so(
     assert server.stop() == 0
     line = server.stderr_without("authentication failed")
     assert line.endswith(
-        "The environment asks for traces, which need OpenTelemetry: install Tablestone with its extra 'otel'.\n"
+        f"Sending traces, as the environment asks, needs opentelemetry: {pip_install('otel')}\n"
     )
     assert line.count("\n") == 1
 

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 from tablestone.cli.sigint import SigintEndsProcess
+from tablestone.extras import needs
 from tablestone.tools.errors import TransferRefused
 
 TOOLS: Final = "tools"
@@ -105,8 +106,7 @@ class Commands(click.Group):
             if command is None or command.extra is None or is_own:
                 raise
             raise TransferRefused(
-                f"`tablestone {command.name}` needs {error.name}: "
-                f"install Tablestone with its extra '{command.extra}'."
+                needs(f"`tablestone {command.name}`", str(error.name), command.extra)
             ) from None
 
     def list_commands(self, _ctx: click.Context) -> list[str]:

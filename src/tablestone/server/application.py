@@ -19,6 +19,7 @@ from tablestone.engines.contract import Engine
 from tablestone.engines.figures import Figure, FigureKind, MeasuredEngine, Values
 from tablestone.engines.kind import EngineUrl
 from tablestone.engines.registry import kind_of, open_engine
+from tablestone.extras import needs
 from tablestone.insight.counts import InsightCounts
 from tablestone.model.errors import StorageError
 from tablestone.server.asgi import Message, Receive, Send
@@ -103,7 +104,7 @@ def _open_tracing(*, logs_warnings: bool) -> Tracing | None:
             raise
         if logs_warnings:
             log.warning(
-                "The environment asks for traces, which need OpenTelemetry: install Tablestone with its extra 'otel'."
+                "%s", needs("Sending traces, as the environment asks,", "opentelemetry", "otel")
             )
         return None
     return tracing

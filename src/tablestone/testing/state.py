@@ -26,6 +26,7 @@ from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME, Configuration
 from tablestone.engines.contract import ANY, DELETE, Change, Key, WriteSet
 from tablestone.engines.memory import MemoryEngine, MemoryRows
 from tablestone.engines.registry import open_engine
+from tablestone.extras import needs
 from tablestone.model.edm import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, EdmType
 from tablestone.model.errors import StorageError
 from tablestone.model.keys import (
@@ -207,9 +208,7 @@ def _rows_of_file(path: Path, table: str) -> Iterator[SeedRow]:
     except TransferRefused as refused:
         raise SeedRefused(str(refused)) from None
     except ModuleNotFoundError as missing:
-        raise SeedRefused(
-            f"{path} needs {missing.name}: install Tablestone with its extra 'tools'."
-        ) from None
+        raise SeedRefused(needs(str(path), str(missing.name), "tools")) from None
 
 
 def _body(entity: Mapping[str, Any], place: str) -> bytes:

@@ -18,6 +18,7 @@ from urllib.parse import quote, urlencode
 
 from tablestone import __version__, limits
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
+from tablestone.extras import needs
 from tablestone.model.keys import EntityKey
 from tablestone.tools.connection import Connection, Scheme
 from tablestone.tools.errors import (
@@ -423,7 +424,7 @@ def _credential(connection: Connection) -> Any:
             from azure.identity import DefaultAzureCredential  # noqa: PLC0415 - an extra of its own, and slow to load
         except ImportError:
             raise TransferRefused(
-                "An Entra login needs azure-identity: install Tablestone with its extras 'tools,entra', or give --sas."
+                needs("A login to Entra ID without --sas", "azure-identity", "tools,entra")
             ) from None
         return DefaultAzureCredential()
     from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential  # noqa: PLC0415 - an extra

@@ -37,6 +37,7 @@ from tablestone.configuration import (
     Configuration,
     SelfSigned,
 )
+from tablestone.extras import needs
 from tablestone.server.start import Mount, Mounts
 from tablestone.server.start import serve as run_server
 from tablestone.server.worker import StartRefused
@@ -98,9 +99,7 @@ def _require_packages() -> None:
         with suppress(ModuleNotFoundError):  # of the package above it
             found = find_spec(name)
         if found is None:
-            raise StartRefused(
-                f"{EXPLORER.flag} needs {name}: install Tablestone with its extra 'explorer'."
-            )
+            raise StartRefused(needs(EXPLORER.flag, name, "explorer"))
 
 
 @click.command()
@@ -178,9 +177,7 @@ def _run_under_control(
     try:
         from tablestone.testing.control import ControlledService  # noqa: PLC0415 - docs/decisions/0012-control.md
     except ModuleNotFoundError as missing:
-        raise StartRefused(
-            f"{CONTROL.flag} needs {missing.name}: install Tablestone with its extra 'testing'."
-        ) from None
+        raise StartRefused(needs(CONTROL.flag, str(missing.name), "testing")) from None
 
     service = ControlledService(configuration)
 

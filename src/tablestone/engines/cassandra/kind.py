@@ -12,6 +12,7 @@ from tablestone.engines.cassandra.cluster_url import FORM, SCHEME, parse_address
 from tablestone.engines.contract import Engine, EngineRefused, EngineUnavailable, StorageId
 from tablestone.engines.figures import Figure, FigureKind
 from tablestone.engines.kind import EncryptionKey, EngineKind, Opening
+from tablestone.extras import needs
 
 LEASE_SECONDS: Final = 0.25
 """A server asks five to eight times a second whether accounts and tables in use have changed; a change takes so much
@@ -101,7 +102,7 @@ def opening() -> ModuleType:
         if error.name is None or error.name.partition(".")[0] != SCHEME:
             raise
         raise EngineRefused(
-            "The engine cassandra needs the driver of Apache Cassandra: install Tablestone with its extra 'cassandra'."
+            needs("The engine cassandra", "the driver of Apache Cassandra", "cassandra")
         ) from error
 
 

@@ -15,6 +15,7 @@ from tablestone.configuration import Configuration
 from tablestone.engines.figures import Figure, FigureKind
 from tablestone.engines.kind import EngineUrl
 from tablestone.engines.registry import kind_of
+from tablestone.extras import needs
 from tablestone.server.admin.admin_application import PageAnswer, PageRequest, text_answer
 from tablestone.server.admin.readiness import Readiness
 from tablestone.telemetry import metrics
@@ -25,10 +26,6 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric as Family
 
-MISSING: Final = (
-    "Metrics need the Prometheus client: install Tablestone with its extra 'metrics'. "
-    "Health needs nothing."
-)
 _KINDS: Final = {
     FigureKind.COUNTER: MetricKind.COUNTER,
     FigureKind.GAUGE: MetricKind.GAUGE,
@@ -67,7 +64,7 @@ class PrometheusPage:
         except ModuleNotFoundError as error:
             if error.name != "prometheus_client":
                 raise
-            return text_answer(MISSING, 501)
+            return text_answer(needs("This page", "prometheus_client", "metrics"), 501)
         is_ready = await self._readiness.why_storage_is_not_ready() is None
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         registry = _registry([*self._of_process(is_ready=is_ready), *self._of_reports()])
