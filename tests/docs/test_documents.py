@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import advice_rules
+import commands_page
 import options_page
 import tablestone
 from document_links import ROOT_PAGES, anchors, is_relative, targets
@@ -116,7 +117,7 @@ def test_a_missing_test_is_found(tmp_path: Path) -> None:
 
 def test_every_page_is_in_the_menu_of_the_site() -> None:
     menu = re.findall(
-        r"^ +- (?:[^:]+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE
+        r"^ +- (?:[^:\n]+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE
     )
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
     assert sorted(menu) == sorted([*pages, *ROOT_PAGES.values()])
@@ -137,6 +138,11 @@ def test_the_changelog_starts_with_this_version() -> None:
 def test_the_page_of_options_is_up_to_date() -> None:
     """`python docs/generate/options_page.py` writes it."""
     assert options_page.PAGE.read_text(encoding="utf-8") == options_page.page()
+
+
+def test_the_page_of_commands_is_up_to_date() -> None:
+    """`python docs/generate/commands_page.py` writes it."""
+    assert commands_page.PAGE.read_text(encoding="utf-8") == commands_page.page()
 
 
 def test_the_table_of_rules_is_up_to_date() -> None:

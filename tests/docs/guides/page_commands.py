@@ -24,7 +24,8 @@ READY_SECONDS_MAX = 180
 PORT, ADMIN_PORT = 10002, 10003
 
 _BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_SERVER = re.compile(r"tablestone (?:serve|azurite|azurite-table)\b")
+_SERVER = re.compile(r"tablestone (?:serve|azurite|azurite-table|demo)\b")
+_READY = r"Connection string: \|Table endpoint: .*ACCOUNT\|ends the demo"
 _FRAME = re.compile(r"^<<<(\d+) (\S+)>>>$\n", re.MULTILINE)
 
 
@@ -128,7 +129,7 @@ def _script(commands: list[Command]) -> str:
         "printed=$(mktemp -d)",
         "ready() {",
         f"    for _ in $(seq {READY_SECONDS_MAX * 10}); do",
-        "        if grep -q 'Connection string: \\|Table endpoint: .*ACCOUNT' \"$2\"; then sleep 0.2; return 0; fi",
+        f"        if grep -q '{_READY}' \"$2\"; then sleep 0.2; return 0; fi",
         '        kill -0 "$1" 2>/dev/null || return 1',
         "        sleep 0.1",
         "    done",

@@ -1,6 +1,7 @@
 """The guides that show commands: each command does what the page says."""
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -8,7 +9,8 @@ import pytest
 
 from deploy.deployed import DEPLOY, needs
 from deploy.install import program
-from docs.guides.page_commands import GUIDES, commands_of, fits, run_page
+from docs.guides.page_commands import GUIDES, commands_of, fits, free_ports, run_page
+from tablestone.tools.connection import LOCAL_ACCOUNT, LOCAL_KEY
 
 PAGES = (
     "ci.md",
@@ -36,6 +38,34 @@ def test_the_commands_with_helm(tmp_path: Path) -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_command_does_what_the_page_says(page: str, tmp_path: Path) -> None:
     run_page((GUIDES / page).read_text(encoding="utf-8"), tmp_path)
+
+
+@pytest.mark.slow
+def test_the_tutorial(tmp_path: Path) -> None:
+    """Its commands print what it says, and so do the program and the test that its reader saves."""
+    page = (GUIDES.parent / "start" / "tutorial.md").read_text(encoding="utf-8")
+    tables, admin = map(str, free_ports(2))
+    connection = (
+        f"DefaultEndpointsProtocol=http;AccountName={LOCAL_ACCOUNT};AccountKey={LOCAL_KEY};"
+        f"TableEndpoint=http://127.0.0.1:{tables}/{LOCAL_ACCOUNT};"
+    )
+    for text, name in re.findall(r"^```python\n(# (\S+)\n.*?)^```", page, re.MULTILINE | re.DOTALL):
+        program = text.replace("UseDevelopmentStorage=true", connection)
+        (tmp_path / name).write_text(program, encoding="utf-8")
+    for ours, instead in (
+        ("$ tablestone demo\n", "$ tablestone demo --no-browser --port 10002 --admin 10003\n"),
+        ("$ . .venv/bin/activate\n", ""),
+        # A reader takes longer than the counts.
+        ("$ tablestone insight", "$ sleep 5; tablestone insight"),
+    ):
+        assert ours in page
+        page = page.replace(ours, instead)
+    run_page(
+        page,
+        tmp_path,
+        places={"10002": tables, "10003": admin},
+        environment={"AZURE_STORAGE_CONNECTION_STRING": connection},
+    )
 
 
 def test_a_page_is_taken_apart() -> None:
