@@ -28,7 +28,10 @@ from tablestone.tables.sweeping import NETWORK_PAUSE_SECONDS, PARTITIONS_AT_ONCE
 
 COMPOSE = DEPLOY / "cassandra" / "compose.yaml"
 DATACENTER = DEPLOY / "cassandra" / "datacenter.yaml"
-GUIDE = (ROOT / "docs" / "guides" / "cassandra.md").read_text(encoding="utf-8")
+GUIDE = "\n".join(
+    page.read_text(encoding="utf-8")
+    for page in sorted((ROOT / "docs" / "guides").glob("cassandra*.md"))
+)
 SUPERUSER = "tablestone-superuser"
 """The Secret that cass-operator makes, with `username` and `password`; the user has the same name."""
 WITH_GROUPS = {"commitlog_sync_period": "0ms"}

@@ -5,7 +5,8 @@ from typing import Final
 
 from storage.cluster.nodes import Node
 
-GUIDE: Final = (Path(__file__).parents[3] / "docs" / "guides" / "cassandra.md").read_text()
+_GUIDES: Final = Path(__file__).parents[3] / "docs" / "guides"
+GUIDE: Final = "\n".join(page.read_text() for page in sorted(_GUIDES.glob("cassandra*.md")))
 
 
 def nodetool(node: Node, command: str, **places: object) -> str:

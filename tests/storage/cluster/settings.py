@@ -1,7 +1,7 @@
 """The configuration of a test cluster's node: its cassandra.yaml, its JVM, its log.
 
-Tablestone requires the settings in `REQUIRED` of every cluster; docs/guides/cassandra.md explains them. The other
-settings keep a node small: several nodes, the servers and the tests share two processors.
+Tablestone requires the settings in `REQUIRED` of every cluster; docs/guides/cassandra-settings.md explains them. The
+other settings keep a node small: several nodes, the servers and the tests share two processors.
 """
 
 from collections.abc import Mapping, Sequence

@@ -121,7 +121,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         root = Connection(
             parse_address(node.url("cassandra@", password=directory / "first")), in_keyspace=False
         )
-        for statement in (  # the permissions that docs/guides/cassandra.md names
+        for statement in (  # the permissions that docs/guides/cassandra-settings.md names
             f"CREATE ROLE IF NOT EXISTS tablestone WITH PASSWORD = '{PASSWORD}' AND LOGIN = true",
             "GRANT CREATE ON ALL KEYSPACES TO tablestone",
             "CREATE ROLE IF NOT EXISTS looking WITH PASSWORD = 'x' AND LOGIN = true",

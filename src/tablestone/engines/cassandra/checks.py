@@ -1,7 +1,7 @@
 """Examines a cluster before it is used: nodes, settings, clocks, keyspace, and the copies of each row.
 
 What would lose or mix up data, or cannot work, is a refusal; an unwise setting is a warning. Each is one sentence, and
-docs/guides/cassandra.md says why it matters. Nodes of all datacenters are asked for their settings.
+docs/guides/cassandra-settings.md says why it matters. Nodes of all datacenters are asked for their settings.
 """
 
 from __future__ import annotations
