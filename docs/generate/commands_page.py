@@ -36,7 +36,8 @@ def page() -> str:
 
 def _sections(command: click.Command, context: click.Context, heading: str) -> Iterator[str]:
     """The help of a command, and then that of each of its own commands."""
-    yield f"{heading} {context.command_path}\n\n```text\n{command.get_help(context)}\n```\n"
+    name = context.command_path.removeprefix("tablestone ")
+    yield f"{heading} {name}\n\n```text\n{command.get_help(context)}\n```\n"
     if isinstance(command, click.Group):
         for name in sorted(command.list_commands(context)):
             inner = command.get_command(context, name)
