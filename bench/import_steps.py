@@ -17,6 +17,7 @@ from bench import paths, servers
 from bench.data_tools import lines
 from tablestone.tools.client import Operation, TableEndpoint
 from tablestone.tools.connection import Connection, Scheme
+from tablestone.tools.formats.compressed import ReadPosition
 from tablestone.tools.formats.json_lines import read_json
 from tablestone.tools.formats.rows import Reading, Row
 from tablestone.tools.writing import OnConflict, TableWriter
@@ -55,7 +56,9 @@ def main() -> None:
     with lines(100_000).open("rb") as file:
         text = b"".join(islice(file, SLICE))
     rows = [
-        row for row in read_json(io.BytesIO(text), "x.jsonl", Reading()) if isinstance(row, Row)
+        row
+        for row in read_json(io.BytesIO(text), "x.jsonl", Reading(), ReadPosition())
+        if isinstance(row, Row)
     ]
     operations = [Operation("PUT", row.key, row.body) for row in rows]
     data = paths.WORK / "import-steps"
@@ -69,7 +72,9 @@ def main() -> None:
                 endpoint, TABLE, OnConflict.FAIL, parallel=1, reject=lambda *_: None
             )
             steps: dict[str, Callable[[], object]] = {
-                "a line to a row": lambda: list(read_json(io.BytesIO(text), "x", Reading())),
+                "a line to a row": lambda: list(
+                    read_json(io.BytesIO(text), "x", Reading(), ReadPosition())
+                ),
                 "a row to its group": lambda: add_all(writer, rows),
                 "a transaction, sent and read": lambda: endpoint.transact(TABLE, operations),
             }

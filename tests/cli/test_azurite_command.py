@@ -97,7 +97,7 @@ def test_a_workspace_with_other_files(start: Start, tmp_path: Path) -> None:
     )
     client_of(first).create_table("Kept")
     assert first.stop() == 0
-    assert "has tables of Azurite and is not read" in first.printed
+    assert "has tables of Azurite and is not read: `tablestone import " in first.printed
     assert "operation=CreateTable" not in first.printed
     assert " DEBUG " in (tmp_path / "log" / "debug.log").read_text(encoding="utf-8")
     assert " DEBUG " not in first.printed

@@ -36,7 +36,9 @@ def read(path: Path, **reading: Any) -> Found:
 def reading_of(case: dict[str, Any]) -> dict[str, Any]:
     """The import options in a row of the table."""
     named: dict[str, Any] = {
-        name: case[name] for name in ("partition_key", "row_key", "encoding") if name in case
+        name: case[name]
+        for name in ("partition_key", "row_key", "encoding", "delimiter", "drop_keys")
+        if name in case
     }
     if "types" in case:
         named["types"] = parse_types((case["types"],))

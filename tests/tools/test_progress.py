@@ -4,10 +4,15 @@ import io
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
+import orjson
 import pytest
 
 from server_process import ServerProcess
+from tablestone.tools.formats.compressed import ReadPosition
+from tablestone.tools.formats.reading_file import read_rows
+from tablestone.tools.formats.rows import Reading
 from tablestone.tools.progress import PlainLines, Reached, shown_bytes, shown_seconds
 from tools.data_tools import DataTools, entity
 from tools.faulty_service import BUSY, faulty_service
@@ -40,6 +45,22 @@ def test_a_size(size: int, text: str) -> None:
 )
 def test_a_time(seconds: float, text: str) -> None:
     assert shown_seconds(seconds) == text
+
+
+def test_the_position_is_that_of_the_rows_that_were_handed_on(tmp_path: Path) -> None:
+    """A file of this size is read at once; half of its rows later, half of it is done."""
+    csv, document = tmp_path / "x.csv", tmp_path / "x.json"
+    csv.write_text("PartitionKey,RowKey\n" + "".join(f"p,{n:05}\n" for n in range(20_000)))
+    document.write_bytes(orjson.dumps([entity("p", f"{n:05}") for n in range(20_000)]))
+    for path in (csv, document):
+        position = ReadPosition()
+        rows = read_rows(str(path), Reading(), None, position)
+        for _ in range(10_000):
+            next(rows)
+        assert position.size == path.stat().st_size
+        assert 0.4 < position.position / position.size < 0.55
+        assert sum(1 for _ in rows) == 10_000
+        assert position.position == position.size
 
 
 def test_ctrl_c_says_how_to_go_on(

@@ -42,21 +42,25 @@ def together(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
 
 
 format_option = click.option(
-    "--format", "kind", type=click.Choice(KINDS), help="[default: by the end of the name]"
+    "--format",
+    "kind",
+    type=click.Choice(KINDS),
+    metavar="FORM",
+    help="jsonl, json, csv or parquet, else by the name.",
 )
 with_reading = together(
     format_option,
     click.option(
         "--partition-key",
         metavar="TEMPLATE",
-        help="A column, or '{a}-{b:02}'.  [default: PartitionKey]",
+        help="Column or '{a}-{b:02}'.  [default: PartitionKey]",
     ),
     click.option("--row-key", metavar="TEMPLATE", help="The same.  [default: RowKey]"),
     click.option(
         "--types",
         metavar="NAME=TYPE,...",
         multiple=True,
-        help="Types of columns; a CSV column without a type is String.",
+        help="Types of columns; else CSV is String.",
     ),
     click.option(
         "--null",
@@ -66,6 +70,13 @@ with_reading = together(
         help="A cell with this text counts as empty.",
     ),
     click.option("--drop", metavar="NAMES", multiple=True, help="Do not store these columns."),
+    click.option("--drop-keys", is_flag=True, help="Nor the columns that the keys are made of."),
+    click.option(
+        "--delimiter",
+        metavar="CHARACTER",
+        callback=lambda _context, _option, text: _delimiter(text),
+        help="Delimiter of CSV.  [default: , ; or tab]",
+    ),
     click.option(
         "--encoding",
         metavar="NAME",
@@ -77,6 +88,14 @@ with_reading = together(
 """The options of a file: the command gets `kind`, and the other options for `reading_of`."""
 
 
+def _delimiter(text: str | None) -> str | None:
+    if text in ("tab", "\\t"):
+        return "\t"
+    if text is not None and (len(text) != 1 or not text.isascii() or text in '"\r\n'):
+        raise click.UsageError(f"--delimiter must be one character, not {text!r}.")
+    return text
+
+
 def reading_of(given: Mapping[str, Any], *, keeps_columns: bool = False) -> Reading:
     """The reading that the options ask for; `TransferRefused` if one of them cannot be read."""
     return Reading(
@@ -85,6 +104,8 @@ def reading_of(given: Mapping[str, Any], *, keeps_columns: bool = False) -> Read
         types=parse_types(given["types"]),
         nulls=frozenset(given["nulls"]),
         drop=frozenset(name for text in given["drop"] for name in text.split(",")),
+        drop_keys=given["drop_keys"],
+        delimiter=given["delimiter"],
         encoding=given["encoding"],
         keeps_columns=keeps_columns,
     )
@@ -172,6 +193,9 @@ def complete_tables(
 
 
 table_argument = click.argument("table", metavar="TABLE", shell_complete=complete_tables)
+optional_table_argument = click.argument(
+    "table", metavar="[TABLE]", required=False, shell_complete=complete_tables
+)
 
 filter_option = click.option(
     "--filter",
@@ -198,9 +222,10 @@ output_option = click.option(
 on_conflict_option = click.option(
     "--on-conflict",
     type=click.Choice([each.value for each in OnConflict]),
+    metavar="WHAT",
     default=OnConflict.FAIL.value,
     show_default=True,
-    help="What to do with an entity that exists already.",
+    help="fail, skip, replace or merge an entity that exists already.",
 )
 parallel_option = click.option(
     "--parallel",

@@ -148,10 +148,10 @@ def test_a_workspace_that_is_a_data_directory(tmp_path: Path) -> None:
 
 
 def test_tables_of_azurite_are_not_passed_over_silently(tmp_path: Path) -> None:
-    (tmp_path / "__azurite_db_table__.json").touch()
+    tables = tmp_path / "__azurite_db_table__.json"
+    tables.touch()
     assert of(Line(QUIET | {"location": str(tmp_path)})).remarks == (
-        f"{tmp_path / '__azurite_db_table__.json'} has tables of Azurite and is not read: `tablestone copy` moves them "
-        "while Azurite runs.",
+        f"{tables} has tables of Azurite and is not read: `tablestone import {tables}` loads them.",
     )
 
 

@@ -175,7 +175,7 @@ def _remarks(typed: Mapping[str, Any], extra: Iterable[str]) -> Iterable[str]:
         )
     tables = _workspace(typed) / AZURITE_TABLES
     if "inMemoryPersistence" not in typed and tables.exists():
-        yield f"{tables} has tables of Azurite and is not read: `tablestone copy` moves them while Azurite runs."
+        yield f"{tables} has tables of Azurite and is not read: `tablestone import {tables}` loads them."
 
 
 def _listed(words: list[str]) -> str:

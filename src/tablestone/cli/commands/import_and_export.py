@@ -1,10 +1,13 @@
 """`tablestone import` and `export`: load a file of entities into a table, and write a table into a file."""
 
 import os
-from contextlib import closing, nullcontext
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -15,6 +18,7 @@ from tablestone.cli.data_options import (
     format_option,
     json_option,
     on_conflict_option,
+    optional_table_argument,
     parallel_option,
     print_report,
     quiet_option,
@@ -28,6 +32,7 @@ from tablestone.cli.data_options import (
 from tablestone.tools.client import Query, TableEndpoint
 from tablestone.tools.errors import TransferRefused
 from tablestone.tools.exporting import Export, ExportReport, Target, show
+from tablestone.tools.formats.azurite_file import is_azurite_file, rows_of, tables_of
 from tablestone.tools.formats.compressed import STANDARD_STREAM, ReadPosition, split_name
 from tablestone.tools.formats.reading_file import (
     JSON_KINDS,
@@ -35,6 +40,7 @@ from tablestone.tools.formats.reading_file import (
     read_rows,
     require_kind,
 )
+from tablestone.tools.formats.rows import Reading, Rejected, Row, RowMaker
 from tablestone.tools.formats.typed_csv import schema_beside
 from tablestone.tools.importing import Import, ImportReport, RejectFile
 from tablestone.tools.progress import progress_for, shown_bytes, shown_count, shown_entities
@@ -49,12 +55,13 @@ from tablestone.tools.writing import OnConflict
     "--row-key time_hour --null NA --types temp=Double,time_hour=DateTime",
 )
 @click.argument("file", metavar="FILE")
-@table_argument
+@optional_table_argument
 @with_reading
 @on_conflict_option
 @click.option(
     "--rejects", metavar="FILE", help="Rows that cannot be stored.  [default: FILE.rejects.jsonl]"
 )
+@click.option("--from-account", metavar="NAME", help="Which account of Azurite's file.")
 @restart_option
 @parallel_option
 @quiet_option
@@ -63,10 +70,11 @@ from tablestone.tools.writing import OnConflict
 def import_file(
     endpoint: TableEndpoint,
     file: str,
-    table: str,
+    table: str | None,
     kind: str | None,
     on_conflict: str,
     rejects: str | None,
+    from_account: str | None,
     parallel: int,
     *,
     restart: bool,
@@ -76,43 +84,75 @@ def import_file(
 ) -> int:
     """Load a file into a table.
 
-    FILE is .jsonl, .json, .csv (each also .gz or .zst), .parquet, a .manifest of AzCopy 7, or - for
-    standard input. The table is created if it does not exist. After an interruption, the same
-    command continues. Exit status 1: some rows were rejected.
+    FILE is .jsonl, .json, .csv (each also .gz or .zst), .parquet, a .manifest of AzCopy 7, Azurite's
+    __azurite_db_table__.json (without TABLE, all tables of an account), or - for standard input. A
+    table is created if it does not exist. After an interruption, the same command continues. Exit
+    status 1: some rows were rejected.
     """
     reading = reading_of(given)
-    require_kind(file, kind)
+    others: list[str] = []
+    sources: dict[str, Callable[[ReadPosition], Iterator[Row | Rejected]]]
+    if kind is None and is_azurite_file(file):
+        tables, others = tables_of(file, endpoint.connection.account, from_account, table)
+        sources = {name: partial(rows_of, tables[name], reading) for name in tables}
+    elif table is None:
+        raise click.UsageError("Missing argument 'TABLE'.")
+    else:
+        require_kind(file, kind)
+        sources = {table: partial(read_rows, file, reading, kind)}
     words = {**given, "kind": kind, "on_conflict": on_conflict}
-    journal = _journal(endpoint, file, table, words, restart=restart)
-    kept = int(journal.state.get("reject_bytes", 0)) if journal else 0
-    name = table if file == STANDARD_STREAM else file
-    reject_file = RejectFile(Path(rejects or f"{name}.rejects.jsonl"), kept)
-    progress = progress_for(f"import {table}", quiet=quiet)
-    position = ReadPosition()
-    job = Import(
-        endpoint,
-        table,
-        OnConflict(on_conflict),
-        parallel=parallel,
-        journal=journal,
-        rejects=reject_file,
-        progress=progress,
-    )
-    with (
-        advising_after_interrupt(
-            lambda: (
-                f"The same command continues after row {job.after:,}."
-                if journal
-                else "Standard input cannot be read again."
+    later = {"from_account": from_account, **{name: words.pop(name) for name in LATER_OPTIONS}}
+    words |= {name: value for name, value in later.items() if value}
+    done: list[tuple[Journal | None, ImportReport]] = []
+    with ExitStack() as journals:
+        for name, rows in sources.items():
+            journal = _journal(endpoint, file, name, words, restart=restart)
+            if journal is not None:
+                journals.enter_context(closing(journal))
+            kept = int(journal.state.get("reject_bytes", 0)) if journal else 0
+            rejected = rejects or f"{name if file == STANDARD_STREAM else file}.rejects.jsonl"
+            if len(sources) > 1:
+                rejected += f".{name}"
+            reject_file = RejectFile(Path(rejected), kept)
+            progress = progress_for(f"import {name}", quiet=quiet)
+            job = Import(
+                endpoint,
+                name,
+                OnConflict(on_conflict),
+                parallel=parallel,
+                journal=journal,
+                rejects=reject_file,
+                progress=progress,
             )
-        ),
-        closing(journal) if journal else nullcontext(),
-        closing(reject_file),
-    ):
-        with closing(progress):
-            report = job.run(read_rows(file, reading, kind, position), position)
-        end_with_report(journal, _import_lines(report), asdict(report), as_json=as_json)
-    return 1 if report.rejected else 0
+            position = ReadPosition()
+            with (
+                advising_after_interrupt(
+                    partial(_how_to_continue, job, is_kept=journal is not None)
+                ),
+                closing(reject_file),
+                closing(progress),
+            ):
+                done.append((journal, job.run(rows(position), position)))
+        for journal, report in done:
+            lines = [*_import_lines(report), *_key_lines(reading)]
+            end_with_report(journal, lines, asdict(report), as_json=as_json)
+    if others:
+        print(
+            f"tablestone: Not imported: the tables of {', '.join(others)}. To load them too, give --from-account, and "
+            "the connection of the account that gets them.",
+            file=sys.stderr,
+        )
+    return 1 if any(report.rejected for _, report in done) else 0
+
+
+LATER_OPTIONS: Final = ("drop_keys", "delimiter")
+"""Options that earlier versions do not have: without them, a journal of such a version is found."""
+
+
+def _how_to_continue(job: Import, *, is_kept: bool) -> str:
+    if not is_kept:
+        return "Standard input cannot be read again."
+    return f"The same command continues after row {job.after:,}."
 
 
 def _journal(
@@ -146,12 +186,23 @@ def _import_lines(report: ImportReport) -> list[str]:
     if report.resumed_after_row:
         lines.append(f"An earlier run had stored the rows up to {report.resumed_after_row:,}.")
     if report.skipped:
-        lines.append(f"{shown_count(report.skipped, 'row')} skipped: their keys were taken.")
+        taken = "its key was" if report.skipped == 1 else "their keys were"
+        lines.append(f"{shown_count(report.skipped, 'row')} skipped: {taken} taken.")
     if report.rejected:
+        reasons = "reason" if report.rejected == 1 else "reasons"
         lines.append(
-            f"{shown_count(report.rejected, 'row')} rejected, with the reasons in {report.rejects}."
+            f"{shown_count(report.rejected, 'row')} rejected, with the {reasons} in {report.rejects}."
         )
     return lines
+
+
+def _key_lines(reading: Reading) -> list[str]:
+    """Not everybody expects the columns of a key to be properties too."""
+    names = sorted(RowMaker(reading).key_columns)
+    if not names:
+        return []
+    what, them = ("a property", "it") if len(names) == 1 else ("properties", "them")
+    return [f"{' and '.join(names)}: stored as {what} too; --drop-keys leaves {them} out."]
 
 
 @click.command(

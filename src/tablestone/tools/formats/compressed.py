@@ -9,12 +9,12 @@ import io
 import os
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, TypeVar
 
 from tablestone.tools.errors import TransferFailed, TransferRefused
 
@@ -28,12 +28,30 @@ LEVEL_ZSTANDARD: Final = 3
 BinaryFile = io.BufferedIOBase | IO[bytes]
 
 
+Item = TypeVar("Item")
+
+
 @dataclass
 class ReadPosition:
-    """The position in a file and its `size` on disk, in bytes; 0 and None if unknown."""
+    """What was read of a file, and its `size` on disk, in bytes; 0 and None if unknown."""
 
-    position: int = 0
+    read: int = 0
     size: int | None = None
+    _handed_on: int | None = None
+
+    @property
+    def position(self) -> int:
+        """How far the rows are that were handed on; a reader may read a small file at once."""
+        return self.read if self._handed_on is None else self._handed_on
+
+    def hand_on(self, items: Sequence[Item]) -> Iterator[Item]:
+        """The items that were made of what was read since the last call, one after the other."""
+        start = self._handed_on or 0
+        read = self.read - start
+        for number, item in enumerate(items):
+            self._handed_on = start + read * number // len(items)
+            yield item
+        self._handed_on = start + read
 
 
 class _Counted(io.RawIOBase):
@@ -48,7 +66,7 @@ class _Counted(io.RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int:
         count = self._file.readinto(buffer)
-        self._position.position += count
+        self._position.read += count
         return count
 
 

@@ -1,10 +1,10 @@
 """Entities as JSON: one a line in the service's own form, or the one document that another tool wrote.
 
-A document is an array, or an object whose `value` is one, as AzCopy 7 and the service itself write it. It is read
+A document is an array, or an object that has one, as AzCopy 7, `az` and the service itself write it. It is read
 whole; lines are read one by one. Types are those of `odata=minimalmetadata`, so that nothing is lost.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
@@ -13,7 +13,7 @@ from tablestone.model.edm import EdmValue
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.tools import odata
 from tablestone.tools.errors import TransferRefused
-from tablestone.tools.formats.compressed import BinaryFile
+from tablestone.tools.formats.compressed import BinaryFile, ReadPosition
 from tablestone.tools.formats.rows import Reading, Rejected, Row, RowMaker
 
 LINE_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -22,15 +22,18 @@ _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
-def read_json(file: BinaryFile, path: str, reading: Reading) -> Iterator[Row | Rejected]:
+def read_json(
+    file: BinaryFile, path: str, reading: Reading, position: ReadPosition
+) -> Iterator[Row | Rejected]:
     """The rows of a file of JSON."""
-    maker = RowMaker(reading) if _needs_maker(reading) else None
+    maker = maker_of(reading)
     first = file.readline(LINE_BYTES_MAX)
     if first.startswith(_UTF16_MARKS):
         raise TransferRefused(f"{path} is UTF-16: JSON lines are UTF-8.")
     first = first.removeprefix(_BYTE_ORDER_MARK)
     if _is_whole_document(first):
-        yield from _read_document(first + file.read(), path, reading, maker)
+        found = _read_document(first + file.read(), path)
+        yield from read_objects(found, reading, maker, position)
         return
     number, line = 1, first
     while line:
@@ -41,12 +44,14 @@ def read_json(file: BinaryFile, path: str, reading: Reading) -> Iterator[Row | R
         number += 1
 
 
-def _needs_maker(reading: Reading) -> bool:
-    return (
+def maker_of(reading: Reading) -> RowMaker | None:
+    """None if the entities are stored as they are: most rows of a file are only passed on."""
+    needs_one = (
         reading.keys_are_made
         or reading.keeps_columns
         or bool(reading.types or reading.drop or reading.nulls)
     )
+    return RowMaker(reading) if needs_one else None
 
 
 def _is_whole_document(first_line: bytes) -> bool:
@@ -59,12 +64,19 @@ def _is_whole_document(first_line: bytes) -> bool:
     except ValueError:
         # A document over several lines begins with a bracket, alone or before the start of a member.
         return stripped in (b"{", b"[", b"[{") or stripped.startswith(b"[")
-    return isinstance(read, list) or isinstance(read.get("value"), list)
+    return isinstance(read, list) or _listed(read) is not None
 
 
-def _read_document(
-    content: bytes, path: str, reading: Reading, maker: RowMaker | None
-) -> Iterator[Row | Rejected]:
+def _listed(document: Mapping[str, Any]) -> list[Any] | None:
+    """The entities of a document of the service, of AzCopy 7, or of `az storage entity query`; None of another one."""
+    if isinstance(found := document.get("value"), list):
+        return found
+    if isinstance(found := document.get("items"), list) and "nextMarker" in document:
+        return [_of_az(each) if isinstance(each, dict) else each for each in found]
+    return None
+
+
+def _read_document(content: bytes, path: str) -> list[Any]:
     try:
         read = orjson.loads(content)
     except ValueError as error:
@@ -72,12 +84,32 @@ def _read_document(
             f"{path} is neither JSON lines nor a JSON document: {error}."
         ) from None
     if isinstance(read, dict):
-        read = read.get("value", [read] if PARTITION_KEY in read else None)
+        listed = _listed(read)
+        read = [read] if listed is None and PARTITION_KEY in read else listed
     if not isinstance(read, list):
         raise TransferRefused(
             f"{path} is JSON of another kind: an array of entities is needed, or an object with one as its value."
         )
-    for number, raw in enumerate(read, start=1):
+    return read
+
+
+def _of_az(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """An entity as `az` prints it: an Int64 is an object, and `etag` is the service's."""
+    found: dict[str, Any] = {}
+    for name, value in raw.items():
+        if isinstance(value, dict) and "value" in value:
+            found[name] = str(value["value"])
+            found[name + odata.ANNOTATION] = value.get("edm_type") or value.get("edmType")
+        elif name != "etag":
+            found[name] = value
+    return found
+
+
+def read_objects(
+    found: Sequence[Any], reading: Reading, maker: RowMaker | None, position: ReadPosition
+) -> Iterator[Row | Rejected]:
+    """The rows of JSON objects that were read at once."""
+    for number, raw in enumerate(position.hand_on(found), start=1):
         yield _read_object(number, raw, orjson.dumps(raw), reading, maker)
 
 

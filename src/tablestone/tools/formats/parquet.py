@@ -158,7 +158,7 @@ def read_parquet(path: str, reading: Reading, position: ReadPosition) -> Iterato
         position.size = file.metadata.num_rows
         try:
             for batch in file.iter_batches(batch_size=ROWS_PER_BATCH):
-                position.position = number
+                position.read = number
                 cells = [_cells(column) for column in batch.columns]
                 for values in zip(*cells, strict=True):
                     number += 1

@@ -129,9 +129,9 @@ def read_rows(
         return
     with open_for_reading(path, position) as file:
         if kind == "csv":
-            yield from read_csv(file, path, reading)
+            yield from read_csv(file, path, reading, position)
         else:
-            yield from json_lines.read_json(file, path, reading)
+            yield from json_lines.read_json(file, path, reading, position)
 
 
 def _of_manifest(

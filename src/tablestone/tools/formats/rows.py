@@ -57,7 +57,11 @@ class Reading:
     nulls: frozenset[str] = frozenset()
     """Cells with these texts, like empty cells, are absent properties."""
     drop: frozenset[str] = frozenset()
+    drop_keys: bool = False
+    """Do not store the columns that the keys are made of."""
     encoding: str = "utf-8"
+    delimiter: str | None = None
+    """The delimiter of CSV; None finds it in the header."""
     keeps_columns: bool = False
     """Give rows the values of their columns instead of JSON."""
 
@@ -192,15 +196,24 @@ class RowMaker:
         self._row_key = KeyTemplate(reading.row_key_template, "--row-key")
         self._types = reading.types
         self._drop = reading.drop
+        made_of = {*self._partition_key.names, *self._row_key.names}
+        if reading.drop_keys:
+            self._drop |= made_of
+        self.key_columns = made_of - _NEVER_STORED - self._drop
+        """The columns that the keys are made of and that are stored as properties too."""
         self._keeps_columns = reading.keeps_columns
 
     def require_columns(self, path: str, names: Container[str], shown: Iterable[str]) -> None:
-        """Refuse a file without a column of a key, or one that `--types` names; `shown` are the columns that it has."""
-        for wanted in (*self._partition_key.names, *self._row_key.names, *self._types):
+        """Refuse a file without a column of a key, or one that an option names; `shown` are the columns that it has."""
+        for wanted in (
+            *(*self._partition_key.names, *self._row_key.names, *self._types),
+            *sorted(self._drop - _NEVER_STORED),
+        ):
             if wanted not in names:
-                raise TransferRefused(
-                    f"{path} has no column {wanted!r}; it has {', '.join(shown)}."
-                )
+                listed = list(shown)
+                near = [name for name in listed if name.lower() == wanted.lower()]
+                hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(listed)}."
+                raise TransferRefused(f"{path} has no column {wanted!r}; {hint}")
 
     def make(self, number: int, given: Mapping[str, EdmValue]) -> Row:
         """The row; `ValueError` says why it cannot be stored."""

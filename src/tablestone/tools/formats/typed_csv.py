@@ -22,7 +22,12 @@ from tablestone.model.entity_json import geography_json
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.tools import odata
 from tablestone.tools.errors import TransferFailed, TransferRefused
-from tablestone.tools.formats.compressed import COMPRESSIONS, STANDARD_STREAM, BinaryFile
+from tablestone.tools.formats.compressed import (
+    COMPRESSIONS,
+    STANDARD_STREAM,
+    BinaryFile,
+    ReadPosition,
+)
 from tablestone.tools.formats.rows import (
     TYPE_NAMES,
     Reading,
@@ -98,6 +103,7 @@ def _typed(pairs: Iterable[tuple[str, ...]]) -> dict[str, EdmType]:
     return found
 
 
+DELIMITERS: Final = (",", ";", "\t")
 _WIDE: Final = ("utf-16", "utf-32")
 
 
@@ -115,8 +121,11 @@ class MarkedEnd(io.RawIOBase):
     `width` is the number of cells of a row.
     """
 
-    def __init__(self, file: io.BufferedReader[Any], encoding: str, width: int) -> None:
+    def __init__(
+        self, file: io.BufferedReader[Any], encoding: str, delimiter: str, width: int
+    ) -> None:
         self._file = file
+        self._delimiter = delimiter
         self._mark = secrets.token_hex(16)
         self._swallowed: str | None = None
         name = codecs.lookup(encoding).name.removesuffix("-sig")
@@ -125,7 +134,7 @@ class MarkedEnd(io.RawIOBase):
             is_big = file.peek(4)[:4].startswith((codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE))
             name += "-be" if is_big else "-le"
         self._newline = "\n".encode(name)
-        self._rest = f"\n{self._mark}{',' * (width - 1)}\n".encode(name)
+        self._rest = f"\n{self._mark}{delimiter * (width - 1)}\n".encode(name)
         self._lines = 0
 
     def readable(self) -> bool:
@@ -144,7 +153,7 @@ class MarkedEnd(io.RawIOBase):
     def saw_ragged(self, text: str) -> None:
         """Look for the mark in a row with too few or too many cells."""
         if self._mark in text:
-            self._swallowed = _last_cell(text)
+            self._swallowed = _last_cell(text, self._delimiter)
 
     def without_mark(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows before the mark; `UnclosedQuote` comes before the rows of the batch that has the open quote."""
@@ -167,10 +176,10 @@ class MarkedEnd(io.RawIOBase):
             raise UnclosedQuote(1 + self._lines - within)
 
 
-def _last_cell(text: str) -> str:
+def _last_cell(text: str, delimiter: str) -> str:
     """The last cell of a row, which an open quote makes of the rest of the file."""
     try:
-        return next(csv.reader([text]))[-1]
+        return next(csv.reader([text], delimiter=delimiter))[-1]
     except (csv.Error, StopIteration):
         return text  # too long for the csv module
 
@@ -178,7 +187,7 @@ def _last_cell(text: str) -> str:
 HEADER_BYTES_MAX: Final = 1024 * 1024
 BLOCK_BYTES: Final = 16 * 1024 * 1024
 """A row may span two blocks, so this is also about the length of the longest row."""
-ROWS_PER_SLICE: Final = 10_000
+ROWS_PER_SLICE: Final = 1_000
 """Rows whose cells become Python strings at a time."""
 TYPE_SUFFIX: Final = re.compile(r"(.*?)\s?@(?:odata\.)?type")
 _NEEDS_QUOTES = re.compile(r'[",\r\n]|^\s|\s$|^$')
@@ -197,7 +206,9 @@ class _Column(NamedTuple):
     type_index: int | None
 
 
-def read_csv(file: BinaryFile, path: str, reading: Reading) -> Iterator[Row | Rejected]:
+def read_csv(
+    file: BinaryFile, path: str, reading: Reading, position: ReadPosition
+) -> Iterator[Row | Rejected]:
     """The rows of a CSV file with a header."""
     import pyarrow as pa  # noqa: PLC0415, F401 - report a missing package before the faults of a file
 
@@ -205,9 +216,9 @@ def read_csv(file: BinaryFile, path: str, reading: Reading) -> Iterator[Row | Re
     ragged: dict[int, Any] = {}
 
     buffered = io.BufferedReader(cast("io.RawIOBase", file), HEADER_BYTES_MAX)
-    header = _header(buffered, path, reading)
+    header, delimiter = _header(buffered, path, reading)
     columns = _columns(header, reading, maker, path)
-    marked = MarkedEnd(buffered, reading.encoding, len(header))
+    marked = MarkedEnd(buffered, reading.encoding, delimiter, len(header))
 
     def note(row: Any) -> str:
         ragged[row.number] = row
@@ -217,9 +228,9 @@ def read_csv(file: BinaryFile, path: str, reading: Reading) -> Iterator[Row | Re
     last_types: dict[int, EdmType] = {}
     number = 1  # the header
     source = io.BufferedReader(marked, HEADER_BYTES_MAX)
-    batches = _batches(source, path, reading, len(header), note)
+    batches = _batches(source, path, reading, delimiter, len(header), note)
     try:
-        for batch in _slices(marked.without_mark(batches)):
+        for batch in _slices(marked.without_mark(batches), position):
             for cells in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 number += 1
                 while number in ragged:
@@ -236,15 +247,15 @@ def read_csv(file: BinaryFile, path: str, reading: Reading) -> Iterator[Row | Re
         yield _ragged(ragged[row_number])
 
 
-def _slices(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _slices(batches: Iterator[pa.RecordBatch], position: ReadPosition) -> Iterator[pa.RecordBatch]:
     """The same rows a few at a time: as Python strings they need many times the memory of a block."""
     for batch in batches:
-        for start in range(0, batch.num_rows, ROWS_PER_SLICE):
-            yield batch.slice(start, ROWS_PER_SLICE)
+        starts = range(0, batch.num_rows, ROWS_PER_SLICE)
+        yield from position.hand_on([batch.slice(start, ROWS_PER_SLICE) for start in starts])
 
 
-def _header(file: io.BufferedReader[Any], path: str, reading: Reading) -> list[str]:
-    """The names of the columns in the first record."""
+def _header(file: io.BufferedReader[Any], path: str, reading: Reading) -> tuple[list[str], str]:
+    """The names of the columns in the first record, and the delimiter: the one that makes most columns of it."""
     start = file.peek(HEADER_BYTES_MAX)[:HEADER_BYTES_MAX]
     encoding = reading.encoding
     try:
@@ -257,14 +268,21 @@ def _header(file: io.BufferedReader[Any], path: str, reading: Reading) -> list[s
         raise TransferRefused(f"--encoding {reading.encoding!r} is not known.") from None
     except UnicodeDecodeError as error:
         raise TransferRefused(_not_in(path, reading.encoding, error.reason)) from None
-    names = next(csv.reader(text.splitlines(keepends=True)), None)
-    if not names:
+    lines = text.splitlines(keepends=True)
+    if not lines or not lines[0].strip():
         raise TransferRefused(f"{path} is empty: its first line must name the columns.")
-    return names
+    tried = [reading.delimiter] if reading.delimiter else DELIMITERS
+    headers = [(next(csv.reader(lines, delimiter=each)), each) for each in tried]
+    return max(headers, key=lambda header: len(header[0]))
 
 
 def _batches(
-    file: BinaryFile, path: str, reading: Reading, width: int, note: Callable[[Any], str]
+    file: BinaryFile,
+    path: str,
+    reading: Reading,
+    delimiter: str,
+    width: int,
+    note: Callable[[Any], str],
 ) -> Iterator[pa.RecordBatch]:
     """Parse the cells as columns of text, a block at a time."""
     import pyarrow as pa  # noqa: PLC0415 - loads slowly, and a schema needs only this module
@@ -281,7 +299,9 @@ def _batches(
                 column_names=names,
                 skip_rows_after_names=1,
             ),
-            parse_options=arrow_csv.ParseOptions(newlines_in_values=True, invalid_row_handler=note),
+            parse_options=arrow_csv.ParseOptions(
+                delimiter=delimiter, newlines_in_values=True, invalid_row_handler=note
+            ),
             convert_options=arrow_csv.ConvertOptions(
                 column_types={name: pa.string() for name in names},
                 null_values=["", *reading.nulls],

@@ -1,0 +1,104 @@
+"""The file in which Azurite keeps its tables, `__azurite_db_table__.json`: a database of LokiJS, without Azurite.
+
+It has a collection for each table, and one that lists the tables of all accounts. A property is as in the protocol, but
+a Guid is base64 of its text.
+"""
+
+import binascii
+import re
+from base64 import b64decode
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from tablestone.tools import odata
+from tablestone.tools.errors import TransferRefused
+from tablestone.tools.formats.compressed import ReadPosition
+from tablestone.tools.formats.json_lines import maker_of, read_objects
+from tablestone.tools.formats.rows import Reading, Rejected, Row
+
+_START: Final = re.compile(rb'{"filename":"[^"]*__azurite_db_table__\.json"')
+_START_BYTES: Final = 8192
+"""More than the path of a file has."""
+_LIST: Final = "$TABLES_COLLECTION$"
+
+Tables = dict[str, list[dict[str, Any]]]
+"""The entities of each table, in the form of the protocol."""
+
+
+def is_azurite_file(path: str) -> bool:
+    """Whether a file is Azurite's, under any name; False if it cannot be read, which has an error of its own."""
+    try:
+        with Path(path).open("rb") as file:
+            return _START.match(file.read(_START_BYTES)) is not None
+    except OSError:
+        return False
+
+
+def read_azurite_file(path: str) -> dict[str, Tables]:
+    """The tables of each account."""
+    try:
+        collections = {
+            each["name"]: each["data"]
+            for each in orjson.loads(Path(path).read_bytes())["collections"]
+        }
+        accounts: dict[str, Tables] = {}
+        for listed in collections[_LIST]:
+            account, table = listed["account"], listed["table"]
+            exact = collections.get(f"{account}${table}", [])
+            entities = collections.get(f"{account}${table.lower()}", exact)
+            accounts.setdefault(account, {})[table] = [
+                _in_the_protocol(each["properties"]) for each in entities
+            ]
+    except OSError as error:
+        raise TransferRefused(f"{path} cannot be read: {error.strerror}.") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise TransferRefused(
+            f"{path} is not a whole file of Azurite: {type(error).__name__}, {error}."
+        ) from None
+    return accounts
+
+
+def tables_of(
+    path: str, account: str, named: str | None, table: str | None
+) -> tuple[Tables, list[str]]:
+    """The tables to import, all or one, and the names of the accounts that are left out.
+
+    They are those of the account `named`, else of `account`, to which they go, or of the only one that the file has.
+    """
+    accounts = read_azurite_file(path)
+    source = named or (
+        account if account in accounts or len(accounts) != 1 else next(iter(accounts))
+    )
+    if source not in accounts:
+        known = ", ".join(accounts) or "none"
+        raise TransferRefused(
+            f"{path} has no tables of the account {source}. It has: {known}. --from-account names one."
+        )
+    tables = accounts.pop(source)
+    if table is not None:
+        tables = {name: rows for name, rows in tables.items() if name.lower() == table.lower()}
+        if not tables:
+            raise TransferRefused(f"{path} has no table {table} of the account {source}.")
+    return tables, list(accounts)
+
+
+def rows_of(
+    entities: Sequence[dict[str, Any]], reading: Reading, position: ReadPosition
+) -> Iterator[Row | Rejected]:
+    """The rows of one table."""
+    position.read = position.size = len(entities)
+    yield from read_objects(entities, reading, maker_of(reading), position)
+
+
+def _in_the_protocol(properties: Mapping[str, Any]) -> dict[str, Any]:
+    found = dict(properties)
+    for name, value in properties.items():
+        if properties.get(name + odata.ANNOTATION) == "Edm.Guid" and isinstance(value, str):
+            try:
+                found[name] = b64decode(value, validate=True).decode("ascii")
+            except (binascii.Error, UnicodeDecodeError):
+                continue  # the text itself, as old versions of Azurite stored it
+    return found
