@@ -175,7 +175,7 @@ def test_the_compose_file_builds_the_image_and_has_what_the_guide_names() -> Non
 
 def test_the_lines_of_the_guide_for_three_machines_are_commands() -> None:
     """One URL, to which `cluster init` adds the copies; no server with the public key is open to the network."""
-    lines = [line[1:] for line in lines_of_the_guide("    tablestone") if "node1" in line[-1]]
+    lines = [line[1:] for line in lines_of_the_guide("tablestone") if "node1" in line[-1]]
     assert [line[0] for line in lines] == ["cluster", "account", "serve", "account"]
     urls = {line[-1].removesuffix("&replication=3") for line in lines}
     assert len(urls) == 1
