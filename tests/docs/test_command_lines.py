@@ -15,7 +15,7 @@ TESTS = Path(__file__).parents[1]
 RELIABILITY = TESTS.parent / "docs" / "reliability.md"
 TOOLS = {
     path.parent.name: ".".join(path.parent.relative_to(TESTS).parts)
-    for path in sorted(TESTS.rglob("__main__.py"))
+    for path in sorted(TESTS.glob("*/*/__main__.py"))
 }
 CLUSTER = ("cassandra", "--engine=cassandra://127.0.0.1/tables")
 
