@@ -38,7 +38,7 @@ from tablestone.engines.cassandra.cluster_url import (
     ClusterAddress,
     parse_address,
 )
-from tablestone.engines.cassandra.kind import opening
+from tablestone.engines.cassandra.kind import require_driver
 from tablestone.engines.contract import (
     Engine,
     EngineRefused,
@@ -55,8 +55,6 @@ from tablestone.tables.storage_migration import Comparison, Progress, compare, i
 from tablestone.tools.progress import Reached, progress_for, shown_bytes, shown_count
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from tablestone.engines.cassandra.connection import Connection
     from tablestone.engines.cassandra.engine import CassandraEngine
 
@@ -96,7 +94,10 @@ def init(**given: Any) -> int:
     brought to the present one.
     """
     address = cluster_address(given)
-    made = opening().initialize(address)
+    require_driver()
+    from tablestone.engines.cassandra.opening import initialize  # noqa: PLC0415 - needs the driver
+
+    made = initialize(address)
     print(f"Keyspace {address.keyspace}: {'made' if made else 'exists already'}.")
     return _report(address)
 
@@ -115,7 +116,10 @@ def check(**given: Any) -> int:
 
 def _report(address: ClusterAddress) -> int:
     """Print what is wrong; the exit status is 1 if a server would refuse to start."""
-    found = opening().examine_cluster(address, system_clock)
+    require_driver()
+    from tablestone.engines.cassandra.opening import examine_cluster  # noqa: PLC0415 - needs the driver
+
+    found = examine_cluster(address, system_clock)
     for sentence in (*(f"warning: {each}" for each in found.warnings), *found.refusals):
         print(sentence)
     if found.refusals:
@@ -184,12 +188,12 @@ def unload(directory: Path, encryption_key_file: str | None, *, quiet: bool, **g
 async def _load(
     address: ClusterAddress, storage: StorageId, local: LocalDirectory, *, quiet: bool
 ) -> int:
-    opened = opening()
-    from tablestone.engines.cassandra import loading  # noqa: PLC0415 - needs the driver
+    require_driver()
+    from tablestone.engines.cassandra import loading, opening  # noqa: PLC0415 - need the driver
     from tablestone.engines.sqlite.backup import count_rows  # noqa: PLC0415 - for this command only
 
     directory, key = local
-    target = opened.open_cassandra(address, system_clock, may_be_loading=True)
+    target = opening.open_cassandra(address, system_clock, may_be_loading=True)
     try:
         if not loading.is_under_way(target.connection) and not await is_empty(target):
             raise EngineRefused(
@@ -227,11 +231,13 @@ async def _unload(address: ClusterAddress, local: LocalDirectory, *, quiet: bool
     from tablestone.engines.sqlite.backup import NewDirectory  # noqa: PLC0415 - for this command only
 
     directory, key = local
-    opened = opening()
-    source = opened.open_cassandra(address, system_clock, read_only=True)
+    require_driver()
+    from tablestone.engines.cassandra import opening  # noqa: PLC0415 - needs the driver
+
+    source = opening.open_cassandra(address, system_clock, read_only=True)
     try:
         await _require_alone(source, address)
-        with NewDirectory(directory, opened.storage_id(source.connection), key) as target:
+        with NewDirectory(directory, opening.storage_id(source.connection), key) as target:
             with _progress("unload", None, quiet=quiet) as tell:
                 await move(source, target, tell)
             copy = open_engine(
@@ -359,18 +365,16 @@ def status(
     if (table is None) != (partition_key is None):
         raise BrokenOption("--table and --partition-key belong together.")
     address = cluster_address(given)
-    opened = opening()
-    from tablestone.engines.cassandra import loading, placement  # noqa: PLC0415 - need the driver
+    require_driver()
+    from tablestone.engines.cassandra import connection as to_nodes  # noqa: PLC0415 - need the driver
+    from tablestone.engines.cassandra import loading, opening  # noqa: PLC0415
 
     try:
-        engine = opened.open_cassandra(address, system_clock, read_only=True, may_be_loading=True)
+        engine = opening.open_cassandra(address, system_clock, read_only=True, may_be_loading=True)
     except EngineUnavailable:
         # Each node can still be asked about itself.
-        connection = opened.connect(address)
-        try:
-            _print_uses(placement, connection)
-        finally:
-            connection.close()
+        with closing(to_nodes.Connection(address)) as connection:
+            _print_uses(connection)
         raise
     try:
         if loading.is_under_way(engine.connection):
@@ -378,17 +382,19 @@ def status(
                 "The keyspace is being loaded: servers refuse it until `cluster load` has ended.\n"
             )
         if table is not None and partition_key is not None:
-            return _print_nodes_of(placement, engine, account, table, partition_key)
-        _print_uses(placement, engine.connection)
+            return _print_nodes_of(engine, account, table, partition_key)
+        _print_uses(engine.connection)
         if counts:
-            _print_counts(placement, engine, quiet=quiet)
+            _print_counts(engine, quiet=quiet)
     finally:
         asyncio.run(engine.close())
     return 0
 
 
-def _print_uses(placement: ModuleType, connection: Connection) -> None:
+def _print_uses(connection: Connection) -> None:
     """Print what each node says of itself."""
+    from tablestone.engines.cassandra import placement  # noqa: PLC0415 - needs the driver
+
     uses = placement.node_uses(connection)
     lines = [
         (
@@ -408,7 +414,9 @@ def _print_uses(placement: ModuleType, connection: Connection) -> None:
         )
 
 
-def _print_counts(placement: ModuleType, engine: CassandraEngine, *, quiet: bool) -> None:
+def _print_counts(engine: CassandraEngine, *, quiet: bool) -> None:
+    from tablestone.engines.cassandra import placement  # noqa: PLC0415 - needs the driver
+
     connection = engine.connection
     partitions_on: Counter[str] = Counter()
     rows_on: Counter[str] = Counter()
@@ -449,9 +457,9 @@ def _print_counts(placement: ModuleType, engine: CassandraEngine, *, quiet: bool
         print(f"  {number:,} rows, about {size}: {words}, on {nodes}")
 
 
-def _print_nodes_of(
-    placement: ModuleType, engine: CassandraEngine, account: str, table: str, partition_key: str
-) -> int:
+def _print_nodes_of(engine: CassandraEngine, account: str, table: str, partition_key: str) -> int:
+    from tablestone.engines.cassandra import placement  # noqa: PLC0415 - needs the driver
+
     stored = asyncio.run(engine.get(storage_keys.table_place(account, table)))
     if stored is None:
         print(f"tablestone: The account {account} has no table {table}.", file=sys.stderr)

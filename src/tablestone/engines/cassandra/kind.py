@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from types import ModuleType
+from importlib.util import find_spec
 from typing import Final
 
 from tablestone.clock import Clock
@@ -14,6 +14,8 @@ from tablestone.engines.figures import Figure, FigureKind
 from tablestone.engines.kind import EncryptionKey, EngineKind, Opening
 from tablestone.extras import needs
 
+OPENING: Final = "tablestone.engines.cassandra.opening"
+"""By its name, because it imports this module."""
 LEASE_SECONDS: Final = 0.25
 """A server asks five to eight times a second whether accounts and tables in use have changed; a change takes so much
 longer."""
@@ -67,7 +69,8 @@ def _open(
     storage: StorageId | None,
     _key: EncryptionKey | None,
 ) -> Engine:
-    engine: Engine = opening().open_cassandra(
+    require_driver()
+    engine: Engine = import_module(OPENING).open_cassandra(
         parse_address(f"{SCHEME}:{place}"),
         clock,
         read_only=mode is Opening.READ_ONLY,
@@ -83,7 +86,8 @@ def _hold(place: str, _key: EncryptionKey | None) -> Iterator[StorageId]:
     from concurrent.futures import BrokenExecutor, ProcessPoolExecutor  # noqa: PLC0415 - loads slowly
     from multiprocessing import get_context  # noqa: PLC0415
 
-    address, identity_of = parse_address(f"{SCHEME}:{place}"), opening().identity_of
+    require_driver()
+    address, identity_of = parse_address(f"{SCHEME}:{place}"), import_module(OPENING).identity_of
     try:
         with ProcessPoolExecutor(1, get_context("fork")) as other:
             identity: StorageId = other.submit(identity_of, address).result()
@@ -94,16 +98,12 @@ def _hold(place: str, _key: EncryptionKey | None) -> Iterator[StorageId]:
     yield identity
 
 
-def opening() -> ModuleType:
-    """The module that opens clusters, which needs the driver; `EngineRefused` where that is not installed."""
-    try:
-        return import_module("tablestone.engines.cassandra.opening")
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != SCHEME:
-            raise
+def require_driver() -> None:
+    """`EngineRefused` if the driver is not installed. Call it before an import of what needs the driver."""
+    if find_spec("cassandra") is None:
         raise EngineRefused(
             needs("The engine cassandra", "the driver of Apache Cassandra", "cassandra")
-        ) from error
+        )
 
 
 KIND: Final = EngineKind(CAPABILITIES, (FORM,), _open, _hold, FIGURES)
