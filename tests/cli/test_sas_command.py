@@ -11,6 +11,7 @@ from azure.core.exceptions import HttpResponseError
 from azure.data.tables import TableAccessPolicy, TableClient, TableServiceClient
 
 from cli.account_command import account
+from cli.command_line import tablestone
 from cli.test_refusals import run_command
 from server_process import ServerProcess
 from tablestone.cli.option_sources import read_configuration
@@ -279,3 +280,14 @@ def test_a_value_is_encoded_in_the_query(tmp_path: Path) -> None:
         *("--start-pk", odd, "--data", str(tmp_path)),
     )
     assert f"spk={quote(odd, safe='')}&" in query
+
+
+def test_an_expiry_that_has_passed_is_remarked_upon() -> None:
+    words = ("sas", "table", "devstoreaccount1", "t", "--engine", "memory", "--permissions=r")
+    signed = tablestone(*words, "--expiry=2020-01-01T00:00:00Z")
+    assert (signed.status, len(signed.lines)) == (0, 1)
+    assert (
+        signed.stderr
+        == "tablestone: --expiry 2020-01-01T00:00:00Z has passed: no server accepts it.\n"
+    )
+    assert tablestone(*words, "--expiry=1h").stderr == ""

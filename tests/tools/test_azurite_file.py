@@ -97,7 +97,7 @@ def test_rejected_rows_go_to_a_file_for_each_table(
     ended = tools.run("import", copy, "--types", "a=Guid", "--quiet", status=1)
     assert f"1 row rejected, with the reason in {copy}.rejects.jsonl.Readings." in ended.lines
     (rejected,) = Path(f"{copy}.rejects.jsonl.Readings").read_bytes().splitlines()
-    assert orjson.loads(rejected)["reason"] == "a is 1, not of type Edm.Guid"
+    assert orjson.loads(rejected)["reason"] == "a is 1, not of type Guid"
 
 
 def test_a_file_that_is_cut_off_and_one_that_needs_a_table(

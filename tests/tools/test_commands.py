@@ -1,6 +1,7 @@
 """The commands that look at tables and change single entities, against the real server."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -184,7 +185,7 @@ BAD = [
     (
         ("put", "TABLE", "a", "c", "x:Int32=3000000000"),
         2,
-        "x is '3000000000', not of type Edm.Int32.",
+        "x is '3000000000', not of type Int32.",
     ),
     (
         ("put", "TABLE", "a", "c", "x:Int=3"),
@@ -280,6 +281,22 @@ def test_a_table_that_is_not_there_is_not_deleted(tools: DataTools, table: str) 
         (("--select", "nosuch", "--filter", "a eq 9", "--output", "csv"), "nosuch\n", ""),
         (("--filter", "a eq 9", "--output", "csv"), "PartitionKey,RowKey\n", ""),
         (("--order-by", "nosuch", "--filter", "a eq 9"), "", "0 entities received for 0 shown.\n"),
+        (
+            ("--filter", "A eq 1 and b eq 2", "--output", "jsonl"),
+            "",
+            "--filter A: no entity that was read has this property. Did you mean a?\n",
+        ),
+        (
+            ("--select", "S,nosuch", "--output", "csv", "--top", "1"),
+            "S,nosuch\n,\n",
+            "--select S: no entity that was read has this property. Did you mean s?\n",
+        ),
+        (
+            ("--distinct", "nosuch"),
+            "\n",
+            "--distinct nosuch: no entity that was read has this property.\n"
+            "3 entities received for 1 distinct values.\n",
+        ),
     ],
 )
 def test_what_a_refined_query_shows(
@@ -293,6 +310,20 @@ def test_what_a_refined_query_shows(
     tools.run("import", tools.write_lines("a.jsonl", rows), table)
     told = tools.run("query", table, *arguments)
     assert (told.stdout, told.stderr) == (stdout, stderr)
+
+
+def test_other_commands_name_a_property_in_other_letters(
+    tools: DataTools, table: str, tmp_path: Path
+) -> None:
+    tools.run("import", tools.write_lines("a.jsonl", [entity("p", "1", a=1)]), table)
+    sentence = "{}: no entity that was read has this property. Did you mean a?\n"
+    counted = tools.run("count", table, "--by", "A", "--quiet")
+    assert (counted.stdout, counted.stderr) == ("1\t\n", sentence.format("--by A"))
+    for command in (["count"], ["delete", "--dry-run"]):
+        ended = tools.run(*command, table, "--filter", "A eq 1")
+        assert ended.stderr == sentence.format("--filter A")
+    ended = tools.run("export", table, tmp_path / "x.csv", "--filter", "A eq 1", "--quiet")
+    assert ended.stderr == sentence.format("--filter A")
 
 
 def test_only_what_is_selected_is_shown(tools: DataTools, table: str) -> None:

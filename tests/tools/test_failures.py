@@ -208,6 +208,29 @@ def test_a_whole_number_beyond_32_bits_in_a_filter(
     tools.run("query", loaded, "--filter", f"n gt {cured}", "--count")
 
 
+@pytest.mark.parametrize(
+    ("text", "cure"),
+    [
+        ("temp > 3.0", "Use gt for >."),
+        ("temp>=3.0", "Use ge for >=."),
+        ("a eq '>' and temp < 3.0", "Use lt for <."),
+        ("temp <= 3.0", "Use le for <=."),
+        ("PartitionKey == 'JFK'", "Use eq for ==."),
+        ("PartitionKey = 'JFK'", "Use eq for =."),
+        ("PartitionKey != 'JFK'", "Use ne for !=."),
+        ("a eq 1 && b eq 2", "Use and for &&."),
+        ("a eq 1 || b eq 2", "Use or for ||."),
+        ("!(a eq 1)", "Use not for !."),
+    ],
+)
+def test_an_operator_of_another_language(
+    tools: DataTools, table: str, text: str, cure: str
+) -> None:
+    refused = tools.run("query", table, "--filter", text, status=2).stderr
+    assert refused.startswith("tablestone: The filter cannot be read: ")
+    assert refused.endswith(f" {cure}\n")
+
+
 def test_a_filter_whose_text_has_no_quotes(tools: DataTools, table: str) -> None:
     asked = ("query", table, "--filter", "PartitionKey eq JFK and temp gt 3.0")
     assert tools.run(*asked, status=2).stderr.endswith(" Put a text in quotes: 'JFK'.\n")

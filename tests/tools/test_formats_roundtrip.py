@@ -217,7 +217,7 @@ def test_a_property_of_two_types_is_an_error_or_two_columns() -> None:
     with pytest.raises(TransferFailed) as failed:
         columns.pairs(Mixed.FAIL)
     assert str(failed.value) == (
-        "a has values of several types: 1 of Edm.Int32 and 2 of Edm.String. --mixed columns gives each type a column "
+        "a has values of several types: 1 of Int32 and 2 of String. --mixed columns gives each type a column "
         "of its own."
     )
     assert columns.pairs(Mixed.COLUMNS) == [("a", EdmType.INT32), ("a", EdmType.STRING)]

@@ -12,7 +12,9 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from tablestone.tools.client import TableEndpoint
+from tablestone.model.filter_tree import property_names
+from tablestone.query.filter_parser import parse_filter
+from tablestone.tools.client import Query, TableEndpoint
 from tablestone.tools.connection import (
     CONNECTION_STRING_VARIABLE,
     Connection,
@@ -24,6 +26,7 @@ from tablestone.tools.errors import ServiceError, TransferFailed, TransferRefuse
 from tablestone.tools.exporting import OUTPUTS, default_output
 from tablestone.tools.formats.reading_file import KINDS
 from tablestone.tools.formats.rows import Reading, parse_types
+from tablestone.tools.queries import TableReader, in_other_letters
 from tablestone.tools.resume_journal import Journal
 from tablestone.tools.writing import OnConflict
 
@@ -259,6 +262,25 @@ def require_consent(connection: Connection, what: str, *, yes: bool) -> None:
         agreed = click.confirm(f"{what} of {connection.url}?", err=True)
     if not agreed:
         raise TransferRefused("Nothing was deleted.")
+
+
+def tell_of_absent(
+    endpoint: TableEndpoint, query: Query, found: int, absent: Mapping[str, str] | None = None
+) -> None:
+    """Say on standard error which properties no entity had that was found, with the options that name them.
+
+    Of --select, and of the filter if nothing was found, only those that the table has in other letters.
+    """
+    flags = dict(absent or {})
+    if query.filter and not found:
+        flags |= dict.fromkeys(sorted(property_names(parse_filter(query.filter))), "--filter")
+    others = in_other_letters(TableReader(endpoint), query.table, flags) if flags else {}
+    for name, flag in flags.items():
+        if name in others or flag not in ("--select", "--filter"):
+            hint = f" Did you mean {others[name]}?" if name in others else ""
+            print(
+                f"{flag} {name}: no entity that was read has this property.{hint}", file=sys.stderr
+            )
 
 
 def print_report(

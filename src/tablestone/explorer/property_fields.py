@@ -150,7 +150,7 @@ def read_value(name: str, text: str, kind: EdmType) -> EdmValue:
     try:
         return odata.typed_value(name, text if kind is EdmType.STRING else text.strip(), kind)
     except ValueError as error:
-        found, is_other_type, _ = str(error).partition(", not of type Edm.")
+        found, is_other_type, _ = str(error).partition(", not of type ")
         if not is_other_type:
             raise
         word = kind.value.removeprefix("Edm.")

@@ -167,7 +167,9 @@ def typed_value(name: str, value: Any, kind: EdmType) -> EdmValue:
     except edm.DateTimeOutOfRange:
         raise ValueError(f"{name} is {_shown(value)}, before 1601 or after 9999") from None
     except (ValueError, TypeError, KeyError, IndexError, OverflowError):
-        raise ValueError(f"{name} is {_shown(value)}, not of type {kind.value}") from None
+        raise ValueError(
+            f"{name} is {_shown(value)}, not of type {kind.value.removeprefix('Edm.')}"
+        ) from None
 
 
 def require_storable(key: EntityKey, properties: Mapping[str, EdmValue]) -> None:

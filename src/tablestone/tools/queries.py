@@ -46,7 +46,24 @@ from tablestone.tools.progress import Progress, Reached, shown_bytes, shown_coun
 from tablestone.tools.writing import quoted
 
 PAGES_AHEAD: Final = 1
+LOOKED_AT: Final = 100
+"""Entities in which a property is looked for that the others do not have."""
 OPERATORS: Final = tuple(each.value for each in ComparisonOperator)
+OPERATORS_ELSEWHERE: Final = {
+    "==": "eq",
+    "=": "eq",
+    "!=": "ne",
+    "<>": "ne",
+    ">": "gt",
+    ">=": "ge",
+    "<": "lt",
+    "<=": "le",
+    "&&": "and",
+    "&": "and",
+    "||": "or",
+    "|": "or",
+    "!": "not",
+}
 _BEYOND_INT32: Final = re.compile(r"'Edm\.Int32' literal '(-?\d+)'")
 
 
@@ -74,7 +91,10 @@ def checked_filter(text: str | None) -> str | None:
 
 
 def _cure(text: str, error: StorageError) -> str:
-    """What to write for a text without quotes, and for a whole number beyond 32 bits, which needs a mark."""
+    """What to write for an operator of another language, a text without quotes, and a whole number beyond 32 bits."""
+    foreign = _foreign_operator(text)
+    if foreign is not None:
+        return f" Use {OPERATORS_ELSEWHERE[foreign]} for {foreign}."
     bare = value_without_quotes(text)
     if bare is not None:
         return f" Put a text in quotes: '{bare.value}'."
@@ -84,6 +104,16 @@ def _cure(text: str, error: StorageError) -> str:
     if INT64_MIN <= int(beyond[1]) <= INT64_MAX:
         return f" Write {beyond[1]}L: a whole number beyond 32 bits ends in L."
     return f" Write {beyond[1]}.0: a number beyond 64 bits is a Double."
+
+
+def _foreign_operator(text: str) -> str | None:
+    """The first operator of another language that is not inside a text."""
+    with suppress(StorageError):  # a malformed literal has its own error
+        for token in filter_lexer.tokens(text):
+            if token.kind == filter_lexer.INVALID:
+                both, one = text[token.start : token.start + 2], text[token.start]
+                return next((each for each in (both, one) if each in OPERATORS_ELSEWHERE), None)
+    return None
 
 
 def value_without_quotes(text: str) -> filter_lexer.Token | None:
@@ -176,6 +206,15 @@ class TableReader:
             yield last
 
 
+def in_other_letters(reader: TableReader, table: str, names: Iterable[str]) -> dict[str, str]:
+    """Of the names, those that the first entities of a table have in upper case for lower case, or the reverse."""
+    page = reader.page(Query(table, top=LOOKED_AT), None)
+    present = {name for raw in page.entities for name in raw}
+    by_letters = {name.lower(): name for name in present}
+    found = {name: by_letters.get(name.lower(), name) for name in names}
+    return {name: other for name, other in found.items() if name not in present and other != name}
+
+
 class TableSize(NamedTuple):
     """The size of a table. `bytes` follows the documented formula, without Timestamps."""
 
@@ -249,7 +288,7 @@ class Columns:
         for name, kinds in by_name.items():
             if len(kinds) > 1 and mixed is Mixed.FAIL:
                 counts = " and ".join(
-                    f"{self._seen[name, kind][0]:,} of {kind.value}" for kind in kinds
+                    f"{self._seen[name, kind][0]:,} of {_type_name(kind)}" for kind in kinds
                 )
                 raise TransferFailed(
                     f"{name} has values of several types: {counts}. --mixed columns gives each type a column of its "
@@ -263,13 +302,17 @@ class Columns:
         names = [name for name, _ in pairs]
         return [
             (
-                f"{name}:{kind.value.removeprefix('Edm.')}" if names.count(name) > 1 else name,
+                f"{name}:{_type_name(kind)}" if names.count(name) > 1 else name,
                 name,
                 kind,
                 self._seen[name, kind],
             )
             for name, kind in pairs
         ]
+
+
+def _type_name(kind: EdmType) -> str:
+    return kind.value.removeprefix("Edm.")
 
 
 RANGES_SHOWN_MAX = 5

@@ -15,6 +15,7 @@ from tablestone.cli.data_options import (
     quiet_option,
     require_consent,
     table_argument,
+    tell_of_absent,
     together,
     with_endpoint,
     yes_option,
@@ -77,6 +78,7 @@ def _delete(
         found = sum(1 for _ in TableReader(endpoint).entities(keys))
         members = {"table": query.table, "would_delete": found}
         print_report([f"{shown_entities(found)} would be deleted."], members, as_json=as_json)
+        tell_of_absent(endpoint, query, found)
         return
     which = "the entities that the filter finds in" if query.filter else "all entities of"
     require_consent(endpoint.connection, f"Deleting {which} {query.table}", yes=yes)

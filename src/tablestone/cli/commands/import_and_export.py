@@ -26,6 +26,7 @@ from tablestone.cli.data_options import (
     restart_option,
     select_option,
     table_argument,
+    tell_of_absent,
     with_endpoint,
     with_reading,
 )
@@ -283,6 +284,7 @@ def export(
                 _require_absent(str(schema_beside(file)))
             report = job.run()
         end_with_report(journal, _export_lines(report), asdict(report), as_json=as_json)
+        tell_of_absent(endpoint, query, report.entities)
 
 
 def _require_absent(file: str) -> None:

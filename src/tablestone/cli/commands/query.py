@@ -10,6 +10,7 @@ from tablestone.cli.data_options import (
     output_option,
     select_option,
     table_argument,
+    tell_of_absent,
     with_endpoint,
 )
 from tablestone.clock import monotonic_seconds
@@ -109,7 +110,13 @@ def query(
     select_names = _needed(names, refinement, distinct, compared, count_only=count_only)
     # Where nothing is left out or sorted here, the service is asked for no more than is shown.
     wanted = Query(table, asked, select_names, None if refinement.looks_at_more else top)
-    met = Met(name for name, _ in refinement.order_by)
+    flags = {
+        **dict.fromkeys(names, "--select"),
+        **{name: "--contains" for name, _ in refinement.contains},
+        **({} if distinct is None else {distinct: "--distinct"}),
+        **{name: "--order-by" for name, _ in refinement.order_by},
+    }
+    met = Met(flags)
     types = TypesMet(compared)
     entities = refinement.apply(met.watch(types.watch(reader.entities(wanted))))
     if distinct is not None:
@@ -124,8 +131,8 @@ def query(
         hidden = [name for name in select_names if name not in names]
         shown = show(without(entities, hidden), output, names)
     sys.stdout.flush()
-    for name in met.missing:
-        print(f"--order-by {name}: no entity that was read has this property.", file=sys.stderr)
+    absent = {name: flags[name] for name in met.missing}
+    tell_of_absent(endpoint, wanted, reader.cost.entities, absent)
     cost: list[str] = []
     if explained:
         cost = explain(

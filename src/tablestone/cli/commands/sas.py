@@ -4,6 +4,7 @@ Refuses values that the service would refuse. `auth.shared_access_signature` mak
 """
 
 import os
+import sys
 from collections.abc import Iterable
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -162,6 +163,8 @@ def _validity(given: dict[str, Any], *, needs_expiry: bool) -> dict[str, str]:
     if given["expiry"] is None and needs_expiry:
         raise BrokenOption("--expiry is missing: give a time, or 30m, 12h or 7d.")
     start, end = _instant("--start", given["start"]), _instant("--expiry", given["expiry"])
+    if end is not None and parse_instant(end) <= system_clock():
+        print(f"tablestone: --expiry {end} has passed: no server accepts it.", file=sys.stderr)
     addresses = given["ip"]
     if addresses is not None and not is_client_addresses(addresses):
         raise BrokenOption(

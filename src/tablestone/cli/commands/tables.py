@@ -14,6 +14,7 @@ from tablestone.cli.data_options import (
     quiet_option,
     require_consent,
     table_argument,
+    tell_of_absent,
     with_connection,
     with_endpoint,
     yes_option,
@@ -22,7 +23,7 @@ from tablestone.tools.client import Query, TableEndpoint
 from tablestone.tools.connection import GivenConnection
 from tablestone.tools.errors import TransferFailed, TransferRefused
 from tablestone.tools.progress import progress_for, shown_bytes, shown_entities
-from tablestone.tools.queries import TableReader, checked_filter, count_by, size_of
+from tablestone.tools.queries import Met, TableReader, checked_filter, count_by, size_of
 
 
 @click.command(epilog="Example: tablestone count Weather --by PartitionKey")
@@ -44,12 +45,14 @@ def count(
     ):
         reader = TableReader(endpoint)
         asked = Query(table, checked_filter(filter_text), (name or "PartitionKey",))
-        entities = reader.entities(asked, progress)
+        met = Met([] if name is None else [name])
+        entities = met.watch(reader.entities(asked, progress))
         if name is None:
             lines = [str(sum(1 for _ in entities))]
         else:
             lines = [f"{number}\t{value}" for value, number in count_by(entities, name)]
-    print("\n".join(lines))
+        print("\n".join(lines), flush=True)
+        tell_of_absent(endpoint, asked, reader.cost.entities, dict.fromkeys(met.missing, "--by"))
 
 
 @click.command(epilog="Example: tablestone partitions Weather")
