@@ -115,9 +115,9 @@ ACCOUNT_RATE_TARGET: Final = 20_000
 CHANGE_SET_OPERATIONS_MAX: Final = 100
 """Operations in one change set (wire 7.1)."""
 
-# Writes.
+# Changes of tables and documents.
 COMMIT_ATTEMPTS_MAX: Final = 1000
-"""The number of attempts of a merge without an ETag if other writes conflict; after them, ServerBusy. Ours."""
+"""The number of attempts to change a table or a document if other changes conflict; after them, ServerBusy. Ours."""
 
 # Table deletion.
 SWEEP_ROWS_PER_STEP: Final = 500

@@ -32,7 +32,9 @@ from tablestone.engines.contract import (
     Key,
     KeyRange,
     Put,
+    Refusal,
     StoredRow,
+    Update,
     WriteSet,
 )
 
@@ -44,6 +46,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.asyncio
 
 PUT = put(b"new")
+APPEND = Update(lambda value: put((value or b"") + b"+"))
+REFUSED = ValueError("the reason")
+REFUSE = Update(lambda _value: Refusal(REFUSED))
 VERSION = 1_000
 """The version of a row written while the clock stands still."""
 
@@ -78,6 +83,19 @@ EXPECTATIONS_AND_MUTATIONS: list[
     (True, VERSION - 1, PUT, Conflict(0, VERSION), [b"old"]),
     (True, VERSION + 1, DELETE, Conflict(0, VERSION), [b"old"]),
     (True, VERSION + 1, None, Conflict(0, VERSION), [b"old"]),
+    (False, ABSENT, APPEND, Committed([VERSION]), [b"+"]),
+    (False, ANY, APPEND, Committed([VERSION]), [b"+"]),
+    (False, PRESENT, APPEND, Conflict(0, ABSENT), []),
+    (False, VERSION, APPEND, Conflict(0, ABSENT), []),
+    (True, ABSENT, APPEND, Conflict(0, VERSION), [b"old"]),
+    (True, ANY, APPEND, Committed([VERSION + 1]), [b"old+"]),
+    (True, PRESENT, APPEND, Committed([VERSION + 1]), [b"old+"]),
+    (True, VERSION, APPEND, Committed([VERSION + 1]), [b"old+"]),
+    (True, VERSION - 1, APPEND, Conflict(0, VERSION), [b"old"]),
+    (False, ANY, REFUSE, Conflict(0, ABSENT, REFUSED), []),
+    (True, ANY, REFUSE, Conflict(0, VERSION, REFUSED), [b"old"]),
+    (True, VERSION, REFUSE, Conflict(0, VERSION, REFUSED), [b"old"]),
+    (True, ABSENT, REFUSE, Conflict(0, VERSION), [b"old"]),
 ]
 
 
@@ -224,6 +242,56 @@ async def test_of_concurrent_updates_under_one_version_exactly_one_wins_each_rou
         winners = [outcome for outcome in outcomes if isinstance(outcome, Committed)]
         assert [winner.versions for winner in winners] == [[version + 1]]
         version += 1
+
+
+UPDATERS = 12
+UPDATES = 4
+
+
+async def test_of_concurrent_updates_of_one_row_none_is_lost(engine: Engine) -> None:
+    async def client(letter: bytes) -> None:
+        append = Update(lambda value: put((value or b"") + letter))
+        for _ in range(UPDATES):
+            await committed(engine, WriteSet(b"p", [Change(b"r", ANY, append)]))
+
+    letters = [bytes([97 + number]) for number in range(UPDATERS)]
+    await asyncio.gather(*map(client, letters))
+    (value,) = await read_all(engine)
+    assert sorted(value) == sorted(b"".join(letters) * UPDATES)
+
+
+async def test_write_sets_that_update_the_same_rows_do_not_wait_for_each_other(
+    engine: Engine,
+) -> None:
+    async def client(rows: tuple[bytes, bytes]) -> None:
+        for _ in range(UPDATES):
+            await committed(engine, WriteSet(b"p", [Change(row, ANY, APPEND) for row in rows]))
+            await committed(engine, WriteSet(b"p", [Change(rows[0], ANY, APPEND)]))
+
+    await asyncio.gather(*(client((b"a", b"b") if n % 2 else (b"b", b"a")) for n in range(6)))
+    assert await read_all(engine) == [b"+" * 6 * UPDATES + b"+" * 3 * UPDATES] * 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "outcome"),
+    [
+        ([Change(b"a", ANY, APPEND), Change(b"b", ANY, REFUSE)], Conflict(1, ABSENT, REFUSED)),
+        ([Change(b"b", ANY, REFUSE), Change(b"a", ABSENT, PUT)], Conflict(0, ABSENT, REFUSED)),
+        ([Change(b"a", ABSENT, PUT), Change(b"b", ANY, REFUSE)], Conflict(0, VERSION)),
+        ([Change(b"b", ANY, APPEND), Change(b"a", ABSENT, DELETE)], Conflict(1, VERSION)),
+    ],
+)
+async def test_an_update_is_part_of_its_write_set(
+    engine: Engine, changes: list[Change], outcome: Conflict
+) -> None:
+    """The first change that cannot be done decides, and nothing is applied; other write sets are not disturbed."""
+    await committed(engine, insert(b"p", b"a", b"old"))
+    found, other = await asyncio.gather(
+        engine.commit(WriteSet(b"p", changes)), engine.commit(insert(b"p", b"z", b"other"))
+    )
+    assert found == outcome
+    assert isinstance(other, Committed)
+    assert await read_all(engine) == [b"old", b"other"]
 
 
 async def test_a_commit_that_returned_is_seen_by_every_later_read(engine: Engine) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, NewType, Protocol
+from typing import Any, Final, NamedTuple, NewType, Protocol
 
 from tablestone.engines.capabilities import Capabilities
 from tablestone.engines.leases import Leases
@@ -143,6 +143,22 @@ class Put(NamedTuple):
     render: Callable[[int], bytes]
 
 
+class Refusal(NamedTuple):
+    """An `Update` that cannot be done, for a reason that only the caller of `commit` understands."""
+
+    reason: Any
+
+
+class Update(NamedTuple):
+    """Write the row as the present value demands, in the commit itself: no other commit comes in between.
+
+    `decide` takes the present value, None if there is no row. It is pure, cheap and waits for nothing, and may be
+    called more than once. It refuses by its result and never raises, so that no other write set of a group fails.
+    """
+
+    decide: Callable[[bytes | None], Put | Refusal]
+
+
 class _Delete:
     """The type of `DELETE`."""
 
@@ -152,7 +168,7 @@ class _Delete:
 DELETE: Final = _Delete()
 """Mutation: remove the row. A missing row is no error; the expectation `PRESENT` makes it a conflict."""
 
-Mutation = Put | _Delete | None
+Mutation = Put | Update | _Delete | None
 """The change of a row whose expectation holds; None only checks."""
 
 
@@ -177,7 +193,7 @@ class WriteSet(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """The write set was applied and is durable. `versions` has one entry for each change: 0 unless it was a `Put`.
+    """The write set was applied and is durable. `versions` has one entry for each change: 0 if nothing was put.
 
     An assigned version is `max(clock(), old version + 1)`, so the versions of a row strictly increase even if the clock
     steps back. The old version of a missing row is 0, or the last version that it had, if
@@ -191,11 +207,12 @@ class Committed(NamedTuple):
 class Conflict:
     """Nothing was applied: the expectation of the change at `index` (the first that failed) did not hold.
 
-    `version_found` is the row's version, or `ABSENT`.
+    `version_found` is the row's version, or `ABSENT`. `refused`: the expectation held, and the `Update` refused.
     """
 
     index: int
     version_found: int
+    refused: Any = None
 
 
 # Hints are no named tuples: named tuples of different classes are equal if their members are, so a cache with hints as

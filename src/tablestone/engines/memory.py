@@ -17,8 +17,10 @@ from tablestone.engines.contract import (
     EngineUnavailable,
     Key,
     Put,
+    Refusal,
     Rows,
     StoredRow,
+    Update,
     expectation_holds,
 )
 from tablestone.engines.figures import Figure, FigureKind
@@ -80,9 +82,14 @@ class MemoryEngine:
         deletes: list[Key] = []
         for index, (row, expectation, mutation) in enumerate(write_set.changes):
             key = Key(write_set.partition, row)
-            version_found = stored[key][0] if key in stored else ABSENT
+            version_found, value = stored.get(key, (ABSENT, None))
             if not expectation_holds(expectation, version_found):
                 return Conflict(index, version_found)
+            if isinstance(mutation, Update):
+                decided = mutation.decide(value)
+                if isinstance(decided, Refusal):
+                    return Conflict(index, version_found, decided.reason)
+                mutation = decided  # noqa: PLW2901
             if isinstance(mutation, Put):
                 versions[index] = version = max(now, version_found + 1)
                 puts.append((key, version, mutation.render(version)))

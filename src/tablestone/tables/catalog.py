@@ -37,9 +37,8 @@ from tablestone.query.evaluate import compile_filter
 from tablestone.query.plan import plan_query
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Incarnations, Owner, conditions
-from tablestone.tables.cache_invalidation import InvalidatingChange
+from tablestone.tables.cache_invalidation import InvalidatingChange, one_more_conflict
 from tablestone.tables.cached_rows import CachedRows
-from tablestone.tables.writes import one_more_conflict
 
 
 @dataclass(frozen=True, slots=True)

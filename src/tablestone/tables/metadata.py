@@ -31,9 +31,12 @@ from tablestone.model import service_properties
 from tablestone.model.service_properties import FRESH, Changes, ServiceProperties
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Incarnations, Owner
-from tablestone.tables.cache_invalidation import InvalidatingChange, invalidate
+from tablestone.tables.cache_invalidation import (
+    InvalidatingChange,
+    invalidate,
+    one_more_conflict,
+)
 from tablestone.tables.cached_rows import NOT_KEPT, CachedRows, Found, NotKept
-from tablestone.tables.writes import one_more_conflict
 
 Members = dict[str, Any]
 """The members of a document, as JSON values."""

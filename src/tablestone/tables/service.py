@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 from tablestone.clock import Clock
 from tablestone.cooperative_scheduling import Seconds, Turns
-from tablestone.engines.contract import Engine, Key
-from tablestone.engines.request_time import WriteQueues
+from tablestone.engines.contract import Engine
 from tablestone.model import operations
 from tablestone.model.errors import StorageError
 from tablestone.model.service_properties import FRESH
@@ -43,7 +42,6 @@ class TableService:
         self._seconds = seconds
         self._turns = Turns(seconds)
         self._throughput = throughput
-        self._queues = WriteQueues[Key]("entity")
         self.catalog = Catalog(engine, clock, fresh_id, deletion_seconds=table_deletion_seconds)
         incarnations = self.catalog.incarnations
         self.documents = Documents(engine)
@@ -71,7 +69,7 @@ class TableService:
                 error.operation_index = 0
                 raise
             return operations.TransactionCommitted(
-                await commit_writes(self._engine, self._queues, table.table_id, operation.writes)
+                await commit_writes(self._engine, table.table_id, operation.writes)
             )
         if isinstance(operation, operations.ServiceOperation):
             return await self._execute_on_service(owner, operation)
@@ -128,7 +126,7 @@ class TableService:
     async def _write(self, owner: Owner, write: operations.EntityWrite) -> operations.WriteResult:
         table = await self.catalog.require(owner, write.table)
         try:
-            (result,) = await commit_writes(self._engine, self._queues, table.table_id, (write,))
+            (result,) = await commit_writes(self._engine, table.table_id, (write,))
         except StorageError as error:
             error.operation_index = None
             raise

@@ -27,7 +27,7 @@ from stress.property.histories import (
 from stress.property.pausing import JitteringClock, PausingEngine
 from tablestone import limits
 from tablestone.clock import TICKS_PER_SECOND
-from tablestone.engines.contract import Change, Engine, Key, KeyRange, WriteSet
+from tablestone.engines.contract import Engine, Key, KeyRange, WriteSet
 from tablestone.model.entity import Entity
 from tablestone.model.entity_json import read_raw, typed_properties, version_of
 from tablestone.model.errors import StorageError
@@ -58,7 +58,7 @@ from tablestone.tables.integrity import check_rows
 from tablestone.tables.service import TableService
 from tablestone.tables.storage_keys import TABLE_ID_LENGTH, entity_partition
 from tablestone.tables.sweeping import Sweeper
-from tablestone.tables.writes import decide
+from tablestone.tables.writes import change_of
 from tablestone.wire.json_payload import decode_entity
 
 ACCOUNT = Named("histories")
@@ -398,5 +398,4 @@ async def test_a_deletion_whose_client_gave_up_is_not_half_known(scene: Scene, t
 
 def straggling(table_id: bytes, insert: InsertEntity) -> WriteSet:
     partition = entity_partition(table_id, insert.entity.key.partition_key)
-    change: Change = decide(insert, None)
-    return WriteSet(partition, [change])
+    return WriteSet(partition, [change_of(insert)])

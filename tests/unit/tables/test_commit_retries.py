@@ -6,26 +6,15 @@ import pytest
 
 from tablestone import limits
 from tablestone.engines.memory import MemoryEngine
-from tablestone.engines.request_time import WriteQueues
-from tablestone.model.entity import Entity
-from tablestone.model.keys import EntityKey
-from tablestone.model.operations import IF_MATCH_ANY, InsertEntity, MergeEntity
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Named
+from tablestone.tables.cache_invalidation import Overtaken, one_more_conflict
 from tablestone.tables.catalog import Catalog
 from tablestone.tables.metadata import DocumentKind, Documents
-from tablestone.tables.writes import Overtaken, commit_writes, one_more_conflict
 from wire.overtaken import OvertakenEngine
 
 OWNER = Named("account")
 TABLE_ID = b"\0" * storage_keys.TABLE_ID_LENGTH
-ENTITY = Entity(EntityKey("p", "r"), {})
-
-
-async def _merge(engine: MemoryEngine) -> None:
-    await commit_writes(
-        engine, WriteQueues("entity"), TABLE_ID, [MergeEntity("table", ENTITY, IF_MATCH_ANY)]
-    )
 
 
 async def _change_document(engine: MemoryEngine) -> None:
@@ -52,7 +41,6 @@ def _catalog(engine: MemoryEngine) -> Catalog:
 @pytest.mark.parametrize(
     ("attempt", "what"),
     [
-        (_merge, "an entity"),
         (_change_document, "the account of name"),
         (_create_table, "table new"),
         (_delete_table, "table table"),
@@ -64,7 +52,6 @@ async def test_a_commit_that_is_always_overtaken_gives_up(
 ) -> None:
     engine = OvertakenEngine(lambda: 1_000)
     await _catalog(engine).create(OWNER, "table")
-    await commit_writes(engine, WriteQueues("entity"), TABLE_ID, [InsertEntity("table", ENTITY)])
     engine.conflicts = 0
     with pytest.raises(Overtaken) as overtaken:
         await attempt(engine)

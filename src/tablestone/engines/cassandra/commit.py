@@ -8,7 +8,7 @@ expectations are judged at one moment, and no version is given twice (docs/decis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from tablestone.clock import Clock
@@ -33,6 +33,8 @@ from tablestone.engines.contract import (
     EngineBusy,
     EngineUnavailable,
     Put,
+    Refusal,
+    Update,
     WriteSet,
     expectation_holds,
 )
@@ -207,6 +209,25 @@ class _Attempt(NamedTuple):
     mark: int
     longest: int
     """Bytes of its longest value."""
+
+
+def decide_updates(
+    write_set: WriteSet, found: Mapping[bytes, tuple[int, bytes]]
+) -> WriteSet | Conflict:
+    """The write set with each update decided by the row that was found, which it then expects."""
+    changes: list[Change] = []
+    for index, change in enumerate(write_set.changes):
+        version, value = found.get(change.row, (ABSENT, None))
+        if not expectation_holds(change.expectation, version):
+            return Conflict(index, version)
+        if isinstance(change.mutation, Update):
+            decided = change.mutation.decide(value)
+            if isinstance(decided, Refusal):
+                return Conflict(index, version, decided.reason)
+            changes.append(Change(change.row, version, decided))
+        else:
+            changes.append(change)
+    return write_set._replace(changes=changes)
 
 
 def _judge(changes: Sequence[Change], found: Found) -> Committed | Conflict | None:

@@ -8,7 +8,12 @@ from itertools import pairwise
 from typing import Final
 
 from tablestone.clock import Clock, elapsed_seconds
-from tablestone.engines.cassandra.commit import COMMIT_SECONDS_MAX, Commits
+from tablestone.engines.cassandra.commit import (
+    COMMIT_SECONDS_MAX,
+    OVERTAKEN_PAUSE_SECONDS_MAX,
+    Commits,
+    decide_updates,
+)
 from tablestone.engines.cassandra.connection import Attempts, Connection, OutcomeInDoubt
 from tablestone.engines.cassandra.directory import Directory
 from tablestone.engines.cassandra.kind import CAPABILITIES, LEASE_SECONDS, REQUEST
@@ -19,11 +24,13 @@ from tablestone.engines.contract import (
     DELETE,
     Committed,
     Conflict,
+    EngineBusy,
     EngineUnavailable,
     Key,
     KeyRange,
     Rows,
     StoredRow,
+    Update,
     WriteSet,
 )
 from tablestone.engines.figures import Values
@@ -113,6 +120,7 @@ class CassandraEngine:
         self._read_only = read_only
         self._is_open = True
         self._queues: WriteQueues[bytes] = WriteQueues("partition")
+        self._updates: WriteQueues[Key] = WriteQueues("row")
         self._under_way: set[asyncio.Task[Committed | Conflict]] = set()
         self.directory = Directory(connection, clock)
         widths = Widths(connection)
@@ -154,7 +162,9 @@ class CassandraEngine:
             raise EngineUnavailable("The engine was opened for reading only.")
         # The time counts from here, before the wait for earlier commits: no client waits longer for a busy partition.
         attempts = self.connection.attempts(COMMIT_SECONDS_MAX)
-        task = asyncio.ensure_future(self._in_turn(write_set, attempts))
+        is_update = any(isinstance(change.mutation, Update) for change in write_set.changes)
+        carry_out = self._update if is_update else self._in_turn
+        task = asyncio.ensure_future(carry_out(write_set, attempts))
         self._under_way.add(task)
         task.add_done_callback(self._forget)
         # The caller may be cancelled; a commit that has begun is carried out.
@@ -184,6 +194,31 @@ class CassandraEngine:
             if self._under_way:
                 await asyncio.wait(self._under_way)
             self.connection.close()
+
+    async def _update(self, write_set: WriteSet, attempts: Attempts) -> Committed | Conflict:
+        """Read the rows, decide the updates, and commit if no other server was first; else begin again.
+
+        Updates of a row by this server take turns, since all but one of them would commit in vain. A write set waits
+        for the turn of one row only, so no two wait for each other.
+        """
+        partition, changes, _ = write_set
+        rows = [change.row for change in changes]
+        turn = Key(partition, min(c.row for c in changes if isinstance(c.mutation, Update)))
+        await self._updates.begin(turn, attempts.left)
+        try:
+            while True:
+                decided = decide_updates(write_set, await self._reads.rows(partition, rows))
+                if isinstance(decided, Conflict):
+                    return decided
+                outcome = await self._in_turn(decided, attempts)
+                if isinstance(outcome, Committed):
+                    return outcome
+                if not isinstance(changes[outcome.index].mutation, Update):
+                    return outcome
+                overtaken = EngineBusy("Other servers keep writing to the same rows.")
+                await attempts.pause(overtaken, OVERTAKEN_PAUSE_SECONDS_MAX)
+        finally:
+            self._updates.end(turn)
 
     async def _in_turn(self, write_set: WriteSet, attempts: Attempts) -> Committed | Conflict:
         partition, changes, _ = write_set

@@ -190,6 +190,11 @@ class Reads:
         value: bytes | None = answer[0][0] if answer else None
         return value
 
+    async def rows(self, partition: bytes, rows: Sequence[bytes]) -> dict[bytes, tuple[int, bytes]]:
+        """The version and the value of those of up to `POINTS_AT_ONCE_MAX` rows that exist, at one moment."""
+        answer = await self._connection.read(self._statements.rows_named, (partition, rows))
+        return {row: (version, value) for row, version, value, *_ in answer}
+
     async def read(
         self,
         ranges: Sequence[KeyRange],

@@ -27,6 +27,8 @@ from tablestone.engines.contract import (
     EngineUnavailable,
     OutcomeUnknown,
     Put,
+    Refusal,
+    Update,
     expectation_holds,
 )
 from tablestone.engines.figures import Distribution, Figure, FigureKind
@@ -93,6 +95,7 @@ def _statement(rows: int) -> str:
 
 
 VERSION_OF: Final = "SELECT version FROM stored_rows WHERE partition = ? AND row = ?"
+ROW_OF: Final = "SELECT version, value FROM stored_rows WHERE partition = ? AND row = ?"
 PUT: Final = """
 INSERT INTO stored_rows (partition, row, version, value) VALUES (?, ?, ?, ?)
 ON CONFLICT (partition, row) DO UPDATE SET version = excluded.version, value = excluded.value
@@ -290,9 +293,19 @@ class GroupCommit:
         # A row that is created again in this group must not get a version that it had before.
         latest_deleted = ABSENT
         for index, (row, expectation, mutation) in enumerate(write_set.changes):
-            version_found = self._execute(VERSION_OF, (partition, row)).get or ABSENT
+            value = None
+            if isinstance(mutation, Update):
+                found = self._execute(ROW_OF, (partition, row)).get
+                version_found, value = found or (ABSENT, None)
+            else:
+                version_found = self._execute(VERSION_OF, (partition, row)).get or ABSENT
             if not expectation_holds(expectation, version_found):
                 return Conflict(index, version_found)
+            if isinstance(mutation, Update):
+                decided = mutation.decide(value)
+                if isinstance(decided, Refusal):
+                    return Conflict(index, version_found, decided.reason)
+                mutation = decided  # noqa: PLW2901
             if isinstance(mutation, Put):
                 versions[index] = version = max(now, version_found + 1)
                 puts.append((partition, row, version, mutation.render(version)))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import apsw
 
 from tablestone.engines.capabilities import Capabilities, StoredIn
-from tablestone.engines.contract import EngineUnavailable, Put
+from tablestone.engines.contract import EngineUnavailable, Put, Update
 from tablestone.engines.figures import Figure, FigureKind
 from tablestone.engines.kind import EngineKind, Opening
 from tablestone.engines.sqlite.commit import COMMIT_GROUP, FLUSH, GroupCommit
@@ -276,7 +276,7 @@ class SqliteEngine:
 def _needs_room(write_set: WriteSet) -> bool:
     """Whether a write set stores rows of data. Changes of tables and documents are small, and deletions need them."""
     return not write_set.invalidates_caches and any(
-        isinstance(change.mutation, Put) for change in write_set.changes
+        isinstance(change.mutation, Put | Update) for change in write_set.changes
     )
 
 
