@@ -39,6 +39,8 @@ class Job:
     seconds: float = 0.0
     requests: int = 0
     walks: int = 0
+    inserts: int = 0
+    shapes: int = 1
     data: str = ""
     matches: str = ""
     expect_entities: int = -1

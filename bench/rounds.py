@@ -143,6 +143,8 @@ def job_of(
         warmup=0.0 if walking else schedule.warmup,
         seconds=0.0 if walking else schedule.seconds,
         walks=workload.walks,
+        inserts=workload.entities_per_operation if "batch" in workload.mix else 0,
+        shapes=workload.shapes,
         data=data_of(workload),
         matches=workload.matches,
         expect_entities=workload.expect_entities,

@@ -57,6 +57,8 @@ class Workload:
     three first pages are not on a new connection.
     """
     connections: int | None = None
+    shapes: int = 1
+    """How many sets of properties the entities of a transaction have."""
     data: str = ""
     """Where the entities come from; empty if the load generator makes them from their numbers."""
     matches: str = ""
@@ -158,8 +160,9 @@ FLOORS = (
         factor=0.5,
     ),
 )
-NOTHING, TRANSACTION = (
-    next(each for each in FLOORS if each.name == name) for name in ("filter-nothing", "transaction")
+NOTHING, TRANSACTION, INSERT, MERGE = (
+    next(each for each in FLOORS if each.name == name)
+    for name in ("filter-nothing", "transaction", "insert", "merge")
 )
 ALONE = Workload("reads", "8 point reads at a time", {"get": 1}, connections=EIGHT)
 COMPANY = (
@@ -183,6 +186,41 @@ COMPANY = (
         company=replace(TRANSACTION, name="company", connections=EIGHT),
     ),
 )
+FORMS_OF_WRITES = (
+    replace(MERGE, name="merge-one", title="merge of one entity by all", entities=1, factor=None),
+    *(
+        replace(
+            TRANSACTION,
+            name=f"transaction-{inserts}",
+            title=f"transaction of {inserts} inserts",
+            entities_per_operation=inserts,
+            factor=None,
+        )
+        for inserts in (2, 10)
+    ),
+    replace(
+        TRANSACTION,
+        name="transaction-shapes",
+        title="transaction of 100 inserts of 64 shapes",
+        shapes=64,
+        factor=None,
+    ),
+)
+WRITES = (
+    *FORMS_OF_WRITES,
+    *(
+        replace(
+            write,
+            name=f"{write.name}-{connections}",
+            title=f"{write.title}, {connections} connections",
+            connections=connections,
+            factor=None,
+        )
+        for write in (INSERT, MERGE, TRANSACTION)
+        for connections in (EIGHT, 64)
+    ),
+)
+"""Writes in other numbers and forms than the floors."""
 FLIGHT = Workload(
     "flights-point-read",
     "point read of a flight",
@@ -215,19 +253,20 @@ REAL = (
         uses=Uses.NEW,
     ),
 )
-WORKLOADS = (*FLOORS, *COMPANY, *REAL)
+WORKLOADS = (*FLOORS, *WRITES, *COMPANY, *REAL)
 # Not a load but a series of sizes, each on its own server (growth.py). Between the second and the third, memory must
 # not have grown; 10,000,000 is run by hand: --sizes 10000000.
 GROWTH = "growth"
 GROWTH_SIZES = (100, 10_000, 1_000_000)
 BY_NAME = {workload.name: workload for workload in WORKLOADS}
 SHORT = FLOORS[: 1 + [each.name for each in FLOORS].index("transaction")]
-SMOKE = (*FLOORS, *COMPANY)
+SMOKE = (*FLOORS, *FORMS_OF_WRITES, *COMPANY)
 """Every row whose data the generator makes, without growth: tests that answers are right, not how fast they come."""
 GROUPS = {
     "floors": FLOORS,
     "short": SHORT,
     "smoke": SMOKE,
+    "writes": WRITES,
     "company": COMPANY,
     "flights": REAL,
     "all": WORKLOADS,

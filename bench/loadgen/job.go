@@ -21,6 +21,9 @@ type Job struct {
 	Seconds     float64 `json:"seconds"`
 	Requests    int     `json:"requests"`
 	Walks       int     `json:"walks"`
+	// Inserts is how many a transaction has, of entities of so many Shapes, which differ in one property.
+	Inserts int `json:"inserts"`
+	Shapes  int `json:"shapes"`
 	// Data is a file with the seeded set (dataset.go); if it is empty, the set is made, with Entities of them.
 	Data string `json:"data"`
 	// Matches is a text in the JSON of the entities that the query's filter lets through, for queries of one

@@ -10,8 +10,8 @@ import (
 const (
 	jsonType       = "application/json;odata=nometadata"
 	batchType      = "multipart/mixed; boundary=batch_0f8fad5b-d9cb-469f-a165-70867728950e"
-	batchSize      = 100
-	ownedEntities  = 64 // entities per connection that only this connection updates
+	batchSize      = 100 // inserts of a transaction that seeds
+	ownedEntities  = 64  // entities per connection that only this connection updates
 	batchPartStart = "--changeset_7c9e6679-7425-40de-944b-e07fc1f90ae7\r\n" +
 		"Content-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n"
 )
@@ -184,15 +184,19 @@ func (w *writer) upsert(c *connection) {
 	w.body = appendEntity(w.body, n, w.revision, w.pk, w.rk)
 }
 
-// batch is a transaction of 100 inserts, always into the same partition, or into one of the connection's own.
+// batch is a transaction of inserts, always into the same partition, or into one of the connection's own.
 func (w *writer) batch(c *connection) {
 	w.startBatch()
-	for range batchSize {
+	for range w.job.Inserts {
 		n := w.newKeys(c, false)
 		w.part = appendEntity(w.part[:0], n, 0, w.pk, w.rk)
+		if w.job.Shapes > 1 {
+			w.part = append(w.part[:len(w.part)-1], `,"Shape`...)
+			w.part = append(appendDecimal(w.part, n%w.job.Shapes), `":true}`...)
+		}
 		w.appendBatchInsert()
 	}
-	c.entities = batchSize
+	c.entities = w.job.Inserts
 	w.endBatch()
 }
 
