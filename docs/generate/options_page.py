@@ -97,8 +97,8 @@ merged. An empty variable counts as not set.
 
 ## The table
 
-| option | variable | default | meaning |
-|---|---|---|---|
+| option, variable | meaning |
+|---|---|
 {rows}
 
 ## The file
@@ -135,7 +135,7 @@ def page() -> str:
     """The text of docs/options.md."""
     rows = [_row(option) for option in SERVER_OPTIONS]
     rows.append(
-        f"| `{CONFIG_FLAG} FILE` | `{CONFIG_VARIABLE}` | none | TOML file with options, as described below. |"
+        f"| `{CONFIG_FLAG} FILE`<br>`{CONFIG_VARIABLE}` | TOML file with options, as described below. |"
     )
     return FRAME.format(
         config_flag=CONFIG_FLAG,
@@ -161,12 +161,8 @@ def _row(option: Option) -> str:
     sentences = [option.help, *filter(None, (DETAILS.get(option.name),))]
     if option.repeatable:
         sentences.append("Can be repeated.")
-    cells = (
-        f"`{option.flag} {option.shown_metavar}`",
-        f"`{option.variable}`",
-        option.default,
-        " ".join(sentences),
-    )
+    sentences.append(f"Default: {option.default}.")
+    cells = (f"`{option.flag} {option.shown_metavar}`<br>`{option.variable}`", " ".join(sentences))
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 

@@ -152,7 +152,7 @@ def test_the_table_of_rules_is_up_to_date() -> None:
 
 def test_every_option_is_documented() -> None:
     page = options_page.PAGE.read_text(encoding="utf-8")
-    documented = re.findall(r"^\| `(--[a-z-]+)[^`]*` \| `([A-Z_]+)` \|", page, re.MULTILINE)
+    documented = re.findall(r"^\| `(--[a-z-]+)[^`]*`<br>`([A-Z_]+)` \|", page, re.MULTILINE)
     options = [(option.flag, option.variable) for option in SERVER_OPTIONS]
     assert documented == [*options, (CONFIG_FLAG, CONFIG_VARIABLE)]
     assert options_page.DETAILS.keys() <= {option.name for option in SERVER_OPTIONS}
