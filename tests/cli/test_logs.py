@@ -7,6 +7,7 @@ import pty
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -250,6 +251,31 @@ def test_plain_http_to_the_tls_port_is_logged_once(
     wait_until(lambda: sentence in server.stderr)
     assert server.stop() == 0
     assert len(server.stderr_lines) == 1, "once for all processes"
+
+
+def test_tls_to_the_plain_port_and_an_unknown_account_are_logged_once_a_minute(
+    private_server: StartServer, tmp_path: Path
+) -> None:
+    server = private_server(tmp_path / "data", "--workers=2", "--log-level=info")
+    hello = ssl.MemoryBIO()
+    handshake = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), hello, server_hostname="x")
+    with pytest.raises(ssl.SSLWantReadError):
+        handshake.do_handshake()
+    head = b"GET /nobody%3Fsig=secret/Tables?sig=secret HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    for sent, status in [(hello.read(), b" 400 "), (head, b" 404 ")]:
+        for _ in range(4):
+            with socket.create_connection(server.address, timeout=10) as connection:
+                connection.sendall(sent)
+                assert status in connection.recv(1000)
+    assert server.stop() == 0
+    told = [line for line in server.stderr.splitlines() if "TLS" in line or "nobody" in line]
+    assert len(told) == 2, "once for all processes"
+    assert "127.0.0.1 speaks TLS to a port that serves plain HTTP: use an http:// URL" in told[0]
+    assert (
+        "127.0.0.1 asks for an account that does not exist: neither the path names one ('nobody') nor the host "
+        "('localhost')" in told[1]
+    )
+    assert "secret" not in server.stderr
 
 
 def test_a_refused_caller_is_logged_without_what_was_signed(

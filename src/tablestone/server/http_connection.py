@@ -7,6 +7,7 @@ Beyond uvicorn it also answers clients that have closed their sending half, take
 """
 
 import asyncio
+import logging
 import math
 import types
 from asyncio import TimerHandle
@@ -29,6 +30,12 @@ from tablestone import limits
 from tablestone.model.errors import RETRY_AFTER, StorageError
 from tablestone.server.admission import Admission, Limit
 from tablestone.server.asgi import AsgiApplication
+from tablestone.telemetry.logs import OnceAMinute
+
+logger = logging.getLogger(__name__)
+TLS_RECORD: Final = b"\x16\x03"
+"""The beginning of a TLS handshake."""
+_tls_clients = OnceAMinute(is_shared=True)
 
 
 class Exchange(RequestResponseCycle):
@@ -269,6 +276,12 @@ class HttpConnection(HttpToolsProtocol):
         except httptools.HttpParserUpgrade as upgrade:
             self._read_without_upgrade(memoryview(data)[upgrade.args[0] :])
         except httptools.HttpParserError:
+            if data.startswith(TLS_RECORD) and self.scheme == "http" and _tls_clients.is_due():
+                logger.info(
+                    "%s speaks TLS to a port that serves plain HTTP: use an http:// URL, or serve TLS with --tls or "
+                    "--tls-certificate.",
+                    self._address or "a client",
+                )
             self._refuse_bytes()
         if self._bytes_without_progress > limits.REQUEST_HEAD_BYTES_MAX:
             self._end_with(_TOO_LARGE)

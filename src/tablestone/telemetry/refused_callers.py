@@ -11,10 +11,10 @@ import mmap
 import struct
 from collections import deque
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from tablestone.model.errors import StorageError
-from tablestone.telemetry.logs import on_one_line
+from tablestone.telemetry.logs import OnceAMinute, on_one_line
 from tablestone.telemetry.request_record import reason_of
 
 PLACES: Final = 1024
@@ -89,6 +89,8 @@ AUTHENTICATION_FAILURES: Final = frozenset(("AuthenticationFailed", "InvalidAuth
 class RefusedCallers:
     """Logs the failures of one process. `seconds` never steps back; the processes of a server share `quiet`."""
 
+    unknown_accounts: ClassVar = OnceAMinute(is_shared=True)
+
     def __init__(self, seconds: Callable[[], float], quiet: QuietAddresses | None = None) -> None:
         self._seconds = seconds
         self._quiet = QuietAddresses() if quiet is None else quiet
@@ -96,7 +98,14 @@ class RefusedCallers:
         """The addresses that this process logged, their places, and the ends of their quiet times, ascending."""
 
     def note(self, client: str, account: str, request_id: str, error: StorageError) -> None:
-        """Log a request that failed with this error, if its caller failed to authenticate."""
+        """Log a request that failed with this error, if its caller failed to authenticate or meant another server."""
+        if not account and error.code == "ResourceNotFound" and self.unknown_accounts.is_due():
+            logger.info(
+                "%s asks for an account that does not exist: %s [request %s]",
+                client or "an unknown address",
+                on_one_line(error.detail or ""),
+                request_id,
+            )
         if error.code not in AUTHENTICATION_FAILURES:
             return
         self.log_counts()
