@@ -57,7 +57,7 @@ DETAILS: Final = {
     "realism": "See [Tests in other languages](guides/testing-other-languages.md).",
     "explorer": "See [The explorer](guides/explorer.md#beside-a-server).",
     "insight": "See [Insight](guides/insight.md#keys).",
-    "metrics-tables": "See [Monitoring](guides/monitoring.md#tables).",
+    "metrics-tables": "See [Metrics](guides/metrics.md#tables).",
     "access-log": "A file is written in the form of `--log-format`. See "
     "[Running the server](guides/running.md#the-access-log).",
 }
