@@ -152,7 +152,8 @@ class Configuration:
     `warnings` are sentences for the operator about parts of the configuration that are ignored. The name of a deleted
     table stays reserved for `table_deletion_seconds`. `log_format` is one of `LOG_FORMATS`. With `explorer`,
     one of `EXPLORER_FORMS`, the explorer is served on the admin address. With `metrics_tables`, metrics name accounts
-    and tables. `insight` is one of `INSIGHT_FORMS`. `any_version` says which versions of the service that are not known
+    and tables. `create_tables` are created at the start in each configured account, or else in the development account.
+    `insight` is one of `INSIGHT_FORMS`. `any_version` says which versions of the service that are not known
     are served. With `control_port`, the control API of the test kit is served on this port of the loopback address.
     Beyond `targets`, requests are answered `ServerBusy`. With `realism`, a server for tests differs from a service on
     one machine where Azure does. `ready_form` is one of `READY_FORMS`.
@@ -179,6 +180,7 @@ class Configuration:
     admin: AdminAddress | None = None
     explorer: str | None = None
     metrics_tables: bool = False
+    create_tables: tuple[str, ...] = ()
     insight: str = INSIGHT_KEYS
     any_version: UnknownVersions = UnknownVersions.LATER
     control_port: int | None = None

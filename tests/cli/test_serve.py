@@ -170,6 +170,31 @@ def test_options_from_the_environment_and_a_file(
     assert server.account_name == "fromfile"
 
 
+@pytest.mark.parametrize("options", [("--engine=memory",), ("--workers=2",)], ids=str)
+def test_tables_are_created_at_the_start_if_they_are_missing(
+    private_server: StartServer, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    for names in ("Orders", "Orders,Stock"):
+        server = private_server(tmp_path / "data", f"--create-tables={names}", *options)
+        with TableServiceClient.from_connection_string(server.connection_string) as client:
+            assert [table.name for table in client.list_tables()] == names.split(",")
+        assert server.stop() == 0
+        assert server.stderr == ""
+
+
+def test_tables_are_created_in_each_configured_account(
+    private_server: StartServer, tmp_path: Path
+) -> None:
+    accounts = [f"--account={name}:{KEY}" for name in ("one", "two")]
+    server = private_server(tmp_path, "--create-tables=Orders", *accounts)
+    host, port = server.address
+    for name in ("one", "two"):
+        endpoint = f"http://{host}:{port}/{name}"
+        text = f"AccountName={name};AccountKey={KEY};TableEndpoint={endpoint}"
+        with TableServiceClient.from_connection_string(text) as client:
+            assert [table.name for table in client.list_tables()] == ["Orders"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_ready_in_half_a_second(private_server: StartServer, tmp_path: Path, workers: int) -> None:

@@ -285,6 +285,10 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
     if accounts is None:
         accounts, ignored = _accounts_of_azurite(environment)
         warnings += ignored
+    if accounts == () and options.CREATE_TABLES in given:
+        raise BrokenOption(
+            f"{given.source(options.CREATE_TABLES)} creates tables in configured accounts, and there is none."
+        )
     workers = _workers(given.get(options.WORKERS), engine)
     return Configuration(
         host=host,
@@ -325,6 +329,7 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
             ready_form=options.PRINT,
             realism=options.REALISM,
             metrics_tables=options.METRICS_TABLES,
+            create_tables=options.CREATE_TABLES,
             targets=options.TARGETS,
         ),
     )

@@ -39,6 +39,8 @@ from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.kind import EngineUrl
 from tablestone.engines.registry import NoSuchEngine, capabilities_of, forms, kind_of
 from tablestone.limits import ACCOUNT_RATE_TARGET, PARTITION_RATE_TARGET
+from tablestone.model.errors import StorageError
+from tablestone.model.keys import require_new_table_name
 from tablestone.server.tls_certificate import is_certifiable
 from tablestone.telemetry.logs import LOG_FORMATS, TEXT
 from tablestone.wire.address import normalized_host
@@ -235,6 +237,17 @@ def parse_certified_name(text: str) -> str:
     if not is_certifiable(text):
         raise must_be("a host name or an IP address", text)
     return text
+
+
+def parse_tables(text: str) -> tuple[str, ...]:
+    """Names of tables, separated by commas."""
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        try:
+            require_new_table_name(name)
+        except StorageError:
+            raise must_be("names of tables, such as Orders,Stock", text) from None
+    return names
 
 
 def parse_network(text: str) -> str:
@@ -619,6 +632,12 @@ EXPLORER = Option(
     form=EXPLORER_FORM,
     bare="true",
 )
+CREATE_TABLES = Option(
+    "create-tables",
+    "NAMES",
+    "Tables to create at the start, such as Orders,Stock, in each account of --account, or else in devstoreaccount1.",
+    parse_tables,
+)
 METRICS_TABLES = _switch(
     "metrics-tables", "Let metrics count by account and table too, with their names."
 )
@@ -647,7 +666,7 @@ SERVER_OPTIONS = (
     *(HOST, PORT, DATA, ENGINE, ENCRYPTION_KEY_FILE, ACCOUNT, DOMAIN, CUSTOM_DOMAIN),
     *(TLS, TLS_NAME, TLS_CERTIFICATE, TLS_KEY, HTTPS_ONLY, TRUSTED_PROXY),
     *(TOKEN_ISSUER, TOKEN_AUDIENCE, TOKEN_TENANT, TOKEN_AUTHORITY),
-    *(TABLE_DELETION_SECONDS, ANY_VERSION, WORKERS),
+    *(CREATE_TABLES, TABLE_DELETION_SECONDS, ANY_VERSION, WORKERS),
     *(MAX_CONNECTIONS, MAX_REQUESTS, MAX_BUFFERS, TARGETS),
     *(LOG_LEVEL, LOG_FORMAT, ACCESS_LOG),
     *(ADMIN, EXPLORER, METRICS_TABLES, INSIGHT, PRINT, CONTROL, REALISM),

@@ -15,7 +15,7 @@ from tablestone.accounts.identities import Identities
 from tablestone.accounts.known_accounts import KnownAccounts
 from tablestone.clock import Clock, monotonic_seconds, system_clock, unix_seconds
 from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration, WorkerSlot
-from tablestone.engines.contract import Engine
+from tablestone.engines.contract import Engine, EngineUnavailable
 from tablestone.engines.figures import Figure, FigureKind, MeasuredEngine, Values
 from tablestone.engines.kind import EngineUrl
 from tablestone.engines.registry import kind_of, open_engine
@@ -178,7 +178,8 @@ class Application:
             asyncio.create_task(self._engine.watch(logs_warnings=self._slot.worker == 0)),
         ]
         sweeper: Sweeper | None = None
-        if self._slot.worker == 0:  # one sweeper is enough; two would disturb each other
+        if self._slot.worker == 0:  # one is enough; two sweepers would disturb each other
+            await self._create_tables(service, accounts)
             sweeper = Sweeper(
                 self._engine,
                 clock,
@@ -199,6 +200,21 @@ class Application:
             )
             reporter.report()  # before the server says that it is ready
             self._background.append(asyncio.create_task(reporter.run()))
+
+    async def _create_tables(self, service: TableService, accounts: KnownAccounts) -> None:
+        """Create the tables that the configuration names, as far as they are missing."""
+        configured = self._configuration.accounts or (DEVELOPMENT_ACCOUNT,)
+        wanted = self._configuration.create_tables
+        for name, table in [(each.name, table) for each in configured for table in wanted]:
+            account = await accounts.find(name)
+            assert account is not None
+            try:
+                await service.catalog.create(account, table)
+            except StorageError as error:
+                if error.code != "TableAlreadyExists":
+                    log.warning("The table %s of %s is not created: %s.", table, name, error.code)
+            except EngineUnavailable as failed:
+                log.warning("The table %s of %s is not created: %s", table, name, failed.sentence)
 
     def _open_service(self) -> TableService:
         """Open the engine, and make the table service on it."""

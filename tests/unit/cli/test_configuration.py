@@ -167,6 +167,13 @@ UNDERSTOOD = {
     "table deletion in the file": Given(
         {"table_deletion_seconds": 1}, file="table-deletion-seconds = 1"
     ),
+    "tables": Given(
+        {"create_tables": ("Orders", "Stock")}, command_line={"create-tables": "Orders, Stock"}
+    ),
+    "tables in the environment": Given(
+        {"create_tables": ("Orders",)}, environment={"TABLESTONE_CREATE_TABLES": "Orders"}
+    ),
+    "tables in the file": Given({"create_tables": ("Orders",)}, file="create-tables = 'Orders'"),
     "data": Given(
         {"data_directory": Path("/srv/d"), "engine": "sqlite:/srv/d"},
         command_line={"data": "/srv/d"},
@@ -266,6 +273,14 @@ REFUSED = {
         "--table-deletion-seconds must be a number from 0 to 86400, not '86401'.",
         command_line={"table-deletion-seconds": "86401"},
     ),
+    "a table without a name": Refused(
+        "--create-tables must be names of tables, such as Orders,Stock, not 'Orders,'.",
+        command_line={"create-tables": "Orders,"},
+    ),
+    "tables without an account": Refused(
+        "--create-tables creates tables in configured accounts, and there is none.",
+        command_line={"create-tables": "Orders", "account": ("none",)},
+    ),
     "log level": Refused(
         "--log-level must be critical, error, warning, info or debug, not 'loud'.",
         command_line={"log-level": "loud"},
@@ -323,8 +338,8 @@ REFUSED = {
     ),
     "unknown key": Refused(
         "FILE has the unknown key 'shards'; the keys are access-log, accounts, admin, any-version, control, "
-        "custom-domain, data, domain, encryption-key-file, engine, explorer, host, https-only, insight, log-format, "
-        "log-level, max-buffers, max-connections, max-requests, metrics-tables, port, print, "
+        "create-tables, custom-domain, data, domain, encryption-key-file, engine, explorer, host, https-only, "
+        "insight, log-format, log-level, max-buffers, max-connections, max-requests, metrics-tables, port, print, "
         "realism, table-deletion-seconds, targets, tls, tls-certificate, tls-key, "
         "tls-name, token-audience, token-authority, token-issuer, token-tenant, trusted-proxy, workers.",
         file="shards = 1",
