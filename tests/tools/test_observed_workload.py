@@ -29,6 +29,8 @@ from tablestone.tools.insight import (
     query_use,
     rate_of,
     shapes_of,
+    share_of,
+    takes_large_share,
     workload_of,
 )
 
@@ -297,3 +299,33 @@ def test_the_rate_of_the_account_is_no_advice_on_one_of_its_tables() -> None:
     busy = report(account_peak=25_000)
     assert workload_of(busy, HOUR).rate == 25_000
     assert workload_of(busy, HOUR, of_one_table=True).rate is None
+
+
+EVEN = tuple(partition(f"K{number}", 10.0, 1_000) for number in range(8))
+WITHOUT_SIZES: list[tuple[str, tuple[PartitionActivity, ...], float, bool]] = [
+    # what, the partitions with the hottest first, its share, whether it is large
+    ("one of nine, which takes a third", (partition("UA", 80.0, 4_000), *EVEN), 1 / 3, True),
+    ("one of nine, like the others", (partition("UA", 10.0, 1_000), *EVEN), 1 / 9, False),
+    ("one of three", (partition("UA", 80.0, 4_000), *EVEN[:2]), 2 / 3, False),
+    ("half of four", (partition("UA", 80.0, 3_000), *EVEN[:3]), 1 / 2, True),
+    ("less than half of four", (partition("UA", 80.0, 2_000), *EVEN[:3]), 2 / 5, False),
+    ("few requests", (partition("UA", 1.0, 900), *(partition(key, 1.0, 50) for key in "abcdefgh")), 9 / 13, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("what", "partitions", "share", "is_large"), WITHOUT_SIZES)
+def test_a_large_share_of_a_table(
+    what: str, partitions: tuple[PartitionActivity, ...], share: float, *, is_large: bool
+) -> None:
+    made = report(partitions=partitions, size=None)
+    assert share_of(made, partitions[0], HOUR) == pytest.approx(share), what
+    assert takes_large_share(made, partitions[0], HOUR) is is_large
+
+
+def test_what_scans_read_takes_no_share() -> None:
+    """The table read 41,000 entities, of which a scan read 40,000: the partition read half of the others."""
+    hot = partition("UA", 80.0, 500)
+    made = report(shape("", read=40_000, returned=40_000), partitions=(hot,))
+    read = {HOUR: Activity(entities_read=41_000)}
+    made = replace(made, tables=(replace(made.tables[0], activity=read),))
+    assert share_of(made, hot, HOUR) == 0.5

@@ -322,13 +322,14 @@ class Summary:
         return Rate(round(mean, 2), round(most, 1), most > target)
 
     def _table(self, key: TableKey) -> TableInsight:
-        account, name = key
+        account = key[0]
+        name = self._name(key)
         found = {period: self._whole[period].tables.get(key) for period in PERIODS}
         tables = {period: table or TableCounts(account, name) for period, table in found.items()}
         whole = {period: table.whole() for period, table in tables.items()}
         return TableInsight(
             account=account,
-            table=next((table.name for table in found.values() if table is not None), name),
+            table=name,
             activity={period: Activity(*each.numbers()) for period, each in whole.items()},
             plans={period: dict(sorted(table.plans.items())) for period, table in tables.items()},
             rates={
@@ -351,6 +352,11 @@ class Summary:
             entity_bytes_max={period: table.entity_bytes_max for period, table in tables.items()},
             write_requests={period: table.write_requests for period, table in tables.items()},
         )
+
+    def _name(self, key: TableKey) -> str:
+        """The table's name as it was created, where its size is known; else as a request spelled it."""
+        size, counted = self._sizes.get(key), self._whole[DAY].tables.get(key)
+        return (size and size.name) or (key[1] if counted is None else counted.name)
 
     def _partitions(self, period: str) -> tuple[tuple[PartitionActivity, ...], int]:
         """The hottest partitions, and the most entities of a partition that is not among them."""
@@ -381,7 +387,7 @@ class Summary:
         ]
         return PartitionActivity(
             account=key[0],
-            table=self._whole[period].tables[key].name,
+            table=self._name(key),
             partition_key=self._shown(name),
             is_key_whole=self._shows_keys and HASH_MARK not in name,
             activity=Activity(*counts.numbers()),
@@ -395,7 +401,7 @@ class Summary:
 
     def _queries(self, period: str) -> tuple[QueryShape, ...]:
         found = [
-            _query(table, shape, self._sizes.get(key))
+            _query(table, self._name(key), shape, self._sizes.get(key))
             for key, table in self._wanted_tables(period)
             for shape in table.shapes.values()
         ]
@@ -427,7 +433,7 @@ def _series(course: _Course, key: TableKey) -> Series:
     )
 
 
-def _query(table: TableCounts, shape: ShapeCounts, size: TableSize | None) -> QueryShape:
+def _query(table: TableCounts, name: str, shape: ShapeCounts, size: TableSize | None) -> QueryShape:
     text, names_select, plan, from_tools = shape.name
     read = shape.read
     names_rows = shape.joined != "or" and any(
@@ -438,7 +444,7 @@ def _query(table: TableCounts, shape: ShapeCounts, size: TableSize | None) -> Qu
         read = max(read, shape.ended * size.entities)
     return QueryShape(
         account=table.account,
-        table=table.name,
+        table=name,
         filter=text,
         terms=tuple(FilterTerm(*term) for term in shape.terms),
         joined=shape.joined,

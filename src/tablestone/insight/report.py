@@ -207,7 +207,7 @@ class TableSize:
     """The size of a table at the moment `at`: its partitions, entities and stored bytes.
 
     `growth` has the sizes of the last day, ascending, up to the present one. `largest` are the largest partitions by
-    bytes.
+    bytes. `name` is the table's name as it was created; requests may spell it in another case.
     """
 
     at: float
@@ -216,6 +216,7 @@ class TableSize:
     bytes: int
     growth: tuple[SizeSample, ...]
     largest: tuple[PartitionSize, ...]
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

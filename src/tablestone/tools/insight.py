@@ -15,6 +15,7 @@ from tablestone.insight.report import (
     PERIOD_WORDS,
     Activity,
     InsightReport,
+    PartitionActivity,
     QueryShape,
     TableInsight,
 )
@@ -162,6 +163,44 @@ def rate_of(report: InsightReport, table: str, period: str) -> float | None:
     return max(rates, default=None)
 
 
+def share_of(report: InsightReport, partition: PartitionActivity, period: str) -> float:
+    """The part of a partition in the entities of its table. What scans read belongs to no partition."""
+    table = _table_of(report, partition)
+    scanned = sum(
+        each.entities_read
+        for each in report.queries[period]
+        if (each.account, each.table) == (partition.account, partition.table)
+        and each.plan in _ACROSS
+    )
+    whole = table.activity[period].entities - scanned if table is not None else 0
+    listed = sum(each.activity.entities for each in _partitions_beside(report, partition, period))
+    return partition.activity.entities / max(whole, listed, 1)
+
+
+def takes_large_share(report: InsightReport, partition: PartitionActivity, period: str) -> bool:
+    """Whether a partition takes much more of its table than the others do, below the service's target too."""
+    if partition.activity.entities < LARGE_SHARE_ENTITIES_MIN:
+        return False
+    table = _table_of(report, partition)
+    stored = table.size.partitions if table is not None and table.size is not None else 0
+    partitions = max(stored, len(_partitions_beside(report, partition, period)))
+    least = max(LARGE_SHARE, 2 / max(1, partitions))
+    return partitions >= LARGE_SHARE_PARTITIONS_MIN and share_of(report, partition, period) >= least
+
+
+def _table_of(report: InsightReport, partition: PartitionActivity) -> TableInsight | None:
+    names = (partition.account, partition.table)
+    return next((each for each in report.tables if (each.account, each.table) == names), None)
+
+
+def _partitions_beside(
+    report: InsightReport, partition: PartitionActivity, period: str
+) -> list[PartitionActivity]:
+    """The listed partitions of the same table."""
+    names = (partition.account, partition.table)
+    return [each for each in report.partitions[period] if (each.account, each.table) == names]
+
+
 def _table(report: InsightReport, table: TableInsight, period: str) -> TableUse:
     size = table.size
     whole = max(1, table.activity[period].entities)
@@ -247,6 +286,13 @@ def _types(shape: QueryShape) -> dict[str, EdmType]:
 
 SCAN_RATIO: Final = 10
 """From so many entities read for each returned, a query, or the use of a partition, counts as a scan."""
+LARGE_SHARE: Final = 0.25
+"""From this part of its table's entities a partition is remarked upon, if even shares would be half of it or less."""
+LARGE_SHARE_ENTITIES_MIN: Final = 1000
+"""Fewer entities in a period say nothing about keys."""
+LARGE_SHARE_PARTITIONS_MIN: Final = 4
+_ACROSS: Final = (PlanKind.TABLE.value, PlanKind.PARTITION_RANGE.value, PlanKind.RANGES.value)
+"""The plans whose pages pass from partition to partition."""
 POINT_READ: Final = "PartitionKey eq ? and RowKey eq ?"
 """A point read as the shape of a filter."""
 _KINDS: Final = {kind.value: kind for kind in PlanKind}

@@ -365,3 +365,17 @@ def test_quantiles(seconds: list[float], share: float, expected: float) -> None:
     for each in seconds:
         durations[sum(bound < each for bound in PAGE_BOUNDS)] += 1
     assert quantile_ms(durations, share) == expected
+
+
+def test_a_table_has_its_name_in_its_own_case() -> None:
+    """As it was created, where the survey of sizes knows that; requests may spell it in another case."""
+    server = Server(workers=1)
+    (worker,) = server.workers
+    worker.counts.count(get("a"))
+    server.second()
+    size = TableSize(NOON, 1, 2, 30, (SizeSample(NOON, 2, 30),), (), "READINGS")
+    other = TableSize(NOON, 0, 0, 0, (SizeSample(NOON, 0, 0),), (), "NeverAsked")
+    sizes = {TABLE: size, (TABLE[0], "neverasked"): other}
+    report = server.report(sizes=sizes)
+    assert [each.table for each in report.tables] == ["READINGS", "NeverAsked"]
+    assert {each.table for each in report.partitions[HOUR]} == {"READINGS"}

@@ -27,7 +27,13 @@ from tablestone.insight.report import (
     TableInsight,
 )
 from tablestone.tools.errors import TransferFailed
-from tablestone.tools.insight import SCAN_RATIO, ask_for_insight, workload_of
+from tablestone.tools.insight import (
+    SCAN_RATIO,
+    ask_for_insight,
+    share_of,
+    takes_large_share,
+    workload_of,
+)
 from tablestone.tools.progress import shown_bytes, shown_count, shown_seconds
 
 if TYPE_CHECKING:
@@ -95,7 +101,10 @@ def _print_advice(console: Console, advice: Sequence[Advice], period: str) -> No
 
 
 def _print_partitions(console: Console, report: InsightReport, period: str, top: int) -> None:
-    rows = [_partition_row(each) for each in report.partitions[period][:top]]
+    rows = [
+        (*_partition_row(each), _remark(report, each, period))
+        for each in report.partitions[period][:top]
+    ]
     heads = (
         *("<table", "<PartitionKey", "entities/s", "minute", "peak"),
         *("read", "written", "traffic", "conflicts"),
@@ -125,8 +134,16 @@ def _partition_row(partition: PartitionActivity) -> Sequence[Cell]:
         shown_bytes(activity.bytes_in + activity.bytes_out),
         f"{conflicts:,}" if conflicts else "",
         spark(partition.over_time),
-        (THROTTLED, "bold red") if rate.is_throttled else "",
     )
+
+
+def _remark(report: InsightReport, partition: PartitionActivity, period: str) -> Cell:
+    """What is remarkable about a partition: a rate above Azure's target, or a large share of its table."""
+    if partition.rate.is_throttled:
+        return THROTTLED, "bold red"
+    if takes_large_share(report, partition, period):
+        return f"{share_of(report, partition, period):.0%} of {partition.table}", "bold"
+    return ""
 
 
 def _print_queries(console: Console, report: InsightReport, period: str, top: int) -> None:

@@ -173,6 +173,7 @@ class SizeSurvey:
             table.size,
             thinned((*growth, sample)),
             tuple(largest),
+            table.name,
         )
 
     def _shown(self, partition: bytes) -> tuple[str, bool]:
