@@ -3,6 +3,7 @@
 import json
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -15,9 +16,10 @@ from cli.admin_pages import admin_of, page
 from cli.command_line import Ended, tablestone
 from cli.insight_workload import LARGE, REQUESTS, SECRET_VALUE, work
 from cli.worker_processes import wait_until
+from explorer import insight_stand_in as stand_in
 from server_process import ServerProcess, start_server
-from tablestone.cli.commands.insight import spark
-from tablestone.insight.report import DAY, HOUR, NOW, InsightReport
+from tablestone.cli.commands.insight import print_insight, spark
+from tablestone.insight.report import DAY, HOUR, NOW, PERIODS, InsightReport
 
 pytestmark = pytest.mark.slow
 
@@ -234,3 +236,17 @@ def test_rows_in_memory_have_no_sizes(private_server: StartServer, tmp_path: Pat
 )
 def test_a_line_of_bars(counts: tuple[int, ...], shown: str) -> None:
     assert spark(counts) == shown
+
+
+def test_a_large_share_is_remarked_upon(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also below Azure's target: JFK takes most of its table at 120 entities/s."""
+    made = stand_in.report("devstoreaccount1", None)
+    hot, calm = made.partitions[HOUR]
+    cool = replace(hot, rate=replace(hot.rate, is_throttled=False))
+    others = [replace(calm, partition_key=key) for key in ("EWR", *"ABCDEFG")]
+    made = replace(made, partitions=dict.fromkeys(PERIODS, (cool, *others)))
+    print_insight(made, HOUR, 10, (), of_one_table=False)
+    shown = capsys.readouterr().out
+    (line,) = {each.split("Weather", 1)[1] for each in shown.splitlines() if "JFK" in each}
+    assert line.rstrip().endswith("31% of Weather")
+    assert "% of Weather" not in next(each for each in shown.splitlines() if "EWR" in each)

@@ -70,20 +70,20 @@ _OF_TESTS: Final = {
     "account.test_a_server_with_several_accounts": "page.accounts page.account",
     "account.test_a_signature_is_made_and_explained": (
         "signature.form signature.table signature.may signature.start-pk signature.end-pk signature.make "
-        "signature.explain-form signature.given signature.explain table.signature"
+        "signature.explain-form signature.given signature.explain"
     ),
     "account.test_policies_are_written_and_read": (
-        "policies.form policies.id policies.permission policies.expiry policies.save table.policies"
+        "policies.form policies.id policies.may policies.expiry policies.save head.tab"
     ),
     "account.test_properties_and_cors_rules": (
         "service.form service.origins service.methods service.age service.logged service.log-days service.save"
     ),
     "account.test_the_heat_map_and_its_lists": (
-        "heat.form heat.table heat.period heat.show heat.go heat.partition"
+        "heat.form heat.period heat.show heat.go heat.partition heat.why"
     ),
     "bad_input.test_rows_that_could_not_be_read_are_tried_again": "table.read-again",
-    "controls.test_a_large_table_is_counted_on": "size.further table.count",
-    "controls.test_a_plan_and_its_advice_are_opened": "table.plan table.advice sources.source",
+    "controls.test_a_large_table_is_counted_on": "size.further head.count",
+    "controls.test_a_plan_and_its_advice_are_opened": "table.plan table.advice advised.source",
     "controls.test_a_policy_begins": "policies.start",
     "controls.test_a_property_is_removed_and_the_panel_closed": "entity.remove entity.close",
     "controls.test_a_signature_is_copied": "signature-made.url signature-made.copy",
@@ -94,9 +94,9 @@ _OF_TESTS: Final = {
         "service.enabled service.apis service.days service.allowed service.exposed"
     ),
     "controls.test_every_panel_is_closed": "copied.close done.close export.close import.close",
-    "controls.test_keys_of_an_import_are_made_of_columns": "import.partition-key import.row-key",
+    "controls.test_keys_of_an_import_are_made_of_columns": "import.partition-key import.row-key done.table",
     "controls.test_the_panel_copies_its_entity": (
-        "entity.copy-form entity.copy-json entity.copy-filter entity.copy-language"
+        "entity.copy entity.copy-form entity.copy-json entity.copy-filter entity.copy-language"
     ),
     "controls.test_the_panels_of_a_conflict_and_of_a_deletion_are_closed": (
         "conflict.close delete-entities.close"
@@ -104,37 +104,45 @@ _OF_TESTS: Final = {
     "controls.test_the_stored_entity_is_taken_after_a_conflict": "conflict.take",
     "controls.test_the_token_is_typed": "refused.form refused.token refused.open",
     "controls.test_the_ways_between_the_pages": (
-        "page.skip page.brand page.menu policies.table table.tables tables.table delete-table.cancel problem.tables"
+        "page.skip page.brand page.menu page.table tables.table delete-table.cancel problem.tables"
     ),
-    "controls.test_the_ways_to_the_heat_map": "table.heat heat.by-table",
+    "controls.test_the_ways_to_the_heat_map": "heat.by-table tables.remark",
     "controls.test_a_scan_without_a_result_so_far_can_look_further": "rows.further",
     "pages.test_an_entity_is_edited_under_its_etag": (
-        "conflict.form conflict.write entity.form entity.text entity.save rows.entity"
+        "conflict.form conflict.write entity.form entity.text entity.value entity.save rows.entity"
     ),
     "pages.test_insert_clone_and_delete": (
-        "entity.name entity.kind entity.pk entity.rk entity.add entity.clone entity.delete table.insert "
+        "entity.name entity.kind entity.pk entity.rk entity.add entity.clone entity.delete head.insert "
         "entity.empty-keys delete-entity.form delete-entity.delete delete-entity.keep"
     ),
     "pages.test_looks_can_be_changed": "page.theme",
     "pages.test_many_are_copied_and_deleted": (
-        "rows.box table.selection table.copy-json table.copy-filter table.copy-language table.delete "
+        "rows.box table.selection table.copy table.copy-json table.copy-filter table.copy-language table.delete "
         "copied.text copied.copy delete-entities.form delete-entities.delete"
     ),
     "pages.test_tables_are_found_counted_created_and_deleted": (
-        "tables.find-form tables.find tables.find-button tables.create-form tables.name tables.create "
-        "tables.count tables.delete delete-table.form delete-table.typed delete-table.delete"
+        "page.find-form page.find tables.new tables.create-form tables.name tables.create "
+        "tables.count head.more head.delete delete-table.form delete-table.typed delete-table.delete"
     ),
     "pages.test_the_builder_and_saved_queries": (
         "table.build table.build-form table.property table.comparison table.value table.kind table.add "
         "table.saved table.saved-query table.save-form table.save-name table.save table.forget-form table.forget"
     ),
     "pages.test_the_query_bar": (
-        "table.query table.filter table.select table.order table.top table.run"
+        "table.query table.filter table.shape table.select table.order table.top table.run"
     ),
     "pages.test_what_is_exported_can_be_imported": (
-        "table.export export.form export.kind export.download table.import import.form import.file "
+        "head.export export.form export.kind export.download head.import import.form import.file "
         "import.conflict import.import"
     ),
+    "columns.test_columns_are_hidden_and_resized": "table.columns table.column",
+    "columns.test_the_loaded_rows_are_sorted": "table.sort",
+    "first_steps.test_a_file_becomes_a_table": "tables.import import.table import.types",
+    "first_steps.test_an_account_without_tables": (
+        "tables.first-import tables.sample-form tables.sample tables.sort"
+    ),
+    "narrow.test_the_tables_are_a_menu": "page.side",
+    "property_controls.test_a_control_fits_its_type": "entity.choice",
     "selection.test_all_rows_and_a_range_are_selected": "table.select-all",
     "unsaved.test_a_problem_in_the_panel_is_closed": "problem.close",
     "unsaved.test_what_was_typed_is_not_thrown_away_unasked": "unsaved.keep unsaved.discard",

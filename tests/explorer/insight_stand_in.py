@@ -60,9 +60,11 @@ def heat_map() -> HeatMap:
 
 def report(account: str, table: str | None) -> InsightReport:
     """The report of the account, or of one table with its heat maps."""
-    activity = Activity(reads=5_000, writes=900, entities_read=2_000_000, conflicts=3)
+    activity = Activity(reads=5_000, writes=900, entities_read=7_400_000, conflicts=3)
+    of_hot = Activity(reads=1_500, writes=900, entities_read=2_000_000, entities_returned=2_000_000)
+    of_calm = replace(of_hot, reads=300, entities_read=190_000)
     plans = {"table": 40, "point": 4_960}
-    rate = Rate(120.0, 4_200.0, is_throttled=True)
+    rate = Rate(120.0, 4_200.0, is_throttled=True, busiest_minute=2_400.0)
     flat = Series(60, STARTS, *((0,) * BUCKETS for _ in range(6)))
     heat = heat_map()
     weather = TableInsight(
@@ -76,8 +78,9 @@ def report(account: str, table: str | None) -> InsightReport:
         None,
         None if table is None else HeatMaps(heat, heat),
     )
-    hot = PartitionActivity(account, "Weather", "JFK", True, activity, 0, rate, (0,) * BUCKETS)
-    calm = replace(hot, partition_key="EWR", rate=Rate(30.0, 410.0, is_throttled=False))
+    hot = PartitionActivity(account, "Weather", "JFK", True, of_hot, 0, rate, (0,) * BUCKETS)
+    slow = Rate(30.0, 410.0, is_throttled=False, busiest_minute=60.0)
+    calm = replace(hot, partition_key="EWR", activity=of_calm, rate=slow)
     term = FilterTerm("temp", "gt", "Edm.Double")
     scan = QueryShape(
         *(account, "Weather", "temp gt ?", (term,), "", False, "table", 40, 160),

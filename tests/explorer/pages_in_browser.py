@@ -104,6 +104,19 @@ class WatchedPage:
             assert monotonic() < deadline, expression
             self.page.wait_for_timeout(20)
 
+    def create_table(self, name: str) -> None:
+        """Create a table on the page of the tables."""
+        self.page.locator("[data-control='tables.new']").click()
+        self.page.get_by_label("Name", exact=True).fill(name)
+        self.page.get_by_role("button", name="Create").click()
+
+    def ask_to_delete(self, table: str) -> None:
+        """Go to the question whether a table is to be deleted, which is on its own page."""
+        self.open(f"/tables/{table}")
+        self.page.get_by_label("More about this table").click()
+        self.page.get_by_role("link", name="Delete this table…").click()
+        self.page.get_by_label("Type the name of the table").wait_for()
+
     def wait_for(self, condition: Callable[[], bool]) -> None:
         """Wait for a condition in Python."""
         deadline = monotonic() + WAIT_MILLISECONDS_MAX / 1000

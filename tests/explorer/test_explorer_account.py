@@ -19,7 +19,6 @@ from explorer.pages_in_browser import (
     watched_page,
 )
 from server_process import ServerProcess, start_server
-from tablestone.explorer.tables import NOT_KNOWN
 from tablestone.server.admin.size_survey import IN_MEMORY
 
 pytestmark = [
@@ -49,6 +48,13 @@ def wait_for_text(watched: WatchedPage, selector: str, text: str) -> None:
 def test_the_heat_map_and_its_lists(watched: WatchedPage) -> None:
     page = watched.page
     watched.open("/heat?table=weather")
+    page.wait_for_url("**/tables/weather/heat")
+    assert "JFK" in page.inner_text("[aria-labelledby=card-partition]")
+    assert "31% of Weather: 120 entities/s, 4,200 in its busiest second" in page.inner_text(
+        ".cards"
+    )
+    assert "2,500 read for each returned" in page.inner_text("[aria-labelledby=card-query]")
+    assert "JFK" in page.locator("svg.heat .hot").all_text_contents()
     assert "The brightest: JFK, " in str(page.locator("svg.heat").get_attribute("aria-label"))
     assert page.locator("svg.heat rect").count() > 200
     assert "JFK" in page.inner_text("[aria-labelledby=hot]")
@@ -68,12 +74,13 @@ def test_the_heat_map_and_its_lists(watched: WatchedPage) -> None:
     severities = page.locator(".advice strong").all_inner_texts()
     assert set(severities) <= {"Severe:", "Warning:", "Note:"}
     watched.keep("heat")
-    page.locator("[name=table]").select_option("Weather")
     page.locator("[name=period]").select_option("day")
     page.locator("[name=show]").select_option("writes")
     page.get_by_role("button", name="Show").click()
-    page.wait_for_url("**table=Weather&period=day&show=writes")
+    page.wait_for_url("**period=day&show=writes")
     assert "written" in str(page.locator("svg.heat").get_attribute("aria-label"))
+    page.get_by_role("link", name="Why, and what it costs").click()
+    page.wait_for_url("**#advice")
     page.get_by_role("link", name="JFK").click()
     page.wait_for_url("**filter=PartitionKey**")
 
@@ -81,26 +88,27 @@ def test_the_heat_map_and_its_lists(watched: WatchedPage) -> None:
 def test_policies_are_written_and_read(watched: WatchedPage, filled_server: ServerProcess) -> None:
     page = watched.page
     watched.open("/tables/Weather")
-    page.get_by_role("link", name="policies").click()
+    page.get_by_label("Of this table").get_by_role("link", name="Policies").click()
     page.get_by_label("Id").fill("readers")
-    page.get_by_label("Permissions").fill("r")
-    page.get_by_label("Ends").fill("2100-01-01T00:00:00Z")
+    page.get_by_label("read", exact=True).check()
+    page.get_by_label("Ends").fill("2100-01-01T00:00")
     page.get_by_role("button", name="Save the policies").click()
     wait_for_text(watched, ".done", "The policies are saved.")
     with TableServiceClient.from_connection_string(filled_server.connection_string) as service:
         found = service.get_table_client("Weather").get_table_access_policy()
     assert found["readers"] is not None
     assert found["readers"].permission == "r"
-    page.get_by_label("Permissions").first.fill("wrong")
+    assert str(found["readers"].expiry).startswith("2100-01-01 00:00:00")
+    page.get_by_label("delete", exact=True).first.check()
+    page.get_by_label("Id").last.fill("readers")
     page.get_by_role("button", name="Save the policies").click()
-    wait_for_text(
-        watched,
-        ".problem",
-        "'wrong': use the letters r (read), a (add), u (update) and d (delete).",
-    )
-    assert page.get_by_label("Permissions").first.input_value() == "wrong"
+    wait_for_text(watched, ".problem", "Two policies have the same id.")
+    assert page.get_by_label("delete", exact=True).first.is_checked()
     watched.open("/tables/Weather/policies")
-    assert page.get_by_label("Permissions").first.input_value() == "r"
+    letters = ("read", "add", "update", "delete")
+    boxes = [page.get_by_label(each, exact=True).first.is_checked() for each in letters]
+    assert boxes == [True, False, False, False]
+    assert page.get_by_label("Ends").first.input_value() == "2100-01-01T00:00"
     page.get_by_label("Id").first.fill("")
     page.get_by_role("button", name="Save the policies").click()
     wait_for_text(watched, ".done", "The policies are saved.")
@@ -133,7 +141,7 @@ def test_a_signature_is_made_and_explained(
 ) -> None:
     page = watched.page
     watched.open("/tables/Weather")
-    page.get_by_role("link", name="signature", exact=True).click()
+    page.get_by_label("Of this table").get_by_role("link", name="Signatures").click()
     page.get_by_label("First PartitionKey").fill("JFK")
     page.get_by_label("Last PartitionKey").fill("JFK")
     page.get_by_role("button", name="Make the signature").click()
@@ -181,14 +189,13 @@ def test_the_explorer_of_a_server(browser: Any, tmp_path: Path) -> None:
         process = ExplorerProcess(server.process, address)
         with watched_page(browser, process) as watched:
             page = watched.page
-            page.get_by_label("New table").fill("Made")
-            page.get_by_role("button", name="Create").click()
+            watched.create_table("Made")
             page.wait_for_url("**/explorer/tables/Made")
             page.get_by_role("link", name="Insert").click()
             page.get_by_label("PartitionKey", exact=True).fill("a")
             page.get_by_role("button", name="Insert").click()
             wait_for_text(watched, ".done", "The entity is inserted.")
-            page.get_by_role("link", name="Tables").first.click()
+            page.get_by_label("Pages").get_by_role("link", name="Tables").click()
             page.wait_for_url("**/explorer/")
             assert page.locator(".tables .name").all_inner_texts() == ["Made"]
     finally:
@@ -215,8 +222,7 @@ def test_a_server_with_several_accounts(browser: Any, tmp_path: Path) -> None:
                 page.locator(".accounts").get_by_role("link", name=name).click()
                 page.wait_for_url(f"**/explorer/account/{name}/")
                 assert "The account has no tables." in page.inner_text("main")
-                page.get_by_label("New table").fill(f"Of{name}")
-                page.get_by_role("button", name="Create").click()
+                watched.create_table(f"Of{name}")
                 page.wait_for_url(f"**/explorer/account/{name}/tables/Of{name}")
             watched.keep("accounts")
             for name, key in KEYS.items():
@@ -243,23 +249,23 @@ def test_the_sizes_in_the_list_of_tables(browser: Any, tmp_path: Path) -> None:
         line = next(each for each in server.stdout if each.startswith("Explorer: "))
         process = ExplorerProcess(server.process, line.split(" ", 1)[1].strip())
         with watched_page(browser, process) as watched:
-            row = watched.page.locator(".tables li")
+            row = watched.page.locator(".tables tbody tr")
 
             def is_counted() -> bool:
                 watched.open("/explorer/")
-                return "30 entities, " in row.inner_text()
+                return row.locator("td").first.inner_text() == "30"
 
             watched.wait_for(is_counted)
             assert "KiB" in row.inner_text()
             watched.keep("sizes")
-            watched.open("/explorer/heat")
-            assert "30" in watched.page.inner_text("[aria-labelledby=by-table]")
+            watched.open("/explorer/tables/Filled")
+            assert "30 entities · " in watched.page.inner_text(".meta")
     finally:
         assert server.stop() == 0
 
 
 def test_the_sizes_of_an_engine_that_does_not_know_them(browser: Any, tmp_path: Path) -> None:
-    """The list of tables and the page of the heat say so; the table can still be counted."""
+    """The page of the tables says so; the table can still be counted."""
     server = start_server(tmp_path, "--explorer", "--engine", "memory")
     try:
         with TableServiceClient.from_connection_string(server.connection_string) as service:
@@ -270,7 +276,6 @@ def test_the_sizes_of_an_engine_that_does_not_know_them(browser: Any, tmp_path: 
             page = watched.page
             watched.open("/explorer/")
             assert IN_MEMORY in page.inner_text("main")
-            assert NOT_KNOWN in page.inner_text(".tables li")
             page.get_by_label("Count the table Filled").click()
             wait_for_text(watched, ".size", "1 entity")
 
@@ -279,7 +284,6 @@ def test_the_sizes_of_an_engine_that_does_not_know_them(browser: Any, tmp_path: 
                 return "Filled" in page.inner_text("main")
 
             watched.wait_for(is_shown)
-            assert page.inner_text("[aria-labelledby=by-table]").count(NOT_KNOWN) == 2
-            assert IN_MEMORY in page.inner_text("[aria-labelledby=by-table]")
+            assert "1" in page.inner_text("[aria-labelledby=by-table] tbody")
     finally:
         assert server.stop() == 0

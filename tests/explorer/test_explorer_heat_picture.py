@@ -2,7 +2,7 @@
 
 import pytest
 
-from tablestone.explorer.heat import HEIGHT, SCANS_HEIGHT, picture_of
+from tablestone.explorer.heat import ROW_HEIGHT_MAX, SCANS_HEIGHT, picture_of
 from tablestone.insight.report import HeatMap, KeyRange
 
 BUCKETS = 60
@@ -50,5 +50,5 @@ def test_a_table_that_is_only_scanned() -> None:
 def test_without_scans_there_is_no_such_row(reads: bool, scanned: dict[int, int]) -> None:  # noqa: FBT001
     picture = picture_of(heat_of({50: 8}, scanned), reads=reads, writes=True)
     assert picture.scanned == 0
-    assert picture.plot_height == HEIGHT
+    assert picture.plot_height == ROW_HEIGHT_MAX * len(RANGES)
     assert [each.text for each in picture.keys] == ["a", "b"]

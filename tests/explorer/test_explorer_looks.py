@@ -4,7 +4,7 @@ In the narrow window no page scrolls sideways; a wider grid or list scrolls by i
 """
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from azure.data.tables import UpdateMode
@@ -31,9 +31,15 @@ class Look(NamedTuple):
 
 def build(watched: WatchedPage, _server: ServerProcess) -> None:
     """Open every part of a table's page that can be opened."""
-    for name in ("table.build", "table.saved", "table.plan"):
+    for name in (
+        "table.shape",
+        "table.build",
+        "table.saved",
+        "table.columns",
+        "table.plan",
+        "table.advice",
+    ):
         watched.page.locator(f"[data-control='{name}']").click()
-    watched.page.locator("details.advice summary").click()
 
 
 def select(watched: WatchedPage, _server: ServerProcess) -> None:
@@ -42,7 +48,8 @@ def select(watched: WatchedPage, _server: ServerProcess) -> None:
 
 def copy(watched: WatchedPage, server: ServerProcess) -> None:
     select(watched, server)
-    watched.page.get_by_role("button", name="Copy as JSON").click()
+    watched.page.locator("[data-control='table.copy']").click()
+    watched.page.get_by_role("button", name="JSON").click()
     watched.page.wait_for_selector("#panel [data-copy]")
 
 
@@ -92,6 +99,13 @@ def complete(watched: WatchedPage, _server: ServerProcess) -> None:
     watched.page.locator("#completions li").first.wait_for()
 
 
+def look_at(watched: WatchedPage, _server: ServerProcess) -> None:
+    text = "PartitionKey,RowKey,temp,seen\na,1,3.5,2013-01-01T00:00:00Z\n"
+    file: Any = {"name": "a.csv", "mimeType": "text/csv", "buffer": text.encode()}
+    watched.page.get_by_label("File", exact=True).set_input_files(file)
+    watched.page.wait_for_selector(".looked")
+
+
 def leave(watched: WatchedPage, _server: ServerProcess) -> None:
     watched.page.context.clear_cookies()
     watched.open("/")
@@ -118,17 +132,20 @@ LOOKS: dict[str, Look] = {
     "a table to be deleted": Look("delete_table", "/tables/Weather/delete"),
     "export": Look("export", "/tables/Weather/export?filter=temp gt 30.0&order=temp&top=5"),
     "import": Look("import", "/tables/Weather/import"),
+    "import of a new table": Look("import", "/import"),
+    "the first rows of a file": Look("looked", "/tables/Weather/import", look_at),
     "a problem": Look("problem", "/tables/NoSuchTable"),
     "policies": Look("policies", "/tables/Weather/policies"),
     "service": Look("service", "/service"),
     "a signature made": Look("signature_made", "/signature?table=Weather", make),
     "a signature explained": Look("signature_explained", "/signature", explain),
     "signatures": Look("signature", "/signature"),
-    "heat": Look("heat", "/heat?table=Weather"),
+    "heat": Look("heat", "/tables/Weather/heat"),
+    "heat of the account": Look("heat", "/heat"),
     "without the token": Look("refused", "/", leave),
     "without an admin address": Look("no_heat", "/heat"),
 }
-OF_OTHERS = {"page", "part", "rows", "sources"}
+OF_OTHERS = {"page", "part", "rows", "advised", "table_head"}
 """Templates that are parts of others; the address of rows alone leads to the page of their table."""
 
 

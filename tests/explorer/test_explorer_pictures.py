@@ -58,14 +58,14 @@ def test_the_picture_of_a_query(browser: Any, tmp_path: Path) -> None:
         with watched_page(browser, process) as watched:
             page = watched.page
             page.goto(f"{process.base}/explorer/tables/Weather?filter=temp gt 33.0")
-            page.locator("details.advice summary").click()
             page.locator("#grid .piece a").nth(2).click()
             page.wait_for_selector("#panel.open form")
             assert page.inner_text(".badge") == "table scan"
             watched.keep("explorer-query")
-            # As README says: the printed address, and there the page Heat.
+            # The tables lead to the heat of the one that has a hot partition.
             page.goto(process.address)
             page.get_by_label("Pages").get_by_role("link", name="Heat").click()
+            page.get_by_label("List of the tables").get_by_role("link", name="Weather").click()
             page.wait_for_selector("svg.heat rect")
             hot = page.inner_text("[aria-labelledby=hot]")
             assert hot.index(HOT) < hot.index("ATL")
@@ -84,6 +84,6 @@ def test_the_picture_of_a_heat_map(
         running_explorer(place, "--admin", admin, settings=tmp_path) as process,
         watched_page(browser, process) as watched,
     ):
-        watched.open("/heat?table=Weather")
+        watched.open("/tables/Weather/heat")
         watched.page.wait_for_selector("svg.heat rect")
         watched.keep("explorer-heat")

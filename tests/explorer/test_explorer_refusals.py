@@ -17,9 +17,8 @@ from explorer.test_page_guard import COOKIE, ORIGIN, PASSED, send
 from tablestone.cli.commands.serve import PATH, served_explorer
 from tablestone.cli.option_sources import read_configuration
 from tablestone.configuration import DEVELOPMENT_ACCOUNT
-from tablestone.explorer.account import ExplorerSettings
+from tablestone.explorer.account import NOT_TOLD, ExplorerSettings, known_tables
 from tablestone.explorer.application import CHANGE_FORMS, READ_ONLY
-from tablestone.explorer.tables import NOT_KNOWN, NOT_TOLD, known_sizes
 from tablestone.tools.connection import (
     LOCAL_KEY,
     local_connection,
@@ -35,7 +34,7 @@ def test_read_only_shows_no_form_that_could_only_be_refused(path: str) -> None:
     answer = send("GET", path, OPENED, read_only=True)
     assert answer.status_code == 403
     assert READ_ONLY in answer.text
-    assert "<form" not in answer.text
+    assert "<form" not in answer.text.partition("<main")[2]
     assert send("GET", path, OPENED).status_code == 200
 
 
@@ -68,13 +67,14 @@ def test_the_explorer_beside_a_server_can_be_read_only(given: str, status: int) 
 
 def test_the_sizes_of_an_endpoint_without_an_admin_address() -> None:
     """The protocol has none: the page says so, and names what would have them."""
-    assert known_sizes(ExplorerSettings(local_connection())) == ({}, NOT_TOLD, NOT_KNOWN)
+    assert known_tables(ExplorerSettings(local_connection())) == ({}, NOT_TOLD)
 
 
 def test_the_sizes_behind_an_admin_address_that_does_not_answer() -> None:
-    known = known_sizes(ExplorerSettings(local_connection(), admin_url="http://127.0.0.1:9"))
-    assert known.sizes == {}
-    assert known.note.startswith("The admin address 127.0.0.1:9 does not answer")
+    settings = ExplorerSettings(local_connection(), admin_url="http://127.0.0.1:9")
+    known, note = known_tables(settings)
+    assert known == {}
+    assert note.startswith("The admin address 127.0.0.1:9 does not answer")
 
 
 @pytest.mark.parametrize("code", ["FeatureNotSupportedForAccount", "NotImplemented"])
@@ -118,6 +118,26 @@ def test_an_unknown_type_is_refused() -> None:
     answer = send("POST", "/tables/T/new", OPENED | {"origin": ORIGIN}, data=form)
     assert answer.status_code == 400
     assert "Nope is not a type" in answer.text
+
+
+UNFIT_SIGNATURES: list[tuple[dict[str, str], str]] = [
+    # the fields, of which the page disables some; the sentence
+    ({"policy": "whole"}, "A stored access policy belongs to a table"),
+    ({"start_pk": "a", "may_r": "1"}, "A range of keys belongs to a table"),
+    (
+        {"table": "Weather", "may_w": "1", "may_l": "1"},
+        "A table signature can permit read, add, update and delete only, not write or list.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("form", "sentence"), UNFIT_SIGNATURES)
+def test_a_signature_that_the_page_would_disable_is_refused(
+    form: dict[str, str], sentence: str
+) -> None:
+    answer = send("POST", "/signature", OPENED | {"origin": ORIGIN}, data=form)
+    assert answer.status_code == 400
+    assert sentence in answer.text
 
 
 @pytest.mark.parametrize(

@@ -83,20 +83,11 @@ REFUSED: dict[str, tuple[Filled, str]] = {
         "The policy 'powerless' has no permissions",
     ),
     "no such policy": ({"Policy of the table": "none"}, "The table Weather has no policy 'none'."),
-    "a policy of no table": (
-        {"Table": "", "Policy of the table": "whole"},
-        "A stored access policy belongs to a table",
-    ),
     "no address": ({"Addresses of clients": "notanip"}, "not 'notanip'."),
     "three addresses": ({"Addresses of clients": "10.0.0.1-10.0.0.2-10.0.0.3"}, "two joined by a hyphen"),
     "addresses of two kinds": ({"Addresses of clients": "10.0.0.1-::1"}, "two joined by a hyphen"),
     "a first RowKey alone": ({"First RowKey": "a"}, "The first RowKey needs the first PartitionKey."),
     "a last RowKey alone": ({"Last RowKey": "a"}, "The last RowKey needs the last PartitionKey."),
-    "keys of no table": ({"Table": "", "First PartitionKey": "a"}, "A range of keys belongs to a table"),
-    "letters of the account": (
-        {"write": True, "list": True},
-        "A table signature can permit read, add, update and delete only, not write or list.",
-    ),
     "no name of a table": ({"Table": "a-b"}, "'a-b' is not a table name."),
 }  # fmt: skip
 
@@ -155,6 +146,21 @@ def test_a_signature_that_the_server_would_refuse_is_not_made(
     ask_for(watched, filled)
     watched.page.locator("#made .problem").filter(has_text=sentence).wait_for()
     assert watched.page.locator("#made [data-copy]").count() == 0
+
+
+def test_what_does_not_apply_is_disabled(watched: WatchedPage) -> None:
+    """Without a table its policy and keys; with one, the permissions that only an account can give."""
+    page = watched.page
+    watched.open("/signature?table=Weather")
+    of_table = ("Policy of the table", "First PartitionKey", "Last RowKey")
+    of_account = ("write", "list", "create")
+    for table, enabled, disabled in (
+        ("Weather", of_table, of_account),
+        ("", of_account, of_table),
+    ):
+        page.get_by_label("Table", exact=True).fill(table)
+        assert all(page.get_by_label(each, exact=True).is_enabled() for each in enabled)
+        assert all(page.get_by_label(each, exact=True).is_disabled() for each in disabled)
 
 
 def test_a_signature_of_the_account_serves_tables_and_entities(

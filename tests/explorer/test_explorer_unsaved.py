@@ -23,8 +23,8 @@ def test_what_was_typed_is_not_thrown_away_unasked(watched: WatchedPage) -> None
     rows.first.click()
     page.wait_for_selector("#panel.open form")
     rows.last.click()
-    wait_for_text(watched, "#panel .quiet", "Timestamp")
-    page.wait_for_selector("#panel input[value='2013-01-01T01:00']")
+    wait_for_text(watched, "#panel dt", "Timestamp")
+    wait_for_text(watched, "#panel .rk", "2013-01-01T01:00")
     page.keyboard.press("Escape")
     page.wait_for_selector("#panel.open", state="detached")
 

@@ -1,21 +1,27 @@
-"""The account that the explorer shows: its endpoint, its settings, and the properties seen in its tables.
+"""The account that the explorer shows: its endpoint, its tables, and the properties seen in them.
 
 The connection holds a secret, so templates get single values and never these objects.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
+from math import inf
 from pathlib import Path
 from threading import Lock
-from typing import Final
+from typing import Final, NamedTuple
 
+from tablestone.clock import monotonic_seconds
+from tablestone.insight.report import HOUR, InsightReport, TableInsight, TableSize
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.entity import TIMESTAMP
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.tools import odata
 from tablestone.tools.client import RawEntity, TableEndpoint
 from tablestone.tools.connection import Connection
+from tablestone.tools.errors import ServiceError, TransferFailed, TransferRefused, Unreachable
+from tablestone.tools.insight import SCAN_RATIO, ask_for_insight, takes_large_share
 from tablestone.tools.queries import TableReader
 
 TABLES_KEPT_MAX: Final = 200
@@ -27,6 +33,15 @@ ATTEMPTS_MAX: Final = 3
 PATIENCE_SECONDS: Final = 3.0
 """Seconds after which no further attempt begins. With one more request, a person waits 18 s at most."""
 EXAMPLE_LENGTH_MAX: Final = 60
+TABLES_SHOWN_MAX: Final = 2000
+OVERVIEW_SECONDS: Final = 15.0
+"""For so long the list of tables beside a page may be an old one. The page of the tables reads it anew."""
+SCANNED_MIN: Final = 1000
+"""Entities that a query has read before its table is marked."""
+NOT_TOLD: Final = (
+    "The protocol does not report the sizes of tables; the admin address of a Tablestone server "
+    "does (--admin)."
+)
 
 SeenTypes = dict[EdmType, EdmValue | None]
 """The types seen of a property, each with an example; None if no value was short enough."""
@@ -43,6 +58,62 @@ class ExplorerSettings:
     read_only: bool = False
     admin_url: str | None = None
     saved_queries: Path | None = None
+
+
+class KnownTable(NamedTuple):
+    """What insight knows of a table: its size, its requests in the last hour, and remarks on its keys."""
+
+    size: TableSize | None = None
+    requests: int | None = None
+    remarks: tuple[str, ...] = ()
+
+
+class Overview(NamedTuple):
+    """The tables of an account, and what is known of them by name in lower case. `note` says why sizes are missing."""
+
+    names: list[str]
+    known: Mapping[str, KnownTable]
+    note: str
+
+    def own_name(self, table: str) -> str:
+        """The name of a table as it was created; an address may spell it in another case."""
+        return next((name for name in self.names if name.lower() == table.lower()), table)
+
+    def of(self, table: str) -> KnownTable:
+        return self.known.get(table.lower(), KnownTable())
+
+
+def known_tables(settings: ExplorerSettings) -> tuple[Mapping[str, KnownTable], str]:
+    """What insight knows of the tables of an account, and why sizes are missing; nothing without an admin address."""
+    if settings.admin_url is None:
+        return {}, NOT_TOLD
+    try:
+        report = ask_for_insight(settings.admin_url, account=settings.connection.account).report
+    except TransferFailed as failed:
+        return {}, str(failed)
+    return {each.table.lower(): _known(report, each) for each in report.tables}, report.sizes_note
+
+
+def _known(report: InsightReport, table: TableInsight) -> KnownTable:
+    activity = table.activity[HOUR]
+    refused = activity.conflicts + activity.refused + activity.failed
+    writes = table.write_requests.get(HOUR, activity.writes)
+    remarks = []
+    if any(
+        each.table == table.table
+        and (each.rate.is_throttled or takes_large_share(report, each, HOUR))
+        for each in report.partitions[HOUR]
+    ):
+        remarks.append("one hot partition")
+    if any(
+        each.table == table.table
+        and each.ratio >= SCAN_RATIO
+        and each.entities_read >= SCANNED_MIN
+        and not each.from_tools
+        for each in report.queries[HOUR]
+    ):
+        remarks.append("a query scans")
+    return KnownTable(table.size, activity.reads + writes + refused, tuple(remarks))
 
 
 class SeenProperties:
@@ -84,6 +155,25 @@ class ExploredAccount:
             settings.connection, is_asked_once=True, agent="tablestone-explorer"
         )
         self.seen = SeenProperties()
+        self.known_overview = Overview([], {}, "")
+        """The overview that was shown last."""
+        self._overview_until = -inf
+
+    def overview(self, *, anew: bool = False) -> Overview:
+        """The tables, as a list beside every page. Only with `anew` an endpoint that does not list them is an error."""
+        if anew or monotonic_seconds() > self._overview_until:
+            names: list[str] = []
+            try:
+                names = list(islice(self.endpoint.table_names(), TABLES_SHOWN_MAX + 1))
+            except (ServiceError, Unreachable, TransferFailed, TransferRefused):
+                if anew:
+                    raise
+            self.known_overview = Overview(names, *known_tables(self.settings))
+            self._overview_until = monotonic_seconds() + OVERVIEW_SECONDS
+        return self.known_overview
+
+    def tables_changed(self) -> None:
+        self._overview_until = -inf
 
     def reader(self) -> TableReader:
         """A reader of tables that counts its cost and gives up early, because a person is waiting."""

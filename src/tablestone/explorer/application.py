@@ -65,6 +65,7 @@ SHOWN: Final[Mapping[str, Show]] = {
     "/service": service_settings.service,
     "/signature": signatures.signature,
     "/heat": heat.heat,
+    "/tables/{table}/heat": heat.heat,
 }
 POSTED: Final[Mapping[str, Post]] = {
     "/tables/{table}/save": query_bar.save,
@@ -77,6 +78,7 @@ CHANGE_FORMS: Final[Mapping[str, Show]] = {
     "/tables/{table}/delete": tables.ask_delete,
     "/tables/{table}/new": entity_edit.new,
     "/tables/{table}/import": import_export.import_form,
+    "/import": import_export.import_form,
 }
 """Forms of changes: a read-only explorer does not show them."""
 CHANGES: Final[Mapping[str, Post]] = {
@@ -88,6 +90,8 @@ CHANGES: Final[Mapping[str, Post]] = {
     "/tables/{table}/selected": selection.ask_selected,
     "/tables/{table}/selected/delete": selection.delete_selected,
     "/tables/{table}/import": import_export.import_file,
+    "/import": import_export.import_file,
+    "/sample": import_export.load_sample,
     "/tables/{table}/policies": service_settings.save_policies,
     "/service": service_settings.save_service,
     "/signature": signatures.make,  # a signature can allow changes

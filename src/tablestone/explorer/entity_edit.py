@@ -82,7 +82,9 @@ def save(request: Request, form: PostedForm) -> Response:
     """Replace an entity if it still has the ETag that the panel showed."""
     key = EntityKey(form.text("pk"), form.text("rk"))
     etag = form.text("etag")
-    read = read_form(key, form.rows("name", "kind", "text"))
+    # An empty text is a value of a String only.
+    rows = [row for row in form.rows("name", "kind", "text") if row[2] or row[1] == "String"]
+    read = read_form(key, rows)
     if read.entity is None:
         return _panel(request, key, read.fields, problem=read.problem, etag=etag)
     body = odata.write_body(read.entity)
@@ -174,6 +176,7 @@ def _panel(
         fields=fields,
         types=FIELD_TYPES,
         hints=HINTS,
+        kinds_of_text=(EdmType.STRING.value[4:], ESCAPED, "Binary", "GeographyPoint"),
         languages=LANGUAGES,
         **values,
     )

@@ -201,6 +201,7 @@ def _table_page(request: Request, typed: dict[str, str], build_problem: str) -> 
         problem = FilterProblem(str(refused))
     first = {} if problem else _piece_values(request, account, name, query)
     seen = account.seen.of(name)
+    size = account.overview().of(name).size
     return page(
         request,
         "table.html",
@@ -220,6 +221,7 @@ def _table_page(request: Request, typed: dict[str, str], build_problem: str) -> 
         saved=queries_of(account.settings, name),
         seen=seen,
         ordered_max=ORDERED_MAX,
+        total=size.entities if size and not (query.filter or query.top) else None,
         first=first,
         unordered=first.get("unordered", ()),
     )

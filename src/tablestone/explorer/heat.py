@@ -8,36 +8,52 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from tablestone.advice.advising import advise, advise_on_query
 from tablestone.advice.rule import Advice
 from tablestone.advice.workload import TableUse
-from tablestone.explorer.page_templates import account_of, page
-from tablestone.explorer.tables import sizes_of
+from tablestone.explorer.page_templates import account_of, page, path_to
 from tablestone.insight.report import (
     DAY,
     HOUR,
     PERIOD_WORDS,
+    Activity,
     HeatMap,
     InsightReport,
     KeyRange,
+    PartitionActivity,
     QueryShape,
 )
 from tablestone.tools.errors import TransferFailed
-from tablestone.tools.insight import ask_for_insight, query_use, shapes_of, workload_of
-from tablestone.tools.progress import shown_bytes
+from tablestone.tools.insight import (
+    ask_for_insight,
+    query_use,
+    shapes_of,
+    share_of,
+    takes_large_share,
+    workload_of,
+)
+from tablestone.tools.progress import shown_seconds
 from tablestone.tools.writing import quoted
 
-BUCKETS_MIN: Final = 20
+BUCKETS_MIN: Final = 3
 """The picture has at least so many columns."""
-WIDTH: Final = 720
-HEIGHT: Final = 300
-LEFT: Final = 170
+WIDTH: Final = 780
+HEIGHT_MAX: Final = 300
+ROW_HEIGHT_MAX: Final = 28
+LEFT_MAX: Final = 150
+LETTER: Final = 7
+"""Pixels of a letter beside the picture."""
+RIGHT: Final = 70
 SCANS_HEIGHT: Final = 16
-SCANS_GAP: Final = 8
+SCANS_GAP: Final = 4
 LABELS_MAX: Final = 12
+LABEL_HEIGHT: Final = 14
 KEY_LENGTH_MAX: Final = 22
+HOT_ROWS: Final = 3
+HOT_SHARE: Final = 0.1
+"""A range with this part of all, and with twice its even part, is labelled with its part."""
 _COLOURS: Final = (
     (0.0, (27, 22, 66)),
     (0.25, (94, 26, 110)),
@@ -62,29 +78,32 @@ class HeatCell(NamedTuple):
 
 
 class HeatLabel(NamedTuple):
-    """A text beside the picture."""
+    """A text beside the picture, bright for a hot range."""
 
     x: float
     y: float
     text: str
+    is_hot: bool = False
 
 
 class HeatPicture(NamedTuple):
-    """The picture of a heat map.
+    """The picture of a heat map. `parts` are the parts of the hot ranges in all that is shown, at their right.
 
     `brightest` is the number of entities in the brightest cell of the ranges, and `hottest` is that cell in words,
     empty without any. `scanned` is the same number for the row of the scans: 0 if there is no such row.
     """
 
-    plot_height: int
+    plot_height: float
     cells: list[HeatCell]
     keys: list[HeatLabel]
+    parts: list[HeatLabel]
     times: list[HeatLabel]
     hottest: str
     brightest: int
     scanned: int
-    left: int = LEFT
+    left: int
     plot_width: int = WIDTH
+    right: int = RIGHT
 
 
 SCALE: Final = 20
@@ -109,15 +128,21 @@ def picture_of(heat: HeatMap, *, reads: bool, writes: bool) -> HeatPicture:
     ]
     most = max((sum(pair) for row in rows for pair in row), default=0)
     scanned = max(heat.scanned, default=0) if reads else 0
+    words = ["scans", *(_short(each.first) for each in ranges)]
+    left = min(LEFT_MAX, 20 + LETTER * max(map(len, words)))
     top = SCANS_HEIGHT + SCANS_GAP if scanned else 0
-    height, width = HEIGHT / max(len(ranges), 1), WIDTH / max(len(heat.starts), 1)
+    height = min(ROW_HEIGHT_MAX, HEIGHT_MAX / max(len(ranges), 1))
+    width = WIDTH / max(len(heat.starts), 1)
+    bottom = top + height * len(ranges)
+    totals = [sum(map(sum, row)) for row in rows]
+    hot = _hot_rows(totals)
 
     def cells_of(
         name: str, row: list[tuple[int, int]], y: float, tall: float, brightest: int
     ) -> Iterator[HeatCell]:
         for column, (read, written) in enumerate(row):
             if count := read + written:
-                x = LEFT + column * width
+                x = left + column * width
                 place = (round(x, 2), round(y, 2), round(width, 2), round(tall, 2))
                 words = f"{name}, {_clock(heat.starts[column])}: {_words(read, written)}"
                 yield HeatCell(*place, count, colour(count, brightest), words)
@@ -128,19 +153,43 @@ def picture_of(heat: HeatMap, *, reads: bool, writes: bool) -> HeatPicture:
         for cell in cells_of(shown_range(ranges[number]), row, top + number * height, height, most)
     ]
     hottest = next((cell.words for cell in cells if cell.entities == most), "")
+
+    def label(number: int, x: int, text: str) -> HeatLabel:
+        return HeatLabel(x, round(top + (number + 0.5) * height + 4, 1), text, number in hot)
+
+    distance = LABEL_HEIGHT / height
     keys = [
-        HeatLabel(LEFT - 8, round(top + (number + 0.5) * height + 4, 1), _short(each.first))
-        for number, each in _labelled(ranges)
+        label(number, left - 8, _short(ranges[number].first))
+        for number in sorted(
+            {
+                *hot,
+                *(
+                    number
+                    for number, _ in _labelled(ranges)
+                    if all(abs(number - each) >= distance for each in hot)
+                ),
+            }
+        )
+    ]
+    parts = [
+        label(number, left + WIDTH + 8, f"{totals[number] / sum(totals):.0%}") for number in hot
     ]
     if scanned:
         scans = [(count, 0) for count in heat.scanned]
         cells[:0] = cells_of("scans", scans, 0, SCANS_HEIGHT, scanned)
-        keys.insert(0, HeatLabel(LEFT - 8, SCANS_HEIGHT - 4, "scans"))
+        keys.insert(0, HeatLabel(left - 8, SCANS_HEIGHT - 4, "scans"))
     times = [
-        HeatLabel(round(LEFT + number * width, 1), top + HEIGHT + 18, _clock(start))
+        HeatLabel(round(left + number * width, 1), round(bottom + 18, 1), _clock(start))
         for number, start in _labelled(heat.starts)
     ]
-    return HeatPicture(top + HEIGHT, cells, keys, times, hottest, most, scanned)
+    return HeatPicture(round(bottom, 1), cells, keys, parts, times, hottest, most, scanned, left)
+
+
+def _hot_rows(totals: Sequence[int]) -> list[int]:
+    """The ranges with much more than their even part, the hottest first."""
+    least = sum(totals) * max(HOT_SHARE, 2 / max(len(totals), 1))
+    hottest = sorted(range(len(totals)), key=lambda number: -totals[number])[:HOT_ROWS]
+    return [number for number in hottest if totals[number] >= max(least, 1)]
 
 
 def colour(count: int, most: int) -> str:
@@ -201,6 +250,14 @@ SCANNED_MIN: Final = 2
 """A query scans if it reads at least so many entities for each that it returns."""
 
 
+class HotPartition(NamedTuple):
+    """A partition with its part in the entities of its table, and whether that is remarkably large."""
+
+    activity: PartitionActivity
+    share: float
+    is_large: bool
+
+
 class ScanningQuery(NamedTuple):
     """A query shape that reads more than it returns, with the advice on it."""
 
@@ -211,6 +268,9 @@ class ScanningQuery(NamedTuple):
 def heat(request: Request) -> Response:
     """The page of one table; without a table, of the whole account and without a heat map."""
     settings = account_of(request).settings
+    given = dict(request.query_params)
+    if table := given.pop("table", ""):  # as in an older bookmark
+        return RedirectResponse(path_to(request, "tables", table, "heat", **given), 303)
     if settings.admin_url is None:
         return page(request, "no_heat.html")
     try:
@@ -224,35 +284,34 @@ def _heat_of(request: Request, admin_url: str, account: str) -> Response:
     parameters = request.query_params
     period = _one_of(parameters.get("period"), PERIOD_WORDS, HOUR)
     kind = _one_of(parameters.get("show"), KINDS, "all")
-    whole = ask_for_insight(admin_url, account=account).report
-    names = [each.table for each in whole.tables]
-    wanted = parameters.get("table", "")
-    table = next((name for name in names if name.lower() == wanted.lower()), None)
-    if table is None and names and not wanted:
-        table = names[0]
-    shown = whole
-    if table is not None:
-        shown = ask_for_insight(admin_url, table, account).report
+    table = request.path_params.get("table")
+    report = ask_for_insight(admin_url, table, account).report
     values: dict[str, Any] = {
-        "table": table,
-        "names": names,
+        "table": table or "",
         "period": period,
         "periods": PERIOD_WORDS,
         "kind": kind,
         "kinds": KINDS,
         "scale": scale(),
-        "unknown": wanted if table is None else "",
-        "picture": _picture(shown, period, kind),
-        "tables": [(each, each.activity[period], each.rates[period]) for each in whole.tables],
-        "partitions": shown.partitions[period][:LISTED_MAX],
-        "queries": scanning_queries(shown, period),
-        "table_advice": table_advice(shown, period),
-        "sizes": sizes_of(whole),
-        "targets": whole.targets,
-        "shown_bytes": shown_bytes,
+        "counted": shown_seconds(report.at - report.started),
+        "is_counted": any(each.activity[period] != Activity() for each in report.tables),
+        "picture": _picture(report, period, kind),
+        "tables": [(each.table, each.activity[period]) for each in report.tables],
+        "partitions": hot_partitions(report, period),
+        "queries": scanning_queries(report, period),
+        "table_advice": table_advice(report, period),
+        "targets": report.targets,
         "pk_filter": lambda key: f"PartitionKey eq {quoted(key)}",
     }
     return page(request, "heat.html", **values)
+
+
+def hot_partitions(report: InsightReport, period: str) -> list[HotPartition]:
+    """The partitions with the most entities, and so with the highest mean rates."""
+    return [
+        HotPartition(each, share_of(report, each, period), takes_large_share(report, each, period))
+        for each in report.partitions[period][:LISTED_MAX]
+    ]
 
 
 def table_advice(report: InsightReport, period: str) -> list[Advice]:

@@ -3,27 +3,30 @@
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+import orjson
 from starlette.background import BackgroundTask
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, RedirectResponse, Response
 
-from tablestone.explorer.grid import ORDERED_MAX, in_order
+from tablestone.explorer.grid import ORDERED_MAX, cell_of, columns_of, in_order
 from tablestone.explorer.grid_query import GridQuery, read_query
-from tablestone.explorer.page_templates import PostedForm, account_of, page
+from tablestone.explorer.page_templates import PostedForm, account_of, page, path_to
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.tools.client import Page, Query, Token
 from tablestone.tools.errors import TransferFailed, TransferRefused
 from tablestone.tools.exporting import Export, Target
 from tablestone.tools.formats.compressed import ReadPosition
 from tablestone.tools.formats.reading_file import KINDS, kind_of, read_rows
-from tablestone.tools.formats.rows import Reading
+from tablestone.tools.formats.rows import Reading, Rejected, Row, parse_types
 from tablestone.tools.importing import Import, ImportReport, RejectFile
 from tablestone.tools.progress import Progress, shown_bytes, shown_count
 from tablestone.tools.queries import Mixed, TableReader, checked_filter, without
+from tablestone.tools.sample_data import load_sample_data
 from tablestone.tools.writing import OnConflict
 
 EXPORTED: Final = {
@@ -35,6 +38,8 @@ EXPORTED: Final = {
 """The formats of an export, by file name extension."""
 REJECTS_SHOWN_MAX: Final = 20
 REJECT_LENGTH_MAX: Final = 400
+ROWS_LOOKED_AT: Final = 5
+"""Rows of a file that are shown before it is imported."""
 _STORED: Final = ("Nothing is stored.", "1 row before it is stored.", "{:,} other rows are stored.")
 """What a failed import has stored: no row, one row, or more."""
 _PARALLEL: Final = 4
@@ -94,13 +99,15 @@ def download(request: Request) -> Response:
 
 
 def import_form(request: Request, problem: str = "", **shown: Any) -> Response:
+    """The form. Without a table in the address it asks for the name of one, which is created if necessary."""
     conflicts = [each.value for each in OnConflict]
-    return page(request, "import.html", conflicts=conflicts, problem=problem, **shown)
+    shown = {"table": "", "problem": problem, **shown}
+    return page(request, "import.html", conflicts=conflicts, **(shown | request.path_params))
 
 
 def import_file(request: Request, form: PostedForm) -> Response:
-    """Import a file, and report what was stored and what was rejected."""
-    table = request.path_params["table"]
+    """Import a file, and report what was stored and what was rejected; with `look`, only show its first rows."""
+    table = request.path_params.get("table", form.text("table").strip())
     file = form.file("file")
     if file is None or file.filename is None:
         return import_form(request, "Choose a file first.")
@@ -108,11 +115,11 @@ def import_file(request: Request, form: PostedForm) -> Response:
         on_conflict = OnConflict(form.text("conflict", OnConflict.FAIL.value))
     except ValueError:
         raise TransferRefused("The action on a conflict is unknown.") from None
-    reading = Reading(
-        partition_key=form.text("partition_key").strip() or None,
-        row_key=form.text("row_key").strip() or None,
-    )
     name = Path(file.filename).name
+    try:
+        reading = _reading(form)
+    except TransferRefused as refused:
+        return import_form(request, str(refused).removeprefix("--types "))
     try:
         kind_of(name, None)
     except TransferRefused:
@@ -123,28 +130,68 @@ def import_file(request: Request, form: PostedForm) -> Response:
         path = Path(directory) / f"file{''.join(Path(name).suffixes[-2:])}"
         with path.open("wb") as copy:
             shutil.copyfileobj(file.file, copy)
-        rejects = RejectFile(Path(directory) / "rejects.jsonl", 0)
         position = ReadPosition()
-        job = Import(
-            account_of(request).endpoint,
-            table,
-            on_conflict,
-            parallel=_PARALLEL,
-            journal=None,
-            rejects=rejects,
-            progress=Progress(),
-        )
+        rows = read_rows(str(path), reading, None, position)
+        job = None
         try:
-            report = job.run(read_rows(str(path), reading, None, position), position)
+            if form.text("look"):
+                return _first_rows(request, list(islice(rows, ROWS_LOOKED_AT)))
+            with closing(RejectFile(Path(directory) / "rejects.jsonl", 0)) as rejects:
+                job = _import(request, table, on_conflict, rejects)
+                report = job.run(rows, position)
         except (TransferRefused, TransferFailed) as error:
             # The sentence of a command may name an option, for which this page has a field.
             sentence = str(error).replace(str(path), name).partition(" --on-conflict")[0]
+            if job is None:
+                return page(request, "looked.html", sentence=sentence, rows=[], columns={})
             stored = _STORED[min(job.stored, 2)].format(job.stored)
             return import_form(request, f"{sentence} {stored}", status=409, changed=job.stored > 0)
-        finally:
-            rejects.close()
         sentences = [*_summary(name, report), *_first_rejects(report)]
-    return page(request, "done.html", changed=True, sentences=sentences)
+    return page(request, "done.html", changed=True, sentences=sentences, table=table)
+
+
+def _reading(form: PostedForm) -> Reading:
+    return Reading(
+        partition_key=form.text("partition_key").strip() or None,
+        row_key=form.text("row_key").strip() or None,
+        types=parse_types((form.text("types"),)),
+    )
+
+
+def _import(request: Request, table: str, on_conflict: OnConflict, rejects: RejectFile) -> Import:
+    account = account_of(request)
+    if "table" not in request.path_params:
+        account.endpoint.create_table(table)
+        account.tables_changed()
+    return Import(
+        account.endpoint,
+        table,
+        on_conflict,
+        parallel=_PARALLEL,
+        journal=None,
+        rejects=rejects,
+        progress=Progress(),
+    )
+
+
+def _first_rows(request: Request, rows: list[Row | Rejected]) -> Response:
+    """The first rows of a file with the types that would be stored, or why one cannot be."""
+    raws = [orjson.loads(row.body) for row in rows if isinstance(row, Row)]
+    wrong = next((row for row in rows if isinstance(row, Rejected)), None)
+    names = columns_of(raws, (), ())
+    shown = [[cell_of(raw, name) for name in names] for raw in raws]
+    kinds = [next((row[at].kind for row in shown if row[at].kind), "") for at in range(len(names))]
+    sentence = "" if wrong is None else f"Row {wrong.number} cannot be stored: {wrong.reason}."
+    columns = dict(zip(names, kinds, strict=True))
+    return page(request, "looked.html", sentence=sentence, rows=shown, columns=columns)
+
+
+def load_sample(request: Request, _form: PostedForm) -> Response:
+    """Fill an account without tables with the sample data of `tablestone demo`."""
+    account = account_of(request)
+    load_sample_data(account.endpoint)
+    account.tables_changed()
+    return RedirectResponse(path_to(request), 303)
 
 
 def _summary(name: str, report: ImportReport) -> Iterator[str]:

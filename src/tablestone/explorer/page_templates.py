@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from tablestone.explorer.account import ExploredAccount
-from tablestone.tools.progress import shown_count
+from tablestone.tools.progress import shown_bytes, shown_count
 
 PART_HEADER: Final = "x-part"
 CHANGED_HEADER: Final = "X-Changed"
@@ -42,6 +42,7 @@ def _with_code(text: str) -> Markup:
     return Markup("").join(shown)
 
 
+_environment.filters["bytes"] = shown_bytes
 _environment.filters["counted"] = shown_count
 _environment.filters["with_code"] = _with_code
 
@@ -104,10 +105,17 @@ def page(
 
     The template gets the parameters of the path too. A page with a problem has status 400 unless another is given.
     """
-    settings = account_of(request).settings
+    account = account_of(request)
+    settings = account.settings
+    status = status or (400 if problem else 200)
     root = request.scope.get("app_root_path", "")
     is_part = wants_part(request)
     values = request.path_params | values
+    # A page that says what failed does not wait for the endpoint again.
+    is_asked = status < 400 and not is_part
+    overview = account.overview() if is_asked else account.known_overview
+    if "table" in values:
+        values["table"] = overview.own_name(values["table"])
     values |= {
         "message": message,
         "problem": problem,
@@ -119,6 +127,7 @@ def page(
         "url": settings.connection.url,
         "is_production": settings.connection.is_production,
         "read_only": settings.read_only,
+        "overview": overview,
         "has_admin": settings.admin_url is not None,
         "here": request.scope["path"],
     }
@@ -128,7 +137,6 @@ def page(
         if is_part
         else rendered("page.html", content=content, title=content.title, **values)
     )
-    status = status or (400 if problem else 200)
     return HTMLResponse(text, status, {CHANGED_HEADER: "1"} if changed else {})
 
 

@@ -3,6 +3,7 @@
 The service checks the values, and the page shows its error. Wrong values stay in the form as they were typed.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,11 +22,12 @@ from tablestone import limits
 from tablestone.explorer.grid_query import read_number
 from tablestone.explorer.page_templates import PostedForm, account_of, page
 from tablestone.model.edm import parse_date_time
-from tablestone.model.shared_access import TABLE_PERMISSIONS
+from tablestone.model.shared_access import ACCOUNT_PERMISSIONS, TABLE_PERMISSIONS
 from tablestone.tools.client import TableEndpoint
 from tablestone.tools.errors import ServiceError, TransferRefused
 
 LOGGED: Final = ("read", "write", "delete")
+_INPUT_TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d)?)(?:\.0*)?Z")
 RULE_FIELDS: Final = ("origins", "methods", "allowed", "exposed", "age")
 
 
@@ -168,8 +170,18 @@ def _time(moment: Any) -> str:
 
 def save_policies(request: Request, form: PostedForm) -> Response:
     """Replace the stored access policies of a table by those of the form that have an id."""
-    rows = form.rows("id", "permission", "start", "expiry")
-    given = [PolicyTexts(*map(str.strip, row)) for row in rows if row[0].strip()]
+    # The value of a box has the number of its policy, because an unchecked box is not sent.
+    boxes = form.texts("may")
+    given = [
+        PolicyTexts(
+            name.strip(),
+            "".join(letter for letter in TABLE_PERMISSIONS if f"{number}{letter}" in boxes),
+            _given_time(start),
+            _given_time(expiry),
+        )
+        for number, (name, start, expiry) in enumerate(form.rows("id", "start", "expiry"))
+        if name.strip()
+    ]
     problem = _wrong_policy(given)
     if problem:
         return _policies_page(request, given, problem=problem)
@@ -193,7 +205,27 @@ def policies(request: Request, *, message: str = "") -> Response:
 
 def _policies_page(request: Request, found: list[PolicyTexts], **said: Any) -> Response:
     shown = [*found, PolicyTexts("")] if len(found) < limits.SIGNED_IDENTIFIERS_MAX else found
-    return page(request, "policies.html", policies=shown, **said)
+    return page(
+        request,
+        "policies.html",
+        policies=shown,
+        letters={letter: ACCOUNT_PERMISSIONS[letter] for letter in TABLE_PERMISSIONS},
+        as_input=as_input,
+        **said,
+    )
+
+
+def as_input(moment: str) -> str:
+    """A time for an input of a date and a time in UTC; empty if that input cannot have all of it."""
+    found = _INPUT_TIME.fullmatch(moment)
+    return found[1] if found else ""
+
+
+def _given_time(text: str) -> str:
+    """A time of a form. An input of a date and a time leaves out the zone, and seconds that are 0."""
+    text = text.strip()
+    found = _INPUT_TIME.fullmatch(f"{text}Z")
+    return f"{found[1]}{'' if found[1].count(':') == 2 else ':00'}Z" if found else text
 
 
 def _wrong_policy(given: list[PolicyTexts]) -> str:
@@ -201,11 +233,6 @@ def _wrong_policy(given: list[PolicyTexts]) -> str:
     if len({each.id for each in given}) < len(given):
         return "Two policies have the same id."
     for each in given:
-        if not set(each.permission) <= set(TABLE_PERMISSIONS):
-            return (
-                f"The policy {each.id!r} has the permissions {each.permission[:40]!r}: use the letters "
-                "r (read), a (add), u (update) and d (delete)."
-            )
         for word, moment in (("Begins", each.start), ("Ends", each.expiry)):
             try:
                 parse_date_time(moment or "2000-01-01T00:00:00Z")

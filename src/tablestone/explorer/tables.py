@@ -1,62 +1,24 @@
-"""The page with the tables of the account: find, create, delete and count them.
+"""The page with the tables of the account: find, create, delete and count them."""
 
-The protocol does not report sizes. A Tablestone server measures them in the background and reports them on its admin
-address.
-"""
-
-from collections.abc import Mapping
 from http import HTTPStatus
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from tablestone.clock import monotonic_seconds
-from tablestone.explorer.account import ExplorerSettings
+from tablestone.explorer.account import TABLES_SHOWN_MAX
 from tablestone.explorer.grid_query import read_number, read_token, write_token
 from tablestone.explorer.page_templates import PostedForm, account_of, page, path_to
-from tablestone.insight.report import InsightReport, TableSize
 from tablestone.model.keys import TABLE_NAME
 from tablestone.tools.client import Query
-from tablestone.tools.errors import ServiceError, TransferFailed, TransferRefused
-from tablestone.tools.insight import ask_for_insight
+from tablestone.tools.errors import ServiceError, TransferRefused
 from tablestone.tools.progress import shown_bytes
 from tablestone.tools.queries import entity_bytes
 
-TABLES_SHOWN_MAX: Final = 2000
 COUNT_SECONDS_MAX: Final = 3.0
 """After so many seconds of counting, the page asks whether to go on."""
-NOT_TOLD: Final = (
-    "The protocol does not report the sizes of tables; the admin address of a Tablestone server "
-    "does (--admin)."
-)
-NOT_COUNTED: Final = "not counted yet"
-NOT_KNOWN: Final = "size not known"
-
-
-class KnownSizes(NamedTuple):
-    """The sizes by table name in lower case. `note` says why some are missing, and `instead` stands in their place."""
-
-    sizes: Mapping[str, TableSize]
-    note: str
-    instead: str
-
-
-def sizes_of(report: InsightReport) -> KnownSizes:
-    sizes = {each.table.lower(): each.size for each in report.tables if each.size is not None}
-    return KnownSizes(sizes, report.sizes_note, NOT_KNOWN if report.sizes_note else NOT_COUNTED)
-
-
-def known_sizes(settings: ExplorerSettings) -> KnownSizes:
-    """The sizes of the tables of an account; none without an admin address."""
-    if settings.admin_url is None:
-        return KnownSizes({}, NOT_TOLD, NOT_KNOWN)
-    try:
-        insight = ask_for_insight(settings.admin_url, account=settings.connection.account)
-    except TransferFailed as failed:
-        return KnownSizes({}, str(failed), NOT_KNOWN)
-    return sizes_of(insight.report)
 
 
 def tables(request: Request) -> Response:
@@ -69,11 +31,14 @@ def tables(request: Request) -> Response:
     if only:
         return RedirectResponse(path_to(request, "tables", only), 303)
     wanted = request.query_params.get("find", "").strip()
-    found = (name for name in account.endpoint.table_names() if wanted.lower() in name.lower())
     refusal = ""
     shown: list[str] = []
     try:
-        shown = list(islice(found, TABLES_SHOWN_MAX + 1))
+        shown = account.overview(anew=True).names
+        if wanted:
+            names = account.endpoint.table_names() if len(shown) > TABLES_SHOWN_MAX else shown
+            found = (name for name in names if wanted.lower() in name.lower())
+            shown = list(islice(found, TABLES_SHOWN_MAX + 1))
     except ServiceError as error:
         # A wrong or expired signature (an authentication error) opens no table.
         if not error.code.startswith("Authorization"):
@@ -81,16 +46,17 @@ def tables(request: Request) -> Response:
         if TABLE_NAME.fullmatch(wanted):
             return RedirectResponse(path_to(request, "tables", wanted), 303)
         refusal = str(error)
+    known = [account.known_overview.of(name) for name in shown]
     return page(
         request,
         "tables.html",
         names=shown[:TABLES_SHOWN_MAX],
-        known=known_sizes(account.settings),
-        shown_bytes=shown_bytes,
         are_more=len(shown) > TABLES_SHOWN_MAX,
         shown_max=TABLES_SHOWN_MAX,
         find=wanted,
         refusal=refusal,
+        sizes=[each.size for each in known if each.size],
+        most=max((each.requests or 0 for each in known), default=0) or 1,
         status=HTTPStatus.FORBIDDEN if refusal else HTTPStatus.OK,
     )
 
@@ -101,6 +67,7 @@ def create(request: Request, form: PostedForm) -> Response:
         raise TransferRefused("The new table needs a name.")
     if not account_of(request).endpoint.create_table(name):
         raise TransferRefused(f"The table {name} already exists.")
+    account_of(request).tables_changed()
     return RedirectResponse(path_to(request, "tables", name), 303)
 
 
@@ -115,6 +82,7 @@ def delete(request: Request, form: PostedForm) -> Response:
         problem = f"To delete the table, type its name: {name}."
         return page(request, "delete_table.html", problem=problem)
     account_of(request).endpoint.delete_table(name)
+    account_of(request).tables_changed()
     return RedirectResponse(path_to(request), 303)
 
 

@@ -38,9 +38,9 @@ function show(place, html, isTyped = false) {
     place.classList.toggle("open", html.trim() !== "");
     noteShown(isTyped);
   }
-  const first = place.querySelector(".property.wrong textarea, [role=alert], h2, textarea, a, button");
+  const first = place.querySelector(".property.wrong .value, [role=alert], h2, textarea, a, button");
   if (place.id === "panel" && first) {
-    if (!first.matches("textarea, a, button")) first.tabIndex = -1;
+    if (!first.matches("input, select, textarea, a, button")) first.tabIndex = -1;
     first.focus({ preventScroll: false });
   }
   const said = place.querySelector("[role=alert], [role=status]") ?? place.querySelector("h2");
@@ -94,6 +94,7 @@ document.addEventListener("submit", async (event) => {
   event.preventDefault();
   if (place.id === "panel" && !place.contains(form) && !(await mayGo())) return;
   const button = event.submitter;
+  button?.closest(".drop.up")?.removeAttribute("open");
   const url = button?.getAttribute("formaction") || form.getAttribute("action");
   const given = new FormData(form, button);
   const isFile = form.enctype === "multipart/form-data";
@@ -113,15 +114,93 @@ async function closePanel() {
 }
 
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && !event.defaultPrevented && !event.target.closest("dialog")) {
+  const card = event.key === "Escape" ? event.target.closest(".drop[open]") : null;
+  if (card) {
+    card.open = false;
+    card.querySelector("summary").focus();
+  } else if (event.key === "Escape" && !event.defaultPrevented && !event.target.closest("dialog")) {
     // Otherwise the same key would also close the dialog that it opens.
     event.preventDefault();
     closePanel();
   }
-  if (event.key === "/" && !event.target.closest("input, textarea, select")) {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select")) return;
+  const wanted = { "/": "find", f: "filter" }[event.key];
+  if (wanted && document.getElementById(wanted)) {
     event.preventDefault();
-    (document.getElementById("filter") ?? document.querySelector("input[type=search]"))?.focus();
+    side.classList.toggle("open", wanted === "find");
+    document.getElementById(wanted).focus();
   }
+});
+
+const side = document.getElementById("side");
+document.getElementById("side-toggle")?.addEventListener("click", (event) => {
+  event.target.setAttribute("aria-expanded", String(side.classList.toggle("open")));
+});
+
+// Find as one types: in the list beside the page, and in the table of the tables. Enter asks the endpoint.
+document.getElementById("find")?.addEventListener("input", (event) => {
+  const wanted = event.target.value.trim().toLowerCase();
+  for (const each of document.querySelectorAll("[data-table]")) each.hidden = !each.dataset.table.includes(wanted);
+});
+
+// A card closes with a click beside it, and with Escape.
+document.addEventListener("click", (event) => {
+  for (const each of document.querySelectorAll(".drop[open]")) if (!each.contains(event.target)) each.open = false;
+});
+
+// Sort a list by one of its columns: texts ascending first, numbers descending.
+document.querySelector(".tables thead")?.addEventListener("click", (event) => {
+  const head = event.target.closest("th");
+  if (!head) return;
+  const index = [...head.parentElement.children].indexOf(head);
+  const isNumber = head.matches(".number");
+  const way = head.getAttribute("aria-sort") ?? (isNumber ? "ascending" : "descending");
+  for (const each of head.parentElement.children) each.removeAttribute("aria-sort");
+  head.setAttribute("aria-sort", way === "ascending" ? "descending" : "ascending");
+  const sign = way === "ascending" ? -1 : 1;
+  const body = head.closest("table").tBodies[0];
+  const valueOf = (row) => (isNumber ? Number(row.cells[index].dataset.value || -1) : row.cells[index].textContent.trim().toLowerCase());
+  const rows = [...body.rows].sort((one, other) => (valueOf(one) < valueOf(other) ? -sign : valueOf(one) > valueOf(other) ? sign : 0));
+  body.append(...rows);
+});
+
+// A control fits the type of its property: the template of another type takes its place, with the text.
+document.addEventListener("change", (event) => {
+  const { target } = event;
+  if (!target.matches(".property [name=kind]")) return;
+  const before = target.parentElement.querySelector(".value");
+  const template = [...target.form.querySelectorAll("template[data-kind]")].find((each) => each.dataset.kind === target.value);
+  const control = template.content.firstElementChild.cloneNode(true);
+  control.setAttribute("aria-label", before.getAttribute("aria-label"));
+  control.value = before.value;
+  before.replaceWith(control);
+});
+
+/** Disable what does not apply: `data-needs` names a field that must have a value, or with `!` none. */
+function fitForms() {
+  for (const part of document.querySelectorAll("[data-needs]")) {
+    const name = part.dataset.needs;
+    const field = part.closest("form").elements[name.replace("!", "")];
+    const has = field.type === "checkbox" ? field.checked : field.value.trim() !== "";
+    for (const each of part.matches("fieldset") ? [part] : part.querySelectorAll("input")) each.disabled = has === name.startsWith("!");
+  }
+}
+
+document.addEventListener("input", fitForms);
+fitForms();
+
+const LOOKED_AT_BYTES = 1 << 20;
+
+// Show the first rows of a file that is about to be imported. The rows of a text are at its beginning.
+document.addEventListener("change", async (event) => {
+  const form = event.target.closest("[data-look]");
+  const file = form?.elements.file.files[0];
+  if (!file) return;
+  const given = new FormData(form);
+  given.set("look", "1");
+  if (/\.(csv|jsonl)$/.test(file.name)) given.set("file", file.slice(0, LOOKED_AT_BYTES), file.name);
+  const place = document.querySelector(form.dataset.look);
+  place.innerHTML = (await send(form.getAttribute("action"), { method: "POST", body: given })).html;
 });
 
 // In the builder of a filter, a known property selects its type.

@@ -3,6 +3,7 @@
 
 const NEAR = "1500px";
 const LOADED_MAX = 24;
+const LETTER = 7.85; // pixels of a letter in the grid
 
 export function startGrid(part, announce) {
   const grid = document.getElementById("grid");
@@ -10,11 +11,15 @@ export function startGrid(part, announce) {
   const names = grid.querySelector(".names .row");
   const cost = document.getElementById("cost");
   const sum = { read: 0, pages: 0, bytes: 0, milliseconds: 0 };
+  const total = Number(cost.dataset.total ?? NaN);
+  let sorted = null;
   const near = new IntersectionObserver(seen, { root: grid, rootMargin: `${NEAR} 0px` });
 
   function seen(changes) {
     for (const { target, isIntersecting } of changes) {
       target.isNear = isIntersecting;
+      // While the loaded rows are sorted, no others come between or below them.
+      if (sorted) continue;
       // A piece that was read can have no rows. Read only a piece that is new or was emptied.
       if (isIntersecting && (target.dataset.rows === undefined || target.isEmptied)) fill(target);
     }
@@ -56,24 +61,23 @@ export function startGrid(part, announce) {
     arrive(fresh, isNew);
   }
 
-  const columns = () => [...names.querySelectorAll("[data-name]")].map((each) => each.dataset.name);
+  const heads = () => [...names.querySelectorAll("[data-name]")];
+  const columns = () => heads().map((each) => each.dataset.name);
 
   /** Add the columns and the cost of a piece, and after the last one a place for the next. */
   function arrive(piece, isNew) {
     piece.isKnown = true;
     const there = new Set(columns());
     for (const name of piece.dataset.columns.split(",").filter((each) => each && !there.has(each))) {
-      const cell = document.createElement("span");
-      cell.setAttribute("role", "columnheader");
-      cell.className = "cell";
-      cell.dataset.name = name;
-      cell.textContent = name;
-      names.append(cell);
+      const head = document.getElementById("new-column").content.firstElementChild.cloneNode(true);
+      head.dataset.name = name;
+      head.querySelector(".sort").textContent = name;
+      names.append(head);
     }
-    alignNumbers(piece);
+    noteKinds(piece);
+    layOut();
     if (isNew) {
       for (const name of ["read", "pages", "bytes", "milliseconds"]) sum[name] += Number(piece.dataset[name]);
-      showCost();
       const next = piece.dataset.following;
       const isEmpty = piece.querySelector(".further") !== null;
       if (next && !isEmpty) {
@@ -85,6 +89,7 @@ export function startGrid(part, announce) {
         piece.after(place);
         near.observe(place);
       }
+      showCost();
     }
     near.observe(piece);
     showSelected();
@@ -92,23 +97,138 @@ export function startGrid(part, announce) {
 
   const NUMBERS = ["Int32", "Int64", "Double"];
 
-  /** Align the name of a column of numbers to the right, like the numbers. */
-  function alignNumbers(piece) {
-    const heads = [...names.querySelectorAll("[data-name]")];
-    for (const row of [...piece.querySelectorAll(".row")].slice(0, 20)) {
-      const cells = row.querySelectorAll(".cell");
-      heads.forEach((head, index) => {
-        const kind = NUMBERS.find((each) => cells[index]?.classList.contains(each));
-        if (kind) head.classList.add(kind);
+  /** Put the types of a column beside its name, and make a new column as wide as its texts. */
+  function noteKinds(piece) {
+    const rows = [...piece.querySelectorAll(".row")].slice(0, 50).map((each) => [...each.querySelectorAll(".cell")]);
+    heads().forEach((head, index) => {
+      const cells = rows.map((each) => each[index]).filter((each) => each?.textContent);
+      // The first class of a cell with a value is `cell`, the second its type.
+      const kinds = new Set(cells.map((each) => each.classList[1]));
+      if (head.matches(".pk, .rk") || !cells.length) return;
+      const known = new Set((head.dataset.kind ?? "").split(", ").filter(Boolean));
+      for (const kind of kinds) known.add(kind);
+      head.dataset.kind = [...known].join(", ");
+      for (const kind of NUMBERS) head.classList.toggle(kind, known.has(kind));
+    });
+    heads().forEach((head, index) => {
+      if (head.letters || !rows.length) return;
+      const long = Math.max(...rows.map((each) => each[index]?.textContent.length ?? 0));
+      head.letters = Math.max(6, Math.min(34, Math.max(long, head.dataset.name.length + (head.dataset.kind ?? "").length + 3)));
+    });
+  }
+
+  // Widths and hidden columns are rules of a style sheet, so that they hold for rows that arrive later. They are kept in
+  // the browser, for each table.
+  const sheet = new CSSStyleSheet();
+  document.adoptedStyleSheets.push(sheet);
+  const place = `columns ${location.pathname}`;
+  const kept = JSON.parse(localStorage.getItem(place) ?? "{}");
+  const ofColumn = (head) => (kept[head.dataset.name] ??= {});
+
+  function layOut() {
+    const widths = heads().map((each) => (ofColumn(each).width ? `${ofColumn(each).width}px` : `${Math.round((each.letters ?? 16) * LETTER) + 26}px`));
+    const rules = heads().map((each, index) => `#grid .row > :nth-child(${index + 2}) { ${ofColumn(each).isHidden ? "display: none" : `width: ${widths[index]}`} }`);
+    const pk = heads().findIndex((each) => each.matches(".pk"));
+    if (pk >= 0) rules.push(`#grid { --pk: ${ofColumn(heads()[pk]).isHidden ? "0px" : widths[pk]} }`);
+    sheet.replaceSync(rules.join("\n"));
+    listColumns();
+  }
+
+  function keepColumns() {
+    localStorage.setItem(place, JSON.stringify(kept));
+    layOut();
+  }
+
+  /** A box for each column, in the card of the columns. */
+  function listColumns() {
+    const card = document.getElementById("columns");
+    const listed = card.querySelectorAll("label").length;
+    for (const head of heads().slice(listed)) {
+      const label = document.getElementById("column-choice").content.firstElementChild.cloneNode(true);
+      label.querySelector("span").textContent = head.dataset.name;
+      label.querySelector("input").setAttribute("aria-label", `Show ${head.dataset.name}`);
+      label.querySelector("input").checked = !ofColumn(head).isHidden;
+      label.addEventListener("change", (event) => {
+        ofColumn(head).isHidden = !event.target.checked;
+        keepColumns();
       });
+      card.append(label);
     }
   }
+
+  grid.addEventListener("pointerdown", (event) => {
+    if (!event.target.matches(".grip")) return;
+    event.preventDefault();
+    const head = event.target.closest(".cell");
+    const start = head.offsetWidth - event.clientX;
+    event.target.setPointerCapture(event.pointerId);
+    const move = (moved) => {
+      ofColumn(head).width = Math.max(48, start + moved.clientX);
+      layOut();
+    };
+    event.target.addEventListener("pointermove", move);
+    event.target.addEventListener("lostpointercapture", () => {
+      event.target.removeEventListener("pointermove", move);
+      keepColumns();
+    }, { once: true });
+  });
+
+  /** Sort the loaded rows by a column: ascending, then descending, then by key again. */
+  function sortBy(head) {
+    const way = head.getAttribute("aria-sort");
+    const pieces = [...grid.querySelectorAll(".piece")].filter((each) => each.querySelector(".row:not(.further)"));
+    const rows = pieces.flatMap((each) => [...each.querySelectorAll(".row:not(.further)")]);
+    const counts = pieces.map((each) => each.querySelectorAll(".row:not(.further)").length);
+    if (!sorted) rows.forEach((each, index) => (each.place = index));
+    for (const each of heads()) each.removeAttribute("aria-sort");
+    sorted = way === "descending" ? null : head;
+    if (sorted) {
+      const index = heads().indexOf(head) + 1;
+      const sign = way ? -1 : 1;
+      head.setAttribute("aria-sort", way ? "descending" : "ascending");
+      const isNumber = NUMBERS.some((each) => head.classList.contains(each));
+      const valueOf = (row) => (isNumber ? Number.parseFloat(row.children[index].textContent) : row.children[index].textContent);
+      const values = new Map(rows.map((each) => [each, valueOf(each)]));
+      const isAbsent = (value) => value === "" || Number.isNaN(value);
+      rows.sort((one, other) => {
+        const [a, b] = [values.get(one), values.get(other)];
+        // Rows without a value are the last ones in both orders.
+        if (isAbsent(a) || isAbsent(b)) return isAbsent(a) - isAbsent(b) || one.place - other.place;
+        return a < b ? -sign : a > b ? sign : one.place - other.place;
+      });
+    } else {
+      rows.sort((one, other) => one.place - other.place);
+    }
+    let at = 0;
+    pieces.forEach((piece, index) => {
+      piece.prepend(...rows.slice(at, at + counts[index]));
+      at += counts[index];
+    });
+    showCost();
+    announce(cost.textContent);
+    if (!sorted) {
+      for (const piece of grid.querySelectorAll(".piece")) {
+        near.unobserve(piece);
+        near.observe(piece);
+      }
+    }
+  }
+
+  grid.addEventListener("click", (event) => {
+    const button = event.target.closest(".names .sort");
+    if (button) sortBy(button.closest(".cell"));
+  });
 
   function showCost() {
     const count = (number, noun, one = noun) => `${number.toLocaleString("en")} ${number === 1 ? one : noun}`;
     const rows = [...grid.querySelectorAll(".piece")].reduce((all, each) => all + Number(each.dataset.rows ?? 0), 0);
     const size = sum.bytes < 1 << 20 ? `${(sum.bytes / 1024).toFixed(1)} KiB` : `${(sum.bytes / (1 << 20)).toFixed(1)} MiB`;
-    cost.textContent = `${count(rows, "shown")}, ${count(sum.read, "entities received", "entity received")} in ${count(sum.pages, "pages", "page")}, ${size}, ${count(sum.milliseconds, "ms")}`;
+    const isMore = [...grid.querySelectorAll(".piece")].at(-1)?.dataset.rows === undefined;
+    const of = isMore && total > rows ? ` of ${total.toLocaleString("en")}` : "";
+    const received = sum.read === rows ? "" : `${count(sum.read, "entities", "entity")} received in `;
+    const how = sorted ? `, sorted by ${sorted.dataset.name}` : isMore && !of ? ", more below" : "";
+    cost.textContent = `${rows.toLocaleString("en")}${of} shown${how} · ${received}${count(sum.pages, "pages", "page")}, ${count(sum.milliseconds, "ms")}`;
+    cost.title = `${size} received`;
   }
 
   grid.addEventListener("click", (event) => {
@@ -122,6 +242,10 @@ export function startGrid(part, announce) {
 
   /** Entities have changed: read the pieces in the window again, and later pieces when they come near. */
   document.addEventListener("changed", () => {
+    if (sorted) {
+      sorted.removeAttribute("aria-sort");
+      sorted = null;
+    }
     const pieces = [...grid.querySelectorAll(".piece")];
     const top = grid.getBoundingClientRect().top;
     const first = Math.max(pieces.findIndex((each) => each.getBoundingClientRect().bottom > top), 0);
@@ -154,6 +278,15 @@ export function startGrid(part, announce) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const row = event.target.closest(".piece .row");
     const rows = rowsNow();
+    const head = event.target.closest(".names .cell");
+    if (head) {
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      const to = heads()[heads().indexOf(head) + step];
+      if (to) to.querySelector(".sort").focus();
+      if (event.key === "ArrowDown" && rows.length) go(rows[0], heads().indexOf(head) + 1);
+      if (to || event.key === "ArrowDown") event.preventDefault();
+      return;
+    }
     if (!row) {
       if (event.target === grid && (event.key in STEPS || event.key === "Enter") && rows.length) {
         event.preventDefault();
@@ -164,6 +297,10 @@ export function startGrid(part, announce) {
     const index = cellsOf(row).indexOf(event.target.closest("[role=gridcell]"));
     if (event.key in STEPS) {
       event.preventDefault();
+      if (event.key === "ArrowUp" && row === rows[0] && index > 0) {
+        heads()[index - 1].querySelector(".sort").focus();
+        return;
+      }
       const at = Math.max(0, Math.min(rows.indexOf(row) + STEPS[event.key], rows.length - 1));
       go(rows[at], index);
     } else if (event.key === "ArrowRight" || event.key === "ArrowLeft") {
@@ -195,7 +332,7 @@ export function startGrid(part, announce) {
   function showSelected() {
     const count = boxes().filter((each) => each.checked).length;
     selected.textContent = `${count.toLocaleString("en")} selected`;
-    for (const button of document.querySelectorAll("#selection button")) button.disabled = count === 0;
+    document.querySelector(".selection").hidden = count === 0;
     all.checked = count > 0 && count === boxes().length;
     all.indeterminate = count > 0 && !all.checked;
   }
