@@ -193,6 +193,11 @@ BAD = [
         "'Int' is no type; the types are String, Int32, Int64, ",
     ),
     (("put", "TABLE", "a", "c", "x"), 2, "'x' is not of the form NAME=VALUE or NAME:TYPE=VALUE."),
+    (
+        ("import", "x.csv", "TABLE", "--delimiter", ";;"),
+        2,
+        "--delimiter must be one character, not ';;'.",
+    ),
     (("tables", "--create", "x"), 2, "Storage table names must be alphanumeric"),
     (("count", "TABLE", "--connection-string", "AccountName=x"), 2, "has neither AccountKey nor"),
     (

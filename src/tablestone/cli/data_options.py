@@ -16,6 +16,7 @@ from tablestone.model.filter_tree import property_names
 from tablestone.query.filter_parser import parse_filter
 from tablestone.tools.client import Query, TableEndpoint
 from tablestone.tools.connection import (
+    CERTIFICATES_VARIABLE,
     CONNECTION_STRING_VARIABLE,
     Connection,
     GivenConnection,
@@ -117,6 +118,21 @@ def reading_of(given: Mapping[str, Any], *, keeps_columns: bool = False) -> Read
 PARALLEL_MAX = 10
 """Connections that the SDK's transport keeps open."""
 
+
+def _trust(_context: click.Context, _option: click.Parameter, file: str | None) -> None:
+    if file is not None:
+        # The SDK, logins to Entra ID and requests look there.
+        os.environ[CERTIFICATES_VARIABLE] = file
+
+
+ca_file_option = click.option(
+    "--ca-file",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    callback=_trust,
+    expose_value=False,
+    help="Trust these certificates (PEM).",
+)
 _connection_options = together(
     click.option(
         "--connection-string",
@@ -128,6 +144,7 @@ _connection_options = together(
     ),
     click.option("--sas", metavar="TEXT", help="Signature (SAS), or @FILE that holds one."),
     click.option("--profile", metavar="NAME", help="A connection of `tablestone profile add`."),
+    ca_file_option,
 )
 _CONNECTION_PARAMETERS = ("connection_string", "account_url", "sas", "profile")
 

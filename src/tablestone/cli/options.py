@@ -295,6 +295,8 @@ def path_from(text: str, directory: Path, what: str = "file") -> Path:
         raise BrokenOption(
             f"The {what} {text} cannot be found: there is no such home directory."
         ) from None
+    if ".." in path.parts:
+        path = path.resolve()
     require_utf8(path, what)
     return path
 

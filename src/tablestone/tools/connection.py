@@ -18,6 +18,8 @@ from tablestone.tools.errors import TransferRefused
 from tablestone.user_directories import NoHomeDirectory, user_directory
 
 CONNECTION_STRING_VARIABLE: Final = "AZURE_STORAGE_CONNECTION_STRING"
+CERTIFICATES_VARIABLE: Final = "REQUESTS_CA_BUNDLE"
+"""Names a file or directory of certificates to trust in place of the usual ones."""
 LOCAL_ACCOUNT: Final = "devstoreaccount1"
 LOCAL_URL: Final = f"http://127.0.0.1:10002/{LOCAL_ACCOUNT}"
 """The Tablestone of this machine, as `tablestone serve` starts it."""

@@ -19,6 +19,8 @@ from azure.core.utils import case_insensitive_dict
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from tablestone.clock import monotonic_seconds
+from tablestone.tools.connection import CERTIFICATES_VARIABLE
+from tablestone.tools.errors import TransferRefused
 
 TIMEOUT_SECONDS: Final = 60
 """Seconds in which a connection opens, and in which the next bytes of an answer come."""
@@ -197,13 +199,22 @@ def _context(bundle: str | None) -> ssl.SSLContext:
         from requests.utils import DEFAULT_CA_BUNDLE_PATH  # noqa: PLC0415 - only TLS needs it, and it loads slowly
 
         bundle = DEFAULT_CA_BUNDLE_PATH
-    if Path(bundle).is_file():
-        return ssl.create_default_context(cafile=bundle)
-    return ssl.create_default_context(capath=bundle)
+    try:
+        if Path(bundle).is_file():
+            return ssl.create_default_context(cafile=bundle)
+        return ssl.create_default_context(capath=bundle)
+    except OSError:
+        raise TransferRefused(f"{bundle} has no certificates to trust: it must be PEM.") from None
+
+
+_OTHER_NAMES: Final = (62, 64)
+"""OpenSSL's codes for a certificate of another host or address: to trust it would change nothing."""
 
 
 def _in_words(error: BaseException) -> str:
     """The reason of an error; of the system's errors without their number."""
+    if isinstance(error, ssl.SSLCertVerificationError) and error.verify_code not in _OTHER_NAMES:
+        return f"{error.verify_message}; --ca-file names the certificates to trust"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
@@ -212,7 +223,7 @@ def transport_of(url: str, limits: AnswerLimits) -> dict[str, Any]:
 
     Behind a proxy, a limit of the whole answer and one of bytes are not kept.
     """
-    bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
+    bundle = os.environ.get(CERTIFICATES_VARIABLE) or os.environ.get("CURL_CA_BUNDLE")
     proxies = _proxies_for(url) if getproxies() else {}
     if not proxies:
         return {"transport": PooledTransport(url, bundle, limits)}

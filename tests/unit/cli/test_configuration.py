@@ -181,6 +181,9 @@ UNDERSTOOD = {
     "data is relative to here": Given(
         {"data_directory": Path.cwd() / "d"}, command_line={"data": "d"}
     ),
+    "data in another directory": Given(
+        {"data_directory": Path.cwd().parent / "d"}, command_line={"data": "a/../../d"}
+    ),
     "data under the home directory": Given(
         {"data_directory": Path.home() / "d"}, environment={"TABLESTONE_DATA": "~/d"}
     ),

@@ -11,6 +11,7 @@ import click
 
 from tablestone.cli.data_options import (
     advising_after_interrupt,
+    ca_file_option,
     json_option,
     on_conflict_option,
     parallel_option,
@@ -56,6 +57,7 @@ from tablestone.tools.writing import OnConflict
     show_default=True,
     help="Differences to show of a table.",
 )
+@ca_file_option
 @quiet_option
 @json_option
 def diff(
@@ -151,6 +153,7 @@ _SIDES = {ONLY_IN_FIRST: "only at the source", ONLY_IN_SECOND: "only at the targ
 @click.option("--no-verify", is_flag=True, help="Do not compare at the end.")
 @restart_option
 @parallel_option
+@ca_file_option
 @quiet_option
 @json_option
 def copy(

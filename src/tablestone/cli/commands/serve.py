@@ -71,12 +71,15 @@ def served_explorer(configuration: Configuration, accounts: list[AccountKeys]) -
         from tablestone.explorer.account import ExplorerSettings  # noqa: PLC0415 - an extra
         from tablestone.explorer.application import create_explorer  # noqa: PLC0415 - an extra
         from tablestone.explorer.grid_query import saved_queries_file  # noqa: PLC0415 - an extra
-        from tablestone.tools.connection import parse_connection_string  # noqa: PLC0415
+        from tablestone.tools.connection import (  # noqa: PLC0415
+            CERTIFICATES_VARIABLE,
+            parse_connection_string,
+        )
 
         if tls is not None:
             files = tls.files if isinstance(tls, SelfSigned) else tls
             # The data tools find the certificates that they trust in the environment, here of this process alone.
-            os.environ["REQUESTS_CA_BUNDLE"] = str(files.certificate)
+            os.environ[CERTIFICATES_VARIABLE] = str(files.certificate)
         for name in CLIENT_LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
         settings = [
