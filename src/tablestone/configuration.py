@@ -150,13 +150,13 @@ class Configuration:
     development account, unless an account of its name is configured or stored. `domains` have accounts at
     `ACCOUNT.table.DOMAIN`; `custom_domains` are pairs of a host and its account (`ACCOUNT` or `ACCOUNT-secondary`).
     `warnings` are sentences for the operator about parts of the configuration that are ignored. The name of a deleted
-    table stays reserved for `table_deletion_seconds`. `log_format` is one of `LOG_FORMATS`. With `explorer`,
-    one of `EXPLORER_FORMS`, the explorer is served on the admin address. With `metrics_tables`, metrics name accounts
-    and tables. `create_tables` are created at the start in each configured account, or else in the development account.
-    `insight` is one of `INSIGHT_FORMS`. `any_version` says which versions of the service that are not known
-    are served. With `control_port`, the control API of the test kit is served on this port of the loopback address.
-    Beyond `targets`, requests are answered `ServerBusy`. With `realism`, a server for tests differs from a service on
-    one machine where Azure does. `ready_form` is one of `READY_FORMS`.
+    table stays reserved for `table_deletion_seconds`. `log_format` is one of `LOG_FORMATS`. With `explorer`, one of
+    `EXPLORER_FORMS`, the explorer is served on the admin address, with a new token or that of `explorer_token_file`.
+    With `metrics_tables`, metrics name accounts and tables. `create_tables` are created at the start in each configured
+    account, or else in the development account. `insight` is one of `INSIGHT_FORMS`. `any_version` says which versions
+    of the service that are not known are served. With `control_port`, the control API of the test kit is served on this
+    port of the loopback address. Beyond `targets`, requests are answered `ServerBusy`. With `realism`, a server for
+    tests differs from a service on one machine where Azure does. `ready_form` is one of `READY_FORMS`.
     """
 
     host: str
@@ -179,6 +179,7 @@ class Configuration:
     access_log: AccessLogTarget | None = None
     admin: AdminAddress | None = None
     explorer: str | None = None
+    explorer_token_file: Path | None = None
     metrics_tables: bool = False
     create_tables: tuple[str, ...] = ()
     insight: str = INSIGHT_KEYS

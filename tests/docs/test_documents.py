@@ -183,6 +183,7 @@ OF_OTHER_VALUES = {
         "admin",
         "control",
         "explorer",
+        "explorer-token-file",
         "print",
         "realism",
     ),

@@ -325,6 +325,7 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
             table_deletion_seconds=options.TABLE_DELETION_SECONDS,
             log_format=options.LOG_FORMAT,
             explorer=options.EXPLORER,
+            explorer_token_file=options.EXPLORER_TOKEN_FILE,
             any_version=options.ANY_VERSION,
             ready_form=options.PRINT,
             realism=options.REALISM,

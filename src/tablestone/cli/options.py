@@ -640,6 +640,14 @@ CREATE_TABLES = Option(
     "Tables to create at the start, such as Orders,Stock, in each account of --account, or else in devstoreaccount1.",
     parse_tables,
 )
+EXPLORER_TOKEN_FILE = Option(
+    "explorer-token-file",
+    "FILE",
+    "File with the token in the address of the explorer, so that bookmarks stay valid; it is made if it is missing.",
+    parse_text,
+    "a new token at each start",
+    resolve=path_from,
+)
 METRICS_TABLES = _switch(
     "metrics-tables", "Let metrics count by account and table too, with their names."
 )
@@ -671,7 +679,7 @@ SERVER_OPTIONS = (
     *(CREATE_TABLES, TABLE_DELETION_SECONDS, ANY_VERSION, WORKERS),
     *(MAX_CONNECTIONS, MAX_REQUESTS, MAX_BUFFERS, TARGETS),
     *(LOG_LEVEL, LOG_FORMAT, ACCESS_LOG),
-    *(ADMIN, EXPLORER, METRICS_TABLES, INSIGHT, PRINT, CONTROL, REALISM),
+    *(ADMIN, EXPLORER, EXPLORER_TOKEN_FILE, METRICS_TABLES, INSIGHT, PRINT, CONTROL, REALISM),
 )
 """The options of `tablestone serve`; their names are the keys of the file."""
 

@@ -341,9 +341,9 @@ REFUSED = {
     ),
     "unknown key": Refused(
         "FILE has the unknown key 'shards'; the keys are access-log, accounts, admin, any-version, control, "
-        "create-tables, custom-domain, data, domain, encryption-key-file, engine, explorer, host, https-only, "
-        "insight, log-format, log-level, max-buffers, max-connections, max-requests, metrics-tables, port, print, "
-        "realism, table-deletion-seconds, targets, tls, tls-certificate, tls-key, "
+        "create-tables, custom-domain, data, domain, encryption-key-file, engine, explorer, explorer-token-file, host, "
+        "https-only, insight, log-format, log-level, max-buffers, max-connections, max-requests, metrics-tables, "
+        "port, print, realism, table-deletion-seconds, targets, tls, tls-certificate, tls-key, "
         "tls-name, token-audience, token-authority, token-issuer, token-tenant, trusted-proxy, workers.",
         file="shards = 1",
     ),

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
-from tablestone.cli.commands.serve import serve
+from tablestone.cli.commands.serve import serve, served_explorer
+from tablestone.cli.option_sources import read_configuration
 from tablestone.cli.options import SERVER_OPTIONS, BrokenOption
-from tablestone.configuration import EXPLORER_ON, EXPLORER_READ_ONLY
+from tablestone.configuration import DEVELOPMENT_ACCOUNT, EXPLORER_ON, EXPLORER_READ_ONLY
+from tablestone.server.worker import StartRefused
 from unit.cli.given_options import Given, Refused, configuration_of
 
 UNDERSTOOD = {
@@ -70,3 +72,47 @@ def test_an_option_that_can_be_true_needs_no_value(option: Any) -> None:
         assert (given[option.name.replace("-", "_")], given["port"]) == ("true", "0")
     else:
         assert option.bare is None
+
+
+def path_of(file: Path | None) -> str:
+    """The path of the explorer, with the token."""
+    options = {"explorer": "true", "engine": "memory"}
+    given = options if file is None else options | {"explorer_token_file": str(file)}
+    configuration = read_configuration(given, {})
+    return served_explorer(configuration, [DEVELOPMENT_ACCOUNT])[0]
+
+
+def test_a_bookmark_stays_valid(tmp_path: Path) -> None:
+    """The file is made once, for its user alone; without it each start has a new token."""
+    file = tmp_path / "token"
+    first = path_of(file)
+    assert first == f"/explorer/?token={file.read_text()}"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert path_of(file) == first
+    assert path_of(None) != path_of(None)
+    file.write_text("a-token-of-my-own_0123\n", encoding="utf-8")
+    assert path_of(file) == "/explorer/?token=a-token-of-my-own_0123"
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "sentence"),
+    [
+        ("a-token-of-my-own_0123", 0o640, "Other users can read FILE, which has the token of the explorer"),
+        ("short", 0o600, "FILE is not a token of the explorer: 20 or more letters"),
+        ("a token & one more, in an address", 0o600, "FILE is not a token of the explorer"),
+    ],
+)  # fmt: skip
+def test_a_token_file_that_is_refused(
+    tmp_path: Path, content: str, mode: int, sentence: str
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(content, encoding="utf-8")
+    file.chmod(mode)
+    with pytest.raises(StartRefused) as raised:
+        path_of(file)
+    assert str(raised.value).startswith(sentence.replace("FILE", str(file)))
+
+
+def test_a_token_file_that_cannot_be_made(tmp_path: Path) -> None:
+    with pytest.raises(StartRefused, match="cannot be read: No such file or directory"):
+        path_of(tmp_path / "nowhere" / "token")

@@ -4,6 +4,7 @@ import gc
 import json
 import logging
 import os
+import re
 import secrets
 import shlex
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -45,6 +47,7 @@ from tablestone.telemetry.logs import formatter_of
 
 PATH: Final = "/explorer/"
 TOKEN_BYTES: Final = 24
+TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{20,200}")
 CLIENT_LOGGERS: Final = ("azure", "urllib3")
 """The SDK logs each request with the entity's keys in its URL."""
 PACKAGES: Final = ("starlette", "jinja2", "python_multipart", "azure.data.tables")
@@ -64,7 +67,7 @@ def served_explorer(configuration: Configuration, accounts: list[AccountKeys]) -
             f"{EXPLORER.flag} shows the accounts of the server, and there is none: "
             "tablestone account create makes one."
         )
-    token = secrets.token_urlsafe(TOKEN_BYTES)
+    token = _token(configuration.explorer_token_file)
     tls = configuration.tls
 
     def mount(address: str, admin: str) -> Mounts:
@@ -94,6 +97,34 @@ def served_explorer(configuration: Configuration, accounts: list[AccountKeys]) -
         return {PATH: create_explorer(settings, token)}
 
     return f"{PATH}?token={token}", mount
+
+
+def _token(file: Path | None) -> str:
+    """A new token, or that of the file, which is made for this user alone if it is missing."""
+    made = secrets.token_urlsafe(TOKEN_BYTES)
+    if file is None:
+        return made
+    try:
+        with suppress(FileExistsError):
+            descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as new:
+                new.write(made)
+        if file.stat().st_mode & 0o077:
+            raise StartRefused(
+                f"Other users can read {file}, which has the token of the explorer: chmod 600 it."
+            )
+        token = file.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise StartRefused(
+            f"{file}, the token of the explorer, cannot be read: {reason}."
+        ) from None
+    if TOKEN.fullmatch(token) is None:
+        raise StartRefused(
+            f"{file} is not a token of the explorer: 20 or more letters, digits, - and _. "
+            "Without the file, a new one is made."
+        )
+    return token
 
 
 def _require_packages() -> None:
