@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import advice_rules
+import build_site
 import commands_page
 import options_page
 import tablestone
@@ -57,6 +58,25 @@ def test_a_broken_link_is_found(tmp_path: Path) -> None:
         "# A `b` c\n[a](page.md#a-b-c) [b](page.md#b) [c](#a-b-c) [d](gone.md) `[e](code.md)`\n"
     )
     assert broken_links(page) == ["page.md#b", "gone.md"]
+
+
+@pytest.mark.parametrize(
+    ("page", "link", "on_the_site"),
+    [
+        ("index.md", "[a](docs/guides/tls.md#b)", "[a](guides/tls.md#b)"),
+        ("index.md", "[a](bench/README.md)", "[a](bench.md)"),
+        ("index.md", "![a](docs/images/mark.svg)", "![a](images/mark.svg)"),
+        ("index.md", "[a](LICENSE)", "a"),
+        ("guides/tls.md", "[a](../../bench/README.md#b)", "[a](../bench.md#b)"),
+        ("guides/tls.md", "[a](https://example.com/b.md)", "[a](https://example.com/b.md)"),
+        ("guides/tls.md", "`[a](../../LICENSE)`", "`[a](../../LICENSE)`"),
+        ("guides/tls.md", "[a](gone.md)", "[a](gone.md)"),  # for the generator to find
+    ],
+)
+def test_a_link_on_the_site(page: str, link: str, on_the_site: str) -> None:
+    source = {"index.md": "README.md"}.get(page, f"docs/{page}")
+    pages = ("index.md", "bench.md", "guides/tls.md")
+    assert build_site.with_links_of_the_site(link, page, source, pages) == on_the_site
 
 
 PATH = re.compile(r"`([\w.-]+(?:/[\w.-]+)*(?:\.\w+|/))(?:::\w+)?`")
