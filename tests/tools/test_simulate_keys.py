@@ -150,6 +150,17 @@ def test_rows_with_the_same_key_are_named(tools: DataTools) -> None:
     assert "  PartitionKey 'Rome', RowKey '1': rows 4 and 5 and 1 more" in ran.stdout
 
 
+def test_columns_that_are_left_out_have_no_size(tools: DataTools) -> None:
+    path = tools.directory / "x.csv"
+    path.write_text("station,note\nJFK,abc\n")
+    keys = ("simulate-keys", path, "--partition-key", "station", "--row-key", "note", "--json")
+    sizes = [
+        json.loads(tools.run(*keys, *more, "--quiet").stdout)["keys"]["bytes"]
+        for more in ((), ("--drop-keys",), ("--drop", "station,note"))
+    ]
+    assert sizes[0] > sizes[1] == sizes[2]
+
+
 def test_rows_without_a_good_key_are_named(tools: DataTools) -> None:
     rows: list[RawEntity] = [
         {"city": "Bonn", "n": 0},

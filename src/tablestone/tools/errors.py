@@ -11,6 +11,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
@@ -28,6 +29,17 @@ class TransferRefused(Exception):
 
 class TransferFailed(Exception):
     """The tool began and could not finish, or found a difference. The message says how to go on, if possible."""
+
+
+@contextmanager
+def refusing_unreadable(path: str | Path) -> Iterator[None]:
+    """Turn the failure to read a file of the user, or to decode its text, into `TransferRefused`."""
+    try:
+        yield
+    except UnicodeDecodeError:
+        raise TransferRefused(f"{path} is not UTF-8.") from None
+    except OSError as error:
+        raise TransferRefused(f"{path} cannot be read: {error.strerror}.") from None
 
 
 _XML_CODE: Final = re.compile(rb"<(?:\w+:)?code>([^<]+)<", re.IGNORECASE)

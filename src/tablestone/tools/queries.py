@@ -444,40 +444,28 @@ class Refinement:
 
 
 class Met:
-    """Watches a stream of entities for properties that none of them has."""
+    """Watches a stream of entities for some properties, and for their types: the first type met counts."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        self.missing = list(dict.fromkeys(names))
-        """Properties that no entity had; empty if there was no entity."""
+        self.types: dict[str, EdmType] = {}
+        self._waiting = list(dict.fromkeys(names))
         self._any = False
+
+    @property
+    def missing(self) -> list[str]:
+        """Properties that no entity had; empty if there was no entity."""
+        return self._waiting if self._any else []
 
     def watch(self, entities: Iterable[RawEntity]) -> Iterator[RawEntity]:
         """The entities, unchanged."""
         for raw in entities:
             self._any = True
-            if self.missing:
-                self.missing = [name for name in self.missing if raw.get(name) is None]
-            yield raw
-        if not self._any:
-            self.missing = []
-
-
-class TypesMet:
-    """Watches a stream of entities for the types of some properties; the first type met counts."""
-
-    def __init__(self, names: Iterable[str]) -> None:
-        self.found: dict[str, EdmType] = {}
-        self._missing = set(names)
-
-    def watch(self, entities: Iterable[RawEntity]) -> Iterator[RawEntity]:
-        """The entities, unchanged."""
-        for raw in entities:
-            for name in [name for name in self._missing if raw.get(name) is not None]:
-                self._missing.discard(name)
+            for name in [name for name in self._waiting if raw.get(name) is not None]:
+                self._waiting.remove(name)
                 # A value of an unknown type must not end the query.
                 with suppress(ValueError):
                     kind = raw.get(name + odata.ANNOTATION)
-                    self.found[name] = odata.read_value(name, raw[name], kind).type
+                    self.types[name] = odata.read_value(name, raw[name], kind).type
             yield raw
 
 

@@ -289,11 +289,12 @@ def simulate(
     # If the rows have no keys, nothing says which row a point read of the observed table would find.
     asked = [each for each in queries if has_keys or not each.is_point_read]
     simulated = [SimulatedQuery(each, templates, types) for each in asked]
+    dropped = RowMaker(reading).drop
     keys = SimulatedKeys()
     try:
         for row in chain(() if first is None else (first,), kept):
             columns = _columns(row)
-            size = entity_size(row.key, _stored(columns, reading))
+            size = entity_size(row.key, _stored(columns, dropped))
             keys.add(row.key, row.number, size)
             counted.bytes += size
             if simulated:
@@ -335,12 +336,12 @@ def _columns(row: Row) -> Mapping[str, EdmValue]:
     return row.columns
 
 
-def _stored(columns: Mapping[str, EdmValue], reading: Reading) -> dict[str, EdmValue]:
+def _stored(columns: Mapping[str, EdmValue], dropped: frozenset[str]) -> dict[str, EdmValue]:
     """The properties that an entity of these columns has."""
     return {
         name: value
         for name, value in columns.items()
-        if name not in _SYSTEM and name not in reading.drop
+        if name not in _SYSTEM and name not in dropped
     }
 
 

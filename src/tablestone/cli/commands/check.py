@@ -23,7 +23,7 @@ from tablestone.engines.kind import EncryptionKey, EngineUrl
 from tablestone.engines.registry import capabilities_of, open_engine
 from tablestone.engines.sqlite.salvage import LOG_DAMAGED, damaged_storage
 from tablestone.tables.integrity import LostEntity, Salvaged, SalvagedTable, check_rows, salvage
-from tablestone.tools.progress import shown_count
+from tablestone.tools.progress import shown_count, shown_entities
 
 NOTHING_READABLE: Final = (
     "the database is so damaged that nothing in it can be recognized: restore a backup"
@@ -37,14 +37,15 @@ PAGES_SHOWN: Final = 10
 def losses(salvaged: Salvaged) -> list[str]:
     """The losses, a sentence each: one for each table that lost entities, then the rest."""
     lines = [
-        f"{name_of(table)}: {_entities(table.entities)} can be read, {len(table.lost):,} cannot: "
+        f"{name_of(table)}: {shown_entities(table.entities)} can be read, {len(table.lost):,} cannot: "
         f"{keys_of(table.lost)}"
         for table in salvaged.tables
         if table.lost
     ]
     lines += [f"{words} cannot be read" for words in salvaged.other_losses]
     lines += [
-        f"the name of the table with the id {table.table_id.hex()} cannot be read, its {_entities(table.entities)} can"
+        f"the name of the table with the id {table.table_id.hex()} cannot be read, "
+        f"its {shown_entities(table.entities)} can"
         for table in salvaged.tables
         if table.name is None and table.entities
     ]
@@ -73,7 +74,7 @@ def lost_entities(salvaged: Salvaged) -> str:
     """The number of lost entities for a summary; it may be unknown."""
     if not salvaged.storage.is_complete and not salvaged.lost:
         return "an unknown number of entities lost"
-    return f"{_at_least(salvaged)}{_entities(salvaged.lost)} lost"
+    return f"{_at_least(salvaged)}{shown_entities(salvaged.lost)} lost"
 
 
 def _at_least(salvaged: Salvaged) -> str:
@@ -95,10 +96,6 @@ def keys_of(lost: Sequence[LostEntity]) -> str:
     )
     more = len(lost) - KEYS_SHOWN
     return f"{shown}; and {more:,} more" if more > 0 else shown
-
-
-def _entities(number: int) -> str:
-    return shown_count(number, "entity", "entities")
 
 
 def problems_of(engine_url: str, key: EncryptionKey | None = None) -> list[str]:

@@ -31,7 +31,7 @@ from tablestone.cli.data_options import (
     with_reading,
 )
 from tablestone.tools.client import Query, TableEndpoint
-from tablestone.tools.errors import TransferRefused
+from tablestone.tools.errors import TransferRefused, refusing_unreadable
 from tablestone.tools.exporting import Export, ExportReport, Target, show
 from tablestone.tools.formats.azurite_file import is_azurite_file, rows_of, tables_of
 from tablestone.tools.formats.compressed import STANDARD_STREAM, ReadPosition, split_name
@@ -162,10 +162,8 @@ def _journal(
     """The journal of this import. Standard input has none: it cannot be read again."""
     if file == STANDARD_STREAM:
         return None
-    try:
+    with refusing_unreadable(file):
         found = Path(file).stat()
-    except OSError as error:
-        raise TransferRefused(f"{file} cannot be read: {error.strerror}.") from None
     identity = {
         "command": "import",
         "endpoint": endpoint.connection.url,

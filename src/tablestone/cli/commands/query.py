@@ -23,7 +23,6 @@ from tablestone.tools.queries import (
     Met,
     Refinement,
     TableReader,
-    TypesMet,
     all_of,
     checked_filter,
     explain,
@@ -116,9 +115,8 @@ def query(
         **({} if distinct is None else {distinct: "--distinct"}),
         **{name: "--order-by" for name, _ in refinement.order_by},
     }
-    met = Met(flags)
-    types = TypesMet(compared)
-    entities = refinement.apply(met.watch(types.watch(reader.entities(wanted))))
+    met = Met([*flags, *compared])
+    entities = refinement.apply(met.watch(reader.entities(wanted)))
     if distinct is not None:
         found = dict.fromkeys(shown_value(property_of(raw, distinct)) for raw in entities)
         shown = len(found)
@@ -131,7 +129,7 @@ def query(
         hidden = [name for name in select_names if name not in names]
         shown = show(without(entities, hidden), output, names)
     sys.stdout.flush()
-    absent = {name: flags[name] for name in met.missing}
+    absent = {name: flags[name] for name in met.missing if name in flags}
     tell_of_absent(endpoint, wanted, reader.cost.entities, absent)
     cost: list[str] = []
     if explained:
@@ -141,7 +139,7 @@ def query(
             shown=shown,
             seconds=monotonic_seconds() - started,
             newest=newest and top is not None,
-            types=types.found,
+            types=met.types,
         )
     elif contains or refinement.reads_everything or distinct is not None:
         # The client reads more than it shows.

@@ -23,7 +23,7 @@ from tablestone.limits import PARTITION_RATE_TARGET
 from tablestone.model.keys import TABLE_NAME
 from tablestone.query.plan import PlanKind
 from tablestone.tools.connection import GivenConnection
-from tablestone.tools.errors import TransferFailed, TransferRefused
+from tablestone.tools.errors import TransferFailed, TransferRefused, refusing_unreadable
 from tablestone.tools.formats.compressed import ReadPosition
 from tablestone.tools.formats.reading_file import read_rows, require_kind
 from tablestone.tools.formats.rows import Reading, Rejected, Row
@@ -257,10 +257,6 @@ def _lines_of(path: str | None) -> list[str]:
     """The filters of a file: its lines that are not empty."""
     if path is None:
         return []
-    try:
+    with refusing_unreadable(path):
         text = Path(path).read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise TransferRefused(f"{path} cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise TransferRefused(f"{path} is not UTF-8.") from None
     return [line.strip() for line in text.splitlines() if line.strip()]

@@ -14,7 +14,7 @@ from typing import Any, Final
 import orjson
 
 from tablestone.tools import odata
-from tablestone.tools.errors import TransferRefused
+from tablestone.tools.errors import TransferRefused, refusing_unreadable
 from tablestone.tools.formats.compressed import ReadPosition
 from tablestone.tools.formats.json_lines import maker_of, read_objects
 from tablestone.tools.formats.rows import Reading, Rejected, Row
@@ -39,11 +39,10 @@ def is_azurite_file(path: str) -> bool:
 
 def read_azurite_file(path: str) -> dict[str, Tables]:
     """The tables of each account."""
+    with refusing_unreadable(path):
+        content = Path(path).read_bytes()
     try:
-        collections = {
-            each["name"]: each["data"]
-            for each in orjson.loads(Path(path).read_bytes())["collections"]
-        }
+        collections = {each["name"]: each["data"] for each in orjson.loads(content)["collections"]}
         accounts: dict[str, Tables] = {}
         for listed in collections[_LIST]:
             account, table = listed["account"], listed["table"]
@@ -52,8 +51,6 @@ def read_azurite_file(path: str) -> dict[str, Tables]:
             accounts.setdefault(account, {})[table] = [
                 _in_the_protocol(each["properties"]) for each in entities
             ]
-    except OSError as error:
-        raise TransferRefused(f"{path} cannot be read: {error.strerror}.") from None
     except (ValueError, KeyError, TypeError) as error:
         raise TransferRefused(
             f"{path} is not a whole file of Azurite: {type(error).__name__}, {error}."

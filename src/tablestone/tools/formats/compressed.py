@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, Final, TypeVar
 
-from tablestone.tools.errors import TransferFailed, TransferRefused
+from tablestone.tools.errors import TransferFailed, refusing_unreadable
 
 STANDARD_STREAM: Final = "-"
 COMPRESSIONS: Final = (".gz", ".zst")
@@ -104,10 +104,8 @@ def _zstd() -> Any:
 
 
 def _opened(path: str) -> io.FileIO:
-    try:
+    with refusing_unreadable(path):
         return Path(path).open("rb", buffering=0)
-    except OSError as error:
-        raise TransferRefused(f"{path} cannot be read: {error.strerror}.") from None
 
 
 @contextmanager

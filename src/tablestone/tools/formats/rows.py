@@ -195,11 +195,12 @@ class RowMaker:
         self._partition_key = KeyTemplate(reading.partition_key_template, "--partition-key")
         self._row_key = KeyTemplate(reading.row_key_template, "--row-key")
         self._types = reading.types
-        self._drop = reading.drop
+        self.drop = reading.drop
+        """The columns that are not stored."""
         made_of = {*self._partition_key.names, *self._row_key.names}
         if reading.drop_keys:
-            self._drop |= made_of
-        self.key_columns = made_of - _NEVER_STORED - self._drop
+            self.drop |= made_of
+        self.key_columns = made_of - _NEVER_STORED - self.drop
         """The columns that the keys are made of and that are stored as properties too."""
         self._keeps_columns = reading.keeps_columns
 
@@ -207,7 +208,7 @@ class RowMaker:
         """Refuse a file without a column of a key, or one that an option names; `shown` are the columns that it has."""
         for wanted in (
             *(*self._partition_key.names, *self._row_key.names, *self._types),
-            *sorted(self._drop - _NEVER_STORED),
+            *sorted(self.drop - _NEVER_STORED),
         ):
             if wanted not in names:
                 listed = list(shown)
@@ -221,7 +222,7 @@ class RowMaker:
         properties = {
             name: value
             for name, value in given.items()
-            if name not in _NEVER_STORED and name not in self._drop
+            if name not in _NEVER_STORED and name not in self.drop
         }
         require_storable(key, properties)
         if self._keeps_columns:

@@ -351,7 +351,7 @@ def _columns(header: Sequence[str], reading: Reading, maker: RowMaker, path: str
         if (name, kind) in seen:
             raise TransferRefused(f"{path} has two columns {header[index]!r}.")
         seen.add((name, kind))
-        if name not in _UNTYPED_NAMES and name not in reading.drop and not is_identifier(name):
+        if name not in _UNTYPED_NAMES and name not in maker.drop and not is_identifier(name):
             raise TransferRefused(
                 f"{path}: the column {name!r} cannot name a property. Rename it, or leave it out: --drop {name!r}."
             )
