@@ -16,7 +16,7 @@ import orjson
 
 from tablestone.cli.commands.explore import open_browser
 from tablestone.cli.option_sources import AZURITE_VARIABLE, KEY_VARIABLE
-from tablestone.cli.options import ADMIN, CONFIG_VARIABLE, PORT, SERVER_OPTIONS
+from tablestone.cli.options import CONFIG_VARIABLE, SERVER_OPTIONS
 from tablestone.model.keys import EntityKey
 from tablestone.tools.client import Operation, Query, TableEndpoint
 from tablestone.tools.connection import parse_connection_string
@@ -25,7 +25,6 @@ from tablestone.tools.odata import key_of
 from tablestone.tools.sample_data import load_sample_data
 
 SERVE: Final = ("serve", "--engine", "memory", "--explorer", "--print", "json")
-ADMIN_PORT: Final = "10003"
 HOT_PARTITION: Final = "UA"
 """The partition of Flights that gets most writes: the airline with the most flights."""
 SCAN: Final = "tailnum eq 'N730MQ'"
@@ -38,19 +37,9 @@ READS: Final = 5
 
 
 @click.command(epilog="Example: tablestone demo --port 0 --admin 0")
+@click.option("--port", metavar="PORT", default="10002", help="Port of the tables; 0: a free one.")
 @click.option(
-    PORT.flag,
-    metavar=PORT.metavar,
-    default=PORT.default,
-    show_default=True,
-    help="Port of the tables; 0 takes a free port.",
-)
-@click.option(
-    ADMIN.flag,
-    metavar="PORT",
-    default=ADMIN_PORT,
-    show_default=True,
-    help="Port of the explorer; 0 takes a free port.",
+    "--admin", metavar="PORT", default="10003", help="Port of the explorer; 0: a free one."
 )
 @click.option("--no-browser", is_flag=True, help="Do not open a browser.")
 def demo(port: str, admin: str, *, no_browser: bool) -> int:
@@ -62,7 +51,7 @@ def demo(port: str, admin: str, *, no_browser: bool) -> int:
     # SIGTERM stops the server too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with _server(PORT.flag, port, ADMIN.flag, admin) as process:
+        with _server("--port", port, "--admin", admin) as process:
             assert process.stdout is not None
             ready = process.stdout.readline()
             if ready:

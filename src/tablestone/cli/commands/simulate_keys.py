@@ -28,7 +28,7 @@ from tablestone.tools.formats.compressed import ReadPosition
 from tablestone.tools.formats.reading_file import read_rows, require_kind
 from tablestone.tools.formats.rows import Reading, Rejected, Row
 from tablestone.tools.insight import ask_for_insight, queries_of, rate_of
-from tablestone.tools.progress import progress_for, shown_bytes, shown_count
+from tablestone.tools.progress import progress_for, shown_bytes, shown_count, shown_entities
 from tablestone.tools.queries import TableReader
 from tablestone.tools.simulated_queries import GivenQuery, QueryFigures, distinct
 from tablestone.tools.simulation import PERCENTILES, Simulation, rows_of_table, simulate
@@ -46,14 +46,14 @@ def lines_of(report: Simulation) -> Iterator[str]:
         number, partition_key, row_key = report.example
         yield f"  row {number:,} gets PartitionKey {partition_key!r}, RowKey {row_key!r}"
     partitions = shown_count(keys.partitions, "partition")
-    yield f"{_entities(keys.entities)} in {partitions}, {shown_bytes(keys.bytes)}"
+    yield f"{shown_entities(keys.entities)} in {partitions}, {shown_bytes(keys.bytes)}"
     if keys.partitions:
         sizes = ", ".join(f"{n} %: {keys.percentiles[f'p{n}']:,}" for n in PERCENTILES)
         yield f"  entities of a partition: {sizes}, largest: {keys.percentiles['max']:,}"
     for each in keys.largest[:PARTITIONS_SHOWN_MAX]:
         is_spread = report.rate is not None and keys.newest_partition is None
         rate = f"  {(report.rate or 0) * each.share:,.0f} entities/s" if is_spread else ""
-        size = f"{_entities(each.entities)}  {shown_bytes(each.bytes)}"
+        size = f"{shown_entities(each.entities)}  {shown_bytes(each.bytes)}"
         yield f"  {each.share:6.1%}  {size}{rate}  {each.partition_key!r}"
     if report.rate is not None:
         yield _hot_line(report)
@@ -104,9 +104,9 @@ def _query_lines(query: QueryFigures) -> Iterator[str]:
         yield f"  now:  {_plan_cost(query.present_plan, query.present_entities_read, query.entities_returned)}"
     read = query.entities_read
     if query.is_shape:
-        about = "" if read is None else f", up to the {_entities(read)} of a typical partition"
+        about = "" if read is None else f", up to the {shown_entities(read)} of a typical partition"
         if query.plan in (PlanKind.POINT, PlanKind.TABLE):
-            about = f", {_entities(read or 0)}"
+            about = f", {shown_entities(read or 0)}"
         yield f"  then: {_plan(query.plan)}{about}"
     elif query.missed:
         found = (query.entities_returned or 0) - query.missed
@@ -128,11 +128,7 @@ def _plan_cost(kind: PlanKind, read: int | None, returned: int | None) -> str:
     if read is None:
         return _plan(kind)
     returns = "" if returned is None else f" for {returned:,} returned"
-    return f"{_plan(kind)}, {_entities(read)} read{returns}"
-
-
-def _entities(count: int) -> str:
-    return shown_count(count, "entity", "entities")
+    return f"{_plan(kind)}, {shown_entities(read)} read{returns}"
 
 
 def _plan(kind: PlanKind) -> str:

@@ -240,7 +240,7 @@ def _of_arrow(path: str, field: pa.Field) -> tuple[EdmType, Callable[[Any], Any]
 
 def _integer(cell: int) -> int:
     if cell > edm.INT64_MAX:
-        raise ValueError(f"{cell} does not fit into Edm.Int64")
+        raise ValueError(f"{cell} does not fit into Int64")
     return cell
 
 
