@@ -32,6 +32,14 @@ def test_a_line_every_few_seconds() -> None:
     ]
 
 
+def test_a_line_of_bytes() -> None:
+    moments: Iterator[float] = iter([0.0, 10.0])
+    stream = io.StringIO()
+    lines = PlainLines("backup", stream, lambda: next(moments), counted="")
+    lines.update(Reached(0, 1024, position=1024, length=4096))
+    assert stream.getvalue() == "backup: 1.0 KiB of 4.0 KiB, 30 s left\n"
+
+
 @pytest.mark.parametrize(
     ("size", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (2**40 * 3, "3.0 TiB")]
 )

@@ -2,20 +2,18 @@
 
 import errno
 import os
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tablestone.cli.option_sources import read_configuration
 from tablestone.cli.options import BrokenOption
-from tablestone.clock import monotonic_seconds
 from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.kind import EncryptionKey, EngineUrl
 from tablestone.engines.registry import capabilities_of
 from tablestone.engines.sqlite.data_directory import NO_ROOM
-from tablestone.tools.progress import shown_bytes
+from tablestone.tools.progress import Reached, progress_for
 
 DENIALS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
@@ -80,35 +78,12 @@ class BackupFailed(Exception):
     """A backup or a restore that began and failed; the text is one sentence or two."""
 
 
-LINE_SECONDS: Final = 5.0
-UPDATE_SECONDS: Final = 0.1
-CLEARED: Final = "\r\x1b[K"
-"""Clears the line of a terminal."""
+ByteProgress = Callable[[int, int], None]
+"""Is told the bytes that are done, and those of the whole."""
 
 
-class ByteProgress:
-    """The progress of one command on standard error. `title` says what is done, as `backup`."""
-
-    def __init__(self, title: str, *, quiet: bool) -> None:
-        self._title = title
-        self._quiet = quiet
-        self._last_update = monotonic_seconds()
-        self._is_terminal = sys.stderr.isatty()
-        self._has_line = False
-
-    def __call__(self, done: int, whole: int) -> None:
-        """Show that `done` of `whole` bytes are done."""
-        now = monotonic_seconds()
-        pause = UPDATE_SECONDS if self._is_terminal else LINE_SECONDS
-        if self._quiet or now - self._last_update < pause:
-            return
-        self._last_update = now
-        line = f"{self._title}: {shown_bytes(done)} of {shown_bytes(whole)}"
-        self._has_line = self._is_terminal
-        before, end = (CLEARED, "") if self._is_terminal else ("", "\n")
-        print(f"{before}{line}", end=end, file=sys.stderr, flush=True)
-
-    def close(self) -> None:
-        """Remove the line from the terminal."""
-        if self._has_line:
-            print(CLEARED, end="", file=sys.stderr, flush=True)
+@contextmanager
+def byte_progress(title: str, *, quiet: bool) -> Iterator[ByteProgress]:
+    """Show the progress of one command in bytes. `title` says what is done, as `backup`."""
+    with closing(progress_for(title, quiet=quiet, counted="")) as progress:
+        yield lambda done, whole: progress.update(Reached(0, done, position=done, length=whole))

@@ -12,7 +12,7 @@ from tablestone.clock import monotonic_seconds
 
 LINE_SECONDS: Final = 5.0
 ENTITIES: Final = "entities"
-"""Stands after the number of what was counted."""
+"""Stands after the number of what was counted; if it is empty, only bytes are shown."""
 REJECTED: Final = "rejected"
 DIFFERING: Final = "differ"
 """Stands after the number of errors."""
@@ -69,6 +69,8 @@ class PlainLines(Progress):
         self._told = now
         rate = f"{(reached.entities - reached.earlier) / (now - self._started):,.0f}/s"
         parts = [f"{reached.entities:,} {self._counted}", shown_bytes(reached.bytes), rate]
+        if not self._counted:
+            parts = [f"{shown_bytes(reached.bytes)} of {shown_bytes(reached.length or 0)}"]
         errors = [f"{reached.errors:,} {self._errors}"] if reached.errors else []
         self._show(reached, parts, errors)
 

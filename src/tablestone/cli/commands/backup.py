@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +20,7 @@ from tablestone.cli.local_directory import (
     SCHEME,
     BackupFailed,
     ByteProgress,
+    byte_progress,
     local_directory,
     reason_of,
     refusing_denied_places,
@@ -168,7 +169,7 @@ def backup(target: str, keep: int | None, *, quiet: bool, **given: Any) -> None:
         place = _place(wanted, directory, is_directory=keep is not None)
     try:
         with (
-            closing(ByteProgress("backup", quiet=quiet)) as progress,
+            byte_progress("backup", quiet=quiet) as progress,
             refusing_denied_places(f"The backup {place} was not made"),
         ):
             size = _make(directory, place, progress, key)
@@ -261,7 +262,7 @@ def restore(backup: str, *, quiet: bool, **given: Any) -> None:
     undone = f"{source} was not restored into {directory}"
     try:
         with (
-            closing(ByteProgress("restore", quiet=quiet)) as progress,
+            byte_progress("restore", quiet=quiet) as progress,
             refusing_denied_places(undone),
         ):
             _require_file(source)

@@ -1,7 +1,6 @@
 """`tablestone compact`, `upgrade`, `encrypt`, `rekey` and `decrypt`: rewrite the data where it is."""
 
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -10,8 +9,8 @@ import click
 
 from tablestone.cli.local_directory import (
     BackupFailed,
-    ByteProgress,
     LocalDirectory,
+    byte_progress,
     local_directory,
     reason_of,
     refusing_denied_places,
@@ -45,7 +44,7 @@ def compact(*, quiet: bool, **given: Any) -> None:
     directory, key = local_directory(
         given, "A cluster compacts its files by itself; `nodetool compact` starts it."
     )
-    with closing(ByteProgress("compact", quiet=quiet)) as progress:
+    with byte_progress("compact", quiet=quiet) as progress:
         before, after = give_back(directory, progress, key)
     print(
         f"{directory}: {shown_bytes(before.database_bytes)} before, {shown_bytes(after.database_bytes)} now"
@@ -161,7 +160,7 @@ def _reencrypt(
     """Write the data again with the key `new`; returns what was written, for a person."""
     undone = f"The data directory {directory.path} is as it was"
     try:
-        with closing(ByteProgress(title, quiet=quiet)) as progress, refusing_denied_places(undone):
+        with byte_progress(title, quiet=quiet) as progress, refusing_denied_places(undone):
             rows, size = reencrypt(directory.path, old, new, progress)
     except OSError as error:
         raise BackupFailed(
