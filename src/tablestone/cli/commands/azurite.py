@@ -5,6 +5,7 @@ It takes Azurite's flags and prints the lines for which such scripts wait.
 
 import logging
 import os
+import shlex
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -175,7 +176,8 @@ def _remarks(typed: Mapping[str, Any], extra: Iterable[str]) -> Iterable[str]:
         )
     tables = _workspace(typed) / AZURITE_TABLES
     if "inMemoryPersistence" not in typed and tables.exists():
-        yield f"{tables} has tables of Azurite and is not read: `tablestone import {tables}` loads them."
+        command = f"tablestone import {shlex.quote(str(tables))}"
+        yield f"{tables} has tables of Azurite and is not read: `{command}` loads them."
 
 
 def _listed(words: list[str]) -> str:
