@@ -22,6 +22,7 @@ from tablestone.insight.report import (
     Rate,
     Series,
     TableInsight,
+    TableSize,
 )
 
 AT = 1_795_000_000
@@ -44,7 +45,7 @@ def heat_map() -> HeatMap:
             round(400 * (1.2 + sin(bucket / 9 + number / 2)) * (1 + number * 7 % 5))
             for number in range(len(AIRPORTS))
         ]
-        row[HOT] += 30_000 if 24 <= bucket < 50 else 2_000
+        row[HOT] += 42_500 if 24 <= bucket < 50 else 2_000
         row[HOT] += 60_000 if bucket == HOT_BUCKET else 0
         read.append(tuple(row))
         written.append(
@@ -75,9 +76,16 @@ def report(account: str, table: str | None) -> InsightReport:
         dict.fromkeys(PERIODS, rate),
         flat,
         flat,
-        None,
+        TableSize(AT, len(AIRPORTS), 7_942, 1_468_006, (), ()),
         None if table is None else HeatMaps(heat, heat),
     )
+    few = dict.fromkeys(PERIODS, Activity(reads=120, writes=40, entities_read=4_000))
+    others = [
+        replace(
+            weather, table=name, activity=few, size=TableSize(AT, 16, count, count * 180, (), ())
+        )
+        for name, count in (("Flights", 842), ("Airports", 86))
+    ]
     hot = PartitionActivity(account, "Weather", "JFK", True, of_hot, 0, rate, (0,) * BUCKETS)
     slow = Rate(30.0, 410.0, is_throttled=False, busiest_minute=60.0)
     calm = replace(hot, partition_key="EWR", activity=of_calm, rate=slow)
@@ -92,7 +100,7 @@ def report(account: str, table: str | None) -> InsightReport:
         workers=2,
         targets=TARGETS,
         accounts=(),
-        tables=(weather,),
+        tables=(weather, *others) if table is None else (weather,),
         partitions=dict.fromkeys(PERIODS, (hot, calm)),
         unlisted=dict.fromkeys(PERIODS, 0),
         queries=dict.fromkeys(PERIODS, (scan,)),

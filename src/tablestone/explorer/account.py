@@ -13,7 +13,7 @@ from threading import Lock
 from typing import Final, NamedTuple
 
 from tablestone.clock import monotonic_seconds
-from tablestone.insight.report import HOUR, InsightReport, TableInsight, TableSize
+from tablestone.insight.report import HOUR, TableInsight, TableSize
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.entity import TIMESTAMP
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
@@ -91,29 +91,31 @@ def known_tables(settings: ExplorerSettings) -> tuple[Mapping[str, KnownTable], 
         report = ask_for_insight(settings.admin_url, account=settings.connection.account).report
     except TransferFailed as failed:
         return {}, str(failed)
-    return {each.table.lower(): _known(report, each) for each in report.tables}, report.sizes_note
-
-
-def _known(report: InsightReport, table: TableInsight) -> KnownTable:
-    activity = table.activity[HOUR]
-    refused = activity.conflicts + activity.refused + activity.failed
-    writes = table.write_requests.get(HOUR, activity.writes)
-    remarks = []
-    if any(
-        each.table == table.table
-        and (each.rate.is_throttled or takes_large_share(report, each, HOUR))
+    hot = {
+        each.table
         for each in report.partitions[HOUR]
-    ):
-        remarks.append("one hot partition")
-    if any(
-        each.table == table.table
-        and each.ratio >= SCAN_RATIO
-        and each.entities_read >= SCANNED_MIN
-        and not each.from_tools
+        if each.rate.is_throttled or takes_large_share(report, each, HOUR)
+    }
+    scanned = {
+        each.table
         for each in report.queries[HOUR]
-    ):
-        remarks.append("a query scans")
-    return KnownTable(table.size, activity.reads + writes + refused, tuple(remarks))
+        if each.ratio >= SCAN_RATIO and each.entities_read >= SCANNED_MIN and not each.from_tools
+    }
+    marks = ((hot, "one hot partition"), (scanned, "a query scans"))
+    return {
+        each.table.lower(): KnownTable(
+            each.size,
+            _requests(each),
+            tuple(mark for names, mark in marks if each.table in names),
+        )
+        for each in report.tables
+    }, report.sizes_note
+
+
+def _requests(table: TableInsight) -> int:
+    activity = table.activity[HOUR]
+    writes = table.write_requests.get(HOUR, activity.writes)
+    return activity.reads + writes + activity.conflicts + activity.refused + activity.failed
 
 
 class SeenProperties:

@@ -22,7 +22,6 @@ from tablestone.insight.report import (
     HeatMap,
     InsightReport,
     KeyRange,
-    PartitionActivity,
     QueryShape,
 )
 from tablestone.tools.errors import TransferFailed
@@ -158,18 +157,13 @@ def picture_of(heat: HeatMap, *, reads: bool, writes: bool) -> HeatPicture:
         return HeatLabel(x, round(top + (number + 0.5) * height + 4, 1), text, number in hot)
 
     distance = LABEL_HEIGHT / height
+    others = (
+        number
+        for number, _ in _labelled(ranges)
+        if all(abs(number - each) >= distance for each in hot)
+    )
     keys = [
-        label(number, left - 8, _short(ranges[number].first))
-        for number in sorted(
-            {
-                *hot,
-                *(
-                    number
-                    for number, _ in _labelled(ranges)
-                    if all(abs(number - each) >= distance for each in hot)
-                ),
-            }
-        )
+        label(number, left - 8, _short(ranges[number].first)) for number in sorted({*hot, *others})
     ]
     parts = [
         label(number, left + WIDTH + 8, f"{totals[number] / sum(totals):.0%}") for number in hot
@@ -250,14 +244,6 @@ SCANNED_MIN: Final = 2
 """A query scans if it reads at least so many entities for each that it returns."""
 
 
-class HotPartition(NamedTuple):
-    """A partition with its part in the entities of its table, and whether that is remarkably large."""
-
-    activity: PartitionActivity
-    share: float
-    is_large: bool
-
-
 class ScanningQuery(NamedTuple):
     """A query shape that reads more than it returns, with the advice on it."""
 
@@ -297,21 +283,15 @@ def _heat_of(request: Request, admin_url: str, account: str) -> Response:
         "is_counted": any(each.activity[period] != Activity() for each in report.tables),
         "picture": _picture(report, period, kind),
         "tables": [(each.table, each.activity[period]) for each in report.tables],
-        "partitions": hot_partitions(report, period),
+        "partitions": report.partitions[period][:LISTED_MAX],
+        "share": lambda each: share_of(report, each, period),
+        "is_large": lambda each: takes_large_share(report, each, period),
         "queries": scanning_queries(report, period),
         "table_advice": table_advice(report, period),
         "targets": report.targets,
         "pk_filter": lambda key: f"PartitionKey eq {quoted(key)}",
     }
     return page(request, "heat.html", **values)
-
-
-def hot_partitions(report: InsightReport, period: str) -> list[HotPartition]:
-    """The partitions with the most entities, and so with the highest mean rates."""
-    return [
-        HotPartition(each, share_of(report, each, period), takes_large_share(report, each, period))
-        for each in report.partitions[period][:LISTED_MAX]
-    ]
 
 
 def table_advice(report: InsightReport, period: str) -> list[Advice]:
