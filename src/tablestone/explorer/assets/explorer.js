@@ -190,6 +190,7 @@ document.addEventListener("input", fitForms);
 fitForms();
 
 const LOOKED_AT_BYTES = 1 << 20;
+let looked = 0;
 
 // Show the first rows of a file that is about to be imported. The rows of a text are at its beginning.
 document.addEventListener("change", async (event) => {
@@ -199,8 +200,10 @@ document.addEventListener("change", async (event) => {
   const given = new FormData(form);
   given.set("look", "1");
   if (/\.(csv|jsonl)$/.test(file.name)) given.set("file", file.slice(0, LOOKED_AT_BYTES), file.name);
-  const place = document.querySelector(form.dataset.look);
-  place.innerHTML = (await send(form.getAttribute("action"), { method: "POST", body: given })).html;
+  const mine = ++looked;
+  const { html } = await send(form.getAttribute("action"), { method: "POST", body: given });
+  // An earlier answer may come later.
+  if (mine === looked && form.isConnected) document.querySelector(form.dataset.look).innerHTML = html;
 });
 
 // In the builder of a filter, a known property selects its type.
