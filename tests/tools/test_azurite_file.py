@@ -8,6 +8,8 @@ from pathlib import Path
 import orjson
 import pytest
 
+from tablestone.tools.client import TableEndpoint
+from tablestone.tools.errors import TransferFailed
 from tools.data_tools import DataTools, entity
 
 FILE = Path(__file__).with_name("azurite_db_table.json")
@@ -98,6 +100,31 @@ def test_rejected_rows_go_to_a_file_for_each_table(
     assert f"1 row rejected, with the reason in {copy}.rejects.jsonl.Readings." in ended.lines
     (rejected,) = Path(f"{copy}.rejects.jsonl.Readings").read_bytes().splitlines()
     assert orjson.loads(rejected)["reason"] == "a is 1, not of type Guid"
+
+
+def test_the_same_command_continues_with_the_next_table(
+    empty_account: DataTools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table that was stored whole is not stored again, which would be a conflict."""
+    tools = empty_account
+    create = TableEndpoint.create_table
+
+    def fail_for_the_second(endpoint: TableEndpoint, name: str) -> bool:
+        if name == "Empty":
+            raise TransferFailed("The network is gone.")
+        return create(endpoint, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TableEndpoint, "create_table", fail_for_the_second)
+        failed = tools.run("import", FILE, "--quiet", status=1)
+    assert (failed.stdout, failed.stderr) == ("", "tablestone: The network is gone.\n")
+    stored = tools.all_of("Readings")
+    told = tools.run("import", FILE, "--quiet").lines
+    assert [line for line in told if "stored in" in line] == [
+        "3 entities stored in Readings, 742 B.",
+        "0 entities stored in Empty, 0 B.",
+    ]
+    assert tools.all_of("Readings") == stored
 
 
 def test_a_file_that_is_cut_off_and_one_that_needs_a_table(
