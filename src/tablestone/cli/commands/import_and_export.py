@@ -101,9 +101,8 @@ def import_file(
     else:
         require_kind(file, kind)
         sources = {table: partial(read_rows, file, reading, kind)}
-    words = {**given, "kind": kind, "on_conflict": on_conflict}
-    later = {"from_account": from_account, **{name: words.pop(name) for name in LATER_OPTIONS}}
-    words |= {name: value for name, value in later.items() if value}
+    words = {**given, "kind": kind, "on_conflict": on_conflict, "from_account": from_account}
+    words = {name: value for name, value in words.items() if value or name not in LATER_OPTIONS}
     done: list[tuple[Journal | None, ImportReport]] = []
     with ExitStack() as journals:
         for name, rows in sources.items():
@@ -146,7 +145,7 @@ def import_file(
     return 1 if any(report.rejected for _, report in done) else 0
 
 
-LATER_OPTIONS: Final = ("drop_keys", "delimiter")
+LATER_OPTIONS: Final = ("drop_keys", "delimiter", "from_account")
 """Options that earlier versions do not have: without them, a journal of such a version is found."""
 
 

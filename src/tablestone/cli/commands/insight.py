@@ -34,7 +34,7 @@ from tablestone.tools.insight import (
     takes_large_share,
     workload_of,
 )
-from tablestone.tools.progress import shown_bytes, shown_count, shown_seconds
+from tablestone.tools.progress import shown_bytes, shown_count, shown_entities, shown_seconds
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -113,7 +113,7 @@ def _print_partitions(console: Console, report: InsightReport, period: str, top:
     title = f"The hottest partitions of {PERIOD_WORDS[period]}"
     _print_table(console, title, heads, rows, "No partition was read or written.")
     if rows and (most := report.unlisted[period]):
-        entities = shown_count(most, "entity", "entities")
+        entities = shown_entities(most)
         console.print(
             f"A partition that is not counted here has had at most {entities}.", style="dim"
         )

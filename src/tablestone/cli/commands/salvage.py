@@ -18,6 +18,7 @@ from tablestone.cli.options import BrokenOption, key_file_option
 from tablestone.engines.sqlite.salvage import damaged_storage
 from tablestone.tables.integrity import Salvaged, SalvagedTable
 from tablestone.tables.integrity import salvage as read_all
+from tablestone.tools.progress import shown_entities
 
 BUFFER_BYTES_MAX: Final = 16 * 1024 * 1024
 """Bytes of entities in memory, over all tables. There can be more tables than open files."""
@@ -153,8 +154,7 @@ def salvage(directory: str, out: str, encryption_key_file: str | None) -> int:
         raise BackupFailed(f"{place} cannot be written: {why}.") from None
     for table in salvaged.tables:
         if table.entities:
-            noun = "entity" if table.entities == 1 else "entities"
-            print(f"{name_of(table)}: {table.entities:,} {noun} in {named[table.table_id]}")
+            print(f"{name_of(table)}: {shown_entities(table.entities)} in {named[table.table_id]}")
     lost = losses(salvaged)
     for line in lost:
         print(line)
