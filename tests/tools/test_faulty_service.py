@@ -1,5 +1,6 @@
 """A service that throttles, resets, loses answers and truncates them: the stored and the read data are the same."""
 
+import socket
 from typing import Any
 
 import pytest
@@ -78,6 +79,19 @@ def test_an_endpoint_that_stays_away_is_a_sentence(
         failed = tools.run("count", table, status=1).stderr
     tools.connection_string = direct
     assert failed == "tablestone: The service answers HTTP status 503 (tried 10 times).\n"
+
+
+def test_an_endpoint_that_never_was_there_is_a_sentence_soon(
+    tools: DataTools, tablestone_server: ServerProcess
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    direct = tools.connection_string
+    tools.connection_string = through(tools, tablestone_server.address, port)
+    failed = tools.run("count", "Orders", status=1).stderr
+    tools.connection_string = direct
+    assert failed.startswith(f"tablestone: The service cannot be reached: 127.0.0.1:{port}: ")
+    assert failed.endswith(" (tried 4 times).\n")
 
 
 def test_a_deletion_whose_answer_is_lost_is_counted(

@@ -146,6 +146,8 @@ Answer = TypeVar("Answer")
 
 BUSY_STATUSES: Final = frozenset((408, 429, 500, 502, 503, 504))
 ATTEMPTS_MAX: Final = 10
+ATTEMPTS_TO_REACH_MAX: Final = 4
+"""Attempts, in less than a second, to reach a service that never was: its address may be wrong."""
 FIRST_PAUSE_SECONDS: Final = 0.1
 PAUSE_SECONDS_MAX: Final = 20.0
 SUCCESSES_PER_STEP: Final = 20
@@ -208,6 +210,7 @@ class Retry:
         self._stop = stop or threading.Event()
         self._attempts = attempts
         self._patience = patience_seconds
+        self._was_reached = False
         self.retries = 0
 
     def __call__(self, request: Callable[[], Answer]) -> Answer:
@@ -224,6 +227,7 @@ class Retry:
                 with self._in_flight.one():
                     answer = request(uncertain)
             except ServiceError as error:
+                self._was_reached = True
                 if error.status not in BUSY_STATUSES:
                     raise
                 # After 500 or a gateway's time-out the write may have been done; after busy it was not.
@@ -232,9 +236,11 @@ class Retry:
                 after = error.retry_after
             except Unreachable as error:
                 uncertain = True
+                self._was_reached = self._was_reached or isinstance(error, Unanswered)
                 self._give_up_after(attempt, end, f"The service {error.verb}: {error}")
                 after = None
             else:
+                self._was_reached = True
                 self._in_flight.succeeded()
                 return answer
             self._in_flight.busy()
@@ -245,6 +251,7 @@ class Retry:
         raise TransferFailed("Stopped.")
 
     def _give_up_after(self, attempt: int, end: float | None, sentence: str) -> None:
-        if attempt == self._attempts or (end is not None and monotonic_seconds() > end):
+        most = self._attempts if self._was_reached else min(self._attempts, ATTEMPTS_TO_REACH_MAX)
+        if attempt >= most or (end is not None and monotonic_seconds() > end):
             tried = "once" if attempt == 1 else f"{attempt} times"
             raise TransferFailed(f"{sentence} (tried {tried}).") from None
