@@ -175,6 +175,7 @@ def watched_page(
     page.on("dialog", lambda dialog: _note_dialog(watched, dialog))
     page.goto(explorer.address)
     page.wait_for_selector("h1")
+    page.wait_for_load_state()  # with its script: the page at the token leads to another one
     try:
         yield watched
     finally:

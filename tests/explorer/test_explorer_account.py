@@ -47,8 +47,8 @@ def wait_for_text(watched: WatchedPage, selector: str, text: str) -> None:
 
 def test_the_heat_map_and_its_lists(watched: WatchedPage) -> None:
     page = watched.page
-    watched.open("/heat?table=weather")
-    page.wait_for_url("**/tables/weather/heat")
+    watched.open("/tables/weather/heat")
+    assert page.inner_text("h1") == "Weather"
     assert "JFK" in page.inner_text("[aria-labelledby=card-partition]")
     assert "31% of Weather: 120 entities/s, 4,200 in its busiest second" in page.inner_text(
         ".cards"
@@ -68,7 +68,7 @@ def test_the_heat_map_and_its_lists(watched: WatchedPage) -> None:
     for width in (1280, 360):
         page.set_viewport_size({"width": width, "height": 800})
         assert page.evaluate(height) > 200
-    watched.open("/heat?table=weather")
+    watched.open("/tables/weather/heat")
     newest = "document.querySelector('svg.heat').parentElement.scrollLeft > 100"
     watched.wait_until(newest)
     severities = page.locator(".advice strong").all_inner_texts()

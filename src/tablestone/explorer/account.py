@@ -7,12 +7,10 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from math import inf
 from pathlib import Path
 from threading import Lock
 from typing import Final, NamedTuple
 
-from tablestone.clock import monotonic_seconds
 from tablestone.insight.report import HOUR, TableInsight, TableSize
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.entity import TIMESTAMP
@@ -34,8 +32,6 @@ PATIENCE_SECONDS: Final = 3.0
 """Seconds after which no further attempt begins. With one more request, a person waits 18 s at most."""
 EXAMPLE_LENGTH_MAX: Final = 60
 TABLES_SHOWN_MAX: Final = 2000
-OVERVIEW_SECONDS: Final = 15.0
-"""For so long the list of tables beside a page may be an old one. The page of the tables reads it anew."""
 SCANNED_MIN: Final = 1000
 """Entities that a query has read before its table is marked."""
 NOT_TOLD: Final = (
@@ -159,23 +155,17 @@ class ExploredAccount:
         self.seen = SeenProperties()
         self.known_overview = Overview([], {}, "")
         """The overview that was shown last."""
-        self._overview_until = -inf
 
-    def overview(self, *, anew: bool = False) -> Overview:
-        """The tables, as a list beside every page. Only with `anew` an endpoint that does not list them is an error."""
-        if anew or monotonic_seconds() > self._overview_until:
-            names: list[str] = []
-            try:
-                names = list(islice(self.endpoint.table_names(), TABLES_SHOWN_MAX + 1))
-            except (ServiceError, Unreachable, TransferFailed, TransferRefused):
-                if anew:
-                    raise
-            self.known_overview = Overview(names, *known_tables(self.settings))
-            self._overview_until = monotonic_seconds() + OVERVIEW_SECONDS
+    def overview(self, *, is_asked: bool = False) -> Overview:
+        """The tables, as a list beside every page. If it `is_asked` for, a refusal to list them is an error."""
+        names: list[str] = []
+        try:
+            names = list(islice(self.endpoint.table_names(), TABLES_SHOWN_MAX + 1))
+        except (ServiceError, Unreachable, TransferFailed, TransferRefused):
+            if is_asked:
+                raise
+        self.known_overview = Overview(names, *known_tables(self.settings))
         return self.known_overview
-
-    def tables_changed(self) -> None:
-        self._overview_until = -inf
 
     def reader(self) -> TableReader:
         """A reader of tables that counts its cost and gives up early, because a person is waiting."""

@@ -66,8 +66,8 @@ PARAMETERS: Final = ("filter", "select", "order", "top", "after", "from", "kept"
 """The parameters of a piece. Others in an address are dropped."""
 ASKED: Final = ("filter", "select", "order", "top")
 """The parameters of the query. A wrong one stays in the form."""
-NOT_TYPED: Final = {"property": "", "value": "", "comparison": "", "kind": ""}
-"""The fields of the builder before anything is typed."""
+BUILT: Final = ("property", "comparison", "value", "kind")
+"""The fields of the builder. Wrong ones stay in it."""
 _CONTROL_PICTURES: Final = str.maketrans({"\n": "⏎", "\r": "␍", "\t": "⇥", "\0": "␀"})
 
 
@@ -169,7 +169,7 @@ _orders: Final = _Orders()
 
 
 def table(request: Request) -> Response:
-    return _table_page(request, NOT_TYPED, "")
+    return _table_page(request)
 
 
 def build(request: Request) -> Response:
@@ -180,16 +180,15 @@ def build(request: Request) -> Response:
     try:
         condition = condition_of(name, comparison, kind, value)
     except TransferRefused as refused:
-        typed = {"property": name, "value": value, "comparison": comparison, "kind": kind}
-        return _table_page(request, typed, str(refused))
+        return _table_page(request, str(refused))
     together = all_of([given.get("filter", "").strip() or None, condition])
     return RedirectResponse(
         path_to(request, "tables", request.path_params["table"], filter=together), 303
     )
 
 
-def _table_page(request: Request, typed: dict[str, str], build_problem: str) -> Response:
-    """The page. `typed` are the fields of the builder, and `build_problem` is the error in them."""
+def _table_page(request: Request, build_problem: str = "") -> Response:
+    """The page. `build_problem` is the error in the fields of the builder."""
     account = account_of(request)
     name = request.path_params["table"]
     field = "filter"
@@ -201,7 +200,8 @@ def _table_page(request: Request, typed: dict[str, str], build_problem: str) -> 
         problem = FilterProblem(str(refused))
     first = {} if problem else _piece_values(request, account, name, query)
     seen = account.seen.of(name)
-    size = account.overview().of(name).size
+    overview = account.overview()
+    size = overview.of(name).size
     return page(
         request,
         "table.html",
@@ -213,7 +213,7 @@ def _table_page(request: Request, typed: dict[str, str], build_problem: str) -> 
         status=400 if build_problem else None,
         plan=None if problem else plan_of(query.filter),
         advice=[] if problem else advice_on(name, query.filter, seen, _known(query, seen)),
-        typed=typed,
+        typed={each: request.query_params.get(each, "") for each in BUILT},
         build_problem=build_problem,
         comparisons=COMPARISONS,
         kinds=tuple(TYPE_NAMES),
@@ -221,6 +221,7 @@ def _table_page(request: Request, typed: dict[str, str], build_problem: str) -> 
         saved=queries_of(account.settings, name),
         seen=seen,
         ordered_max=ORDERED_MAX,
+        overview=overview,
         total=size.entities if size and not (query.filter or query.top) else None,
         first=first,
         unordered=first.get("unordered", ()),

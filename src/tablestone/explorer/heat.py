@@ -8,12 +8,12 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from tablestone.advice.advising import advise, advise_on_query
 from tablestone.advice.rule import Advice
 from tablestone.advice.workload import TableUse
-from tablestone.explorer.page_templates import account_of, page, path_to
+from tablestone.explorer.page_templates import account_of, page
 from tablestone.insight.report import (
     DAY,
     HOUR,
@@ -44,7 +44,6 @@ ROW_HEIGHT_MAX: Final = 28
 LEFT_MAX: Final = 150
 LETTER: Final = 7
 """Pixels of a letter beside the picture."""
-RIGHT: Final = 70
 SCANS_HEIGHT: Final = 16
 SCANS_GAP: Final = 4
 LABELS_MAX: Final = 12
@@ -102,16 +101,6 @@ class HeatPicture(NamedTuple):
     scanned: int
     left: int
     plot_width: int = WIDTH
-    right: int = RIGHT
-
-
-SCALE: Final = 20
-"""Colours of the scale beside the picture."""
-
-
-def scale() -> list[str]:
-    """The colours from the darkest to the brightest."""
-    return [colour(step**3, (SCALE - 1) ** 3) for step in range(SCALE)]
 
 
 def picture_of(heat: HeatMap, *, reads: bool, writes: bool) -> HeatPicture:
@@ -134,7 +123,9 @@ def picture_of(heat: HeatMap, *, reads: bool, writes: bool) -> HeatPicture:
     width = WIDTH / max(len(heat.starts), 1)
     bottom = top + height * len(ranges)
     totals = [sum(map(sum, row)) for row in rows]
-    hot = _hot_rows(totals)
+    least = max(1, sum(totals) * max(HOT_SHARE, 2 / max(len(totals), 1)))
+    ranked = sorted(range(len(totals)), key=lambda number: -totals[number])[:HOT_ROWS]
+    hot = [number for number in ranked if totals[number] >= least]
 
     def cells_of(
         name: str, row: list[tuple[int, int]], y: float, tall: float, brightest: int
@@ -177,13 +168,6 @@ def picture_of(heat: HeatMap, *, reads: bool, writes: bool) -> HeatPicture:
         for number, start in _labelled(heat.starts)
     ]
     return HeatPicture(round(bottom, 1), cells, keys, parts, times, hottest, most, scanned, left)
-
-
-def _hot_rows(totals: Sequence[int]) -> list[int]:
-    """The ranges with much more than their even part, the hottest first."""
-    least = sum(totals) * max(HOT_SHARE, 2 / max(len(totals), 1))
-    hottest = sorted(range(len(totals)), key=lambda number: -totals[number])[:HOT_ROWS]
-    return [number for number in hottest if totals[number] >= max(least, 1)]
 
 
 def colour(count: int, most: int) -> str:
@@ -254,9 +238,6 @@ class ScanningQuery(NamedTuple):
 def heat(request: Request) -> Response:
     """The page of one table; without a table, of the whole account and without a heat map."""
     settings = account_of(request).settings
-    given = dict(request.query_params)
-    if table := given.pop("table", ""):  # as in an older bookmark
-        return RedirectResponse(path_to(request, "tables", table, "heat", **given), 303)
     if settings.admin_url is None:
         return page(request, "no_heat.html")
     try:
@@ -278,7 +259,6 @@ def _heat_of(request: Request, admin_url: str, account: str) -> Response:
         "periods": PERIOD_WORDS,
         "kind": kind,
         "kinds": KINDS,
-        "scale": scale(),
         "counted": shown_seconds(report.at - report.started),
         "is_counted": any(each.activity[period] != Activity() for each in report.tables),
         "picture": _picture(report, period, kind),

@@ -162,7 +162,6 @@ def _import(request: Request, table: str, on_conflict: OnConflict, rejects: Reje
     account = account_of(request)
     if "table" not in request.path_params:
         account.endpoint.create_table(table)
-        account.tables_changed()
     return Import(
         account.endpoint,
         table,
@@ -188,9 +187,7 @@ def _first_rows(request: Request, rows: list[Row | Rejected]) -> Response:
 
 def load_sample(request: Request, _form: PostedForm) -> Response:
     """Fill an account without tables with the sample data of `tablestone demo`."""
-    account = account_of(request)
-    load_sample_data(account.endpoint)
-    account.tables_changed()
+    load_sample_data(account_of(request).endpoint)
     return RedirectResponse(path_to(request), 303)
 
 

@@ -18,7 +18,6 @@ from tablestone.dns_rebinding import cannot_be_rebound
 from tablestone.explorer.page_templates import ASSETS_PATH, bare_page
 
 TOKEN_PARAMETER: Final = "token"  # noqa: S105 - the name of a parameter
-TOKEN_BYTES: Final = 24
 READS: Final = ("GET", "HEAD")
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -122,10 +121,6 @@ class PageGuard:
             name == wanted and secrets.compare_digest(value.encode(), self._token.encode())
             for name, _, value in pairs
         )
-
-
-def new_token() -> str:
-    return secrets.token_urlsafe(TOKEN_BYTES)
 
 
 def _refused(request: Request, sentence: str) -> Response:

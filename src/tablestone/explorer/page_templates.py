@@ -111,9 +111,10 @@ def page(
     root = request.scope.get("app_root_path", "")
     is_part = wants_part(request)
     values = request.path_params | values
-    # A page that says what failed does not wait for the endpoint again.
-    is_asked = status < 400 and not is_part
-    overview = account.overview() if is_asked else account.known_overview
+    overview = values.get("overview", account.known_overview)
+    if "overview" not in values and status < 400 and not is_part:
+        # A page that says what failed does not wait for the endpoint again.
+        overview = account.overview()
     if "table" in values:
         values["table"] = overview.own_name(values["table"])
     values |= {

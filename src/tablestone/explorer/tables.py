@@ -34,7 +34,7 @@ def tables(request: Request) -> Response:
     refusal = ""
     shown: list[str] = []
     try:
-        shown = account.overview(anew=True).names
+        shown = account.overview(is_asked=True).names
         if wanted:
             names = account.endpoint.table_names() if len(shown) > TABLES_SHOWN_MAX else shown
             found = (name for name in names if wanted.lower() in name.lower())
@@ -54,6 +54,7 @@ def tables(request: Request) -> Response:
         are_more=len(shown) > TABLES_SHOWN_MAX,
         shown_max=TABLES_SHOWN_MAX,
         find=wanted,
+        overview=account.known_overview,
         refusal=refusal,
         sizes=[each.size for each in known if each.size],
         most=max((each.requests or 0 for each in known), default=0) or 1,
@@ -67,7 +68,6 @@ def create(request: Request, form: PostedForm) -> Response:
         raise TransferRefused("The new table needs a name.")
     if not account_of(request).endpoint.create_table(name):
         raise TransferRefused(f"The table {name} already exists.")
-    account_of(request).tables_changed()
     return RedirectResponse(path_to(request, "tables", name), 303)
 
 
@@ -82,7 +82,6 @@ def delete(request: Request, form: PostedForm) -> Response:
         problem = f"To delete the table, type its name: {name}."
         return page(request, "delete_table.html", problem=problem)
     account_of(request).endpoint.delete_table(name)
-    account_of(request).tables_changed()
     return RedirectResponse(path_to(request), 303)
 
 

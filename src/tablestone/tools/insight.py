@@ -165,35 +165,29 @@ def rate_of(report: InsightReport, table: str, period: str) -> float | None:
 
 def share_of(report: InsightReport, partition: PartitionActivity, period: str) -> float:
     """The part of a partition in the entities of its table. What scans read belongs to no partition."""
-    table = _table_of(report, partition)
+    names = (partition.account, partition.table)
+    tables = [each for each in report.tables if (each.account, each.table) == names]
+    whole = sum(each.activity[period].entities for each in tables)
     scanned = sum(
         each.entities_read
         for each in report.queries[period]
-        if (each.account, each.table) == (partition.account, partition.table)
-        and each.plan in _ACROSS
+        if (each.account, each.table) == names and each.plan in _ACROSS
     )
-    whole = table.activity[period].entities - scanned if table is not None else 0
-    listed = sum(each.activity.entities for each in _partitions_beside(report, partition, period))
-    return partition.activity.entities / max(whole, listed, 1)
+    listed = sum(each.activity.entities for each in _beside(report, partition, period))
+    return partition.activity.entities / max(whole - scanned, listed, 1)
 
 
 def takes_large_share(report: InsightReport, partition: PartitionActivity, period: str) -> bool:
     """Whether a partition takes much more of its table than the others do, below the service's target too."""
-    if partition.activity.entities < LARGE_SHARE_ENTITIES_MIN:
-        return False
-    table = _table_of(report, partition)
-    stored = table.size.partitions if table is not None and table.size is not None else 0
-    partitions = max(stored, len(_partitions_beside(report, partition, period)))
-    least = max(LARGE_SHARE, 2 / max(1, partitions))
-    return partitions >= LARGE_SHARE_PARTITIONS_MIN and share_of(report, partition, period) >= least
+    partitions = len(_beside(report, partition, period))
+    return (
+        partitions >= LARGE_SHARE_PARTITIONS_MIN
+        and partition.activity.entities >= LARGE_SHARE_ENTITIES_MIN
+        and share_of(report, partition, period) >= max(LARGE_SHARE, 2 / partitions)
+    )
 
 
-def _table_of(report: InsightReport, partition: PartitionActivity) -> TableInsight | None:
-    names = (partition.account, partition.table)
-    return next((each for each in report.tables if (each.account, each.table) == names), None)
-
-
-def _partitions_beside(
+def _beside(
     report: InsightReport, partition: PartitionActivity, period: str
 ) -> list[PartitionActivity]:
     """The listed partitions of the same table."""

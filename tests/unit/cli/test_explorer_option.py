@@ -97,9 +97,9 @@ def test_a_bookmark_stays_valid(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "mode", "sentence"),
     [
-        ("a-token-of-my-own_0123", 0o640, "Other users can read FILE, which has the token of the explorer"),
-        ("short", 0o600, "FILE is not a token of the explorer: 20 or more letters"),
-        ("a token & one more, in an address", 0o600, "FILE is not a token of the explorer"),
+        ("a-token-of-my-own_0123", 0o640, "FILE must have mode 600 and a token for the explorer"),
+        ("short", 0o600, "FILE must have mode 600 and a token for the explorer"),
+        ("a token & one more, in an address", 0o600, "FILE must have mode 600 and a token for the explorer"),
     ],
 )  # fmt: skip
 def test_a_token_file_that_is_refused(

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import secrets
 import socket
 import sys
 import threading
@@ -22,6 +23,7 @@ from tablestone.tools.errors import TransferRefused
 END_SECONDS_MAX: Final = 3.0
 """Seconds that pages still have after Ctrl+C; then the process ends without them."""
 HOST: Final = "127.0.0.1"
+TOKEN_BYTES: Final = 24
 USUAL_PORT: Final = 10012
 """The default port. A fixed one keeps the address of a query the same from day to day."""
 
@@ -60,7 +62,6 @@ def explore(
     name the endpoint, as for every data tool.
     """
     from tablestone.explorer.application import create_explorer  # noqa: PLC0415 - its help needs no page
-    from tablestone.explorer.page_guard import new_token  # noqa: PLC0415 - as above
 
     settings = ExplorerSettings(
         _connection(connection, words),
@@ -68,7 +69,7 @@ def explore(
         admin_url=_admin_url(admin),
         saved_queries=saved_queries_file(os.environ),
     )
-    token = new_token()
+    token = secrets.token_urlsafe(TOKEN_BYTES)
     application = create_explorer([settings], token)
     with _listen(port) as listener:
         address = f"http://{HOST}:{listener.getsockname()[1]}/?token={token}"

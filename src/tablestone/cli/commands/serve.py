@@ -109,20 +109,16 @@ def _token(file: Path | None) -> str:
             descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "w", encoding="utf-8") as new:
                 new.write(made)
-        if file.stat().st_mode & 0o077:
-            raise StartRefused(
-                f"Other users can read {file}, which has the token of the explorer: chmod 600 it."
-            )
         token = file.read_text(encoding="utf-8").strip()
+        is_private = not file.stat().st_mode & 0o077
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
         raise StartRefused(
             f"{file}, the token of the explorer, cannot be read: {reason}."
         ) from None
-    if TOKEN.fullmatch(token) is None:
+    if not is_private or TOKEN.fullmatch(token) is None:
         raise StartRefused(
-            f"{file} is not a token of the explorer: 20 or more letters, digits, - and _. "
-            "Without the file, a new one is made."
+            f"{file} must have mode 600 and a token for the explorer: 20 or more letters, digits, - and _."
         )
     return token
 
