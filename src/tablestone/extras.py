@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -16,13 +17,12 @@ def pip_install(extras: str) -> str:
     """The command that adds extras to this installation, from where it came: the name on an index may be another's."""
     from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415 - loads slowly
 
-    options, place = "", "tablestone"
-    try:
-        origin = json.loads(distribution("tablestone").read_text("direct_url.json") or "{}")
-    except PackageNotFoundError:
-        origin = {}
+    text = None
+    with suppress(PackageNotFoundError):
+        text = distribution("tablestone").read_text("direct_url.json")
+    origin = json.loads(text or "{}")
     path = url2pathname(urlsplit(origin.get("url", "")).path)
-    if path and Path(path).exists():
-        place = path
-        options = "-e " if origin.get("dir_info", {}).get("editable") else ""
-    return f"pip install {options}{shlex.quote(f'{place}[{extras}]')}"
+    if not path or not Path(path).exists():
+        path, origin = "tablestone", {}
+    editable = "-e " if origin.get("dir_info", {}).get("editable") else ""
+    return f"pip install {editable}{shlex.quote(f'{path}[{extras}]')}"

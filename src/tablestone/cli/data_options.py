@@ -213,9 +213,6 @@ def complete_tables(
 
 
 table_argument = click.argument("table", metavar="TABLE", shell_complete=complete_tables)
-optional_table_argument = click.argument(
-    "table", metavar="[TABLE]", required=False, shell_complete=complete_tables
-)
 
 filter_option = click.option(
     "--filter",

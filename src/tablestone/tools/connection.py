@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
-from tablestone.tools.errors import TransferRefused
+from tablestone.tools.errors import TransferRefused, refusing_unreadable
 from tablestone.user_directories import NoHomeDirectory, user_directory
 
 CONNECTION_STRING_VARIABLE: Final = "AZURE_STORAGE_CONNECTION_STRING"
@@ -199,12 +199,8 @@ def from_file(text: str) -> str:
     """The text itself, or for `@FILE` the content of the file, which keeps a secret off the command line."""
     if not text.startswith("@"):
         return text
-    try:
+    with refusing_unreadable(text[1:]):
         return Path(text[1:]).read_text(encoding="utf-8").strip()
-    except UnicodeDecodeError:
-        raise TransferRefused(f"{text[1:]} is not text.") from None
-    except OSError as error:
-        raise TransferRefused(f"{text[1:]} cannot be read: {error.strerror}.") from None
 
 
 def _settings(text: str) -> dict[str, str]:

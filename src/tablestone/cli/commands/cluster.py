@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from tablestone.cli.data_options import advising_after_interrupt
 from tablestone.cli.local_directory import SCHEME as DIRECTORY_SCHEME
 from tablestone.cli.local_directory import LocalDirectory
 from tablestone.cli.option_sources import KEY_VARIABLE, key_of_directory, read_configuration
@@ -159,7 +160,10 @@ def load(directory: Path, encryption_key_file: str | None, *, quiet: bool, **giv
     place = f"{DIRECTORY_SCHEME}:{directory}"
     # Refuse a directory without data: locking it would create a database there.
     asyncio.run(open_engine(place, system_clock, read_only=True, key=source.key).close())
-    with _advising_after_interrupt(), held_for_processes(place, source.key) as storage:
+    with (
+        advising_after_interrupt(_how_to_continue),
+        held_for_processes(place, source.key) as storage,
+    ):
         return asyncio.run(_load(address, storage, source, quiet=quiet))
 
 
@@ -181,7 +185,7 @@ def unload(directory: Path, encryption_key_file: str | None, *, quiet: bool, **g
     """
     address = cluster_address(given)
     target = LocalDirectory(directory, key_of_directory(encryption_key_file))
-    with _advising_after_interrupt():
+    with advising_after_interrupt(_how_to_continue):
         return asyncio.run(_unload(address, target, quiet=quiet))
 
 
@@ -311,19 +315,8 @@ def _progress(title: str, rows: int | None, *, quiet: bool) -> Iterator[Progress
         yield lambda count, size: progress.update(Reached(count, size, position=count, length=rows))
 
 
-@contextmanager
-def _advising_after_interrupt() -> Iterator[None]:
-    """After Ctrl-C, or if the cluster stops answering, print how to continue."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        print("\ntablestone: Stopped. The same command continues.", file=sys.stderr)
-        raise
-    except EngineUnavailable:
-        print(
-            "tablestone: This did not come to its end. The same command continues.", file=sys.stderr
-        )
-        raise
+def _how_to_continue() -> str:
+    return "The same command continues."
 
 
 LARGEST_SHOWN: Final = 10

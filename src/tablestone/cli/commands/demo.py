@@ -17,7 +17,6 @@ import orjson
 from tablestone.cli.commands.explore import open_browser
 from tablestone.cli.option_sources import AZURITE_VARIABLE, KEY_VARIABLE
 from tablestone.cli.options import CONFIG_VARIABLE, SERVER_OPTIONS
-from tablestone.model.keys import EntityKey
 from tablestone.tools.client import Operation, Query, TableEndpoint
 from tablestone.tools.connection import parse_connection_string
 from tablestone.tools.errors import Unreachable
@@ -31,9 +30,6 @@ SCAN: Final = "tailnum eq 'N730MQ'"
 """A filter without a key: the server reads all 842 flights for the four of this aircraft."""
 ROUND_SECONDS: Final = 0.5
 ROUNDS_PER_SCAN: Final = 10
-WRITES: Final = 60
-READS: Final = 5
-"""Flights that a round changes, in one transaction, and that it reads."""
 
 
 @click.command(epilog="Example: tablestone demo --port 0 --admin 0")
@@ -103,16 +99,13 @@ def _work(endpoint: TableEndpoint) -> None:
     hot = itertools.cycle(key for key in flights if key.partition_key == HOT_PARTITION)
     read = itertools.cycle(flights)
     for number in itertools.count():
-        changed = itertools.islice(hot, WRITES)
-        endpoint.transact("Flights", [_delayed(key, number % 60) for key in changed])
-        for key in itertools.islice(read, 0, READS * 171, 171):
+        # With a fraction, JSON shows that the type is Double.
+        delay = orjson.dumps({"dep_delay": number % 60 + 0.5})
+        changed = [Operation("MERGE", key, delay, "*") for key in itertools.islice(hot, 60)]
+        endpoint.transact("Flights", changed)
+        for key in itertools.islice(read, 0, 5 * 171, 171):
             endpoint.get("Flights", key)
         endpoint.page(Query("Weather", "PartitionKey eq 'JFK' and RowKey ge '2013-01-03'"), None)
         if number % ROUNDS_PER_SCAN == 0:
             endpoint.page(Query("Flights", SCAN), None)
         time.sleep(ROUND_SECONDS)
-
-
-def _delayed(flight: EntityKey, minutes: int) -> Operation:
-    # With a fraction, JSON shows that the type is Double.
-    return Operation("MERGE", flight, orjson.dumps({"dep_delay": minutes + 0.5}), "*")

@@ -7,18 +7,18 @@ from contextlib import ExitStack, closing
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from tablestone.cli.data_options import (
     advising_after_interrupt,
+    complete_tables,
     end_with_report,
     filter_option,
     format_option,
     json_option,
     on_conflict_option,
-    optional_table_argument,
     parallel_option,
     print_report,
     quiet_option,
@@ -33,15 +33,16 @@ from tablestone.cli.data_options import (
 from tablestone.tools.client import Query, TableEndpoint
 from tablestone.tools.errors import TransferRefused, refusing_unreadable
 from tablestone.tools.exporting import Export, ExportReport, Target, show
-from tablestone.tools.formats.azurite_file import is_azurite_file, rows_of, tables_of
+from tablestone.tools.formats.azurite_file import is_azurite_file, tables_of
 from tablestone.tools.formats.compressed import STANDARD_STREAM, ReadPosition, split_name
+from tablestone.tools.formats.json_lines import maker_of, read_objects
 from tablestone.tools.formats.reading_file import (
     JSON_KINDS,
     kind_of,
     read_rows,
     require_kind,
 )
-from tablestone.tools.formats.rows import Reading, Rejected, Row, RowMaker
+from tablestone.tools.formats.rows import Rejected, Row, RowMaker
 from tablestone.tools.formats.typed_csv import schema_beside
 from tablestone.tools.importing import Import, ImportReport, RejectFile
 from tablestone.tools.progress import progress_for, shown_bytes, shown_count, shown_entities
@@ -56,7 +57,7 @@ from tablestone.tools.writing import OnConflict
     "--row-key time_hour --null NA --types temp=Double,time_hour=DateTime",
 )
 @click.argument("file", metavar="FILE")
-@optional_table_argument
+@click.argument("table", metavar="[TABLE]", required=False, shell_complete=complete_tables)
 @with_reading
 @on_conflict_option
 @click.option(
@@ -95,14 +96,14 @@ def import_file(
     sources: dict[str, Callable[[ReadPosition], Iterator[Row | Rejected]]]
     if kind is None and is_azurite_file(file):
         tables, others = tables_of(file, endpoint.connection.account, from_account, table)
-        sources = {name: partial(rows_of, tables[name], reading) for name in tables}
+        maker = maker_of(reading)
+        sources = {name: partial(read_objects, tables[name], reading, maker) for name in tables}
     elif table is None:
         raise click.UsageError("Missing argument 'TABLE'.")
     else:
         require_kind(file, kind)
         sources = {table: partial(read_rows, file, reading, kind)}
     words = {**given, "kind": kind, "on_conflict": on_conflict, "from_account": from_account}
-    words = {name: value for name, value in words.items() if value or name not in LATER_OPTIONS}
     done: list[tuple[Journal | None, ImportReport]] = []
     with ExitStack() as journals:
         for name, rows in sources.items():
@@ -134,7 +135,9 @@ def import_file(
             ):
                 done.append((journal, job.run(rows(position), position)))
         for journal, report in done:
-            lines = [*_import_lines(report), *_key_lines(reading)]
+            lines = _import_lines(report)
+            if names := ", ".join(sorted(RowMaker(reading).key_columns)):
+                lines.append(f"Stored as properties too: {names}. --drop-keys leaves them out.")
             end_with_report(journal, lines, asdict(report), as_json=as_json)
     if others:
         print(
@@ -143,10 +146,6 @@ def import_file(
             file=sys.stderr,
         )
     return 1 if any(report.rejected for _, report in done) else 0
-
-
-LATER_OPTIONS: Final = ("drop_keys", "delimiter", "from_account")
-"""Options that earlier versions do not have: without them, a journal of such a version is found."""
 
 
 def _how_to_continue(job: Import, *, is_kept: bool) -> str:
@@ -192,15 +191,6 @@ def _import_lines(report: ImportReport) -> list[str]:
             f"{shown_count(report.rejected, 'row')} rejected, with the {reasons} in {report.rejects}."
         )
     return lines
-
-
-def _key_lines(reading: Reading) -> list[str]:
-    """Not everybody expects the columns of a key to be properties too."""
-    names = sorted(RowMaker(reading).key_columns)
-    if not names:
-        return []
-    what, them = ("a property", "it") if len(names) == 1 else ("properties", "them")
-    return [f"{' and '.join(names)}: stored as {what} too; --drop-keys leaves {them} out."]
 
 
 @click.command(

@@ -15,8 +15,6 @@ from tablestone.tables.cached_rows import NOT_KEPT
 from tablestone.wire.address import Host, normalized_host, parse_host, split_account
 
 _SECONDARY = "-secondary"
-NAME_MAX = 64
-"""Characters of a wrong name that a message shows."""
 
 
 class FoundAccount(NamedTuple):
@@ -77,10 +75,8 @@ class Addresses:
             found = await self._in_path(raw_path) or await self._at_label(host, raw_path)
         if found is None:
             # Not what follows a question mark that the client encoded: it may be a signature.
-            name = split_account(raw_path)[0].partition("%")[0].partition("?")[0][:NAME_MAX]
-            detail = (
-                f"neither the path names one ({name!r}) nor the host ({host.name[:NAME_MAX]!r})"
-            )
+            name = split_account(raw_path)[0].partition("%")[0].partition("?")[0][:64]
+            detail = f"neither the path names one ({name!r}) nor the host ({host.name[:64]!r})"
             raise StorageError("ResourceNotFound", reason="no such account", detail=detail)
         return found
 

@@ -7,7 +7,7 @@ a Guid is base64 of its text.
 import binascii
 import re
 from base64 import b64decode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,13 +15,8 @@ import orjson
 
 from tablestone.tools import odata
 from tablestone.tools.errors import TransferRefused, refusing_unreadable
-from tablestone.tools.formats.compressed import ReadPosition
-from tablestone.tools.formats.json_lines import maker_of, read_objects
-from tablestone.tools.formats.rows import Reading, Rejected, Row
 
 _START: Final = re.compile(rb'{"filename":"[^"]*__azurite_db_table__\.json"')
-_START_BYTES: Final = 8192
-"""More than the path of a file has."""
 _LIST: Final = "$TABLES_COLLECTION$"
 
 Tables = dict[str, list[dict[str, Any]]]
@@ -32,13 +27,12 @@ def is_azurite_file(path: str) -> bool:
     """Whether a file is Azurite's, under any name; False if it cannot be read, which has an error of its own."""
     try:
         with Path(path).open("rb") as file:
-            return _START.match(file.read(_START_BYTES)) is not None
+            return _START.match(file.read(8192)) is not None
     except OSError:
         return False
 
 
-def read_azurite_file(path: str) -> dict[str, Tables]:
-    """The tables of each account."""
+def _accounts_of(path: str) -> dict[str, Tables]:
     with refusing_unreadable(path):
         content = Path(path).read_bytes()
     try:
@@ -65,7 +59,7 @@ def tables_of(
 
     They are those of the account `named`, else of `account`, to which they go, or of the only one that the file has.
     """
-    accounts = read_azurite_file(path)
+    accounts = _accounts_of(path)
     source = named or (
         account if account in accounts or len(accounts) != 1 else next(iter(accounts))
     )
@@ -80,14 +74,6 @@ def tables_of(
         if not tables:
             raise TransferRefused(f"{path} has no table {table} of the account {source}.")
     return tables, list(accounts)
-
-
-def rows_of(
-    entities: Sequence[dict[str, Any]], reading: Reading, position: ReadPosition
-) -> Iterator[Row | Rejected]:
-    """The rows of one table."""
-    position.read = position.size = len(entities)
-    yield from read_objects(entities, reading, maker_of(reading), position)
 
 
 def _in_the_protocol(properties: Mapping[str, Any]) -> dict[str, Any]:

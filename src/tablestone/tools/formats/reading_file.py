@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from tablestone.tools.errors import TransferRefused
+from tablestone.tools.errors import TransferRefused, refusing_unreadable
 from tablestone.tools.formats import json_lines
 from tablestone.tools.formats.compressed import (
     STANDARD_STREAM,
@@ -75,10 +75,10 @@ def _digits(moment: str) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    with refusing_unreadable(path):
+        content = path.read_bytes()
     try:
-        described = orjson.loads(path.read_bytes().removeprefix(b"\xef\xbb\xbf"))
-    except OSError as error:
-        raise TransferRefused(f"{path} cannot be read: {error.strerror}.") from None
+        described = orjson.loads(content.removeprefix(b"\xef\xbb\xbf"))
     except ValueError:
         described = None
     if not isinstance(described, dict) or "PayloadFormat" not in described:
