@@ -228,13 +228,6 @@ SCANNED_MIN: Final = 2
 """A query scans if it reads at least so many entities for each that it returns."""
 
 
-class ScanningQuery(NamedTuple):
-    """A query shape that reads more than it returns, with the advice on it."""
-
-    shape: QueryShape
-    advice: list[Advice]
-
-
 def heat(request: Request) -> Response:
     """The page of one table; without a table, of the whole account and without a heat map."""
     settings = account_of(request).settings
@@ -279,7 +272,7 @@ def table_advice(report: InsightReport, period: str) -> list[Advice]:
     return [each for each in advise(workload_of(report, period)) if not each.filter][:LISTED_MAX]
 
 
-def scanning_queries(report: InsightReport, period: str) -> list[ScanningQuery]:
+def scanning_queries(report: InsightReport, period: str) -> list[tuple[QueryShape, list[Advice]]]:
     """The queries that read the most entities without returning them, with the advice on each."""
     tables = {each.name.lower(): each for each in workload_of(report, period).tables}
     found = []
@@ -289,7 +282,7 @@ def scanning_queries(report: InsightReport, period: str) -> list[ScanningQuery]:
         use = query_use(shape)
         table = tables.get(shape.table.lower(), TableUse(shape.table))
         advice = [] if use is None or shape.from_tools else advise_on_query(use, table)
-        found.append(ScanningQuery(shape, advice))
+        found.append((shape, advice))
     return found[:LISTED_MAX]
 
 

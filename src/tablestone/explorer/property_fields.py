@@ -45,10 +45,6 @@ class PropertyField(NamedTuple):
     text: str
     problem: str = ""
 
-    @property
-    def is_long(self) -> bool:
-        return len(self.text) > 60 or "\n" in self.text
-
 
 class ReadForm(NamedTuple):
     """The entity of a form, or None with the reason; and the fields, each with its problem."""

@@ -101,10 +101,7 @@ def _print_advice(console: Console, advice: Sequence[Advice], period: str) -> No
 
 
 def _print_partitions(console: Console, report: InsightReport, period: str, top: int) -> None:
-    rows = [
-        (*_partition_row(each), _remark(report, each, period))
-        for each in report.partitions[period][:top]
-    ]
+    rows = [_partition_row(report, each, period) for each in report.partitions[period][:top]]
     heads = (
         *("<table", "<PartitionKey", "entities/s", "minute", "peak"),
         *("read", "written", "traffic", "conflicts"),
@@ -119,7 +116,9 @@ def _print_partitions(console: Console, report: InsightReport, period: str, top:
         )
 
 
-def _partition_row(partition: PartitionActivity) -> Sequence[Cell]:
+def _partition_row(
+    report: InsightReport, partition: PartitionActivity, period: str
+) -> Sequence[Cell]:
     activity, rate = partition.activity, partition.rate
     conflicts = activity.conflicts + activity.refused
     more = f" (up to {partition.missed:,} more)" if partition.missed else ""
@@ -134,6 +133,7 @@ def _partition_row(partition: PartitionActivity) -> Sequence[Cell]:
         shown_bytes(activity.bytes_in + activity.bytes_out),
         f"{conflicts:,}" if conflicts else "",
         spark(partition.over_time),
+        _remark(report, partition, period),
     )
 
 
