@@ -134,6 +134,29 @@ def test_an_import_says_what_is_stored(
     assert "http://127.0.0.1" not in answer.text.partition("<main")[2]
 
 
+LOOKS_AT_FILES: list[tuple[str, dict[str, str], str]] = [
+    # the file's name, the fields, the sentence
+    ("a.xyz", {}, "a.xyz does not end in .jsonl, "),
+    ("a.csv", {"types": "V=Nope"}, "&#39;Nope&#39; is no type"),
+    ("a.csv", {}, "PartitionKey"),
+    ("a.csv", {"partition_key": "{V}", "row_key": "{V}", "types": "V=Int32"}, "<small>Int32</small>"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "fields", "sentence"), LOOKS_AT_FILES)
+def test_a_look_at_a_file_stores_nothing_and_has_no_form(
+    connection: Connection, name: str, fields: dict[str, str], sentence: str
+) -> None:
+    form = {"look": "1"} | fields
+    answer = post(connection, "/tables/Table/import", form, files={"file": (name, b"V\n77\n")})
+    assert answer.status_code == 200
+    content = answer.text.partition("<main")[2]
+    assert sentence in content
+    assert "<form" not in content
+    path = "/tables/Table/entity?pk=77&rk=77"
+    assert send("GET", path, OPENED, connection=connection).status_code == 404
+
+
 def test_a_name_of_an_address_is_not_seen(connection: Connection) -> None:
     """An address selects `$$`, a name that no entity has, so no completion offers it."""
     path = "/tables/Table?select=$$,Nothing"

@@ -119,13 +119,13 @@ def import_file(request: Request, form: PostedForm) -> Response:
     try:
         reading = _reading(form)
     except TransferRefused as refused:
-        return import_form(request, str(refused).removeprefix("--types "))
+        return _refused(request, form, str(refused).removeprefix("--types "))
     try:
         kind_of(name, None)
     except TransferRefused:
         endings = ", ".join(f".{kind}" for kind in KINDS)
         sentence = f"{name} does not end in {endings}: the name of the file says its format."
-        return import_form(request, sentence)
+        return _refused(request, form, sentence)
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as directory:
         path = Path(directory) / f"file{''.join(Path(name).suffixes[-2:])}"
         with path.open("wb") as copy:
@@ -143,11 +143,18 @@ def import_file(request: Request, form: PostedForm) -> Response:
             # The sentence of a command may name an option, for which this page has a field.
             sentence = str(error).replace(str(path), name).partition(" --on-conflict")[0]
             if job is None:
-                return page(request, "looked.html", sentence=sentence, rows=[], columns={})
+                return _refused(request, form, sentence)
             stored = _STORED[min(job.stored, 2)].format(job.stored)
             return import_form(request, f"{sentence} {stored}", status=409, changed=job.stored > 0)
         sentences = [*_summary(name, report), *_first_rejects(report)]
     return page(request, "done.html", changed=True, sentences=sentences, table=table)
+
+
+def _refused(request: Request, form: PostedForm, sentence: str) -> Response:
+    """The form with the reason; only the reason while it is filled in."""
+    if form.text("look"):
+        return page(request, "looked.html", sentence=sentence, rows=[], columns={})
+    return import_form(request, sentence)
 
 
 def _reading(form: PostedForm) -> Reading:
