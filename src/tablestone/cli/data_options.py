@@ -119,17 +119,14 @@ PARALLEL_MAX = 10
 """Connections that the SDK's transport keeps open."""
 
 
-def _trust(_context: click.Context, _option: click.Parameter, file: str | None) -> None:
-    if file is not None:
-        # The SDK, logins to Entra ID and requests look there.
-        os.environ[CERTIFICATES_VARIABLE] = file
-
-
 ca_file_option = click.option(
     "--ca-file",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False),
-    callback=_trust,
+    # The SDK, logins to Entra ID and requests look there.
+    callback=lambda _context, _option, file: (
+        file and os.environ.update({CERTIFICATES_VARIABLE: file})
+    ),
     expose_value=False,
     help="Trust these certificates (PEM).",
 )

@@ -210,11 +210,9 @@ class Application:
             assert account is not None
             try:
                 await service.catalog.create(account, table)
-            except StorageError as error:
-                if error.code != "TableAlreadyExists":
-                    log.warning("The table %s of %s is not created: %s.", table, name, error.code)
-            except EngineUnavailable as failed:
-                log.warning("The table %s of %s is not created: %s", table, name, failed.sentence)
+            except (StorageError, EngineUnavailable) as error:
+                if getattr(error, "code", None) != "TableAlreadyExists":
+                    log.warning("The table %s of %s is not created: %s", table, name, error)
 
     def _open_service(self) -> TableService:
         """Open the engine, and make the table service on it."""

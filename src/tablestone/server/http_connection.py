@@ -277,11 +277,10 @@ class HttpConnection(HttpToolsProtocol):
             self._read_without_upgrade(memoryview(data)[upgrade.args[0] :])
         except httptools.HttpParserError:
             if data.startswith(TLS_RECORD) and self.scheme == "http" and _tls_clients.is_due():
-                logger.info(
-                    "%s speaks TLS to a port that serves plain HTTP: use an http:// URL, or serve TLS with --tls or "
-                    "--tls-certificate.",
-                    self._address or "a client",
+                sentence = (
+                    "%s speaks TLS to a port that serves plain HTTP: use an http:// URL, or --tls."
                 )
+                logger.info(sentence, self._address or "A client")
             self._refuse_bytes()
         if self._bytes_without_progress > limits.REQUEST_HEAD_BYTES_MAX:
             self._end_with(_TOO_LARGE)
