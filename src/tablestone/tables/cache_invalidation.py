@@ -22,6 +22,7 @@ from tablestone.engines.contract import (
     Committed,
     Conflict,
     Engine,
+    EngineBusy,
     EngineUnavailable,
     OutcomeUnknown,
     Put,
@@ -38,17 +39,13 @@ SHORT_NAMES_MAX: Final = 4
 """The short names, of 256, that a change tries for its mark; then the partition has many, and it takes a long one."""
 
 
-class Overtaken(EngineUnavailable):
-    """Other commits were first again and again. Nothing was applied, and the caller may try again."""
-
-
 def one_more_conflict(conflicts: int, what: str) -> int:
-    """The number of conflicts including this one; `Overtaken` if it reaches `limits.COMMIT_ATTEMPTS_MAX`.
+    """The number of conflicts including this one; `EngineBusy` if it reaches `limits.COMMIT_ATTEMPTS_MAX`.
 
     `what` names the contended object in the error's text.
     """
     if conflicts + 1 >= limits.COMMIT_ATTEMPTS_MAX:
-        raise Overtaken(f"Other requests keep changing {what}.")
+        raise EngineBusy(f"Other requests keep changing {what}.")
     return conflicts + 1
 
 

@@ -91,7 +91,7 @@ class Documents:
         """Replace the document by the result of `edit`. None stands for no document, before and after.
 
         `edit` may be called more than once. `confirm` is called each time after the document was read, and before the
-        commit under its version. Errors of either are passed on, and nothing is changed. Raises `Overtaken` if other
+        commit under its version. Errors of either are passed on, and nothing is changed. Raises `EngineBusy` if other
         requests keep changing the same document.
         """
         place = storage_keys.document_place(kind.value, name)

@@ -5,10 +5,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tablestone import limits
+from tablestone.engines.contract import EngineBusy
 from tablestone.engines.memory import MemoryEngine
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Named
-from tablestone.tables.cache_invalidation import Overtaken, one_more_conflict
+from tablestone.tables.cache_invalidation import one_more_conflict
 from tablestone.tables.catalog import Catalog
 from tablestone.tables.metadata import DocumentKind, Documents
 from wire.overtaken import OvertakenEngine
@@ -53,7 +54,7 @@ async def test_a_commit_that_is_always_overtaken_gives_up(
     engine = OvertakenEngine(lambda: 1_000)
     await _catalog(engine).create(OWNER, "table")
     engine.conflicts = 0
-    with pytest.raises(Overtaken) as overtaken:
+    with pytest.raises(EngineBusy) as overtaken:
         await attempt(engine)
     assert str(overtaken.value) == f"Other requests keep changing {what}."
     assert engine.conflicts == limits.COMMIT_ATTEMPTS_MAX
@@ -63,5 +64,5 @@ def test_as_many_conflicts_are_counted_as_there_may_be_attempts() -> None:
     conflicts = 0
     for _ in range(limits.COMMIT_ATTEMPTS_MAX - 1):
         conflicts = one_more_conflict(conflicts, "it")
-    with pytest.raises(Overtaken, match="Other requests keep changing it"):
+    with pytest.raises(EngineBusy, match="Other requests keep changing it"):
         one_more_conflict(conflicts, "it")
