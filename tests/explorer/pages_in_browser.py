@@ -134,6 +134,17 @@ class WatchedPage:
             self.page.screenshot(path=path)
 
 
+NO_CLICKS_BEFORE_THE_SCRIPT = """
+const wait = () => {
+  document.documentElement.style.pointerEvents = "none";
+  document.addEventListener("DOMContentLoaded", () => { document.documentElement.style.pointerEvents = ""; });
+};
+if (document.documentElement) wait();
+else new MutationObserver((_, observer) => { observer.disconnect(); wait(); }).observe(document, { childList: true });
+"""
+"""A click on a page that still loads its script would send a form as without a script; a person is slower."""
+
+
 @contextmanager
 def running_browser() -> Iterator[Browser]:
     """A headless Chromium; root must run it without its sandbox."""
@@ -160,6 +171,7 @@ def watched_page(
     """A page in a new session of the browser, opened at the address with the token."""
     context = browser.new_context(viewport={"width": width, "height": height})
     driven_controls.watch(context)
+    context.add_init_script(NO_CLICKS_BEFORE_THE_SCRIPT)
     page = context.new_page()
     page.set_default_timeout(WAIT_MILLISECONDS_MAX)
     watched = WatchedPage(page, explorer)
