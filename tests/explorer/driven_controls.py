@@ -88,7 +88,7 @@ _OF_TESTS: Final = {
     "controls.test_a_property_is_removed_and_the_panel_closed": "entity.remove entity.close",
     "controls.test_a_signature_is_copied": "signature-made.url signature-made.copy",
     "controls.test_every_field_of_a_signature": (
-        "signature.lasts signature.ip signature.policy signature.https signature.start-rk signature.end-rk"
+        "signature.end signature.ip signature.policy signature.https signature.start-rk signature.end-rk"
     ),
     "controls.test_every_field_of_the_service": (
         "service.enabled service.apis service.days service.allowed service.exposed"

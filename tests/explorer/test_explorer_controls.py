@@ -314,7 +314,7 @@ def test_the_panels_of_a_conflict_and_of_a_deletion_are_closed(
 def test_every_field_of_a_signature(watched: WatchedPage) -> None:
     page = watched.page
     watched.open("/signature?table=Weather")
-    page.get_by_label("It lasts").select_option("1h")
+    page.get_by_label("Ends, in UTC").fill("2100-01-01T00:00:00")
     page.get_by_label("Addresses of clients").fill("127.0.0.1")
     page.get_by_label("Policy of the table").fill("nothere")
     page.get_by_label("over HTTPS only").check()
@@ -326,7 +326,7 @@ def test_every_field_of_a_signature(watched: WatchedPage) -> None:
     page.get_by_role("button", name="Make the signature").click()
     page.wait_for_selector("#made [data-copy]")
     signed = page.locator("#made [data-copy]").input_value()
-    for part in ("spr=https", "sip=127.0.0.1", "srk=k", "erk=k"):
+    for part in ("se=2100-01-01T00%3A00%3A00Z", "spr=https", "sip=127.0.0.1", "srk=k", "erk=k"):
         assert part in signed
 
 

@@ -33,7 +33,7 @@ JFK, LGA = ("JFK", "2013-01-01T00:00"), ("LGA", "2013-01-01T00:00")
 MADE: dict[str, tuple[Filled, str, str]] = {
     # the form, the answer to reading an entity at JFK, and one at LGA: an error code, or nothing
     "as the form is": ({}, "", ""),
-    "for an hour": ({"It lasts": "1h"}, "", ""),
+    "until a time": ({"Ends, in UTC": "2100-01-01T00:00:00"}, "", ""),
     "an address": ({"Addresses of clients": "127.0.0.1"}, "", ""),
     "other addresses": (
         {"Addresses of clients": "10.0.0.1-10.0.0.9"},
@@ -63,7 +63,7 @@ MADE: dict[str, tuple[Filled, str, str]] = {
     "a policy": ({"Policy of the table": "whole", "read": False}, "", ""),
     "a policy without an end": ({"Policy of the table": "endless", "read": False}, "", ""),
     "a policy, and an end": (
-        {"Policy of the table": "endless", "read": False, "It lasts": "7d"},
+        {"Policy of the table": "endless", "read": False, "Ends, in UTC": "2099-12-31T00:00"},
         "",
         "",
     ),
@@ -75,8 +75,12 @@ REFUSED: dict[str, tuple[Filled, str]] = {
     "nothing": ({"read": False}, "Choose what the signature allows"),
     "permissions twice": ({"Policy of the table": "whole"}, "has permissions (r)"),
     "an end twice": (
-        {"Policy of the table": "whole", "read": False, "It lasts": "1d"},
+        {"Policy of the table": "whole", "read": False, "Ends, in UTC": "2099-12-31T00:00"},
         "The policy 'whole' has an end (2100-01-01T00:00:00",
+    ),
+    "an end that has passed": (
+        {"Ends, in UTC": "2013-01-01T00:00"},
+        "The signature would have ended already, at 2013-01-01T00:00Z.",
     ),
     "no permissions": (
         {"Policy of the table": "powerless", "read": False},
@@ -102,11 +106,9 @@ def with_policies(filled_server: ServerProcess) -> ServerProcess:
 def ask_for(watched: WatchedPage, filled: Filled) -> None:
     watched.open("/signature?table=Weather")
     for label, value in filled.items():
-        control = watched.page.get_by_label(label, exact=label != "It lasts")
+        control = watched.page.get_by_label(label, exact=True)
         if isinstance(value, bool):
             control.set_checked(value)
-        elif label == "It lasts":
-            control.select_option(value)
         else:
             control.fill(value)
     watched.page.get_by_role("button", name="Make the signature").click()

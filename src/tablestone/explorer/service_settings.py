@@ -175,8 +175,8 @@ def save_policies(request: Request, form: PostedForm) -> Response:
         PolicyTexts(
             name.strip(),
             "".join(letter for letter in TABLE_PERMISSIONS if f"{number}{letter}" in boxes),
-            _given_time(start),
-            _given_time(expiry),
+            given_time(start),
+            given_time(expiry),
         )
         for number, (name, start, expiry) in enumerate(form.rows("id", "start", "expiry"))
         if name.strip()
@@ -219,6 +219,6 @@ def as_input(moment: str) -> str:
     return found[1] if found else ""
 
 
-def _given_time(text: str) -> str:
-    """A time of a form: an input of a date and a time leaves out the zone."""
+def given_time(text: str) -> str:
+    """A time in UTC of a form: its input of a date and a time leaves out the zone."""
     return f"{text}Z" if _INPUT_TIME.fullmatch(f"{text}Z") else text.strip()

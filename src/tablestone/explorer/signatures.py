@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from tablestone.clock import system_clock
 from tablestone.explorer.page_templates import PostedForm, account_of, page
-from tablestone.explorer.service_settings import read_policies
+from tablestone.explorer.service_settings import given_time, read_policies
 from tablestone.model.edm import parse_date_time
 from tablestone.model.keys import TABLE_NAME
 from tablestone.model.shared_access import (
@@ -22,6 +22,7 @@ from tablestone.model.shared_access import (
     TABLE_PERMISSIONS,
     end_after,
     is_client_addresses,
+    parse_instant,
 )
 from tablestone.tools.connection import Scheme
 from tablestone.tools.errors import TransferRefused
@@ -30,9 +31,8 @@ PERMISSIONS: Final = {
     letter: word for letter, word in ACCOUNT_PERMISSIONS.items() if word != "process messages"
 }
 """The permissions of an account signature that matter for tables."""
-LASTS: Final = ("1h", "1d", "7d", "30d")
-"""How long a new signature can be valid."""
 USUALLY_LASTS: Final = "1d"
+"""How long a new signature is valid if neither the form nor a policy says when it ends."""
 _KEY_BOUNDS: Final = {
     "start_pk": "The first PartitionKey",
     "start_rk": "The first RowKey",
@@ -50,7 +50,6 @@ def signature(request: Request) -> Response:
         "signature.html",
         can_sign=connection.scheme is Scheme.ACCOUNT_KEY,
         letters=PERMISSIONS,
-        lasts=LASTS,
         table=request.query_params.get("table", ""),
     )
 
@@ -71,15 +70,18 @@ def make(request: Request, form: PostedForm) -> Response:
         raise TransferRefused(
             f"Addresses of clients must be one address, or two joined by a hyphen, not {addresses[:80]!r}."
         )
-    lasts = form.text("lasts")
-    if lasts not in ("", *LASTS):
-        raise TransferRefused("A signature cannot last that long.")
+    now = system_clock()
+    end = given_time(form.text("end"))
+    try:
+        if end and parse_instant(end) <= now:
+            raise TransferRefused(f"The signature would have ended already, at {end}.")
+    except ValueError:
+        raise TransferRefused(f"{end[:80]!r} is not a time.") from None
     letters = _letters(form, table)
     if not letters and not policy:
         raise TransferRefused("Choose what the signature allows, or name a policy of the table.")
-    now = system_clock()
-    expiry = end_after(lasts or USUALLY_LASTS, now)
-    if policy and _policy_has_end(request, table, policy, letters, lasts):
+    expiry = end or end_after(USUALLY_LASTS, now)
+    if policy and _policy_has_end(request, table, policy, letters, end):
         expiry = None
     credential = AzureNamedKeyCredential(connection.account, connection.secret)
     protocol = "https" if form.text("https") else None
@@ -139,7 +141,7 @@ def _letters(form: PostedForm, table: str) -> str:
     return "".join(letter for letter in TABLE_PERMISSIONS if letter in chosen)
 
 
-def _policy_has_end(request: Request, table: str, policy: str, letters: str, lasts: str) -> bool:
+def _policy_has_end(request: Request, table: str, policy: str, letters: str, end: str) -> bool:
     """Whether the stored access policy has an end.
 
     Raises `TransferRefused` if signature and policy both have permissions or an end, or if neither has permissions.
@@ -155,7 +157,7 @@ def _policy_has_end(request: Request, table: str, policy: str, letters: str, las
         )
     if not letters and not stored.permission:
         raise TransferRefused(f"{name} has no permissions: choose what the signature allows.")
-    if lasts and stored.expiry:
+    if end and stored.expiry:
         raise TransferRefused(
             f"{name} has an end ({stored.expiry}), and a signature cannot have another: choose no time."
         )

@@ -24,7 +24,7 @@ END_SECONDS_MAX: Final = 3.0
 """Seconds that pages still have after Ctrl+C; then the process ends without them."""
 HOST: Final = "127.0.0.1"
 TOKEN_BYTES: Final = 24
-USUAL_PORT: Final = 10012
+USUAL_PORT: Final = 10003
 """The default port. A fixed one keeps the address of a query the same from day to day."""
 
 
