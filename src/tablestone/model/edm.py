@@ -99,7 +99,8 @@ def utf16_length(text: str) -> int:
 
 def parse_integer(text: str, least: int, greatest: int) -> int:
     """A decimal integer between the bounds, both inclusive; `ValueError` otherwise."""
-    if not _INTEGER.fullmatch(text) or not least <= (number := int(text)) <= greatest:
+    is_plain = len(text) <= 25 and text.isascii() and text.isdecimal()
+    if not (is_plain or _INTEGER.fullmatch(text)) or not least <= (number := int(text)) <= greatest:
         raise ValueError(text)
     return number
 

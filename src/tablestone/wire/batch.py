@@ -73,7 +73,7 @@ def parse_batch(content_type: bytes | None, body: bytes, outer: RawRequest) -> B
         return _ChangeSetReader(body, mark, behind, inner, outer).read(at)
     if behind is None:
         raise _malformed()
-    part, behind = _read_part(body, mark, opening.end, behind, outer)
+    part, behind, _ = _read_part(body, mark, opening.end, behind, outer)
     if not behind.closes:
         raise _malformed()
     if part is None:
@@ -143,6 +143,10 @@ class _ChangeSetReader:
         """
         body, inner = self._body, self._inner
         parts: list[BatchPart] = []
+        part: BatchPart | None = None
+        head = (
+            b""  # all before the body of the last part; the parts of a batch mostly have the same
+        )
         ends_unreadable = False
         here = _next_delimiter(body, inner, at)
         self._require_before_envelope(here)
@@ -153,7 +157,12 @@ class _ChangeSetReader:
             if ends_unreadable:
                 here = after
                 continue
-            part, follows = _read_part(body, inner, here.end, after, self._outer)
+            if part is not None and head and body.startswith(head, here.end):
+                content = body[here.end + len(head) : after.start].strip(b"\r\n")
+                part, follows = BatchPart(part.request, content), after
+            else:
+                part, follows, content_start = _read_part(body, inner, here.end, after, self._outer)
+                head = body[here.end : content_start]
             # A Content-Length covers `after`, which is then a part of a value and not a delimiter.
             if follows is not after:
                 self._pass_envelope(after.start, follows.start)
@@ -196,13 +205,14 @@ def _mime_headers(body: bytes, start: int, stop: int) -> tuple[Headers, int]:
 
 def _read_part(
     body: bytes, mark: bytes, start: int, after: _Delimiter, outer: RawRequest
-) -> tuple[BatchPart | None, _Delimiter]:
-    """The HTTP request of a part (None if it cannot be read), and the delimiter that ends the part.
+) -> tuple[BatchPart | None, _Delimiter, int]:
+    """The HTTP request of a part (None if it cannot be read), the delimiter that ends the part, and the body's start.
 
     The delimiter is `after`, unless a Content-Length leads to a later one: then `after` is inside a value (wire 7.1).
+    The start is 0 if there is a Content-Length, which is then part of the head.
     """
     if not body[start : after.start].strip():
-        return None, after
+        return None, after, 0
     mime, at = _mime_headers(body, start, after.start)
     if not mime.get(b"content-type", b"").lower().startswith(b"application/http"):
         raise _malformed()
@@ -214,15 +224,16 @@ def _read_part(
     parse = _parse_short_head if len(head) <= _SHORT else _parse_head
     request = parse(head, outer.scheme, outer.client)
     if request is None:
-        return None, after
+        return None, after, 0
     declared = request.headers.get(b"content-length")
     if declared is not None:
         if not declared.isdigit() or len(declared) > _LENGTH_DIGITS_MAX:
-            return None, after
+            return None, after, 0
         end = content + int(declared)
         if head_end is not None and end > after.start:
             after = _delimiter_at(body, mark, end) or after
-    return BatchPart(request, body[content : after.start].strip(b"\r\n")), after
+    part = BatchPart(request, body[content : after.start].strip(b"\r\n"))
+    return part, after, 0 if head_end is None or declared is not None else content
 
 
 def _parse_head(head: bytes, scheme: str, client: str) -> RawRequest | None:

@@ -145,6 +145,34 @@ def test_a_batch_that_was_cut_off_is_refused_or_still_holds_its_whole_change_set
         assert everything(door) == before
 
 
+def _inserts(texts: list[str], head: str, *, has_length: bool) -> list[bytes] | None:
+    """The bodies of inserts of these texts, each with this text in its head; None if they cannot be read."""
+    parts = ""
+    for number, text in enumerate(texts):
+        length = f"Content-Length: {len(text.encode())}\r\n" if has_length else ""
+        parts += (
+            f"--{CHANGE_SET}\r\nContent-Type: application/http\r\n\r\n"
+            f"POST /{TABLE} HTTP/1.1\r\n{length}{head.format(number)}\r\n\r\n{text}\r\n"
+        )
+    body = (
+        f"--{BATCH}\r\nContent-Type: multipart/mixed; boundary={CHANGE_SET}\r\n\r\n"
+        f"{parts}--{CHANGE_SET}--\r\n--{BATCH}--\r\n"
+    )
+    headers = {"Content-Type": f"multipart/mixed; boundary={BATCH}"}
+    found = _parts(Request("POST", "/$batch", headers, body.encode()))
+    return None if found is None else [each.body for each in found]
+
+
+@pytest.mark.parametrize("has_length", [False, True])
+@given(texts=st.lists(st.sampled_from(TEXTS), min_size=2, max_size=5))
+def test_parts_with_one_head_are_read_as_parts_with_different_heads(
+    *, has_length: bool, texts: list[str]
+) -> None:
+    """The head of a part that is that of the part before it is not read again."""
+    same = _inserts(texts, "Accept: */*", has_length=has_length)
+    assert same == _inserts(texts, "X-Part: {}", has_length=has_length)
+
+
 def _spoiled(random: Random, body: bytes) -> bytes:
     """Remove, add, double, move or replace a piece of a few bytes, or of whole lines."""
     if random.random() < 0.5:
