@@ -40,7 +40,7 @@ def test_read_only_shows_no_form_that_could_only_be_refused(path: str) -> None:
 
 def test_an_admin_address_that_does_not_answer() -> None:
     """The same sentence as `tablestone insight`, without the URL of the tables before it."""
-    answer = send("GET", "/heat", OPENED, admin_url="http://127.0.0.1:9")
+    answer = send("GET", "/heat", OPENED, admin="http://127.0.0.1:9")
     assert answer.status_code == PASSED
     assert (
         '<p class="problem" role="alert">The admin address 127.0.0.1:9 does not answer (Connection refused)'
@@ -71,7 +71,7 @@ def test_the_sizes_of_an_endpoint_without_an_admin_address() -> None:
 
 
 def test_the_sizes_behind_an_admin_address_that_does_not_answer() -> None:
-    settings = ExplorerSettings(local_connection(), admin_url="http://127.0.0.1:9")
+    settings = ExplorerSettings(local_connection(), admin="http://127.0.0.1:9")
     known, note = known_tables(settings)
     assert known == {}
     assert note.startswith("The admin address 127.0.0.1:9 does not answer")

@@ -52,7 +52,7 @@ class ExplorerSettings:
 
     connection: Connection
     read_only: bool = False
-    admin_url: str | None = None
+    admin: str | None = None
     saved_queries: Path | None = None
 
 
@@ -81,10 +81,10 @@ class Overview(NamedTuple):
 
 def known_tables(settings: ExplorerSettings) -> tuple[Mapping[str, KnownTable], str]:
     """What insight knows of the tables of an account, and why sizes are missing; nothing without an admin address."""
-    if settings.admin_url is None:
+    if settings.admin is None:
         return {}, NOT_TOLD
     try:
-        report = ask_for_insight(settings.admin_url, account=settings.connection.account).report
+        report = ask_for_insight(settings.admin, account=settings.connection.account).report
     except TransferFailed as failed:
         return {}, str(failed)
     hot = {

@@ -231,21 +231,21 @@ SCANNED_MIN: Final = 2
 def heat(request: Request) -> Response:
     """The page of one table; without a table, of the whole account and without a heat map."""
     settings = account_of(request).settings
-    if settings.admin_url is None:
+    if settings.admin is None:
         return page(request, "no_heat.html")
     try:
-        return _heat_of(request, settings.admin_url, settings.connection.account)
+        return _heat_of(request, settings.admin, settings.connection.account)
     except TransferFailed as failed:
         # The admin address failed, not the endpoint, whose URL the application would put before the sentence.
         return page(request, "problem.html", sentence=str(failed), status=502)
 
 
-def _heat_of(request: Request, admin_url: str, account: str) -> Response:
+def _heat_of(request: Request, admin: str, account: str) -> Response:
     parameters = request.query_params
     period = _one_of(parameters.get("period"), PERIOD_WORDS, HOUR)
     kind = _one_of(parameters.get("show"), KINDS, "all")
     table = request.path_params.get("table")
-    report = ask_for_insight(admin_url, table, account).report
+    report = ask_for_insight(admin, table, account).report
     values: dict[str, Any] = {
         "table": table or "",
         "period": period,

@@ -129,7 +129,7 @@ def page(
         "is_production": settings.connection.is_production,
         "read_only": settings.read_only,
         "overview": overview,
-        "has_admin": settings.admin_url is not None,
+        "has_admin": settings.admin is not None,
         "here": request.scope["path"],
     }
     content: Any = _environment.get_template(template).make_module(values)

@@ -38,7 +38,7 @@ class Answered(NamedTuple):
 
 def ask_for_insight(admin: str, table: str | None = None, account: str | None = None) -> Answered:
     """The report of `[HOST:]PORT` or of a URL; `TransferFailed` says why there is none."""
-    host, port = _address(admin)
+    host, port = admin_address(admin)
     asked = {"table": table, "account": account}
     query = urlencode({name: value for name, value in asked.items() if value is not None})
     shown = f"The admin address {host}:{port}"
@@ -66,8 +66,8 @@ def ask_for_insight(admin: str, table: str | None = None, account: str | None = 
         ) from None
 
 
-def _address(admin: str) -> tuple[str, int]:
-    """The host and the port of `[HOST:]PORT`, or of a URL."""
+def admin_address(admin: str) -> tuple[str, int]:
+    """The host and the port of `[HOST:]PORT`, or of a URL; `TransferRefused` for any other text."""
     text = admin if "://" in admin else f"//{admin if ':' in admin else f'127.0.0.1:{admin}'}"
     try:
         parts = urlsplit(text)

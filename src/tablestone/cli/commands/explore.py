@@ -19,6 +19,7 @@ from tablestone.explorer.account import ExplorerSettings
 from tablestone.explorer.grid_query import saved_queries_file
 from tablestone.tools.connection import Connection, GivenConnection, open_profiles, parse_place
 from tablestone.tools.errors import TransferRefused
+from tablestone.tools.insight import admin_address
 
 END_SECONDS_MAX: Final = 3.0
 """Seconds that pages still have after Ctrl+C; then the process ends without them."""
@@ -63,10 +64,12 @@ def explore(
     """
     from tablestone.explorer.application import create_explorer  # noqa: PLC0415 - its help needs no page
 
+    if admin is not None:
+        admin_address(admin)  # refused now, and not by the page
     settings = ExplorerSettings(
         _connection(connection, words),
         read_only=read_only,
-        admin_url=_admin_url(admin),
+        admin=admin,
         saved_queries=saved_queries_file(os.environ),
     )
     token = secrets.token_urlsafe(TOKEN_BYTES)
@@ -107,15 +110,6 @@ def _connection(place: str | None, words: GivenConnection) -> Connection:
     if words.is_given:
         raise TransferRefused("CONNECTION and an option each name an endpoint: give one of them.")
     return parse_place(place, open_profiles(os.environ))
-
-
-def _admin_url(text: str | None) -> str | None:
-    if text is None:
-        return None
-    text = text if "://" in text else f"http://{text if ':' in text else f'{HOST}:{text}'}"
-    if not text.startswith("http://"):
-        raise TransferRefused("--admin must be the URL of an admin address, http://HOST:PORT.")
-    return text.rstrip("/")
 
 
 def _listen(port: int | None) -> socket.socket:

@@ -89,7 +89,7 @@ def served_explorer(configuration: Configuration, accounts: list[AccountKeys]) -
             ExplorerSettings(
                 parse_connection_string(connection_string(name, key, f"{address}/{name}")),
                 read_only=configuration.explorer == EXPLORER_READ_ONLY,
-                admin_url=admin,
+                admin=admin,
                 saved_queries=saved_queries_file(os.environ),
             )
             for name, key in keys.items()
