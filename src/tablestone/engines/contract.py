@@ -215,6 +215,20 @@ class Conflict:
     refused: Any = None
 
 
+def effect_of(
+    change: Change, index: int, version_found: int, value: bytes | None
+) -> Put | _Delete | Conflict | None:
+    """What the change at `index` does to a row of this version and value (`ABSENT` and None for none)."""
+    if not expectation_holds(change.expectation, version_found):
+        return Conflict(index, version_found)
+    if not isinstance(change.mutation, Update):
+        return change.mutation
+    decided = change.mutation.decide(value)
+    return (
+        Conflict(index, version_found, decided.reason) if isinstance(decided, Refusal) else decided
+    )
+
+
 # Hints are no named tuples: named tuples of different classes are equal if their members are, so a cache with hints as
 # its keys would confuse "all of" with "any of".
 

@@ -17,11 +17,9 @@ from tablestone.engines.contract import (
     EngineUnavailable,
     Key,
     Put,
-    Refusal,
     Rows,
     StoredRow,
-    Update,
-    expectation_holds,
+    effect_of,
 )
 from tablestone.engines.figures import Figure, FigureKind
 from tablestone.engines.kind import EngineKind
@@ -80,16 +78,12 @@ class MemoryEngine:
         versions = [0] * len(write_set.changes)
         puts: list[tuple[Key, int, bytes]] = []
         deletes: list[Key] = []
-        for index, (row, expectation, mutation) in enumerate(write_set.changes):
-            key = Key(write_set.partition, row)
+        for index, change in enumerate(write_set.changes):
+            key = Key(write_set.partition, change.row)
             version_found, value = stored.get(key, (ABSENT, None))
-            if not expectation_holds(expectation, version_found):
-                return Conflict(index, version_found)
-            if isinstance(mutation, Update):
-                decided = mutation.decide(value)
-                if isinstance(decided, Refusal):
-                    return Conflict(index, version_found, decided.reason)
-                mutation = decided  # noqa: PLW2901
+            mutation = effect_of(change, index, version_found, value)
+            if isinstance(mutation, Conflict):
+                return mutation
             if isinstance(mutation, Put):
                 versions[index] = version = max(now, version_found + 1)
                 puts.append((key, version, mutation.render(version)))

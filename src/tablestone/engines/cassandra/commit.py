@@ -33,9 +33,9 @@ from tablestone.engines.contract import (
     EngineBusy,
     EngineUnavailable,
     Put,
-    Refusal,
     Update,
     WriteSet,
+    effect_of,
     expectation_holds,
 )
 
@@ -218,15 +218,11 @@ def decide_updates(
     changes: list[Change] = []
     for index, change in enumerate(write_set.changes):
         version, value = found.get(change.row, (ABSENT, None))
-        if not expectation_holds(change.expectation, version):
-            return Conflict(index, version)
-        if isinstance(change.mutation, Update):
-            decided = change.mutation.decide(value)
-            if isinstance(decided, Refusal):
-                return Conflict(index, version, decided.reason)
-            changes.append(Change(change.row, version, decided))
-        else:
-            changes.append(change)
+        mutation = effect_of(change, index, version, value)
+        if isinstance(mutation, Conflict):
+            return mutation
+        expectation = version if isinstance(change.mutation, Update) else change.expectation
+        changes.append(Change(change.row, expectation, mutation))
     return write_set._replace(changes=changes)
 
 

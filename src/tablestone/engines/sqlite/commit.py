@@ -27,9 +27,8 @@ from tablestone.engines.contract import (
     EngineUnavailable,
     OutcomeUnknown,
     Put,
-    Refusal,
     Update,
-    expectation_holds,
+    effect_of,
 )
 from tablestone.engines.figures import Distribution, Figure, FigureKind
 from tablestone.engines.sqlite.data_directory import LOCKED_MS_MAX, PAGE_SIZE_BYTES
@@ -284,28 +283,24 @@ class GroupCommit:
         """Apply a whole write set to the open transaction, or nothing of it."""
         partition, now = write_set.partition, self._now
         if len(write_set.changes) == 1:
-            ((row, expectation, mutation),) = write_set.changes
-            if expectation == ABSENT and isinstance(mutation, Put):
-                return self._insert(partition, row, now, mutation)
+            (only,) = write_set.changes
+            if only.expectation == ABSENT and isinstance(only.mutation, Put):
+                return self._insert(partition, only.row, now, only.mutation)
         versions = [0] * len(write_set.changes)
         puts: list[tuple[bytes, bytes, int, bytes]] = []
         deletes: list[tuple[bytes, bytes]] = []
         # A row that is created again in this group must not get a version that it had before.
         latest_deleted = ABSENT
-        for index, (row, expectation, mutation) in enumerate(write_set.changes):
-            value = None
-            if isinstance(mutation, Update):
+        for index, change in enumerate(write_set.changes):
+            row, value = change.row, None
+            if isinstance(change.mutation, Update):
                 found = self._execute(ROW_OF, (partition, row)).get
                 version_found, value = found or (ABSENT, None)
             else:
                 version_found = self._execute(VERSION_OF, (partition, row)).get or ABSENT
-            if not expectation_holds(expectation, version_found):
-                return Conflict(index, version_found)
-            if isinstance(mutation, Update):
-                decided = mutation.decide(value)
-                if isinstance(decided, Refusal):
-                    return Conflict(index, version_found, decided.reason)
-                mutation = decided  # noqa: PLW2901
+            mutation = effect_of(change, index, version_found, value)
+            if isinstance(mutation, Conflict):
+                return mutation
             if isinstance(mutation, Put):
                 versions[index] = version = max(now, version_found + 1)
                 puts.append((partition, row, version, mutation.render(version)))
