@@ -258,7 +258,7 @@ def test_the_usual_port_that_is_taken_is_explained(monkeypatch: pytest.MonkeyPat
             start.listen("127.0.0.1", port)
     assert str(refused.value) == (
         f"Cannot listen on 127.0.0.1:{port}: address already in use. "
-        "It is often another Tablestone, or Azurite. --port 0 takes a free port."
+        "Stop the other server first: it is often another Tablestone, or Azurite. --port 0 takes a free port."
     )
 
 

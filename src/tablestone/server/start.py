@@ -207,7 +207,9 @@ def listen(host: str, port: int, flag: str = "--port") -> socket.socket:
         sentence = f"Cannot listen on {authority(host, port)}: {_reason(error)}."
         if error.errno == errno.EADDRINUSE:
             if port == USUAL_PORT:
-                sentence += " It is often another Tablestone, or Azurite."
+                sentence += (
+                    " Stop the other server first: it is often another Tablestone, or Azurite."
+                )
             sentence += f" {flag} 0 takes a free port."
         raise StartRefused(sentence) from None
     # Accepted connections inherit this: an answer leaves when it is written, not when the last one was acknowledged.
