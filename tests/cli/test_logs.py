@@ -270,10 +270,13 @@ def test_tls_to_the_plain_port_and_an_unknown_account_are_logged_once_a_minute(
     assert server.stop() == 0
     told = [line for line in server.stderr.splitlines() if "TLS" in line or "nobody" in line]
     assert len(told) == 2, "once for all processes"
-    assert "127.0.0.1 speaks TLS to a port that serves plain HTTP: use an http:// URL" in told[0]
     assert (
-        "127.0.0.1 asks for an account that does not exist: neither the path names one ('nobody') nor the host "
-        "('localhost')" in told[1]
+        "127.0.0.1 speaks TLS to a port that serves plain HTTP: use an http:// URL, or --tls self-signed."
+        in told[0]
+    )
+    assert (
+        "127.0.0.1 asks for an account that does not exist: 'nobody', at the host 'localhost'"
+        in told[1]
     )
     assert "secret" not in server.stderr
 

@@ -246,7 +246,7 @@ def parse_tables(text: str) -> tuple[str, ...]:
         try:
             require_new_table_name(name)
         except StorageError:
-            raise must_be("names of tables, such as Orders,Stock", text) from None
+            raise must_be("names of tables, of 3 to 63 letters and digits each", text) from None
     return names
 
 

@@ -277,9 +277,7 @@ class HttpConnection(HttpToolsProtocol):
             self._read_without_upgrade(memoryview(data)[upgrade.args[0] :])
         except httptools.HttpParserError:
             if data.startswith(TLS_RECORD) and self.scheme == "http" and _tls_clients.is_due():
-                sentence = (
-                    "%s speaks TLS to a port that serves plain HTTP: use an http:// URL, or --tls."
-                )
+                sentence = "%s speaks TLS to a port that serves plain HTTP: use an http:// URL, or --tls self-signed."
                 logger.info(sentence, self._address or "A client")
             self._refuse_bytes()
         if self._bytes_without_progress > limits.REQUEST_HEAD_BYTES_MAX:

@@ -277,7 +277,7 @@ REFUSED = {
         command_line={"table-deletion-seconds": "86401"},
     ),
     "a table without a name": Refused(
-        "--create-tables must be names of tables, such as Orders,Stock, not 'Orders,'.",
+        "--create-tables must be names of tables, of 3 to 63 letters and digits each, not 'Orders,'.",
         command_line={"create-tables": "Orders,"},
     ),
     "tables without an account": Refused(

@@ -76,7 +76,8 @@ class Addresses:
         if found is None:
             # Not what follows a question mark that the client encoded: it may be a signature.
             name = split_account(raw_path)[0].partition("%")[0].partition("?")[0][:64]
-            detail = f"neither the path names one ({name!r}) nor the host ({host.name[:64]!r})"
+            name = host.label[:64] if host.suffix in self._domains else name
+            detail = f"{name!r}, at the host {host.name[:64]!r}"
             raise StorageError("ResourceNotFound", reason="no such account", detail=detail)
         return found
 
