@@ -115,7 +115,7 @@ def test_a_parquet_file_of_another_tool(tmp_path: Path) -> None:
         ({"PartitionKey": ["a"], "RowKey": ["b"], "list": [[1, 2]]}, "the column 'list' is list<"),
         (
             {"PartitionKey": ["a"], "Row": ["b"]},
-            "has no column 'RowKey'; it has PartitionKey, Row.",
+            "has no column 'RowKey'; it has PartitionKey, Row. Name the column of the RowKey with --row-key.",
         ),
     ],
 )

@@ -1,5 +1,6 @@
 """Import a file and export what the grid shows, with the data tools and temporary files."""
 
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -142,6 +143,7 @@ def import_file(request: Request, form: PostedForm) -> Response:
         except (TransferRefused, TransferFailed) as error:
             # The sentence of a command may name an option, for which this page has a field.
             sentence = str(error).replace(str(path), name).partition(" --on-conflict")[0]
+            sentence = re.sub(" with --[a-z-]+", "", sentence)
             if job is None:
                 return _refused(request, form, sentence)
             stored = _STORED[min(job.stored, 2)].format(job.stored)

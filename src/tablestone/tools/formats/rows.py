@@ -214,6 +214,8 @@ class RowMaker:
                 listed = list(shown)
                 near = [name for name in listed if name.lower() == wanted.lower()]
                 hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(listed)}."
+                if flag := {PARTITION_KEY: "--partition-key", ROW_KEY: "--row-key"}.get(wanted):
+                    hint += f" Name the column of the {wanted} with {flag}."
                 raise TransferRefused(f"{path} has no column {wanted!r}; {hint}")
 
     def make(self, number: int, given: Mapping[str, EdmValue]) -> Row:
