@@ -63,6 +63,7 @@ def test_a_wrong_query_stays_in_its_form(
         ("City eq Oslo", "City eq ", "Oslo", "Put a text in quotes: 'Oslo'."),
         ("a gt 1 and City eq Oslo", "a gt 1 and City eq ", "Oslo", "Put a text in quotes: 'Oslo'."),
         ("City qe 'Oslo'", "City qe", " 'Oslo'", ""),
+        ("V > 1", "V ", "> 1", "Use gt for >."),
     ],
 )  # fmt: skip
 def test_quotes_that_were_forgotten(text: str, before: str, behind: str, hint: str) -> None:

@@ -292,6 +292,23 @@ def test_a_table_that_is_not_there_is_not_deleted(tools: DataTools, table: str) 
             "--filter A: no entity that was read has this property. Did you mean a?\n",
         ),
         (
+            ("--filter", "s gt 10.0 and a lt 'x'", "--output", "jsonl"),
+            "",
+            "--filter s gt 10.0: s is Edm.String in the entities that were read, not Edm.Double.\n",
+        ),
+        (
+            ("--filter", "a gt 7L", "--output", "jsonl"),
+            "",
+            "--filter a gt 7L: a is Edm.Int32 in the entities that were read, not Edm.Int64.\n",
+        ),
+        (("--filter", "a gt 7", "--output", "jsonl"), "", ""),
+        (
+            ("--order-by", "RowKy desc", "--count"),
+            "3\n",
+            "--order-by RowKy: no entity that was read has this property. Did you mean RowKey?\n"
+            "3 entities received for 3 counted.\n",
+        ),
+        (
             ("--select", "S,nosuch", "--output", "csv", "--top", "1"),
             "S,nosuch\n,\n",
             "--select S: no entity that was read has this property. Did you mean s?\n",

@@ -221,6 +221,19 @@ def test_a_whole_number_beyond_32_bits_in_a_filter(
         ("a eq 1 && b eq 2", "Use and for &&."),
         ("a eq 1 || b eq 2", "Use or for ||."),
         ("!(a eq 1)", "Use not for !."),
+        ("a eq 1 AND b eq 2", "Use and for AND."),
+        ("a EQ 1", "Use eq for EQ."),
+        (
+            "startswith(a, 'x')",
+            "Use `tablestone query` with --starts-with or --contains for startswith.",
+        ),
+        ("a like 'x%'", "Use `tablestone query` with --starts-with or --contains for like."),
+        ("like eq 1 && a eq 2", "Use and for &&."),
+        ('like eq "anna b"', "Put a text in single quotes: 'anna b'."),
+        (
+            "a eq null",
+            "The service stores no null: the property is absent, and no filter asks for that.",
+        ),
     ],
 )
 def test_an_operator_of_another_language(

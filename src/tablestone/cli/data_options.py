@@ -6,13 +6,15 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from difflib import get_close_matches
 from operator import attrgetter
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from tablestone.model.filter_tree import property_names
+from tablestone.model.filter_tree import Comparison, leaves, print_filter, property_names
+from tablestone.query.evaluate import TRUE_OF_MISMATCH, WIDENS_TO
 from tablestone.query.filter_parser import parse_filter
 from tablestone.tools.client import Query, TableEndpoint
 from tablestone.tools.connection import (
@@ -27,7 +29,7 @@ from tablestone.tools.errors import ServiceError, TransferFailed, TransferRefuse
 from tablestone.tools.exporting import OUTPUTS, default_output
 from tablestone.tools.formats.reading_file import KINDS
 from tablestone.tools.formats.rows import Reading, parse_types
-from tablestone.tools.queries import TableReader, in_other_letters
+from tablestone.tools.queries import TableReader, first_types
 from tablestone.tools.resume_journal import Journal
 from tablestone.tools.writing import OnConflict
 
@@ -117,7 +119,8 @@ def reading_of(given: Mapping[str, Any], *, keeps_columns: bool = False) -> Read
 
 PARALLEL_MAX = 10
 """Connections that the SDK's transport keeps open."""
-
+SIMILARITY = 0.75
+"""From this similarity on, of 1, another name is suggested."""
 
 ca_file_option = click.option(
     "--ca-file",
@@ -280,18 +283,31 @@ def tell_of_absent(
 ) -> None:
     """Say on standard error which properties no entity had that was found, with the options that name them.
 
-    Of --select, and of the filter if nothing was found, only those that the table has in other letters.
+    Of --select, and of the filter if nothing was found, only those that the table has in almost the same letters. Of
+    the filter also those whose type is another one.
     """
     flags = dict(absent or {})
-    if query.filter and not found:
-        flags |= dict.fromkeys(sorted(property_names(parse_filter(query.filter))), "--filter")
-    others = in_other_letters(TableReader(endpoint), query.table, flags) if flags else {}
+    tree = parse_filter(query.filter) if query.filter and not found else None
+    flags |= dict.fromkeys(sorted(property_names(tree)), "--filter")
+    stored = first_types(TableReader(endpoint), query.table) if flags else {}
+    by_letters = {name.lower(): name for name in stored}
     for name, flag in flags.items():
-        if name in others or flag not in ("--select", "--filter"):
-            hint = f" Did you mean {others[name]}?" if name in others else ""
+        near = [] if name in stored else get_close_matches(name.lower(), by_letters, 1, SIMILARITY)
+        if near or flag not in ("--select", "--filter"):
+            hint = f" Did you mean {by_letters[near[0]]}?" if near else ""
             print(
                 f"{flag} {name}: no entity that was read has this property.{hint}", file=sys.stderr
             )
+    for leaf in leaves(tree):
+        types = stored.get(leaf.name)
+        if types and isinstance(leaf, Comparison) and leaf.operator not in TRUE_OF_MISMATCH:
+            literal = leaf.literal.type
+            if types.isdisjoint(WIDENS_TO.get(literal, (literal,))):
+                kinds = " or ".join(sorted(each.value for each in types))
+                sentence = (
+                    f"{leaf.name} is {kinds} in the entities that were read, not {literal.value}."
+                )
+                print(f"--filter {print_filter(leaf)}: {sentence}", file=sys.stderr)
 
 
 def print_report(

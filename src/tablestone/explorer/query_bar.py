@@ -29,6 +29,7 @@ from tablestone.tools.errors import TransferRefused
 from tablestone.tools.formats.rows import TYPE_NAMES
 from tablestone.tools.queries import (
     OPERATORS,
+    filter_hint,
     plan_lines,
     plan_name,
     prefix_filter,
@@ -118,7 +119,7 @@ def _located(text: str, error: StorageError) -> FilterProblem:
         f"…{before[-AROUND_LENGTH:]}" if len(before) > AROUND_LENGTH else before,
         f"{behind[:AROUND_LENGTH]}…" if len(behind) > AROUND_LENGTH else behind,
         position,
-        "" if bare is None else f"Put a text in quotes: '{bare.value}'.",
+        filter_hint(text, error),
     )
 
 

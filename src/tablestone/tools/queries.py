@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -49,7 +49,7 @@ PAGES_AHEAD: Final = 1
 LOOKED_AT: Final = 100
 """Entities in which a property is looked for that the others do not have."""
 OPERATORS: Final = tuple(each.value for each in ComparisonOperator)
-OPERATORS_ELSEWHERE: Final = {
+ELSEWHERE: Final = {
     "==": "eq",
     "=": "eq",
     "!=": "ne",
@@ -63,7 +63,13 @@ OPERATORS_ELSEWHERE: Final = {
     "||": "or",
     "|": "or",
     "!": "not",
+    **{word.upper(): word for word in (*OPERATORS, "and", "or", "not")},
+    **dict.fromkeys(
+        ("startswith", "substringof", "contains", "like"),
+        "`tablestone query` with --starts-with or --contains",
+    ),
 }
+"""Words and operators of other languages, and what says the same here."""
 _BEYOND_INT32: Final = re.compile(r"'Edm\.Int32' literal '(-?\d+)'")
 
 
@@ -84,44 +90,49 @@ def checked_filter(text: str | None) -> str | None:
     try:
         parse_filter(text)
     except StorageError as error:
-        raise TransferRefused(
-            f"The filter cannot be read: {error.text}{_cure(text, error)}"
-        ) from None
+        sentence = f"The filter cannot be read: {error.text} {filter_hint(text, error)}"
+        raise TransferRefused(sentence.rstrip()) from None
     return text
 
 
-def _cure(text: str, error: StorageError) -> str:
-    """What to write for an operator of another language, a text without quotes, and a whole number beyond 32 bits."""
-    foreign = _foreign_operator(text)
-    if foreign is not None:
-        return f" Use {OPERATORS_ELSEWHERE[foreign]} for {foreign}."
+def filter_hint(text: str, error: StorageError) -> str:
+    """What to write for a word or operator of another language, a text without quotes, null, and a whole number
+    beyond 32 bits; empty for another mistake.
+    """
+    for token, following in pairwise(_tokens(text)):
+        if token.value == '"':
+            content = text[token.end :].partition('"')[0]
+            return f"Put a text in single quotes: {quoted(content)}."
+        if token.kind == filter_lexer.NULL:
+            return (
+                "The service stores no null: the property is absent, and no filter asks for that."
+            )
+        end = token.start + 2 if token.kind == filter_lexer.INVALID else token.end
+        both, one = text[token.start : end], text[token.start]
+        foreign = next((each for each in (both, one) if each in ELSEWHERE), None)
+        if foreign and following.value not in OPERATORS:  # `like eq 1` names a property
+            return f"Use {ELSEWHERE[foreign]} for {foreign}."
     bare = value_without_quotes(text)
     if bare is not None:
-        return f" Put a text in quotes: '{bare.value}'."
+        return f"Put a text in quotes: '{bare.value}'."
     beyond = _BEYOND_INT32.search(error.text)
     if beyond is None:
         return ""
     if INT64_MIN <= int(beyond[1]) <= INT64_MAX:
-        return f" Write {beyond[1]}L: a whole number beyond 32 bits ends in L."
-    return f" Write {beyond[1]}.0: a number beyond 64 bits is a Double."
+        return f"Write {beyond[1]}L: a whole number beyond 32 bits ends in L."
+    return f"Write {beyond[1]}.0: a number beyond 64 bits is a Double."
 
 
-def _foreign_operator(text: str) -> str | None:
-    """The first operator of another language that is not inside a text."""
-    with suppress(StorageError):  # a malformed literal has its own error
-        for token in filter_lexer.tokens(text):
-            if token.kind == filter_lexer.INVALID:
-                both, one = text[token.start : token.start + 2], text[token.start]
-                return next((each for each in (both, one) if each in OPERATORS_ELSEWHERE), None)
-    return None
+def _tokens(text: str) -> list[filter_lexer.Token]:
+    """The tokens of a filter; none if a literal is malformed, which has its own error."""
+    with suppress(StorageError):
+        return list(filter_lexer.tokens(text))
+    return []
 
 
 def value_without_quotes(text: str) -> filter_lexer.Token | None:
     """The first name in the place of a value, such as `JFK` in `PartitionKey eq JFK`."""
-    try:
-        found = list(filter_lexer.tokens(text))
-    except StorageError:
-        return None  # a malformed literal has its own error
+    found = _tokens(text)
     for name, operator, value in zip(found, found[1:], found[2:], strict=False):
         kinds = (name.kind, operator.kind, value.kind)
         if kinds == (filter_lexer.NAME,) * 3 and operator.value in OPERATORS:
@@ -206,13 +217,16 @@ class TableReader:
             yield last
 
 
-def in_other_letters(reader: TableReader, table: str, names: Iterable[str]) -> dict[str, str]:
-    """Of the names, those that the first entities of a table have in upper case for lower case, or the reverse."""
-    page = reader.page(Query(table, top=LOOKED_AT), None)
-    present = {name for raw in page.entities for name in raw}
-    by_letters = {name.lower(): name for name in present}
-    found = {name: by_letters.get(name.lower(), name) for name in names}
-    return {name: other for name, other in found.items() if name not in present and other != name}
+def first_types(reader: TableReader, table: str) -> dict[str, set[EdmType]]:
+    """The properties of the first entities of a table, each with its types."""
+    found: dict[str, set[EdmType]] = {}
+    for raw in reader.page(Query(table, top=LOOKED_AT), None).entities:
+        for name in raw:
+            with suppress(ValueError):  # a value of an unknown type must not end the query
+                value = None if "@" in name else odata.property_of(raw, name)
+                if value is not None:
+                    found.setdefault(name, set()).add(value.type)
+    return found
 
 
 class TableSize(NamedTuple):
