@@ -1,6 +1,8 @@
 """The sample project of the test kit: its own tests pass, and fail for a service that does not retry."""
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,12 @@ def test_the_tests_of_the_sample_project_pass(tmp_path: Path) -> None:
     shutil.copytree(PROJECT / "fixtures", tmp_path / "fixtures")
     run = run_pytest(tmp_path, (PROJECT / "test_orders.py").read_text("utf-8"), "-W", "error")
     assert "15 passed" in run.output, run.output
+
+
+def test_the_sample_project_needs_no_settings_of_the_checkout() -> None:
+    command = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:asyncio", "--co", "-q"]
+    run = subprocess.run([*command, PROJECT], capture_output=True, text=True, check=False)
+    assert "15 tests collected" in run.stdout, run.stdout + run.stderr
 
 
 @pytest.mark.slow
