@@ -77,6 +77,7 @@ class Expectation:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        __tracebackhide__ = True  # pytest shows the code under test, not this
         self._requests.keepers = tuple(
             each for each in self._requests.keepers if each != self._keep
         )

@@ -53,8 +53,8 @@ from tablestone.tools.writing import OnConflict
 
 @click.command(
     name="import",
-    epilog="Example: tablestone import weather.csv Weather --partition-key origin "
-    "--row-key time_hour --null NA --types temp=Double,time_hour=DateTime",
+    epilog="Example: tablestone import weather.csv Weather --null NA --row-key time_hour "
+    "--partition-key origin --types temp=Double,time_hour=DateTime",
 )
 @click.argument("file", metavar="FILE")
 @click.argument("table", metavar="[TABLE]", required=False, shell_complete=complete_tables)

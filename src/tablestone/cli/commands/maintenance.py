@@ -103,7 +103,7 @@ def encrypt(*, quiet: bool, **given: Any) -> None:
 
 
 @click.command(
-    epilog="Example: tablestone rekey --data ./data --encryption-key-file old.key --new-key-file new.key"
+    epilog="Example: tablestone rekey --data ./tables --encryption-key-file old.key --new-key-file new.key"
 )
 @click.option("--new-key-file", metavar="FILE", required=True, help="File with the new key.")
 @quiet_option

@@ -157,7 +157,7 @@ def _number(_context: click.Context, _option: click.Parameter, rate: float | Non
 
 @click.command(
     name="simulate-keys",
-    epilog="Example: tablestone simulate-keys weather.csv --partition-key origin --row-key time_hour "
+    epilog="Example: tablestone simulate-keys Weather --partition-key origin --row-key time_hour "
     "--query \"origin eq 'JFK' and time_hour ge '2013-07'\"",
 )
 @click.argument("source", metavar="FILE|TABLE")
