@@ -103,7 +103,10 @@ def _next_delimiter(body: bytes, mark: bytes, at: int) -> _Delimiter | None:
     """The next delimiter, anywhere in its line, because some clients send it directly after the JSON (wire 7.1)."""
     at = body.find(mark, at)
     while at >= 0:
-        line_end = _DELIMITER_END.match(body, at + len(mark))
+        end = at + len(mark)
+        if body.startswith(b"\r\n", end):  # as most are
+            return _Delimiter(at, end + 2, closes=False)
+        line_end = _DELIMITER_END.match(body, end)
         if line_end is not None:
             return _Delimiter(at, line_end.end(), line_end[1] is not None)
         at = body.find(mark, at + 1)
