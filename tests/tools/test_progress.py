@@ -10,10 +10,14 @@ import orjson
 import pytest
 
 from server_process import ServerProcess
+from tablestone.tools.client import TableEndpoint
+from tablestone.tools.connection import parse_connection_string
 from tablestone.tools.formats.compressed import ReadPosition
 from tablestone.tools.formats.reading_file import read_rows
 from tablestone.tools.formats.rows import Reading
-from tablestone.tools.progress import PlainLines, Reached, shown_bytes, shown_seconds
+from tablestone.tools.importing import Import, RejectFile
+from tablestone.tools.progress import PlainLines, Progress, Reached, shown_bytes, shown_seconds
+from tablestone.tools.writing import OnConflict
 from tools.data_tools import DataTools, entity
 from tools.faulty_service import BUSY, faulty_service
 
@@ -69,6 +73,41 @@ def test_the_position_is_that_of_the_rows_that_were_handed_on(tmp_path: Path) ->
         assert 0.4 < position.position / position.size < 0.55
         assert sum(1 for _ in rows) == 10_000
         assert position.position == position.size
+
+
+class Told(Progress):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.reached: list[Reached] = []
+
+    def update(self, reached: Reached) -> None:
+        self.reached.append(reached)
+
+
+def test_an_import_of_many_partitions_is_as_far_as_its_rows_are_stored(
+    tools: DataTools, table: str, tmp_path: Path
+) -> None:
+    """The file is read long before: each partition has one row, so no group of rows is full."""
+    path = tmp_path / "x.csv"
+    path.write_text("PartitionKey,RowKey\n" + "".join(f"{n:04},r\n" for n in range(500)))
+    told, position = Told(), ReadPosition()
+    with TableEndpoint(parse_connection_string(tools.connection_string)) as endpoint:
+        run = Import(
+            endpoint,
+            table,
+            OnConflict.FAIL,
+            parallel=2,
+            journal=None,
+            rejects=RejectFile(tmp_path / "rejects", 0),
+            progress=told,
+        )
+        run.run(read_rows(str(path), Reading(), None, position), position)
+    assert len({each.entities for each in told.reached}) > 250
+    for each in told.reached:
+        assert each.position / path.stat().st_size <= each.entities / 500 + 0.01
+    assert told.reached[-1].entities == 500
+    assert told.reached[-1].position == path.stat().st_size
 
 
 def test_ctrl_c_says_how_to_go_on(

@@ -78,7 +78,6 @@ WINDOW_BYTES: Final = 64 * 1024 * 1024
 WINDOW_SECONDS: Final = 2.0
 """A window ends at the first of these three. Then the import waits until no request is in flight."""
 _LOOK_ROWS: Final = 100
-_UPDATE_ROWS: Final = 500
 
 
 @dataclass(frozen=True)
@@ -144,9 +143,10 @@ class Import:
             parallel=self._parallel,
             reject=lambda row, reason: self._rejects.add(row.number, reason, row.body.decode()),
             resumed=self._journal is not None and bool(self._journal.state),
+            tell=lambda: self._tell(writer, position),
         )
         try:
-            self._write(rows, writer, position)
+            self._write(rows, writer)
         finally:
             writer.close()
             self.stored = writer.tally.stored
@@ -166,9 +166,7 @@ class Import:
             retries=retries,
         )
 
-    def _write(
-        self, rows: Iterator[Row | Rejected], writer: TableWriter, position: ReadPosition
-    ) -> None:
+    def _write(self, rows: Iterator[Row | Rejected], writer: TableWriter) -> None:
         in_window = window_bytes = 0
         until = monotonic_seconds() + WINDOW_SECONDS
         self._save(writer)
@@ -185,8 +183,6 @@ class Import:
                 writer.add(row)
                 window_bytes += len(row.body)
             in_window += 1
-            if in_window % _UPDATE_ROWS == 0:
-                self._tell(writer, position)
             if (
                 in_window >= WINDOW_ROWS
                 or window_bytes >= WINDOW_BYTES
@@ -202,7 +198,6 @@ class Import:
         writer.drain()
         self.after = number
         self._save(writer, done=True)
-        self._tell(writer, position)
 
     def _save(self, writer: TableWriter, *, done: bool = False) -> None:
         if self._journal:
@@ -217,13 +212,14 @@ class Import:
             )
 
     def _tell(self, writer: TableWriter, position: ReadPosition) -> None:
+        """Say how far the rows are that are stored, skipped or rejected; more of the file was read."""
         total = self._earlier + writer.tally
         self._progress.update(
             Reached(
                 total.rows,
                 total.bytes,
                 total.rejected,
-                position.position,
+                position.position * total.rows // max(1, self._taken),
                 position.size,
                 self._earlier.rows,
             )

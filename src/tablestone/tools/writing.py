@@ -83,12 +83,15 @@ class TableWriter:
         parallel: int,
         reject: Reject,
         resumed: bool = False,
+        tell: Callable[[], None] = lambda: None,
     ) -> None:
+        """`tell` is called whenever rows may have been stored, on the thread of `add` and `drain`."""
         self.tally = Tally()
         self._endpoint = endpoint
         self._table = table
         self._on_conflict = on_conflict
         self._reject = reject
+        self._tell = tell
         self._resumed = resumed
         self._stop = threading.Event()
         self._retry = Retry(InFlight(parallel), stop=self._stop)
@@ -131,6 +134,7 @@ class TableWriter:
         futures, self._futures = self._futures, []
         for future in futures:
             future.result()
+            self._tell()
         self._keys.clear()
 
     def close(self) -> None:
@@ -141,11 +145,13 @@ class TableWriter:
     def count_rejected(self) -> None:
         """Count a row that was rejected before it came here."""
         self._count(rejected=1)
+        self._tell()
 
     def _submit(self, partition: str) -> None:
         rows = self._groups.pop(partition)
         self._sizes.pop(partition, None)
         self._places.acquire()
+        self._tell()
         future = self._pool.submit(self._store, rows)
         future.add_done_callback(lambda _: self._places.release())
         self._futures.append(future)
