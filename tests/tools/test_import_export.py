@@ -142,6 +142,25 @@ def test_a_row_that_only_the_service_refuses(
     assert len(tools.all_of(table)) == 98
 
 
+@pytest.mark.parametrize(
+    ("marker", "is_page"),
+    [
+        ({}, False),
+        (None, False),
+        ({"nextpartitionkey": None, "nextrowkey": None}, False),
+        ({"nextpartitionkey": "1!4!cA--", "nextrowkey": None}, True),
+    ],
+)
+def test_a_page_of_az_says_that_it_is_not_the_whole_table(
+    tools: DataTools, table: str, marker: object, *, is_page: bool
+) -> None:
+    path = tools.directory / "az.json"
+    path.write_bytes(orjson.dumps({"items": [entity("p", "r")], "nextMarker": marker}))
+    said = tools.run("import", path, table, "--quiet").stdout
+    assert said.startswith("1 entity stored in ")
+    assert (importing.ONE_PAGE in said) is is_page
+
+
 def test_standard_input(tools: DataTools, table: str) -> None:
     process = subprocess.run(
         [COMMAND, "import", "-", table, "--quiet"],

@@ -306,7 +306,9 @@ WITHOUT_SIZES: list[tuple[str, tuple[PartitionActivity, ...], float, bool]] = [
     # what, the partitions with the hottest first, its share, whether it is large
     ("one of nine, which takes a third", (partition("UA", 80.0, 4_000), *EVEN), 1 / 3, True),
     ("one of nine, like the others", (partition("UA", 10.0, 1_000), *EVEN), 1 / 9, False),
-    ("one of three", (partition("UA", 80.0, 4_000), *EVEN[:2]), 2 / 3, False),
+    ("nearly all of three", (partition("UA", 80.0, 18_000), *EVEN[:2]), 9 / 10, True),
+    ("half of three", (partition("UA", 80.0, 2_000), *EVEN[:2]), 1 / 2, False),
+    ("most of two", (partition("UA", 80.0, 9_000), *EVEN[:1]), 9 / 10, False),
     ("half of four", (partition("UA", 80.0, 3_000), *EVEN[:3]), 1 / 2, True),
     ("less than half of four", (partition("UA", 80.0, 2_000), *EVEN[:3]), 2 / 5, False),
     ("few requests", (partition("UA", 1.0, 900), *(partition(key, 1.0, 50) for key in "abcdefgh")), 9 / 13, False),

@@ -24,7 +24,7 @@ from tablestone.tools.exporting import Export, Target
 from tablestone.tools.formats.compressed import ReadPosition
 from tablestone.tools.formats.reading_file import KINDS, kind_of, read_rows
 from tablestone.tools.formats.rows import Reading, Rejected, Row, parse_types
-from tablestone.tools.importing import Import, ImportReport, RejectFile
+from tablestone.tools.importing import ONE_PAGE, Import, ImportReport, RejectFile
 from tablestone.tools.progress import Progress, shown_bytes, shown_count
 from tablestone.tools.queries import Mixed, TableReader, checked_filter, without
 from tablestone.tools.sample_data import load_sample_data
@@ -203,6 +203,8 @@ def load_sample(request: Request, _form: PostedForm) -> Response:
 def _summary(name: str, report: ImportReport) -> Iterator[str]:
     stored = shown_count(report.stored, "entity", "entities")
     yield f"{name}: {stored} stored, {shown_bytes(report.bytes)}."
+    if report.is_page:
+        yield ONE_PAGE
     if report.skipped:
         yield f"{shown_count(report.skipped, 'row')} skipped: their keys were taken."
     if report.rejected:

@@ -94,6 +94,10 @@ class ImportReport:
     rejects: str | None
     resumed_after_row: int
     retries: int
+    is_page: bool
+
+
+ONE_PAGE: Final = "The file is one page of a longer list: its nextMarker names the next page."
 
 
 class Import:
@@ -130,7 +134,7 @@ class Import:
     def run(self, rows: Iterator[Row | Rejected], position: ReadPosition) -> ImportReport:
         """Store the rows. After `TransferFailed` or an interrupt, the journal lets a later run go on."""
         if self._is_done:
-            return self._report(self._earlier, created=False, retries=0)
+            return self._report(self._earlier, position, created=False, retries=0)
         # Reading the first row checks header and schema: a refused file leaves no table behind.
         rows = chain(list(islice(rows, 1)), rows)
         created = not self._endpoint.table_exists(self._table) and self._endpoint.create_table(
@@ -150,9 +154,12 @@ class Import:
         finally:
             writer.close()
             self.stored = writer.tally.stored
-        return self._report(self._earlier + writer.tally, created=created, retries=writer.retries)
+        total = self._earlier + writer.tally
+        return self._report(total, position, created=created, retries=writer.retries)
 
-    def _report(self, total: Tally, *, created: bool, retries: int) -> ImportReport:
+    def _report(
+        self, total: Tally, position: ReadPosition, *, created: bool, retries: int
+    ) -> ImportReport:
         return ImportReport(
             table=self._table,
             created=created,
@@ -164,6 +171,7 @@ class Import:
             rejects=str(self._rejects.path) if total.rejected else None,
             resumed_after_row=self._resumed,
             retries=retries,
+            is_page=position.is_page,
         )
 
     def _write(self, rows: Iterator[Row | Rejected], writer: TableWriter) -> None:

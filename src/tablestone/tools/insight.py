@@ -180,11 +180,9 @@ def share_of(report: InsightReport, partition: PartitionActivity, period: str) -
 def takes_large_share(report: InsightReport, partition: PartitionActivity, period: str) -> bool:
     """Whether a partition takes much more of its table than the others do, below the service's target too."""
     partitions = len(_beside(report, partition, period))
-    return (
-        partitions >= LARGE_SHARE_PARTITIONS_MIN
-        and partition.activity.entities >= LARGE_SHARE_ENTITIES_MIN
-        and share_of(report, partition, period) >= max(LARGE_SHARE, 2 / partitions)
-    )
+    return partition.activity.entities >= LARGE_SHARE_ENTITIES_MIN and share_of(
+        report, partition, period
+    ) >= max(LARGE_SHARE, 2 / partitions)
 
 
 def _beside(
@@ -284,7 +282,6 @@ LARGE_SHARE: Final = 0.25
 """From this part of its table's entities a partition is remarked upon, if even shares would be half of it or less."""
 LARGE_SHARE_ENTITIES_MIN: Final = 1000
 """Fewer entities in a period say nothing about keys."""
-LARGE_SHARE_PARTITIONS_MIN: Final = 4
 _ACROSS: Final = (PlanKind.TABLE.value, PlanKind.PARTITION_RANGE.value, PlanKind.RANGES.value)
 """The plans whose pages pass from partition to partition."""
 POINT_READ: Final = "PartitionKey eq ? and RowKey eq ?"

@@ -29,8 +29,8 @@ from tablestone.cli.options import (
     CHECK_OPTIONS,
     DATA_OPTIONS,
     BrokenOption,
+    path_from,
     quiet_option,
-    require_utf8,
     with_options,
 )
 from tablestone.clock import unix_seconds
@@ -158,8 +158,7 @@ def backup(target: str, keep: int | None, *, quiet: bool, **given: Any) -> None:
     file, or a directory in which the file gets a dated name. `tablestone restore` takes the file.
     The backup of an encrypted directory is encrypted with the same key.
     """
-    wanted = Path(target).absolute()
-    require_utf8(wanted, "backup")
+    wanted = path_from(target, Path.cwd(), "backup")
     directory, key = local_directory(
         given,
         "`nodetool snapshot` or `tablestone cluster unload` backs a cluster up; `tablestone copy` copies its tables to "
@@ -253,8 +252,7 @@ def restore(backup: str, *, quiet: bool, **given: Any) -> None:
     The directory must be new or empty. The backup is checked first; if it is not whole, nothing
     is restored. The exit status is then 1. It is 2 if a file cannot be read or written.
     """
-    source = Path(backup).absolute()
-    require_utf8(source, "backup")
+    source = path_from(backup, Path.cwd(), "backup")
     directory, key = local_directory(
         given,
         "`nodetool refresh` restores a snapshot of a cluster; `tablestone copy` copies tables to a cluster.",

@@ -44,7 +44,7 @@ from tablestone.tools.formats.reading_file import (
 )
 from tablestone.tools.formats.rows import Rejected, Row, RowMaker
 from tablestone.tools.formats.typed_csv import schema_beside
-from tablestone.tools.importing import Import, ImportReport, RejectFile
+from tablestone.tools.importing import ONE_PAGE, Import, ImportReport, RejectFile
 from tablestone.tools.progress import progress_for, shown_bytes, shown_count, shown_entities
 from tablestone.tools.queries import Mixed, TableReader, checked_filter
 from tablestone.tools.resume_journal import Journal, open_journal
@@ -180,6 +180,8 @@ def _import_lines(report: ImportReport) -> list[str]:
     ]
     if report.created:
         lines.append(f"The table {report.table} was made.")
+    if report.is_page:
+        lines.append(ONE_PAGE)
     if report.resumed_after_row:
         lines.append(f"An earlier run had stored the rows up to {report.resumed_after_row:,}.")
     if report.skipped:

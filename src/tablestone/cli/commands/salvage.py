@@ -14,7 +14,7 @@ import click
 from tablestone.cli.commands.check import losses, lost_entities, name_of, pages
 from tablestone.cli.local_directory import BackupFailed, reason_of, refusing_denied_places
 from tablestone.cli.option_sources import key_of_directory
-from tablestone.cli.options import BrokenOption, key_file_option
+from tablestone.cli.options import BrokenOption, key_file_option, path_from
 from tablestone.engines.sqlite.salvage import damaged_storage
 from tablestone.tables.integrity import Salvaged, SalvagedTable
 from tablestone.tables.integrity import salvage as read_all
@@ -139,11 +139,11 @@ def salvage(directory: str, out: str, encryption_key_file: str | None) -> int:
     something is lost.
     """
     key = key_of_directory(encryption_key_file)
-    place = Path(out).absolute()
+    place = path_from(out, Path.cwd())
     if place.resolve().is_relative_to(Path(directory).resolve()):
         raise BrokenOption(f"{place} would be inside the data directory: name a place outside.")
     try:
-        with damaged_storage(Path(directory).absolute(), key) as storage:
+        with damaged_storage(path_from(directory, Path.cwd()), key) as storage:
             with refusing_denied_places(f"{place} cannot be made"):
                 files = SalvagedFiles(place)
             with files:

@@ -37,6 +37,8 @@ class ReadPosition:
 
     read: int = 0
     size: int | None = None
+    is_page: bool = False
+    """Whether the file says that it is one page of a longer list."""
     _handed_on: int | None = None
 
     @property

@@ -32,7 +32,7 @@ def read_json(
         raise TransferRefused(f"{path} is UTF-16: JSON lines are UTF-8.")
     first = first.removeprefix(_BYTE_ORDER_MARK)
     if _is_whole_document(first):
-        found = _read_document(first + file.read(), path)
+        found = _read_document(first + file.read(), path, position)
         yield from read_objects(found, reading, maker, position)
         return
     number, line = 1, first
@@ -76,7 +76,7 @@ def _listed(document: Mapping[str, Any]) -> list[Any] | None:
     return None
 
 
-def _read_document(content: bytes, path: str) -> list[Any]:
+def _read_document(content: bytes, path: str, position: ReadPosition) -> list[Any]:
     try:
         read = orjson.loads(content)
     except ValueError as error:
@@ -84,6 +84,8 @@ def _read_document(content: bytes, path: str) -> list[Any]:
             f"{path} is neither JSON lines nor a JSON document: {error}."
         ) from None
     if isinstance(read, dict):
+        marker = read.get("nextMarker")  # a member for each of the two keys
+        position.is_page = any(marker.values()) if isinstance(marker, dict) else bool(marker)
         listed = _listed(read)
         read = [read] if listed is None and PARTITION_KEY in read else listed
     if not isinstance(read, list):
