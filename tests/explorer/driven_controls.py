@@ -143,6 +143,7 @@ _OF_TESTS: Final = {
     ),
     "narrow.test_the_tables_are_a_menu": "page.side",
     "property_controls.test_a_control_fits_its_type": "entity.choice",
+    "selection.test_a_selection_is_cleared": "table.clear",
     "selection.test_all_rows_and_a_range_are_selected": "table.select-all",
     "unsaved.test_a_problem_in_the_panel_is_closed": "problem.close",
     "unsaved.test_what_was_typed_is_not_thrown_away_unasked": "unsaved.keep unsaved.discard",

@@ -34,6 +34,34 @@ def test_all_rows_and_a_range_are_selected(watched: WatchedPage) -> None:
     wait_for_text(watched, "#selected", "5 selected")
 
 
+def test_a_selection_is_cleared(watched: WatchedPage) -> None:
+    page = watched.page
+    watched.open("/tables/Weather?top=30")
+    for number in (0, 1):
+        page.locator("#grid .piece input").nth(number).check()
+    page.get_by_role("button", name="Clear").click()
+    page.locator("#selection").wait_for(state="hidden")
+    assert page.locator("#grid .chosen, #grid input:checked").count() == 0
+    assert page.evaluate("document.activeElement.id") == "grid"
+
+
+def test_a_click_anywhere_in_a_row_opens_it(watched: WatchedPage) -> None:
+    """Beside a box it selects the row, and the colour of a row stays under the pointer."""
+    page = watched.page
+    watched.open("/tables/Weather?top=30")
+    colour = "getComputedStyle(document.querySelectorAll('.piece .row')[{}]).backgroundColor"
+    page.locator("#grid .piece .box").nth(2).click(position={"x": 3, "y": 3})
+    wait_for_text(watched, "#selected", "1 selected")
+    assert not page.locator("#panel.open").is_visible()
+    plain, chosen = (page.evaluate(colour.format(number)) for number in (3, 2))
+    page.locator("#grid .piece .row").nth(1).locator(".cell").nth(3).click()
+    page.wait_for_selector("#panel.open form")
+    assert page.evaluate(colour.format(2)) == chosen != plain
+    assert page.evaluate(colour.format(1)) not in (plain, chosen)
+    rk = page.locator("#grid .piece .row").nth(1).locator(".rk").inner_text()
+    assert page.inner_text("#panel .rk") == rk
+
+
 def test_the_keys_stay_when_the_grid_is_scrolled_to_the_side(watched: WatchedPage) -> None:
     page = watched.page
     watched.open("/tables/Weather?top=30")

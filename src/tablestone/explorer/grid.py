@@ -201,7 +201,6 @@ def _table_page(request: Request, build_problem: str = "") -> Response:
     first = {} if problem else _piece_values(request, account, name, query)
     seen = account.seen.of(name)
     overview = account.overview()
-    size = overview.of(name).size
     return page(
         request,
         "table.html",
@@ -222,7 +221,6 @@ def _table_page(request: Request, build_problem: str = "") -> Response:
         seen=seen,
         ordered_max=ORDERED_MAX,
         overview=overview,
-        total=size.entities if size and not (query.filter or query.top) else None,
         first=first,
         unordered=first.get("unordered", ()),
     )

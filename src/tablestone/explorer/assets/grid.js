@@ -4,6 +4,7 @@
 const NEAR = "1500px";
 const LOADED_MAX = 24;
 const LETTER = 7.85; // pixels of a letter in the grid
+const isNarrow = matchMedia("(max-width: 45rem)");
 
 export function startGrid(part, announce) {
   const grid = document.getElementById("grid");
@@ -11,7 +12,6 @@ export function startGrid(part, announce) {
   const names = grid.querySelector(".names .row");
   const cost = document.getElementById("cost");
   const sum = { read: 0, pages: 0, bytes: 0, milliseconds: 0 };
-  const total = Number(cost.dataset.total ?? NaN);
   let sorted = null;
   const near = new IntersectionObserver(seen, { root: grid, rootMargin: `${NEAR} 0px` });
 
@@ -113,7 +113,9 @@ export function startGrid(part, announce) {
     heads().forEach((head, index) => {
       if (head.letters || !rows.length) return;
       const long = Math.max(...rows.map((each) => each[index]?.textContent.length ?? 0));
-      head.letters = Math.max(6, Math.min(34, Math.max(long, head.dataset.name.length + (head.dataset.kind ?? "").length + 3)));
+      // The type has smaller letters; in a narrow window it is below the name.
+      const kind = isNarrow.matches ? 0 : 0.75 * (head.dataset.kind ?? "").length;
+      head.letters = Math.max(6, Math.min(34, Math.max(long, head.dataset.name.length + kind + 2)));
     });
   }
 
@@ -224,12 +226,18 @@ export function startGrid(part, announce) {
     const rows = [...grid.querySelectorAll(".piece")].reduce((all, each) => all + Number(each.dataset.rows ?? 0), 0);
     const size = sum.bytes < 1 << 20 ? `${(sum.bytes / 1024).toFixed(1)} KiB` : `${(sum.bytes / (1 << 20)).toFixed(1)} MiB`;
     const isMore = [...grid.querySelectorAll(".piece")].at(-1)?.dataset.rows === undefined;
+    // Empty until the size of the table is known, and absent for a query that reads only a part of it.
+    const total = Number(cost.dataset.total ?? 0);
     const of = isMore && total > rows ? ` of ${total.toLocaleString("en")}` : "";
     const received = sum.read === rows ? "" : `${count(sum.read, "entities", "entity")} received in `;
     const how = sorted ? `, sorted by ${sorted.dataset.name}` : isMore && !of ? ", more below" : "";
-    cost.textContent = `${rows.toLocaleString("en")}${of} shown${how} · ${received}${count(sum.pages, "pages", "page")}, ${count(sum.milliseconds, "ms")}`;
+    const shown = document.createElement("strong");
+    shown.textContent = `${rows.toLocaleString("en")}${of}`;
+    cost.replaceChildren(shown, ` shown${how} · ${received}${count(sum.pages, "pages", "page")}, ${count(sum.milliseconds, "ms")}`);
     cost.title = `${size} received`;
   }
+
+  document.addEventListener("counted", showCost);
 
   grid.addEventListener("click", (event) => {
     const link = event.target.closest(".look-further");
@@ -349,6 +357,22 @@ export function startGrid(part, announce) {
     if (!event.target.closest(".piece a[data-into]")) return;
     grid.querySelector(".row.open")?.classList.remove("open");
     event.target.closest(".row").classList.add("open");
+  });
+
+  // A click anywhere in a row opens its entity, and one beside its box is for the box. Not at the end of a drag over text.
+  grid.addEventListener("click", (event) => {
+    const row = event.target.closest(".piece .row");
+    if (!row || event.target.closest("input, a") || !getSelection().isCollapsed) return;
+    const box = event.target.closest(".box")?.querySelector("input");
+    if (box) isRange = event.shiftKey;
+    (box ?? row.querySelector("a"))?.click();
+  });
+
+  document.getElementById("clear-selection").addEventListener("click", () => {
+    for (const each of boxes()) choose(each, false);
+    showSelected();
+    announce(selected.textContent);
+    grid.focus();
   });
 
   // With Shift, select the rows from the last selected one to this one.
