@@ -71,6 +71,11 @@ def test_the_heat_map_and_its_lists(watched: WatchedPage) -> None:
     watched.open("/tables/weather/heat")
     newest = "document.querySelector('svg.heat').parentElement.scrollLeft > 100"
     watched.wait_until(newest)
+    keys = page.locator(".heat-keys")
+    assert "JFK" in keys.locator(".hot").all_text_contents()
+    place = keys.bounding_box()
+    assert place is not None
+    assert 0 <= place["x"] < 60, "the keys stay in sight"
     severities = page.locator(".advice strong").all_inner_texts()
     assert set(severities) <= {"Severe:", "Warning:", "Note:"}
     watched.keep("heat")

@@ -36,8 +36,6 @@ from tablestone.tools.insight import (
 from tablestone.tools.progress import shown_seconds
 from tablestone.tools.writing import quoted
 
-BUCKETS_MIN: Final = 3
-"""The picture has at least so many columns."""
 WIDTH: Final = 780
 HEIGHT_MAX: Final = 300
 ROW_HEIGHT_MAX: Final = 28
@@ -189,8 +187,7 @@ def _without_silence(heat: HeatMap) -> HeatMap:
     scanned = heat.scanned or (0,) * len(heat.starts)
     columns = zip(heat.read, heat.written, scanned, strict=True)
     totals = [sum(read) + sum(written) + scans for read, written, scans in columns]
-    busy = next((number for number, total in enumerate(totals) if total), 0)
-    start = max(0, min(busy - 1, len(heat.starts) - BUCKETS_MIN))
+    start = next((number for number, total in enumerate(totals) if total), 0)
     return replace(
         heat,
         starts=heat.starts[start:],
