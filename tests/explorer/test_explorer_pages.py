@@ -53,8 +53,14 @@ def open_entity(watched: WatchedPage, name: str, key: tuple[str, str]) -> None:
 def test_tables_are_found_counted_created_and_deleted(watched: WatchedPage) -> None:
     page = watched.page
     assert page.locator(".tables .name").all_inner_texts() == ["Empty", "Odd", "Weather"]
+    assert page.get_by_role("button", name="Size").is_hidden(), "no size is known"
     page.get_by_label("Count the table Weather").click()
     wait_for_text(watched, ".size", f"{len(AIRPORTS) * HOURS} entities")
+    wait_for_text(watched, "tr[data-table=weather] .bytes", "KiB")
+    wait_for_text(watched, "nav.list [data-table=weather]", f"{len(AIRPORTS) * HOURS:,}")
+    page.get_by_role("button", name="Size").click()
+    assert page.locator(".tables .name").all_inner_texts()[0] == "Weather"
+    page.get_by_role("button", name="Name").click()
     page.get_by_label("Find a table").fill("OD")
     assert page.locator(".tables .name:visible").all_inner_texts() == ["Odd"]
     assert page.locator("nav.list a:visible").all_inner_texts() == ["Odd"]

@@ -14,7 +14,6 @@ from tablestone.explorer.page_templates import PostedForm, account_of, page, pat
 from tablestone.model.keys import TABLE_NAME
 from tablestone.tools.client import Query
 from tablestone.tools.errors import ServiceError, TransferRefused
-from tablestone.tools.progress import shown_bytes
 from tablestone.tools.queries import entity_bytes
 
 COUNT_SECONDS_MAX: Final = 3.0
@@ -104,4 +103,4 @@ def size(request: Request) -> Response:
     if token is not None:
         counted = {"after": write_token(token), "entities": entities, "bytes": total}
         further = path_to(request, "tables", table, "size", **counted)
-    return page(request, "size.html", entities=entities, size=shown_bytes(total), further=further)
+    return page(request, "size.html", entities=entities, bytes=total, further=further)

@@ -43,8 +43,32 @@ function show(place, html, isTyped = false) {
     if (!first.matches("input, select, textarea, a, button")) first.tabIndex = -1;
     first.focus({ preventScroll: false });
   }
+  const counted = place.querySelector("[data-counted]");
+  if (counted) noteCount(counted);
   const said = place.querySelector("[role=alert], [role=status]") ?? place.querySelector("h2");
   announce(said ? said.textContent : place.textContent.slice(0, 200));
+}
+
+/** Put the count of a table into the columns of its row; if it is whole, also beside its name and into the grid's cost. */
+function noteCount(counted) {
+  const { entities, bytes, size } = counted.dataset;
+  const cost = document.getElementById("cost");
+  const row = counted.closest(".tables tr");
+  if (row) {
+    counted.closest("td").dataset.value = entities;
+    const cell = row.querySelector(".bytes");
+    cell.dataset.value = bytes;
+    cell.textContent = size;
+    for (const each of document.querySelectorAll(".tables .bytes")) each.hidden = false;
+  }
+  if (counted.nextElementSibling) return;
+  const number = document.createElement("span");
+  number.textContent = Number(entities).toLocaleString("en");
+  document.querySelector(`nav.list [data-table="${counted.dataset.counted}"]`)?.append(number);
+  if (cost && "total" in cost.dataset) {
+    cost.dataset.total = entities;
+    document.dispatchEvent(new Event("counted"));
+  }
 }
 
 function placeOf(element) {
