@@ -272,6 +272,17 @@ def test_every_panel_is_closed(watched: WatchedPage, filled_server: ServerProces
         page.get_by_role("link", name=name).click()
         page.wait_for_selector("#panel.open h2")
         close()
+    for path, table_or_tables in (
+        ("/tables/Empty/new", "Empty"),
+        ("/tables/Empty/export", "Empty"),
+        ("/tables/Empty/import", "Empty"),
+        ("/import", "Tables"),
+    ):  # as pages of their own
+        watched.open(path)
+        page.get_by_label("Close", exact=True).click()
+        page.wait_for_selector(".tables" if table_or_tables == "Tables" else "#grid")
+        assert page.inner_text("h1") == table_or_tables
+    watched.open("/tables/Empty?filter=PartitionKey eq 'closing'")
     page.locator("#grid .piece input").check()
     for name in ("JSON", "Delete…"):
         if name == "JSON":

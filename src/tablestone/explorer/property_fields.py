@@ -24,7 +24,6 @@ ESCAPED: Final = "String as JSON"
 """The type of a field whose text is a JSON string."""
 FIELD_TYPES: Final = (*TYPE_NAMES, ESCAPED)
 HINTS: Final = {
-    "String": "text",
     "Int32": "-2147483648 to 2147483647",
     "Int64": "a whole number of 64 bits",
     "Double": "1.5, NaN, Infinity",

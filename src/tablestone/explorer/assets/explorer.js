@@ -6,6 +6,7 @@ import { startCompletion } from "./completion.js";
 import { isUnsaved, mayGo, noteShown } from "./typed_values.js";
 
 const announced = document.getElementById("announced");
+const panel = document.getElementById("panel");
 
 export function announce(text) {
   announced.textContent = text;
@@ -90,7 +91,9 @@ document.addEventListener("click", async (event) => {
     if (place) show(place, await part(link.href));
     else location.assign(link.href);
   } else if (target.closest(".close")) {
-    closePanel();
+    // A panel that is a page of its own leads back to its table, or else to the tables.
+    if (panel) closePanel();
+    else location.assign((document.querySelector(".tabs a") ?? document.querySelector(".brand")).href);
   } else if (target.closest(".remove")) {
     target.closest(".property").remove();
   } else if (target.closest("#add-property")) {
@@ -130,7 +133,6 @@ document.addEventListener("submit", async (event) => {
 });
 
 async function closePanel() {
-  const panel = document.getElementById("panel");
   if (!panel?.classList.contains("open") || !(await mayGo())) return;
   panel.classList.remove("open");
   panel.replaceChildren();
@@ -192,6 +194,7 @@ document.querySelector(".tables thead")?.addEventListener("click", (event) => {
 document.addEventListener("change", (event) => {
   const { target } = event;
   if (!target.matches(".property [name=kind]")) return;
+  target.title = target.value;
   const before = target.parentElement.querySelector(".value");
   const template = [...target.form.querySelectorAll("template[data-kind]")].find((each) => each.dataset.kind === target.value);
   const control = template.content.firstElementChild.cloneNode(true);
