@@ -209,6 +209,7 @@ def test_a_large_table_is_counted_on(
             page.get_by_role("link", name="count on").click()
             page.locator(".size").filter(has_text="1,100 entities").wait_for()
             assert page.get_by_role("link", name="count on").count() == 0
+        wait_for_text(watched, "#cost", "100 of 1,100 shown")
 
 
 @pytest.mark.slow
