@@ -164,8 +164,8 @@ class _ChangeSetReader:
                 content = body[here.end + len(head) : after.start].strip(b"\r\n")
                 part, follows = BatchPart(part.request, content), after
             else:
-                part, follows, content_start = _read_part(body, inner, here.end, after, self._outer)
-                head = body[here.end : content_start]
+                part, follows, head_end = _read_part(body, inner, here.end, after, self._outer)
+                head = body[here.end : head_end]
             # A Content-Length covers `after`, which is then a part of a value and not a delimiter.
             if follows is not after:
                 self._pass_envelope(after.start, follows.start)
@@ -209,13 +209,13 @@ def _mime_headers(body: bytes, start: int, stop: int) -> tuple[Headers, int]:
 def _read_part(
     body: bytes, mark: bytes, start: int, after: _Delimiter, outer: RawRequest
 ) -> tuple[BatchPart | None, _Delimiter, int]:
-    """The HTTP request of a part (None if it cannot be read), the delimiter that ends the part, and the body's start.
+    """The HTTP request of a part (None if it cannot be read), the delimiter that ends it, and the end of its head.
 
     The delimiter is `after`, unless a Content-Length leads to a later one: then `after` is inside a value (wire 7.1).
-    The start is 0 if there is a Content-Length, which is then part of the head.
+    A head with a Content-Length is the part's own: then its end is `start`, and later parts do not share it.
     """
     if not body[start : after.start].strip():
-        return None, after, 0
+        return None, after, start
     mime, at = _mime_headers(body, start, after.start)
     if not mime.get(b"content-type", b"").lower().startswith(b"application/http"):
         raise _malformed()
@@ -227,16 +227,16 @@ def _read_part(
     parse = _parse_short_head if len(head) <= _SHORT else _parse_head
     request = parse(head, outer.scheme, outer.client)
     if request is None:
-        return None, after, 0
+        return None, after, start
     declared = request.headers.get(b"content-length")
     if declared is not None:
         if not declared.isdigit() or len(declared) > _LENGTH_DIGITS_MAX:
-            return None, after, 0
+            return None, after, start
         end = content + int(declared)
         if head_end is not None and end > after.start:
             after = _delimiter_at(body, mark, end) or after
     part = BatchPart(request, body[content : after.start].strip(b"\r\n"))
-    return part, after, 0 if head_end is None or declared is not None else content
+    return part, after, start if head_end is None or declared is not None else content
 
 
 def _parse_head(head: bytes, scheme: str, client: str) -> RawRequest | None:
