@@ -73,7 +73,7 @@ def bounded(first: int, end: int) -> str:
 
 
 FLOORS = (
-    Workload("point-read", "point read", {"get": 1}, factor=6),
+    Workload("point-read", "point read", {"get": 1}, factor=7),
     Workload(
         "point-read-select",
         "point read with $select of three",
@@ -88,10 +88,10 @@ FLOORS = (
         query="$filter=PartitionKey%20eq%20'{partition}'",
         entities_per_operation=PAGE,
         expect_entities=PAGE,
-        factor=10,
+        factor=12,
     ),
-    Workload("insert", "insert", {"insert": 1}, uses=Uses.NEW, factor=3),
-    Workload("merge", "merge", {"merge": 1}, uses=Uses.WRITTEN, factor=3),
+    Workload("insert", "insert", {"insert": 1}, uses=Uses.NEW, factor=4),
+    Workload("merge", "merge", {"merge": 1}, uses=Uses.WRITTEN, factor=4),
     Workload("update", "update with ETag", {"update": 1}, uses=Uses.WRITTEN, factor=3),
     Workload("upsert", "insert or replace, half new", {"upsert": 1}, uses=Uses.WRITTEN, factor=3),
     Workload(
@@ -108,7 +108,7 @@ FLOORS = (
         {"get": 50, "merge": 50},
         uses=Uses.WRITTEN,
         keys="zipf",
-        factor=3,
+        factor=5,
     ),
     Workload(
         "ycsb-b",
