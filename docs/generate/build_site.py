@@ -24,8 +24,8 @@ BUILD: Final = ("build", "--strict", "--clean")
 """A link or an anchor that leads nowhere ends the build with status 1."""
 
 OUTSIDE_THE_SEARCH: Final = ("contributing.md", "testing.md", "releasing.md", "decisions/")
-"""Who looks for a word uses Tablestone; its own tests, releases and decisions would come first, and the generator has no
-weights. The menu and other pages lead to them."""
+"""Who looks for a word uses Tablestone. Its own tests, releases and decisions would come first, because the generator
+has no weights. The menu and other pages lead to them."""
 
 
 def write_pages() -> None:

@@ -99,10 +99,6 @@ PUT: Final = """
 INSERT INTO stored_rows (partition, row, version, value) VALUES (?, ?, ?, ?)
 ON CONFLICT (partition, row) DO UPDATE SET version = excluded.version, value = excluded.value
 """
-INSERT: Final = """
-INSERT INTO stored_rows (partition, row, version, value) VALUES (?, ?, ?, ?)
-ON CONFLICT (partition, row) DO NOTHING
-"""
 DELETE_ROW: Final = "DELETE FROM stored_rows WHERE partition = ? AND row = ?"
 
 
@@ -282,10 +278,6 @@ class GroupCommit:
     def _apply(self, write_set: WriteSet) -> Committed | Conflict:
         """Apply a whole write set to the open transaction, or nothing of it."""
         partition, now = write_set.partition, self._now
-        if len(write_set.changes) == 1:
-            (only,) = write_set.changes
-            if only.expectation == ABSENT and isinstance(only.mutation, Put):
-                return self._insert(partition, only.row, now, only.mutation)
         versions = [0] * len(write_set.changes)
         puts: list[tuple[bytes, bytes, int, bytes]] = []
         deletes: list[tuple[bytes, bytes]] = []
@@ -313,13 +305,6 @@ class GroupCommit:
             self._execute(DELETE_ROW, delete)
         self._now = max(now, latest_deleted + 1)
         return Committed(versions)
-
-    def _insert(self, partition: bytes, row: bytes, version: int, put: Put) -> Committed | Conflict:
-        """Insert one row that must not exist; the statement itself checks that."""
-        self._execute(INSERT, (partition, row, version, put.render(version)))
-        if self._writer.changes():
-            return Committed([version])
-        return Conflict(0, self._execute(VERSION_OF, (partition, row)).get)
 
     def _end_group(self, loop: asyncio.AbstractEventLoop) -> None:
         self._lock.release()
