@@ -100,7 +100,7 @@ ODD_ANSWERS: list[tuple[str, str, str, str]] = [
     ('{"value": null}', "/tables/T", "502", "answered a query with something else"),
     ('{"value": [1]}', "/tables/T", "502", "answered a query with something else"),
     ("<!doctype html><title>Hello</title>", "/tables/T", "502", NO_SERVICE),
-    (json.dumps({"value": [ODD]}), "/tables/T/size", "200", "1 entity, "),
+    (json.dumps({"value": [ODD]}), "/tables/T/size", "200", 'data-entities="1"'),
     (json.dumps({"value": [ODD]}), "/tables/T?request=x&name=y", "200", "zz"),
 ]
 
