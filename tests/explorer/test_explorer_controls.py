@@ -338,7 +338,7 @@ def test_every_field_of_a_signature(watched: WatchedPage) -> None:
     page.get_by_role("button", name="Make the signature").click()
     page.wait_for_selector("#made [data-copy]")
     signed = page.locator("#made [data-copy]").input_value()
-    for part in ("se=2100-01-01T00%3A00Z", "spr=https", "sip=127.0.0.1", "srk=k", "erk=k"):
+    for part in ("se=2100-01-01T00%3A00%3A00Z", "spr=https", "sip=127.0.0.1", "srk=k", "erk=k"):
         assert part in signed
 
 

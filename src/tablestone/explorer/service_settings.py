@@ -220,5 +220,6 @@ def as_input(moment: str) -> str:
 
 
 def given_time(text: str) -> str:
-    """A time in UTC of a form: its input of a date and a time leaves out the zone."""
-    return f"{text}Z" if _INPUT_TIME.fullmatch(f"{text}Z") else text.strip()
+    """A time in UTC of a form: its input of a date and a time leaves out the zone, and seconds that are 0."""
+    whole = f"{text}:00Z" if text.count(":") == 1 else f"{text}Z"
+    return whole if _INPUT_TIME.fullmatch(whole) else text.strip()
