@@ -141,7 +141,7 @@ def test_every_operation_answers_as_the_document_says(control: ControlClient) ->
         ("POST", "/seed", {"Orders": {}}, 400, "'Orders' is a list of entities, each an object."),
         (
             *("POST", "/seed", {"Orders": [ENTITY, {"RowKey": "r"}]}, 400),
-            "entity 2 of Orders: PropertiesNeedValue: The values are not specified",
+            "entity 2 of Orders has no PartitionKey.",
         ),
         ("GET", "/dump?account=nobody", None, 400, "There is no account 'nobody' in this storage."),
         ("POST", "/faults", {}, 400, "A rule needs something to do: error, status, reset, latency"),

@@ -126,7 +126,8 @@ def test_of_a_bad_file_nothing_is_stored(
 @pytest.mark.parametrize(
     ("entity", "sentence"),
     [
-        ({"RowKey": "r"}, "entity 1 of Orders: PropertiesNeedValue: The values are not specified"),
+        ({"RowKey": "r"}, "entity 1 of Orders has no PartitionKey."),
+        ({"PartitionKey": "p", "rowKey": "r"}, "entity 1 of Orders has no RowKey."),
         ({"PartitionKey": "p", "RowKey": "a/b"}, "entity 1 of Orders: OutOfRangeInput"),
         (
             {"PartitionKey": "p", "RowKey": "r", "a": "b" * 70_000},

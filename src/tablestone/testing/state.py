@@ -226,6 +226,9 @@ def _body(entity: Mapping[str, Any], place: str) -> bytes:
         members[name] = text
         if kind is not None and name + ANNOTATION not in entity:
             members[name + ANNOTATION] = kind.value
+    for name in _KEY:
+        if members.get(name) is None:
+            raise SeedRefused(f"{place} has no {name}.")
     return orjson.dumps(members)
 
 
@@ -271,13 +274,7 @@ def _require_within(value: int, kind: EdmType, first: int, last: int, place: str
 
 def _is_text(value: Any) -> bool:
     """Whether the value is a text that UTF-8 can encode."""
-    if not isinstance(value, str):
-        return False
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return isinstance(value, str) and value.encode(errors="ignore").decode() == value
 
 
 class State:
