@@ -141,8 +141,8 @@ def test_the_address_of_the_accounts_has_no_insight(server: ServerProcess) -> No
     ended = tablestone("insight", "--admin", address)
     assert (ended.status, ended.stderr) == (
         1,
-        f"tablestone: The admin address {address} answers, but not with insight: it is no admin address of a "
-        "Tablestone server that has it.\n",
+        f"tablestone: The admin address {address} answers, but not with insight: give the port of --admin of "
+        "the server, not that of the tables.\n",
     )
 
 

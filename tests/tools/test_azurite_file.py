@@ -58,8 +58,8 @@ def test_all_tables_of_the_account_are_loaded(empty_account: DataTools) -> None:
         *("0 entities stored in Empty", "The table Empty was made."),
     ]
     assert ended.stderr == (
-        "tablestone: Not imported: the tables of other. To load them too, give --from-account, and the connection of "
-        "the account that gets them.\n"
+        "tablestone: Not imported: the tables of account other. To load them too, give --from-account, and the "
+        "connection of the account that gets them.\n"
     )
     assert tools.all_of("Readings") == [entity("a'b", "quote"), MERGED, TYPES]
     assert tools.all_of("Empty") == []
@@ -80,9 +80,14 @@ def test_one_table_and_another_account(empty_account: DataTools) -> None:
     [
         (
             ["--from-account", "nobody"],
-            "FILE has no tables of the account nobody. It has: devstoreaccount1, other. --from-account names one.",
+            "FILE has no tables of the account nobody. It has those of devstoreaccount1, other: --from-account names "
+            "one.",
         ),
         (["Nothing"], "FILE has no table Nothing of the account devstoreaccount1."),
+        (
+            ["weather"],
+            "FILE has no table weather of the account devstoreaccount1. Account other has it: --from-account other.",
+        ),
     ],
 )
 def test_what_the_file_does_not_have(tools: DataTools, words: list[str], sentence: str) -> None:
@@ -135,3 +140,11 @@ def test_a_file_that_is_cut_off_and_one_that_needs_a_table(
     assert " is not a whole file of Azurite: " in tools.run("import", cut, status=2).stderr
     lines = tools.write_lines("a.jsonl", [MERGED])
     assert tools.run("import", lines, status=2).stderr == "tablestone: Missing argument 'TABLE'.\n"
+
+
+def test_a_directory_is_no_file(tools: DataTools) -> None:
+    refused = tools.run("import", FILE.parent, status=2).stderr
+    assert refused == (
+        f"tablestone: {FILE.parent} is a directory: name a file, such as Azurite's "
+        f"{FILE.parent}/__azurite_db_table__.json.\n"
+    )

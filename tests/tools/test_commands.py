@@ -317,7 +317,7 @@ def test_a_table_that_is_not_there_is_not_deleted(tools: DataTools, table: str) 
             ("--distinct", "nosuch"),
             "\n",
             "--distinct nosuch: no entity that was read has this property.\n"
-            "3 entities received for 1 distinct values.\n",
+            "3 entities received for 1 distinct value.\n",
         ),
     ],
 )

@@ -278,3 +278,12 @@ def test_a_target_that_does_not_answer(
     server.stop()
     failed = tools.run("copy", "--from", f"@{source}", "--to", f"@{target}", table, status=1).stderr
     assert " cannot be reached: " in failed
+
+
+def test_an_account_without_tables(tools: DataTools, places: tuple[str, str]) -> None:
+    at = ("tables", "--connection-string", places[1])
+    for name in tools.run(*at).lines:
+        tools.run(*at, "--delete", name, "--yes")
+    ended = tools.run("copy", "--from", places[1], "--to", places[0])
+    assert ended.stdout == ""
+    assert ended.stderr.endswith(" has no tables.\n")

@@ -162,7 +162,11 @@ def test_a_full_disk_while_columns_are_written(
             2,
             "absent/b.jsonl cannot be written: its directory is not there.",
         ),
-        (("export", "TABLE", "b.xlsx"), 2, "b.xlsx does not end in .jsonl, .ndjson, .json, .csv, "),
+        (
+            ("export", "TABLE", "b.xlsx"),
+            2,
+            "b.xlsx does not end in .jsonl, .ndjson, .json, .csv (each also .gz or .zst) or .parquet: save it as ",
+        ),
         (("export", "TABLE", "b.parquet", "--schema"), 2, "--schema goes with a file of CSV."),
     ],
     ids=lambda value: str(value)[:50],

@@ -140,8 +140,27 @@ def test_an_answer_that_is_lost(answer: bytes, error: type[Exception]) -> None:
 def test_no_service() -> None:
     with served() as (service, transport):
         service.listener.close()
-        with pytest.raises(AzureError, match=r"^127\.0\.0\.1:\d+: Connection refused$"):
+        with pytest.raises(
+            AzureError, match=r"^127\.0\.0\.1:\d+: Connection refused, so no server runs there$"
+        ):
             transport.send(get(service.url))
+
+
+def test_a_service_without_tls() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}/"
+        with pytest.raises(
+            AzureError, match="is not TLS; for a server of plain HTTP, use an http:"
+        ):
+            PooledTransport(url).send(get(url))
 
 
 def test_a_service_that_does_not_answer() -> None:

@@ -74,6 +74,8 @@ def test_a_profile_in_a_file(tools: DataTools, table: str) -> None:
     assert tools.run("profile", "list").stdout == ""
     refused = tools.run("tables", "--profile", "mine", status=2).stderr
     assert refused == "tablestone: There is no profile 'mine'; there is: none.\n"
+    refused = tools.run("copy", "--from", text, "--to", "local", status=2).stderr
+    assert refused.endswith(f"; there is: none. @{text} reads the connection from the file.\n")
 
 
 def test_a_profile_in_the_keyring(tools: DataTools, some_keyring: InMemory) -> None:

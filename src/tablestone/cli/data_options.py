@@ -14,6 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from tablestone.model.filter_tree import Comparison, leaves, print_filter, property_names
+from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.query.evaluate import TRUE_OF_MISMATCH, WIDENS_TO
 from tablestone.query.filter_parser import parse_filter
 from tablestone.tools.client import Query, TableEndpoint
@@ -81,7 +82,7 @@ with_reading = together(
         "--delimiter",
         metavar="CHARACTER",
         callback=lambda _context, _option, text: _delimiter(text),
-        help="Delimiter of CSV.  [default: , ; or tab]",
+        help="Delimiter of CSV.  [default: , ; | or tab]",
     ),
     click.option(
         "--encoding",
@@ -105,8 +106,8 @@ def _delimiter(text: str | None) -> str | None:
 def reading_of(given: Mapping[str, Any], *, keeps_columns: bool = False) -> Reading:
     """The reading that the options ask for; `TransferRefused` if one of them cannot be read."""
     return Reading(
-        partition_key=given["partition_key"],
-        row_key=given["row_key"],
+        partition_key=PARTITION_KEY if given["partition_key"] is None else given["partition_key"],
+        row_key=ROW_KEY if given["row_key"] is None else given["row_key"],
         types=parse_types(given["types"]),
         nulls=frozenset(given["nulls"]),
         drop=frozenset(name for text in given["drop"] for name in text.split(",")),
@@ -119,8 +120,6 @@ def reading_of(given: Mapping[str, Any], *, keeps_columns: bool = False) -> Read
 
 PARALLEL_MAX = 10
 """Connections that the SDK's transport keeps open."""
-SIMILARITY = 0.75
-"""From this similarity on, of 1, another name is suggested."""
 
 ca_file_option = click.option(
     "--ca-file",
@@ -292,7 +291,7 @@ def tell_of_absent(
     stored = first_types(TableReader(endpoint), query.table) if flags else {}
     by_letters = {name.lower(): name for name in stored}
     for name, flag in flags.items():
-        near = [] if name in stored else get_close_matches(name.lower(), by_letters, 1, SIMILARITY)
+        near = [] if name in stored else get_close_matches(name.lower(), by_letters, n=1)
         if near or flag not in ("--select", "--filter"):
             hint = f" Did you mean {by_letters[near[0]]}?" if near else ""
             print(
@@ -330,7 +329,9 @@ def end_with_report(
 
 
 @contextmanager
-def advising_after_interrupt(sentence: Callable[[], str]) -> Iterator[None]:
+def advising_after_interrupt(
+    sentence: Callable[[], str] = lambda: "The same command continues.",
+) -> Iterator[None]:
     """After Ctrl-C, print how to continue."""
     try:
         yield

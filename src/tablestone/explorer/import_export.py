@@ -22,7 +22,7 @@ from tablestone.tools.client import Page, Query, Token
 from tablestone.tools.errors import TransferFailed, TransferRefused
 from tablestone.tools.exporting import Export, Target
 from tablestone.tools.formats.compressed import ReadPosition
-from tablestone.tools.formats.reading_file import KINDS, kind_of, read_rows
+from tablestone.tools.formats.reading_file import kind_of, read_rows
 from tablestone.tools.formats.rows import Reading, Rejected, Row, parse_types
 from tablestone.tools.importing import ONE_PAGE, Import, ImportReport, RejectFile
 from tablestone.tools.progress import Progress, shown_bytes, shown_count
@@ -119,14 +119,9 @@ def import_file(request: Request, form: PostedForm) -> Response:
     name = Path(file.filename).name
     try:
         reading = _reading(form)
-    except TransferRefused as refused:
-        return _refused(request, form, str(refused).removeprefix("--types "))
-    try:
         kind_of(name, None)
-    except TransferRefused:
-        endings = ", ".join(f".{kind}" for kind in KINDS)
-        sentence = f"{name} does not end in {endings}: the name of the file says its format."
-        return _refused(request, form, sentence)
+    except TransferRefused as refused:
+        return _refused(request, form, re.sub("^--types | with --[a-z-]+", "", str(refused)))
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as directory:
         path = Path(directory) / f"file{''.join(Path(name).suffixes[-2:])}"
         with path.open("wb") as copy:
@@ -161,8 +156,8 @@ def _refused(request: Request, form: PostedForm, sentence: str) -> Response:
 
 def _reading(form: PostedForm) -> Reading:
     return Reading(
-        partition_key=form.text("partition_key").strip() or None,
-        row_key=form.text("row_key").strip() or None,
+        partition_key=form.text("partition_key").strip() or PARTITION_KEY,
+        row_key=form.text("row_key").strip() or ROW_KEY,
         types=parse_types((form.text("types"),)),
     )
 

@@ -128,7 +128,7 @@ def plan_of(text: str) -> ShownPlan:
     is_scan = plan.kind in (PlanKind.TABLE, PlanKind.PARTITION_RANGE) or (
         plan.kind is PlanKind.PARTITION and plan.residual is not None
     )
-    return ShownPlan(plan_name(plan), is_scan and bool(text), plan_lines(plan))
+    return ShownPlan(plan_name(plan.kind), is_scan and bool(text), plan_lines(plan))
 
 
 def advice_on(

@@ -121,37 +121,35 @@ def _part(kind: Kind, text: str, default: Any = None) -> Any:
     return field(default=default, metadata={"kind": kind, "text": text})
 
 
-def _require_seconds(latency: fixed | normal | long_tail) -> None:
-    for part in fields(latency):
-        value = getattr(latency, part.name)
-        if not is_number(value) or value < 0:
-            raise FaultRefused(
-                f"{part.name} of {type(latency).__name__} is a number of seconds that is not negative, not {value!r}."
-            )
+@dataclass(frozen=True)
+class _InSeconds:
+    """Fields that are all seconds."""
+
+    def __post_init__(self) -> None:
+        for part in fields(self):
+            value = getattr(self, part.name)
+            if not is_number(value) or value < 0:
+                raise FaultRefused(
+                    f"{part.name} of {type(self).__name__} is a number of seconds that is not negative, not {value!r}."
+                )
 
 
 @dataclass(frozen=True)
-class fixed:  # noqa: N801 - in a rule it reads as a function
+class fixed(_InSeconds):  # noqa: N801 - in a rule it reads as a function
     """The same wait every time."""
 
     seconds: float
-
-    def __post_init__(self) -> None:
-        _require_seconds(self)
 
     def __call__(self, _draw: Draw) -> float:
         return self.seconds
 
 
 @dataclass(frozen=True)
-class normal:  # noqa: N801 - as above
+class normal(_InSeconds):  # noqa: N801 - as above
     """A normal distribution around a mean; never negative."""
 
     mean: float
     deviation: float
-
-    def __post_init__(self) -> None:
-        _require_seconds(self)
 
     def __call__(self, draw: Draw) -> float:
         radius = math.sqrt(-2 * math.log(1 - draw()))
@@ -159,7 +157,7 @@ class normal:  # noqa: N801 - as above
 
 
 @dataclass(frozen=True)
-class long_tail:  # noqa: N801 - as above
+class long_tail(_InSeconds):  # noqa: N801 - as above
     """Half of all requests wait at most `median`, the others up to `longest`.
 
     The tail falls as 1/x: one request in a thousand waits at least 500 times the median, or `longest` if that is less.
@@ -167,9 +165,6 @@ class long_tail:  # noqa: N801 - as above
 
     median: float
     longest: float
-
-    def __post_init__(self) -> None:
-        _require_seconds(self)
 
     def __call__(self, draw: Draw) -> float:
         return min(self.longest, self.median * 0.5 / (1 - draw()))

@@ -84,14 +84,9 @@ def pytest_configure(config: pytest.Config) -> None:
         config.getini(REALISM_OPTION)
     except (ValueError, pytest.UsageError):
         raise pytest.UsageError(f"{REALISM_OPTION} is neither true nor false.") from None
-    scope = config.getini(SCOPE_OPTION)
-    if scope not in SCOPES:
-        raise pytest.UsageError(f"{SCOPE_OPTION} is {scope!r}: use one of {', '.join(SCOPES)}.")
-    any_version = config.getini(ANY_VERSION_OPTION)
-    if any_version not in ANY_VERSIONS:
-        raise pytest.UsageError(
-            f"{ANY_VERSION_OPTION} is {any_version!r}: use one of {', '.join(ANY_VERSIONS)}."
-        )
+    for option, words in ((SCOPE_OPTION, SCOPES), (ANY_VERSION_OPTION, ANY_VERSIONS)):
+        if (word := config.getini(option)) not in words:
+            raise pytest.UsageError(f"{option} is {word!r}: use one of {', '.join(words)}.")
 
 
 def _account_scope(fixture_name: str, config: pytest.Config) -> Scope:  # noqa: ARG001 - pytest gives it by name

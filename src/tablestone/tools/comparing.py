@@ -49,17 +49,15 @@ class KeyRange:
 
 @dataclass
 class Comparison:
-    """The result of a comparison. `differences` holds only the first ones; `differing` counts all."""
+    """The result of a comparison. `differing` counts the differences."""
 
     ranges: list[KeyRange] = field(default_factory=list)
     differing: int = 0
 
     @property
     def counts(self) -> tuple[int, int]:
-        first, second = (
-            zip(*(each.counts for each in self.ranges), strict=True) if self.ranges else ((), ())
-        )
-        return sum(first), sum(second)
+        first = sum(each.counts[0] for each in self.ranges)
+        return first, sum(each.counts[1] for each in self.ranges)
 
     @property
     def is_equal(self) -> bool:

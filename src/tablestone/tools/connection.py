@@ -83,11 +83,6 @@ class GivenConnection:
     sas: str | None = field(repr=False, default=None)
     profile: str | None = None
 
-    @property
-    def is_given(self) -> bool:
-        """Whether any of the options is given, even if empty."""
-        return self != GivenConnection()
-
 
 def local_connection() -> Connection:
     """The Tablestone on this machine."""
@@ -182,7 +177,8 @@ def find_profile(profiles: Mapping[str, Connection], name: str) -> Connection:
         return profiles[name]
     except KeyError:
         known = ", ".join(sorted(profiles)) or "none"
-        raise TransferRefused(f"There is no profile {name!r}; there is: {known}.") from None
+        hint = f" @{name} reads the connection from the file." if Path(name).is_file() else ""
+        raise TransferRefused(f"There is no profile {name!r}; there is: {known}.{hint}") from None
 
 
 def parse_place(text: str, profiles: Mapping[str, Connection]) -> Connection:

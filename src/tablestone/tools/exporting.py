@@ -119,7 +119,9 @@ class Export:
                         self._read()
                     self._finish()
                 except BaseException:
-                    self._remove_what_nothing_goes_on_with()
+                    # Nothing goes on with an export that failed before its first checkpoint, as of a missing table.
+                    if not self._state.get("length"):
+                        self._waiting.unlink(missing_ok=True)
                     raise
             if self._target.needs_columns:
                 self._waiting.unlink(missing_ok=True)
@@ -132,11 +134,6 @@ class Export:
             resumed,
             self._reader.cost.retries,
         )
-
-    def _remove_what_nothing_goes_on_with(self) -> None:
-        """Remove the file of an export that failed before its first checkpoint, such as of a missing table."""
-        if not self._state.get("length"):
-            self._waiting.unlink(missing_ok=True)
 
     def _holds_what_was_read(self) -> bool:
         """Whether the journal's file is there and long enough."""
@@ -328,7 +325,9 @@ def _show_tables(entities: Iterable[RawEntity], select: Sequence[str]) -> None:
             table.add_column(name, overflow="ellipsis", no_wrap=True)
         for raw in chunk:
             values = [odata.property_of(raw, name) for name in names]
-            table.add_row(*(Text(_cell(value), _colour(value)) for value in values))
+            table.add_row(
+                *(Text(_cell(value), _COLOURS[value.type] if value else "") for value in values)
+            )
         console.print(table)
 
 
@@ -343,10 +342,6 @@ def _names(entities: Sequence[RawEntity]) -> list[str]:
 def _cell(value: EdmValue | None) -> str:
     text = shown_value(value).replace("\n", "⏎").replace("\r", "")
     return text if len(text) <= CELL_LENGTH_MAX else text[: CELL_LENGTH_MAX - 1] + "…"
-
-
-def _colour(value: EdmValue | None) -> str:
-    return "" if value is None else _COLOURS[value.type]
 
 
 def _show_csv(

@@ -62,7 +62,7 @@ def ask_for_insight(admin: str, table: str | None = None, account: str | None = 
         return Answered(InsightReport.from_json(text), text)
     except ValueError:
         raise TransferFailed(
-            f"{shown} answers, but not with insight: it is no admin address of a Tablestone server that has it."
+            f"{shown} answers, but not with insight: give the port of --admin of the server, not that of the tables."
         ) from None
 
 
@@ -186,21 +186,17 @@ def takes_large_share(report: InsightReport, partition: PartitionActivity, perio
 
 
 def _beside(
-    report: InsightReport, partition: PartitionActivity, period: str
+    report: InsightReport, table: TableInsight | PartitionActivity, period: str
 ) -> list[PartitionActivity]:
-    """The listed partitions of the same table."""
-    names = (partition.account, partition.table)
+    """The listed partitions of a table, or of the same table as a partition."""
+    names = (table.account, table.table)
     return [each for each in report.partitions[period] if (each.account, each.table) == names]
 
 
 def _table(report: InsightReport, table: TableInsight, period: str) -> TableUse:
     size = table.size
     whole = max(1, table.activity[period].entities)
-    partitions = [
-        each
-        for each in report.partitions[period]
-        if (each.account, each.table) == (table.account, table.table)
-    ]
+    partitions = _beside(report, table, period)
     seen = [each.partition_key for each in partitions if each.is_key_whole]
     if size is not None:
         seen += [each.partition_key for each in size.largest if each.is_key_whole]

@@ -167,8 +167,9 @@ def typed_value(name: str, value: Any, kind: EdmType) -> EdmValue:
     except edm.DateTimeOutOfRange:
         raise ValueError(f"{name} is {_shown(value)}, before 1601 or after 9999") from None
     except (ValueError, TypeError, KeyError, IndexError, OverflowError):
+        comma = ", because of its comma" if kind is EdmType.DOUBLE and "," in str(value) else ""
         raise ValueError(
-            f"{name} is {_shown(value)}, not of type {kind.value.removeprefix('Edm.')}"
+            f"{name} is {_shown(value)}, not of type {kind.value.removeprefix('Edm.')}{comma}"
         ) from None
 
 

@@ -96,9 +96,7 @@ def checked_filter(text: str | None) -> str | None:
 
 
 def filter_hint(text: str, error: StorageError) -> str:
-    """What to write for a word or operator of another language, a text without quotes, null, and a whole number
-    beyond 32 bits; empty for another mistake.
-    """
+    """What to write instead, for the usual mistakes; empty for another one."""
     for token, following in pairwise(_tokens(text)):
         if token.value == '"':
             content = text[token.end :].partition('"')[0]
@@ -223,8 +221,7 @@ def first_types(reader: TableReader, table: str) -> dict[str, set[EdmType]]:
     for raw in reader.page(Query(table, top=LOOKED_AT), None).entities:
         for name in raw:
             with suppress(ValueError):  # a value of an unknown type must not end the query
-                value = None if "@" in name else odata.property_of(raw, name)
-                if value is not None:
+                if value := odata.property_of(raw, name):
                     found.setdefault(name, set()).add(value.type)
     return found
 
@@ -330,7 +327,6 @@ def _type_name(kind: EdmType) -> str:
 
 
 RANGES_SHOWN_MAX = 5
-_NAMES = {PlanKind.TABLE: "table scan", PlanKind.POINT: "point"}
 
 
 def explain(
@@ -348,7 +344,7 @@ def explain(
     """
     tree = parse_filter(query.filter) if query.filter else None
     plan = plan_query(tree)
-    lines = [f"plan: {plan_name(plan)}", *(f"  {line}" for line in plan_lines(plan))]
+    lines = [f"plan: {plan_name(plan.kind)}", *(f"  {line}" for line in plan_lines(plan))]
     asked = None if tree is None else with_stored_types(tree, types or {})
     returned = 0 if cost.requests and not cost.entities else None
     use = QueryUse(asked, entities_returned=returned, plan=plan.kind, reads_newest=newest)
@@ -363,9 +359,9 @@ def explain(
     return lines
 
 
-def plan_name(plan: Plan) -> str:
+def plan_name(kind: PlanKind) -> str:
     """The kind of a plan as the design guide calls it: point, row range, partition, partition range or table scan."""
-    return _NAMES.get(plan.kind, plan.kind.value)
+    return "table scan" if kind is PlanKind.TABLE else kind.value
 
 
 def plan_lines(plan: Plan) -> list[str]:

@@ -16,13 +16,13 @@ from tablestone.advice.rule import Advice
 from tablestone.advice.workload import KeyForm, PartitionUse, TableUse, form_of
 from tablestone.limits import PARTITION_RATE_TARGET
 from tablestone.model.edm import EdmType, EdmValue
-from tablestone.model.entity import TIMESTAMP, entity_size
+from tablestone.model.entity import entity_size
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY, EntityKey
 from tablestone.tools.client import Query
 from tablestone.tools.errors import TransferFailed, TransferRefused
 from tablestone.tools.formats.compressed import ReadPosition
 from tablestone.tools.formats.json_lines import typed_members
-from tablestone.tools.formats.rows import KeyTemplate, Reading, Rejected, Row, RowMaker
+from tablestone.tools.formats.rows import Reading, Rejected, Row, RowMaker
 from tablestone.tools.progress import Progress, Reached
 from tablestone.tools.queries import TableReader
 from tablestone.tools.simulated_queries import (
@@ -202,7 +202,6 @@ def _percentiles(sizes: list[tuple[int, int]], partitions: int) -> dict[str, int
 
 
 REJECTED_SHOWN: Final = 10
-_SYSTEM: Final = (PARTITION_KEY, ROW_KEY, TIMESTAMP)
 
 
 @dataclass(frozen=True)
@@ -280,21 +279,17 @@ def simulate(
             f"No row of {source} can be stored under these keys; row {refused.number:,}: {refused.reason}."
         )
     has_keys = first is not None and PARTITION_KEY in _columns(first)
-    templates = KeyTemplates(
-        KeyTemplate(reading.partition_key_template, "--partition-key"),
-        KeyTemplate(reading.row_key_template, "--row-key"),
-        has_keys,
-    )
+    maker = RowMaker(reading)
+    templates = KeyTemplates(maker.partition_key, maker.row_key, has_keys)
     types = {} if first is None else {name: each.type for name, each in _columns(first).items()}
     # If the rows have no keys, nothing says which row a point read of the observed table would find.
     asked = [each for each in queries if has_keys or not each.is_point_read]
     simulated = [SimulatedQuery(each, templates, types) for each in asked]
-    dropped = RowMaker(reading).drop
     keys = SimulatedKeys()
     try:
         for row in chain(() if first is None else (first,), kept):
             columns = _columns(row)
-            size = entity_size(row.key, _stored(columns, dropped))
+            size = entity_size(row.key, maker.stored(columns))
             keys.add(row.key, row.number, size)
             counted.bytes += size
             if simulated:
@@ -334,15 +329,6 @@ class _Counted:
 def _columns(row: Row) -> Mapping[str, EdmValue]:
     assert row.columns is not None  # the reading keeps them
     return row.columns
-
-
-def _stored(columns: Mapping[str, EdmValue], dropped: frozenset[str]) -> dict[str, EdmValue]:
-    """The properties that an entity of these columns has."""
-    return {
-        name: value
-        for name, value in columns.items()
-        if name not in _SYSTEM and name not in dropped
-    }
 
 
 def _ask(
@@ -403,8 +389,8 @@ def _report(
     )
     return Simulation(
         source=source,
-        partition_key=reading.partition_key_template,
-        row_key=reading.row_key_template,
+        partition_key=reading.partition_key,
+        row_key=reading.row_key,
         rows=counted.rows,
         rejected=counted.rejected,
         rejected_rows=tuple(counted.shown),

@@ -215,6 +215,10 @@ def _in_words(error: BaseException) -> str:
     """The reason of an error; of the system's errors without their number."""
     if isinstance(error, ssl.SSLCertVerificationError) and error.verify_code not in _OTHER_NAMES:
         return f"{error.verify_message}; --ca-file names the certificates to trust"
+    if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
+        return "the answer is not TLS; for a server of plain HTTP, use an http:// URL"
+    if isinstance(error, ConnectionRefusedError):
+        return f"{error.strerror}, so no server runs there"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
@@ -224,7 +228,11 @@ def transport_of(url: str, limits: AnswerLimits) -> dict[str, Any]:
     Behind a proxy, a limit of the whole answer and one of bytes are not kept.
     """
     bundle = os.environ.get(CERTIFICATES_VARIABLE) or os.environ.get("CURL_CA_BUNDLE")
-    proxies = _proxies_for(url) if getproxies() else {}
+    proxies: dict[str, str] = {}
+    if getproxies():
+        from requests.utils import get_environ_proxies  # noqa: PLC0415 - an eighth of the start, and seldom needed
+
+        proxies = get_environ_proxies(url)
     if not proxies:
         return {"transport": PooledTransport(url, bundle, limits)}
     verified = {"connection_verify": bundle} if bundle else {}
@@ -237,10 +245,3 @@ def transport_of(url: str, limits: AnswerLimits) -> dict[str, Any]:
         **verified,
     )
     return {"transport": transport, "proxies": proxies, **verified}
-
-
-def _proxies_for(url: str) -> dict[str, str]:
-    from requests.utils import get_environ_proxies  # noqa: PLC0415 - an eighth of the start, and seldom needed
-
-    proxies: dict[str, str] = get_environ_proxies(url)
-    return proxies

@@ -161,7 +161,7 @@ def load(directory: Path, encryption_key_file: str | None, *, quiet: bool, **giv
     # Refuse a directory without data: locking it would create a database there.
     asyncio.run(open_engine(place, system_clock, read_only=True, key=source.key).close())
     with (
-        advising_after_interrupt(_how_to_continue),
+        advising_after_interrupt(),
         held_for_processes(place, source.key) as storage,
     ):
         return asyncio.run(_load(address, storage, source, quiet=quiet))
@@ -185,7 +185,7 @@ def unload(directory: Path, encryption_key_file: str | None, *, quiet: bool, **g
     """
     address = cluster_address(given)
     target = LocalDirectory(directory, key_of_directory(encryption_key_file))
-    with advising_after_interrupt(_how_to_continue):
+    with advising_after_interrupt():
         return asyncio.run(_unload(address, target, quiet=quiet))
 
 
@@ -313,10 +313,6 @@ def _progress(title: str, rows: int | None, *, quiet: bool) -> Iterator[Progress
     """Show the progress in rows, of which there are `rows` if that is known."""
     with closing(progress_for(title, quiet=quiet, counted="rows")) as progress:
         yield lambda count, size: progress.update(Reached(count, size, position=count, length=rows))
-
-
-def _how_to_continue() -> str:
-    return "The same command continues."
 
 
 LARGEST_SHOWN: Final = 10

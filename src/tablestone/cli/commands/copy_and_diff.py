@@ -106,15 +106,12 @@ def _diff(
     return result.is_equal
 
 
-def _differ(result: Comparison) -> str:
-    return shown_count(result.differing, "differs", "differ")
-
-
 def _diff_lines(table: str, result: Comparison, shown: list[Difference]) -> list[str]:
     first, second = result.counts
     if result.is_equal:
         return [f"{table}: {shown_entities(first)} on both sides, and they are equal."]
-    lines = [f"{table}: {_differ(result)}; {shown_entities(first)} in A, {second:,} in B"]
+    differing = shown_count(result.differing, "differs", "differ")
+    lines = [f"{table}: {differing}; {shown_entities(first)} in A, {second:,} in B"]
     lines += [f"  {shown_range(each)}" for each in result.ranges if not each.is_equal]
     lines += [f"  {shown_difference(each)}" for each in shown]
     if result.differing > len(shown):
@@ -184,6 +181,8 @@ def copy(
     with TableEndpoint(start) as first, TableEndpoint(end) as second:
         with service_errors_as_failures(start):
             names = list(tables) or list(first.table_names())
+        if not names:
+            print(f"tablestone: {start.url} has no tables.", file=sys.stderr)
         identity = {
             "command": "copy",
             "from": start.url,
@@ -194,7 +193,7 @@ def copy(
         }
         with (
             closing(open_journal(identity, os.environ, restart=restart)) as journal,
-            advising_after_interrupt(lambda: "The same command continues."),
+            advising_after_interrupt(),
         ):
             reports = [_copy(first, second, name, copying, journal, quiet=quiet) for name in names]
             for report in reports:
@@ -261,8 +260,9 @@ def _copy_lines(report: CopyReport) -> list[str]:
         if verified.is_equal:
             lines.append(f"  Verified: {shown_entities(first)} on both sides, and they are equal.")
         else:
+            differing = shown_count(verified.differing, "differs", "differ")
             lines.append(
-                f"  {_differ(verified)}; {shown_entities(first)} at the source, {second:,} at the target:"
+                f"  {differing}; {shown_entities(first)} at the source, {second:,} at the target:"
             )
             lines += [f"    {shown_range(each)}" for each in verified.ranges if not each.is_equal]
             lines += [f"    {shown_difference(each, _SIDES)}" for each in report.differences]

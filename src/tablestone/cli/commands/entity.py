@@ -17,7 +17,13 @@ from tablestone.cli.data_options import (
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.keys import EntityKey
 from tablestone.tools.client import Operation, TableEndpoint
-from tablestone.tools.errors import InFlight, Retry, TransferFailed, TransferRefused
+from tablestone.tools.errors import (
+    InFlight,
+    Retry,
+    TransferFailed,
+    TransferRefused,
+    refusing_unreadable,
+)
 from tablestone.tools.exporting import show
 from tablestone.tools.formats.rows import type_named
 from tablestone.tools.odata import (
@@ -155,10 +161,8 @@ def _property(text: str) -> tuple[str, EdmValue]:
 
 def _from_json(key: EntityKey, json_file: str) -> dict[str, EdmValue]:
     try:
-        with click.open_file(json_file, "rb") as file:
+        with refusing_unreadable(json_file), click.open_file(json_file, "rb") as file:
             raw = orjson.loads(file.read())
-    except OSError as error:
-        raise TransferRefused(f"{json_file} cannot be read: {error.strerror}.") from None
     except orjson.JSONDecodeError as error:
         raise TransferRefused(f"{json_file} is not JSON: {error}.") from None
     if not isinstance(raw, dict):

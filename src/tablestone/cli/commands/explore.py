@@ -17,6 +17,8 @@ import uvicorn
 from tablestone.cli.data_options import connection_for, with_connection
 from tablestone.explorer.account import ExplorerSettings
 from tablestone.explorer.grid_query import saved_queries_file
+from tablestone.server.start import listen
+from tablestone.server.worker import StartRefused
 from tablestone.tools.connection import Connection, GivenConnection, open_profiles, parse_place
 from tablestone.tools.errors import TransferRefused
 from tablestone.tools.insight import admin_address
@@ -107,19 +109,15 @@ class _Server(uvicorn.Server):
 def _connection(place: str | None, words: GivenConnection) -> Connection:
     if place is None:
         return connection_for(words)
-    if words.is_given:
+    if words != GivenConnection():
         raise TransferRefused("CONNECTION and an option each name an endpoint: give one of them.")
     return parse_place(place, open_profiles(os.environ))
 
 
 def _listen(port: int | None) -> socket.socket:
     """The socket of the page: a free port in place of a busy default one; refuse a busy port that was asked for."""
-    try:
-        return socket.create_server((HOST, USUAL_PORT if port is None else port))
-    except OSError as error:
-        if port is None:
-            return socket.create_server((HOST, 0))
-        reason = os.strerror(error.errno).lower() if error.errno else str(error)
-        raise TransferRefused(
-            f"Cannot listen on {HOST}:{port}: {reason}. --port 0 takes a free port."
-        ) from None
+    if port is not None:
+        return listen(HOST, port)
+    with contextlib.suppress(StartRefused):
+        return listen(HOST, USUAL_PORT)
+    return listen(HOST, 0)

@@ -98,6 +98,10 @@ def import_file(
         tables, others = tables_of(file, endpoint.connection.account, from_account, table)
         maker = maker_of(reading)
         sources = {name: partial(read_objects, tables[name], reading, maker) for name in tables}
+    elif kind is None and Path(file).is_dir():
+        raise TransferRefused(
+            f"{file} is a directory: name a file, such as Azurite's {file}/__azurite_db_table__.json."
+        )
     elif table is None:
         raise click.UsageError("Missing argument 'TABLE'.")
     else:
@@ -141,8 +145,8 @@ def import_file(
             end_with_report(journal, lines, asdict(report), as_json=as_json)
     if others:
         print(
-            f"tablestone: Not imported: the tables of {', '.join(others)}. To load them too, give --from-account, and "
-            "the connection of the account that gets them.",
+            f"tablestone: Not imported: the tables of account {' and of account '.join(others)}. To load them too, "
+            "give --from-account, and the connection of the account that gets them.",
             file=sys.stderr,
         )
     return 1 if any(report.rejected for _, report in done) else 0
@@ -262,7 +266,7 @@ def export(
         "format": [target.kind, mixed, with_timestamp, schema],
     }
     with (
-        advising_after_interrupt(lambda: "The same command continues."),
+        advising_after_interrupt(),
         closing(open_journal(identity, os.environ, restart=restart)) as journal,
     ):
         with closing(progress_for(f"export {table}", quiet=quiet)) as progress:

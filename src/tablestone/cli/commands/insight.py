@@ -285,7 +285,8 @@ def _key(key: str) -> str:
 @click.option(
     "--admin",
     metavar="[HOST:]PORT",
-    required=True,
+    default="10003",
+    show_default=True,
     envvar="TABLESTONE_ADMIN",
     help="The admin address of the server; HOST is 127.0.0.1 unless given.",
 )

@@ -71,11 +71,7 @@ def upgrade(**given: Any) -> None:
         print(f"{directory}: format {after}, which is the newest")
 
 
-_PRESENT: Final = (
-    *CHANGE_OPTIONS[:2],
-    replace(ENCRYPTION_KEY_FILE, help="File with the present key.", default="none"),
-)
-_COMING: Final = (
+_KEY_OPTIONS: Final = (
     *CHANGE_OPTIONS[:2],
     replace(ENCRYPTION_KEY_FILE, help="File with the key, which must exist.", default="none"),
 )
@@ -85,7 +81,7 @@ _COMING: Final = (
     epilog="Example: tablestone encrypt --data ./data --encryption-key-file /etc/tablestone/key"
 )
 @quiet_option
-@with_options(_COMING)
+@with_options(_KEY_OPTIONS)
 def encrypt(*, quiet: bool, **given: Any) -> None:
     """Encrypt a data directory with a key.
 
@@ -107,7 +103,7 @@ def encrypt(*, quiet: bool, **given: Any) -> None:
 )
 @click.option("--new-key-file", metavar="FILE", required=True, help="File with the new key.")
 @quiet_option
-@with_options(_PRESENT)
+@with_options(_KEY_OPTIONS)
 def rekey(new_key_file: str, *, quiet: bool, **given: Any) -> None:
     """Change the key of an encrypted data directory.
 
@@ -128,7 +124,7 @@ def rekey(new_key_file: str, *, quiet: bool, **given: Any) -> None:
     epilog="Example: tablestone decrypt --data ./data --encryption-key-file /etc/tablestone/key"
 )
 @quiet_option
-@with_options(_PRESENT)
+@with_options(_KEY_OPTIONS)
 def decrypt(*, quiet: bool, **given: Any) -> None:
     """Write an encrypted data directory without encryption.
 

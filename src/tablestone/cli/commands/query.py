@@ -19,6 +19,7 @@ from tablestone.tools.client import Query, TableEndpoint
 from tablestone.tools.errors import TransferRefused
 from tablestone.tools.exporting import show
 from tablestone.tools.odata import property_of
+from tablestone.tools.progress import shown_count, shown_entities
 from tablestone.tools.queries import (
     Met,
     Refinement,
@@ -143,8 +144,10 @@ def query(
         )
     elif contains or refinement.reads_everything or distinct is not None:
         # The client reads more than it shows.
-        noun = "distinct values" if distinct is not None else "counted" if count_only else "shown"
-        cost = [f"{reader.cost.entities:,} entities received for {shown:,} {noun}."]
+        what = f"{shown:,} {'counted' if count_only else 'shown'}"
+        if distinct is not None:
+            what = shown_count(shown, "distinct value")
+        cost = [f"{shown_entities(reader.cost.entities)} received for {what}."]
     for line in cost:
         print(line, file=sys.stderr)
 

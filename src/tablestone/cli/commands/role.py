@@ -9,6 +9,7 @@ from tablestone.accounts.stored_accounts import StoredAccounts
 from tablestone.auth.account import is_account_name
 from tablestone.auth.roles import NO_ASSIGNMENTS, Assignment, Assignments
 from tablestone.cli.commands.token import required_role
+from tablestone.cli.data_options import together
 from tablestone.cli.options import (
     CHANGE_OPTIONS,
     CHECK_OPTIONS,
@@ -27,21 +28,23 @@ from tablestone.tables.metadata import DocumentKind, Documents, Members
 PRINCIPAL_LENGTH_MAX = 256
 """Characters of a principal's id; usual ids are GUIDs of 36 characters."""
 
-_with_role = click.argument("role_name", metavar="ROLE")
-_with_principal = click.option(
-    "--principal",
-    metavar="ID",
-    required=True,
-    help="Object id of a user or service, application id, or id of a group, as in tokens.",
-)
-_with_table = click.option("--table", metavar="TABLE", help="Limit the role to this table.")
-_with_account = click.option(
-    "--account",
-    "account_name",
-    metavar="NAME",
-    default=DEVELOPMENT_ACCOUNT_NAME,
-    show_default=True,
-    help="Account in which the role is valid.",
+_with_assignment = together(
+    click.argument("role_name", metavar="ROLE"),
+    click.option(
+        "--principal",
+        metavar="ID",
+        required=True,
+        help="Object id of a user or service, application id, or id of a group, as in tokens.",
+    ),
+    click.option(
+        "--account",
+        "account_name",
+        metavar="NAME",
+        default=DEVELOPMENT_ACCOUNT_NAME,
+        show_default=True,
+        help="Account in which the role is valid.",
+    ),
+    click.option("--table", metavar="TABLE", help="Limit the role to this table."),
 )
 
 
@@ -55,10 +58,7 @@ def role() -> None:
 
 
 @role.command()
-@_with_role
-@_with_principal
-@_with_account
-@_with_table
+@_with_assignment
 @with_options(DATA_OPTIONS)
 def assign(
     role_name: str, principal: str, account_name: str, table: str | None, **given: Any
@@ -78,10 +78,7 @@ def assign(
 
 
 @role.command()
-@_with_role
-@_with_principal
-@_with_account
-@_with_table
+@_with_assignment
 @with_options(CHANGE_OPTIONS)
 def remove(
     role_name: str, principal: str, account_name: str, table: str | None, **given: Any

@@ -16,8 +16,9 @@ from tablestone.auth.shared_access_signature import (
     VERSION_OF_TABLE_SAS,
     signed_sas,
 )
+from tablestone.cli.data_options import together
 from tablestone.cli.option_sources import read_configuration
-from tablestone.cli.options import BrokenOption, Command, with_options
+from tablestone.cli.options import BrokenOption, with_options
 from tablestone.cli.stored_data import KEY_OPTIONS, endpoint_of, keys_of
 from tablestone.clock import system_clock
 from tablestone.model.shared_access import (
@@ -34,7 +35,7 @@ VERSION: Final = "2019-02-02"
 RESOURCE_TYPES: Final = "sco"
 
 
-_SHARED: Final = (
+_shared = together(
     click.option("--start", metavar="TIME", help="When it begins to be valid, as --expiry."),
     click.option(
         "--expiry",
@@ -63,13 +64,7 @@ _SHARED: Final = (
     click.option("--url", "as_url", is_flag=True, help="Print a whole URL."),
     with_options(KEY_OPTIONS),
 )
-
-
-def _shared(command: Command) -> Command:
-    """The options of both kinds."""
-    for option in reversed(_SHARED):
-        command = option(command)
-    return command
+"""The options of both kinds."""
 
 
 @click.group()

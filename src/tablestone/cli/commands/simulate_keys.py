@@ -29,7 +29,7 @@ from tablestone.tools.formats.reading_file import read_rows, require_kind
 from tablestone.tools.formats.rows import Reading, Rejected, Row
 from tablestone.tools.insight import ask_for_insight, queries_of, rate_of
 from tablestone.tools.progress import progress_for, shown_bytes, shown_count, shown_entities
-from tablestone.tools.queries import TableReader
+from tablestone.tools.queries import TableReader, plan_name
 from tablestone.tools.simulated_queries import GivenQuery, QueryFigures, distinct
 from tablestone.tools.simulation import PERCENTILES, Simulation, rows_of_table, simulate
 
@@ -107,10 +107,10 @@ def _query_lines(query: QueryFigures) -> Iterator[str]:
         about = "" if read is None else f", up to the {shown_entities(read)} of a typical partition"
         if query.plan in (PlanKind.POINT, PlanKind.TABLE):
             about = f", {shown_entities(read or 0)}"
-        yield f"  then: {_plan(query.plan)}{about}"
+        yield f"  then: {plan_name(query.plan)}{about}"
     elif query.missed:
         found = (query.entities_returned or 0) - query.missed
-        yield f"  then: {_plan(query.plan)}, finds {found:,} of the {query.entities_returned:,} that match"
+        yield f"  then: {plan_name(query.plan)}, finds {found:,} of the {query.entities_returned:,} that match"
     else:
         yield f"  then: {_plan_cost(query.plan, read, query.entities_returned)}"
     if query.missed:
@@ -126,13 +126,9 @@ def _query_lines(query: QueryFigures) -> Iterator[str]:
 
 def _plan_cost(kind: PlanKind, read: int | None, returned: int | None) -> str:
     if read is None:
-        return _plan(kind)
+        return plan_name(kind)
     returns = "" if returned is None else f" for {returned:,} returned"
-    return f"{_plan(kind)}, {shown_entities(read)} read{returns}"
-
-
-def _plan(kind: PlanKind) -> str:
-    return "table scan" if kind is PlanKind.TABLE else kind.value
+    return f"{plan_name(kind)}, {shown_entities(read)} read{returns}"
 
 
 def members_of(report: Simulation) -> dict[str, Any]:

@@ -64,15 +64,16 @@ def tables_of(
         account if account in accounts or len(accounts) != 1 else next(iter(accounts))
     )
     if source not in accounts:
-        known = ", ".join(accounts) or "none"
-        raise TransferRefused(
-            f"{path} has no tables of the account {source}. It has: {known}. --from-account names one."
-        )
+        has = f" It has those of {', '.join(accounts)}: --from-account names one."
+        absent = f"{path} has no tables of the account {source}."
+        raise TransferRefused(absent + (has if accounts else ""))
     tables = accounts.pop(source)
     if table is not None:
         tables = {name: rows for name, rows in tables.items() if name.lower() == table.lower()}
         if not tables:
-            raise TransferRefused(f"{path} has no table {table} of the account {source}.")
+            owners = [each for each in accounts if table.lower() in map(str.lower, accounts[each])]
+            hint = f" Account {owners[0]} has it: --from-account {owners[0]}." if owners else ""
+            raise TransferRefused(f"{path} has no table {table} of the account {source}.{hint}")
     return tables, list(accounts)
 
 

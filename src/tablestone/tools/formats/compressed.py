@@ -87,7 +87,9 @@ def open_for_reading(path: str, position: ReadPosition) -> Iterator[BinaryFile]:
         if path == STANDARD_STREAM:
             yield sys.stdin.buffer
             return
-        with _opened(path) as raw, io.BufferedReader(_Counted(raw, position), BUFFER_BYTES) as file:
+        with refusing_unreadable(path):
+            raw = Path(path).open("rb", buffering=0)  # noqa: SIM115 - its content has errors of its own
+        with raw, io.BufferedReader(_Counted(raw, position), BUFFER_BYTES) as file:
             if compression == ".gz":
                 with gzip.open(file) as plain:
                     yield plain
@@ -103,11 +105,6 @@ def open_for_reading(path: str, position: ReadPosition) -> Iterator[BinaryFile]:
 def _zstd() -> Any:
     """Python's own module, or the same for a Python that lacks it; loaded for files that need it."""
     return import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
-
-
-def _opened(path: str) -> io.FileIO:
-    with refusing_unreadable(path):
-        return Path(path).open("rb", buffering=0)
 
 
 @contextmanager

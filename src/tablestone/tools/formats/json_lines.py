@@ -47,7 +47,7 @@ def read_json(
 def maker_of(reading: Reading) -> RowMaker | None:
     """None if the entities are stored as they are: most rows of a file are only passed on."""
     needs_one = (
-        reading.keys_are_made
+        (reading.partition_key, reading.row_key) != (PARTITION_KEY, ROW_KEY)
         or reading.keeps_columns
         or bool(reading.types or reading.drop or reading.nulls)
     )

@@ -7,6 +7,7 @@ Parquet types.
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import IO, Any, Final, NamedTuple
 
 import orjson
@@ -52,11 +53,13 @@ def write_parquet(
     with_timestamp: bool,
 ) -> None:
     """Write entities that the service sent. `fields` are the columns with their titles."""
-    writers = [_text_member(PARTITION_KEY), _text_member(ROW_KEY)]
+    writers: list[Writer] = [itemgetter(PARTITION_KEY), itemgetter(ROW_KEY)]
     columns = [pa.field(PARTITION_KEY, pa.string()), pa.field(ROW_KEY, pa.string())]
     if with_timestamp:
-        columns.append(pa.field(TIMESTAMP, pa.timestamp("ns", "UTC")))
-        writers.append(_timestamp)
+        field = Field(TIMESTAMP, EdmType.DATE_TIME, UNIX_EPOCH_TICKS, UNIX_EPOCH_TICKS)
+        kind, write = _arrow(field)
+        columns.append(pa.field(TIMESTAMP, kind))
+        writers.append(_member(field, write))
     for title, field in fields:
         kind, write = _arrow(field)
         metadata = {_TYPE: field.kind.value.encode(), _NAME: field.name.encode()}
@@ -117,17 +120,6 @@ _SIMPLE: Final[dict[EdmType, tuple[pa.DataType, Writer]]] = {
     EdmType.GUID: (pa.uuid(), lambda text: uuid.UUID(text).bytes),
     EdmType.GEOGRAPHY_POINT: (pa.string(), geography_json),
 }
-
-
-def _text_member(name: str) -> Writer:
-    return lambda raw: raw[name]
-
-
-def _timestamp(raw: Mapping[str, Any]) -> int | None:
-    value = odata.property_of(raw, TIMESTAMP)
-    if value is None or not isinstance(value.value, int):
-        return None
-    return (value.value - UNIX_EPOCH_TICKS) * 100
 
 
 def _member(field: Field, write: Writer) -> Writer:

@@ -99,7 +99,8 @@ def kind_of(path: str, given: str | None) -> str:
     ending = split_name(path)[0].removeprefix(".")
     if ending not in KINDS:
         raise TransferRefused(
-            f"{path} does not end in {', '.join('.' + kind for kind in KINDS)}: say --format."
+            f"{path} does not end in .jsonl, .ndjson, .json, .csv (each also .gz or .zst) or .parquet: save it as one "
+            "of these, or name its format with --format."
         )
     return ending
 

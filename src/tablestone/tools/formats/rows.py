@@ -51,8 +51,8 @@ def type_named(text: str, source: str) -> EdmType:
 class Reading:
     """The options of an import that say how rows become entities."""
 
-    partition_key: str | None = None
-    row_key: str | None = None
+    partition_key: str = PARTITION_KEY
+    row_key: str = ROW_KEY
     types: Mapping[str, EdmType] = field(default_factory=dict)
     nulls: frozenset[str] = frozenset()
     """Cells with these texts, like empty cells, are absent properties."""
@@ -64,20 +64,6 @@ class Reading:
     """The delimiter of CSV; None finds it in the header."""
     keeps_columns: bool = False
     """Give rows the values of their columns instead of JSON."""
-
-    @property
-    def keys_are_made(self) -> bool:
-        return self.partition_key is not None or self.row_key is not None
-
-    @property
-    def partition_key_template(self) -> str:
-        """The template of the option; by default the column `PartitionKey`."""
-        return PARTITION_KEY if self.partition_key is None else self.partition_key
-
-    @property
-    def row_key_template(self) -> str:
-        """The template of the option; by default the column `RowKey`."""
-        return ROW_KEY if self.row_key is None else self.row_key
 
 
 class Piece(NamedTuple):
@@ -192,12 +178,12 @@ class RowMaker:
     """Makes rows of typed properties by the options of an import."""
 
     def __init__(self, reading: Reading) -> None:
-        self._partition_key = KeyTemplate(reading.partition_key_template, "--partition-key")
-        self._row_key = KeyTemplate(reading.row_key_template, "--row-key")
+        self.partition_key = KeyTemplate(reading.partition_key, "--partition-key")
+        self.row_key = KeyTemplate(reading.row_key, "--row-key")
         self._types = reading.types
         self.drop = reading.drop
         """The columns that are not stored."""
-        made_of = {*self._partition_key.names, *self._row_key.names}
+        made_of = {*self.partition_key.names, *self.row_key.names}
         if reading.drop_keys:
             self.drop |= made_of
         self.key_columns = made_of - _NEVER_STORED - self.drop
@@ -207,7 +193,7 @@ class RowMaker:
     def require_columns(self, path: str, names: Container[str], shown: Iterable[str]) -> None:
         """Refuse a file without a column of a key, or one that an option names; `shown` are the columns that it has."""
         for wanted in (
-            *(*self._partition_key.names, *self._row_key.names, *self._types),
+            *(*self.partition_key.names, *self.row_key.names, *self._types),
             *sorted(self.drop - _NEVER_STORED),
         ):
             if wanted not in names:
@@ -218,14 +204,18 @@ class RowMaker:
                     hint += f" Name the column of the {wanted} with {flag}."
                 raise TransferRefused(f"{path} has no column {wanted!r}; {hint}")
 
-    def make(self, number: int, given: Mapping[str, EdmValue]) -> Row:
-        """The row; `ValueError` says why it cannot be stored."""
-        key = EntityKey(self._partition_key.render(given), self._row_key.render(given))
-        properties = {
+    def stored(self, columns: Mapping[str, EdmValue]) -> dict[str, EdmValue]:
+        """The properties that an entity of these columns has."""
+        return {
             name: value
-            for name, value in given.items()
+            for name, value in columns.items()
             if name not in _NEVER_STORED and name not in self.drop
         }
+
+    def make(self, number: int, given: Mapping[str, EdmValue]) -> Row:
+        """The row; `ValueError` says why it cannot be stored."""
+        key = EntityKey(self.partition_key.render(given), self.row_key.render(given))
+        properties = self.stored(given)
         require_storable(key, properties)
         if self._keeps_columns:
             return Row(number, key, b"", given)

@@ -103,16 +103,12 @@ def _typed(pairs: Iterable[tuple[str, ...]]) -> dict[str, EdmType]:
     return found
 
 
-DELIMITERS: Final = (",", ";", "\t")
+DELIMITERS: Final = (",", ";", "\t", "|")
 _WIDE: Final = ("utf-16", "utf-32")
 
 
 class UnclosedQuote(Exception):
-    """A quote is open at the end of the file. `line` is the line where it opens, from 1."""
-
-    def __init__(self, line: int) -> None:
-        super().__init__(line)
-        self.line = line
+    """A quote is open at the end of the file. Its argument is the line where it opens, from 1."""
 
 
 class MarkedEnd(io.RawIOBase):
@@ -241,7 +237,7 @@ def read_csv(
         # Rows of earlier blocks may be stored already: then the import failed midway.
         failure = TransferRefused if number == 1 else TransferFailed
         raise failure(
-            f"{path}: the quote that opens in line {unclosed.line} is never closed."
+            f"{path}: the quote that opens in line {unclosed.args[0]} is never closed."
         ) from None
     for row_number in sorted(ragged):
         yield _ragged(ragged[row_number])
@@ -395,7 +391,11 @@ def _value(
         if named:
             if named.removeprefix("Edm.") == "Null":
                 return None
-            kind = _type_in_cell(column.name, named)
+            kind = _TYPES.get(named.removeprefix("Edm.").lower())
+            if kind is None:
+                raise ValueError(
+                    f"{column.name} has the type {named!r}, which the service does not have"
+                )
             last_types[column.place] = kind
             if cell is None and kind is EdmType.STRING:
                 return EdmValue(EdmType.STRING, "")
@@ -408,13 +408,6 @@ def _value(
     if kind is None or kind is EdmType.STRING:
         return EdmValue(EdmType.STRING, cell)
     return odata.typed_value(column.name, cell, kind)
-
-
-def _type_in_cell(name: str, text: str) -> EdmType:
-    kind = TYPE_NAMES.get(text.removeprefix("Edm."))
-    if kind is None:
-        raise ValueError(f"{name} has the type {text!r}, which the service does not have")
-    return kind
 
 
 def _ragged(row: Any) -> Rejected:
