@@ -80,7 +80,7 @@ REFUSED: dict[str, tuple[Filled, str]] = {
     ),
     "an end that has passed": (
         {"Ends, in UTC": "2013-01-01T00:00"},
-        "The signature would have ended already, at 2013-01-01T00:00Z.",
+        "The signature would have ended already, at 2013-01-01T00:00:00Z.",
     ),
     "no permissions": (
         {"Policy of the table": "powerless", "read": False},
