@@ -256,6 +256,7 @@ def _heat_of(request: Request, admin: str, account: str) -> Response:
         "partitions": report.partitions[period][:LISTED_MAX],
         "share": lambda each: share_of(report, each, period),
         "is_large": lambda each: takes_large_share(report, each, period),
+        "has_queries": bool(report.queries[period]),
         "queries": scanning_queries(report, period),
         "table_advice": table_advice(report, period),
         "targets": report.targets,
