@@ -31,6 +31,15 @@ def test_the_snippet_of_the_guide_works_with_nothing_configured(tmp_path: Path) 
     assert run.status == 0, run.output
 
 
+@pytest.mark.parametrize("fixture", ["table_service", "async_table_service", "table_client"])
+def test_a_fixture_without_the_sdk_says_what_installs_it(tmp_path: Path, fixture: str) -> None:
+    without = 'import sys\nsys.modules["azure"] = None\ndef test_it({}):\n    pass\n'
+    run = run_pytest(tmp_path, without.format(fixture))
+    assert run.status == 1
+    assert "This fixture needs azure-data-tables: pip install " in run.output
+    assert "Traceback" not in run.output
+
+
 def test_each_test_has_an_empty_account(tmp_path: Path) -> None:
     run = run_pytest(tmp_path, SNIPPET + SNIPPET.replace("test_orders", "test_again"))
     assert "2 passed" in run.output

@@ -446,7 +446,7 @@ def counted(connection_string: str, path: str) -> object:
         text = shown(connection_string, path)
         further = re.findall(r'size\.further" href="([^"]+)"', text)
         if not further:
-            return re.findall(r"<span>([\d,]+ entities), ", text)
+            return re.findall(r'data-entities="(\d+)"', text)
         path = html.unescape(further[0])
 
 
@@ -474,7 +474,7 @@ EXPLORED = [
     Explored("/tables/{table}", "?top=250", rows_shown, ROW_KEYS[:250]),
     Explored("/tables/{table}", "?filter=n+ge+2000", rows_shown, ROW_KEYS[2000:]),
     Explored("/tables/{table}", "?order=n+desc&top=250", rows_shown, ROW_KEYS[:-251:-1]),
-    Explored("/tables/{table}/size", "", counted, ["2,100 entities"]),
+    Explored("/tables/{table}/size", "", counted, ["2100"]),
     Explored("/tables/{table}/download", "?kind=jsonl", downloaded, ROW_KEYS),
     Explored("/tables/{table}/download", "?top=1500", downloaded, ROW_KEYS[:1500]),
     Explored("/tables/{table}/download", "?order=n+desc", downloaded, ROW_KEYS[::-1]),

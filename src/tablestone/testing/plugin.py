@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pytest
 
+from tablestone.extras import needs
 from tablestone.wire.versions import UnknownVersions
 
 if TYPE_CHECKING:
@@ -156,10 +157,19 @@ def connection_string(table_account: StorageAccount) -> str:
     return table_account.connection_string
 
 
+@contextlib.contextmanager
+def _refusing_without_azure() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError:
+        pytest.fail(needs("This fixture", "azure-data-tables", "testing"), pytrace=False)
+
+
 @pytest.fixture(scope=_account_scope)
 def table_service(connection_string: str) -> Iterator[TableServiceClient]:
     """An `azure.data.tables.TableServiceClient` on the account, over HTTP."""
-    from azure.data.tables import TableServiceClient  # noqa: PLC0415 - loads slowly
+    with _refusing_without_azure():
+        from azure.data.tables import TableServiceClient  # noqa: PLC0415 - loads slowly
 
     with TableServiceClient.from_connection_string(connection_string) as service:
         yield service
@@ -195,7 +205,8 @@ def async_table_service(
 
     It belongs to no event loop and needs no `close`, so it works with every plugin for async tests.
     """
-    from azure.data.tables.aio import TableServiceClient  # noqa: PLC0415 - loads slowly
+    with _refusing_without_azure():
+        from azure.data.tables.aio import TableServiceClient  # noqa: PLC0415 - loads slowly
 
     from tablestone.testing.transports import AsyncStorageTransport  # noqa: PLC0415 - loads slowly
 
