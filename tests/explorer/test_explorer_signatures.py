@@ -60,7 +60,7 @@ MADE: dict[str, tuple[Filled, str, str]] = {
         "AuthorizationPermissionMismatch",
         "AuthorizationPermissionMismatch",
     ),
-    "a policy": ({"Policy of the table": "whole", "read": False}, "", ""),
+    "a policy, which has the permissions and the end": ({"Policy of the table": "whole"}, "", ""),
     "a policy without an end": ({"Policy of the table": "endless", "read": False}, "", ""),
     "a policy, and an end": (
         {"Policy of the table": "endless", "read": False, "Ends, in UTC": "2099-12-31T00:00"},
@@ -73,11 +73,6 @@ MADE: dict[str, tuple[Filled, str, str]] = {
 
 REFUSED: dict[str, tuple[Filled, str]] = {
     "nothing": ({"read": False}, "Choose what the signature allows"),
-    "permissions twice": ({"Policy of the table": "whole"}, "has permissions (r)"),
-    "an end twice": (
-        {"Policy of the table": "whole", "read": False, "Ends, in UTC": "2099-12-31T00:00"},
-        "The policy 'whole' has an end (2100-01-01T00:00:00",
-    ),
     "an end that has passed": (
         {"Ends, in UTC": "2013-01-01T00:00"},
         "The signature would have ended already, at 2013-01-01T00:00:00Z.",
@@ -163,6 +158,45 @@ def test_what_does_not_apply_is_disabled(watched: WatchedPage) -> None:
         page.get_by_label("Table", exact=True).fill(table)
         assert all(page.get_by_label(each, exact=True).is_enabled() for each in enabled)
         assert all(page.get_by_label(each, exact=True).is_disabled() for each in disabled)
+
+
+def test_what_a_policy_has_is_disabled(watched: WatchedPage, with_policies: ServerProcess) -> None:
+    assert with_policies.process.poll() is None
+    page = watched.page
+    watched.open("/signature?table=Weather")
+    fields = [page.get_by_label(each, exact=True) for each in ("read", "delete", "Ends, in UTC")]
+    for policy, enabled in (
+        ("whole", [False, False, False]),
+        ("endless", [False, False, True]),
+        ("powerless", [True, True, False]),
+        ("", [True, True, True]),
+    ):
+        page.get_by_label("Policy of the table").fill(policy)
+        assert [each.is_enabled() for each in fields] == enabled, policy
+
+
+@pytest.mark.parametrize(
+    ("forced", "sentence"),
+    [
+        ("may_r.checked = true", "has permissions (r)"),
+        ("end.value = '2099-12-31T00:00'", "The policy 'whole' has an end (2100-01-01T00:00:00"),
+    ],
+)
+def test_what_a_policy_has_is_refused_a_second_time(
+    watched: WatchedPage, with_policies: ServerProcess, forced: str, sentence: str
+) -> None:
+    """The policy may have changed since the page was shown."""
+    assert with_policies.process.poll() is None
+    page = watched.page
+    watched.open("/signature?table=Weather")
+    page.get_by_label("Policy of the table").fill("whole")
+    field = (
+        f"document.querySelector('[data-control=\"signature.form\"]').{forced.partition('.')[0]}"
+    )
+    page.evaluate(f"{field}.disabled = false")
+    page.evaluate(f"{field}.{forced.partition('.')[2]}")
+    page.get_by_role("button", name="Make the signature").click()
+    page.locator("#made .problem").filter(has_text=sentence).wait_for()
 
 
 def test_a_signature_of_the_account_serves_tables_and_entities(

@@ -4,6 +4,7 @@ The form refuses what no service would accept (auth 2.1, 3.1). A signature is sh
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
@@ -14,7 +15,7 @@ from starlette.responses import Response
 
 from tablestone.clock import system_clock
 from tablestone.explorer.page_templates import PostedForm, account_of, page
-from tablestone.explorer.service_settings import given_time, read_policies
+from tablestone.explorer.service_settings import PolicyTexts, given_time, read_policies
 from tablestone.model.edm import parse_date_time
 from tablestone.model.keys import TABLE_NAME
 from tablestone.model.shared_access import (
@@ -25,7 +26,7 @@ from tablestone.model.shared_access import (
     parse_instant,
 )
 from tablestone.tools.connection import Scheme
-from tablestone.tools.errors import TransferRefused
+from tablestone.tools.errors import ServiceError, TransferRefused
 
 PERMISSIONS: Final = {
     letter: word for letter, word in ACCOUNT_PERMISSIONS.items() if word != "process messages"
@@ -44,13 +45,19 @@ _SERVICES: Final = {"b": "blobs", "f": "files", "q": "queues", "t": "tables"}
 
 
 def signature(request: Request) -> Response:
-    connection = account_of(request).settings.connection
+    account, table = account_of(request), request.query_params.get("table", "")
+    can_sign = account.settings.connection.scheme is Scheme.ACCOUNT_KEY
+    policies: list[PolicyTexts] = []
+    if table and can_sign:
+        with suppress(ServiceError):  # there may be no such table
+            policies = read_policies(account.endpoint, table)
     return page(
         request,
         "signature.html",
-        can_sign=connection.scheme is Scheme.ACCOUNT_KEY,
+        can_sign=can_sign,
         letters=PERMISSIONS,
-        table=request.query_params.get("table", ""),
+        table=table,
+        policies=policies,
     )
 
 

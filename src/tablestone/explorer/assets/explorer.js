@@ -203,13 +203,26 @@ document.addEventListener("change", (event) => {
   before.replaceWith(control);
 });
 
-/** Disable what does not apply: `data-needs` names a field that must have a value, or with `!` none. */
+/**
+ * Disable what does not apply: `data-needs` names a field that must have a value, or with `!` none; `data-unless` what
+ * the policy of the form may not have.
+ */
 function fitForms() {
   for (const part of document.querySelectorAll("[data-needs]")) {
     const name = part.dataset.needs;
     const field = part.closest("form").elements[name.replace("!", "")];
     const has = field.type === "checkbox" ? field.checked : field.value.trim() !== "";
     for (const each of part.matches("fieldset") ? [part] : part.querySelectorAll("input")) each.disabled = has === name.startsWith("!");
+  }
+  for (const part of document.querySelectorAll("[data-unless]")) {
+    const { value, list } = part.closest("form").elements.policy;
+    const policy = [...list.options].find((each) => each.value === value.trim());
+    const has = Boolean(policy?.dataset[part.dataset.unless]);
+    for (const each of part.querySelectorAll("input")) {
+      each.disabled = has || (each.disabled && each.closest("[data-needs]") !== null);
+      if (has && each.type === "checkbox") each.checked = false;
+      else if (has) each.value = "";
+    }
   }
 }
 
