@@ -14,7 +14,7 @@ from wire.service_under_test import Headers, Response, ServiceUnderTest
 
 _TABLE = load("batch.toml")
 _GUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-_OPERATION = re.compile(r"(\w+) (\S*)((?: [\w-]+: \S+)*)(?: (\{.*\}))?", re.DOTALL)
+_OPERATION = re.compile(r"(\w+) (\S*)((?: [\w-]+: \S*)*)(?: (\{.*\}))?", re.DOTALL)
 _OUTER = re.compile(rf"multipart/mixed; boundary=(batchresponse_{_GUID})")
 _INNER = re.compile(
     rf"Content-Type: multipart/mixed; boundary=(changesetresponse_{_GUID})\r\n\r\n--\1\r\n"
@@ -92,15 +92,16 @@ def _named(response: Response) -> str:
     return re.sub(rf"RequestId:{_GUID}", "RequestId:ID", text)
 
 
-def _batch(operations: list[str]) -> bytes:
-    """Operations as the parts of one change set, as simply as a client can."""
+def _batch(operations: list[str], *, numbered: bool = False) -> bytes:
+    """Operations as the parts of one change set, as simply as a client can; `numbered` by a Content-ID from 1 on."""
     lines = ["--b", "Content-Type: multipart/mixed; boundary=c", ""]
-    for operation in operations:
+    for number, operation in enumerate(operations, 1):
         match = _OPERATION.fullmatch(operation)
         assert match, operation
         lines += ["--c", "Content-Type: application/http", "Content-Transfer-Encoding: binary", ""]
         lines += [f"{match[1]} /devstoreaccount1{match[2]} HTTP/1.1"]
-        headers = re.findall(r" ([\w-]+: \S+)", match[3])
+        headers = re.findall(r" ([\w-]+: \S*)", match[3])
+        headers += [f"Content-ID: {number}"] if numbered else []
         accept = () if "Accept: " in match[3] else ("Accept: application/json",)
         lines += [*headers, *accept, "Content-Type: application/json", "", match[4] or ""]
     return "\r\n".join([*lines, "--c--", "--b--", ""]).encode()
@@ -158,7 +159,7 @@ def test_one_error_answers_all_and_nothing_changes(service: ServiceUnderTest, ro
     prepare(service, {"given": [*_TABLE["given"], 'POST /Tables {"TableName":"other"}']})
     before = _everything(service)
     operations = [line for text in row["operations"] for line in expanded(text).split("\n") if line]
-    response = service.send("POST", "/$batch", _OUTER_HEADERS, _batch(operations))
+    response = service.send("POST", "/$batch", _OUTER_HEADERS, _batch(operations, numbered=True))
     (part,) = _readable_parts(response)
     _, head, body = part.split("\r\n\r\n", 2)
     content_type = re.search("Content-Type: (.*?)(?:\r|$)", head)
@@ -168,10 +169,13 @@ def test_one_error_answers_all_and_nothing_changes(service: ServiceUnderTest, ro
     assert error_of(inner) == (row["code"], row["text"], row.get("form", "json"))
     expected = load_status(row["code"])
     assert inner.status == expected
+    is_late = "Cache-Control: no-cache" in head
+    index = re.match(r"\d+(?=:)", row["text"])
+    # An error of the commit has the headers of the last operation (wire 7.3).
+    number = len(operations) if is_late or index is None else int(index[0]) + 1
+    assert f"\r\nContent-ID: {number}\r\n" in head
     if "phase" in row:
-        is_late = row["phase"] == "late"
-        assert ("Cache-Control: no-cache" in head) == is_late
-        # An error of the commit has the headers of the last operation (wire 7.3).
+        assert is_late == (row["phase"] == "late")
         prefers = "Prefer:" in operations[-1]
         assert ("Preference-Applied: return-no-content" in head) == (is_late and prefers)
     assert _everything(service)[:2] == before[:2]
@@ -215,8 +219,9 @@ def test_what_is_no_batch_is_refused_as_a_whole(service: ServiceUnderTest, row: 
     headers = [("Content-Type", row["content_type"])]
     response = service.send("POST", "/$batch", headers, body)
     assert response.status == 400
-    code, _, form = error_of(response)
-    assert (code, form) == ("InvalidInput", "json")
+    text = row.get("text", "One of the request inputs is not valid.")
+    assert error_of(response) == ("InvalidInput", text, "json")
+    assert "cache-control" not in response.headers
     assert _everything(service)[1] == before
 
 

@@ -219,6 +219,22 @@ def test_a_lone_denied_operation_has_its_index(tables: ServiceUnderTest) -> None
     assert f'"value":"0:{_MISMATCH}\\n'.encode() in response.body
 
 
+@pytest.mark.parametrize(("rows", "index"), [("x", ""), ("xy", "0:")])
+def test_what_an_old_signature_denies_is_not_there(
+    tables: ServiceUnderTest, rows: str, index: str
+) -> None:
+    """Before 2015-04-05 it is 404 in a batch too, whose index is that of any `ResourceNotFound` (auth 2.5, 3.7)."""
+    sas = {"tn": "tab", "sp": "rud", "sv": "2015-02-21"}
+    response = _batch(tables, sas, *map(_insert, rows))
+    assert (
+        b"HTTP/1.1 404 Not Found\r\nX-Content-Type-Options: nosniff\r\nCache-Control"
+        in response.body
+    )
+    assert b'"code":"ResourceNotFound"' in response.body
+    assert f'"value":"{index}The specified resource does not exist.\\n'.encode() in response.body
+    assert _holds(tables) == 5
+
+
 def test_an_operation_on_another_table_is_not_authenticated(tables: ServiceUnderTest) -> None:
     response = _batch(tables, {"tn": "tab", "sp": "raud"}, _insert("x", table="other"))
     assert response.status == 202

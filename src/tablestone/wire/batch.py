@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from tablestone import limits
 from tablestone.model.errors import StorageError
-from tablestone.wire.messages import Answer, Headers, RawRequest, single_headers
+from tablestone.wire.messages import NO_CONTENT_TYPE, Answer, Headers, RawRequest, single_headers
 
 _BOUNDARY = re.compile(
     rb'(?:^|[;\s])boundary\s*=\s*(?:"([^"\r\n]{1,200})"|([^\s;"]{1,200}))', re.IGNORECASE
@@ -60,6 +60,8 @@ def _malformed() -> StorageError:
 
 def parse_batch(content_type: bytes | None, body: bytes, outer: RawRequest) -> BatchRequest:
     """The requests in a batch; raises `InvalidInput` for a malformed envelope or a mixture of queries and changes."""
+    if not content_type:
+        raise StorageError("InvalidInput", NO_CONTENT_TYPE, early=True)
     mark = b"--" + _boundary(content_type)
     opening = _next_delimiter(body, mark, 0)
     if opening is None or opening.closes:
@@ -82,11 +84,9 @@ def parse_batch(content_type: bytes | None, body: bytes, outer: RawRequest) -> B
     return BatchRequest([part], is_change_set, ends_unreadable=False)
 
 
-def _boundary(content_type: bytes | None) -> bytes:
-    if content_type is None or not content_type.strip().lower().startswith(b"multipart/mixed"):
-        raise _malformed()
+def _boundary(content_type: bytes) -> bytes:
     match = _BOUNDARY.search(content_type)
-    if match is None:
+    if match is None or not content_type.strip().lower().startswith(b"multipart/mixed"):
         raise _malformed()
     return match[1] or match[2]
 

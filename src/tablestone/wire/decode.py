@@ -49,7 +49,7 @@ from tablestone.wire.address import (
     select_as_sent,
 )
 from tablestone.wire.continuation import parse_entity_token, parse_table_token
-from tablestone.wire.messages import RawRequest
+from tablestone.wire.messages import NO_CONTENT_TYPE, RawRequest
 from tablestone.wire.negotiate import ATOM_TYPES, RETURN_NO_CONTENT, Negotiated
 from tablestone.wire.versions import VERSION_JSON, VERSION_JSON_ONLY, VERSION_UPSERTS
 
@@ -170,15 +170,14 @@ def _reader(decoded: DecodedRequest) -> _Reader:
     content_type = decoded.raw.headers.get(b"content-type")
     if not content_type and not decoded.body:
         raise json_payload.unreadable()
-    if content_type is not None and len(content_type) > _SHORT:
-        return _reader_for(content_type, decoded.version)
-    return _reader_for_short(content_type, decoded.version)
-
-
-def _reader_for(content_type: bytes | None, version: str) -> _Reader:
-    """The reader for a Content-Type; raises the form's own error if the version does not know the form (wire 5.1)."""
     if not content_type:
-        raise StorageError("InvalidInput", "Content-Type header value missing.", early=True)
+        raise StorageError("InvalidInput", NO_CONTENT_TYPE, early=True)
+    find = _reader_for_short if len(content_type) <= _SHORT else _reader_for
+    return find(content_type, decoded.version)
+
+
+def _reader_for(content_type: bytes, version: str) -> _Reader:
+    """The reader for a Content-Type; raises the form's own error if the version does not know the form (wire 5.1)."""
     media_type = content_type.split(b";", 1)[0].strip().lower().decode("latin-1")
     if media_type == "application/json":
         if version < VERSION_JSON:

@@ -131,8 +131,8 @@ def table_name_of(found: Members) -> str:
     if not isinstance(name, str):
         raise StorageError("PropertiesNeedValue" if name is None else "InvalidInput")
     for member in found:
-        is_annotation = member.startswith(_CONTROL_INFORMATION) or member.endswith(ANNOTATION)
-        if member != "TableName" and not is_annotation:
+        is_control = member.startswith(_CONTROL_INFORMATION) or "@" in member
+        if member != "TableName" and not is_control:
             raise unreadable()
     return name
 

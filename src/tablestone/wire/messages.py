@@ -6,10 +6,12 @@ Header names are lower-case bytes.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from tablestone.model.errors import StorageError
 
 Headers = Mapping[bytes, bytes]
+NO_CONTENT_TYPE: Final = "Content-Type header value missing."
 
 # Headers that the server reads and that must not occur twice. Of any other header the last value counts.
 _SINGLE_HEADERS = frozenset(

@@ -64,9 +64,8 @@ from tablestone.wire.versions import VERSION_DUPLICATE_ROW
 # (wire 7.3), and so have these errors, which include the one of a caller without permission (auth 3.7).
 _INDEXED_ALWAYS = frozenset(
     (
-        *("PropertiesNeedValue", "OutOfRangeInput", "InvalidInput"),
-        *("AuthenticationFailed", "AuthorizationFailure", "AuthorizationPermissionMismatch"),
-        "AuthorizationResourceTypeMismatch",
+        *("PropertiesNeedValue", "OutOfRangeInput", "AuthenticationFailed", "AuthorizationFailure"),
+        *("AuthorizationPermissionMismatch", "AuthorizationResourceTypeMismatch"),
     )
 )
 
