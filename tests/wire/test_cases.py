@@ -8,7 +8,7 @@ import pytest
 from storage.slow_engine import LEASE_SECONDS, SlowEngine
 from tablestone.engines.leases import Leases
 from wire.case_tables import Row, check, parameters, prepare, send
-from wire.service_under_test import ServiceUnderTest
+from wire.service_under_test import ACCOUNT, ServiceUnderTest
 
 TABLES = (
     "address",
@@ -41,7 +41,17 @@ def test_the_service_answers(service: ServiceUnderTest, row: Row) -> None:
     if row.get("forgets") and service.engine.capabilities.versions_outlive_rows:
         pytest.skip("the engine still knows the last version of a row that is gone")
     prepare(service, row)
+    writes_nothing = "code" in row and not row.get("send", "GET").startswith("GET")
+    before = _written(service) if writes_nothing else None
     check(row, send(service, row))
+    if writes_nothing:
+        assert _written(service) == before
+
+
+def _written(service: ServiceUnderTest) -> list[bytes]:
+    """The tables and the entities of the one that most rows write to."""
+    answers = [service.exchange("GET", f"/{ACCOUNT}{path}") for path in ("/Tables", "/tab()")]
+    return [answer.body if answer.status == 200 else b"" for answer in answers]
 
 
 @pytest.fixture
