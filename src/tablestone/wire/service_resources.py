@@ -453,7 +453,7 @@ def _get_table_acl(decoded: DecodedRequest) -> Operation:
 def _set_table_acl(decoded: DecodedRequest) -> Operation:
     accept = decoded.raw.headers.get(b"accept")
     if (
-        accept is not None
+        accept
         and decoded.version >= _VERSION_OF_STRICT_ACCEPT
         and not any(media_type in accept.lower() for media_type in _XML_TYPES)
     ):
