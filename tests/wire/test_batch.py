@@ -159,7 +159,9 @@ def test_one_error_answers_all_and_nothing_changes(service: ServiceUnderTest, ro
     prepare(service, {"given": [*_TABLE["given"], 'POST /Tables {"TableName":"other"}']})
     before = _everything(service)
     operations = [line for text in row["operations"] for line in expanded(text).split("\n") if line]
-    response = service.send("POST", "/$batch", _OUTER_HEADERS, _batch(operations, numbered=True))
+    outer = list(_OUTER_HEADERS)
+    outer += [("x-ms-version", row["version"])] if "version" in row else []
+    response = service.send("POST", "/$batch", outer, _batch(operations, numbered=True))
     (part,) = _readable_parts(response)
     _, head, body = part.split("\r\n\r\n", 2)
     content_type = re.search("Content-Type: (.*?)(?:\r|$)", head)
