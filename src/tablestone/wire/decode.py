@@ -265,7 +265,7 @@ def _select(text: str) -> tuple[str, ...] | None:
     return tuple(sorted(selected, key=lambda name: name.encode("utf-16-be", "surrogatepass")))
 
 
-_NO_IDENTIFIER: Final = re.compile(r"\s*(?:\d|[^\w\s*@])")
+_NO_IDENTIFIER: Final = re.compile(r"\s*(?:\d|[^\w\s*])")
 _projection_of_short = functools.lru_cache(maxsize=256)(_projection_of)
 
 

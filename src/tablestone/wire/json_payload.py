@@ -428,7 +428,8 @@ class JsonWriter:
         text = self.listed(table, stored, projection)
         if self._level is MetadataLevel.NONE:
             return text
-        return b"{" + self._context(f"{table}/@Element{_selected(projection)}") + b"," + text[1:]
+        members = b"}" if text == b"{}" else b"," + text[1:]
+        return b"{" + self._context(f"{table}/@Element{_selected(projection)}") + members
 
     def lists_as_stored(self, projection: Projection | None) -> bool:
         """Whether a list has the entities as they are stored: then they are joined and not encoded again."""
@@ -438,15 +439,13 @@ class JsonWriter:
 
     def listed(self, table: str, stored: bytes, projection: Projection | None) -> bytes:
         """One entity in the form that it has in a list."""
-        full = self._level is MetadataLevel.FULL
         text = stored
         if projection is not None and projection.names is not None:
             text = select_members(stored, projection.names)
-        if full:
+        if self._level is MetadataLevel.FULL:
             return self._with_links(table, key_of(read_raw(stored)), with_typed_timestamp(text))
         if self._level is MetadataLevel.MINIMAL_WITHOUT_ETAG:
-            _, rest = split_etag(text)
-            return b"{" + rest
+            return b"{" + split_etag(text)[1]
         return text if self._level is MetadataLevel.MINIMAL else without_metadata(text)
 
     def entities(self, table: str, listed: Sequence[bytes], projection: Projection | None) -> bytes:
