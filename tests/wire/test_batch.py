@@ -206,6 +206,17 @@ def test_a_lone_query_is_answered_as_outside_of_a_batch(
         assert text in content
 
 
+def test_format_wins_over_accept_in_a_batch_too(service: ServiceUnderTest) -> None:
+    """Wire 1.5."""
+    prepare(service, {"given": _TABLE["given"]})
+    request = "GET /devstoreaccount1/tab()?$format=json HTTP/1.1\r\nAccept: */*"
+    body = f"--b\r\n{_PART_HEADERS}{request}\r\n\r\n\r\n--b--\r\n".encode()
+    (part,) = _readable_parts(service.send("POST", "/$batch", _OUTER_HEADERS, body))
+    assert "HTTP/1.1 200 OK\r\n" in part
+    assert "Content-Type: application/json;odata=minimalmetadata;" in part
+    assert '","value":[{' in part
+
+
 def load_status(code: str) -> int:
     """The status that errors.toml has for a code."""
     (status,) = [row["status"] for row in load("errors.toml")["error"] if row["code"] == code]

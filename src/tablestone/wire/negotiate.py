@@ -67,7 +67,7 @@ _ATOM_OR_ANY: Final = ATOM_TYPES | {"", "*/*", "application/*"}
 def negotiate(headers: Headers, parameters: Parameters, version: str) -> Negotiated:
     """The form of the answer: `$format` overrides Accept (wire 1.5)."""
     wanted = parameters.get("$format") if parameters else None
-    if wanted is None:
+    if not wanted:
         wanted = headers.get(b"accept", b"").decode("latin-1")
     elif wanted == "json":
         wanted = "application/json"
