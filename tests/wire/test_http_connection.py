@@ -131,6 +131,17 @@ def test_a_header_that_is_folded_over_two_lines_is_refused() -> None:
     talk_to(path_application, talk)
 
 
+@pytest.mark.parametrize("method", [b"WHATEVER", b"get"])
+def test_a_method_that_the_parser_does_not_know_is_refused(method: bytes) -> None:
+    """The parser knows the registered methods, in capitals; the service has InvalidHttpVerb (wire 3.10)."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(method + b" /Tables HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+
+    talk_to(path_application, talk)
+
+
 UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEA\r\n"
 CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n3\r\n/on\r\n1\r\ne\r\n0\r\n\r\n"
 
