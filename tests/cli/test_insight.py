@@ -221,7 +221,7 @@ def test_rows_in_memory_have_no_sizes(private_server: StartServer, tmp_path: Pat
     wait_until(lambda: requests_of(server) == REQUESTS, AT_LENGTH)
     assert report_of(server).tables[0].size is None
     lines = insight(server).lines
-    assert "The rows are in the memory of a worker, so the sizes of tables are not known." in lines
+    assert "A server that keeps its tables in memory does not report their sizes." in lines
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ THROTTLED: Final = "on Azure this key would be throttled"
 WIDTH_OF_FILES: Final = 160
 """Columns of the output if it goes into a file or a pipe."""
 KEY_WIDTH_MAX: Final = 40
+MINUTE_SECONDS: Final = 60
 SPARK_WIDTH: Final = 20
 """Characters that show a period over time."""
 _SPARKS: Final = " ▁▂▃▄▅▆▇█"
@@ -105,15 +106,17 @@ def _print_partitions(console: Console, report: InsightReport, period: str, top:
     heads = (
         *("<table", "<PartitionKey", "entities/s", "minute", "peak"),
         *("read", "written", "traffic", "conflicts"),
-        *(f"<over {'a day' if period == DAY else 'an hour'}", "<"),
+        *(f"<over {'a day' if period == DAY else 'an hour'}", "<remark"),
     )
     title = f"The hottest partitions of {PERIOD_WORDS[period]}"
-    _print_table(console, title, heads, rows, "No partition was read or written.")
-    if rows and (most := report.unlisted[period]):
-        entities = shown_entities(most)
-        console.print(
-            f"A partition that is not counted here has had at most {entities}.", style="dim"
+    _print_table(console, title, heads, rows, "No request named a PartitionKey.")
+    if rows:
+        note = (
+            "Entities/s: the mean; `minute`: in the busiest minute; `peak`: in the busiest second."
         )
+        if most := report.unlisted[period]:
+            note += f" A partition that is not counted here has had at most {shown_entities(most)}."
+        console.print(note, style="dim")
 
 
 def _partition_row(
@@ -126,7 +129,8 @@ def _partition_row(
         partition.table,
         _key(partition.partition_key),
         f"{rate.mean:,.1f}",
-        f"{rate.busiest_minute:,.1f}",
+        # A minute that is not over counts as a whole one.
+        f"{rate.busiest_minute:,.1f}" if report.at - report.started >= MINUTE_SECONDS else "",
         f"{rate.peak:,.0f}",
         f"{activity.entities_read:,}{more}",
         f"{activity.writes:,}",

@@ -41,7 +41,7 @@ PARTITIONS_SHOWN: Final = 20
 """The largest partitions of each table."""
 
 NOT_TOLD: Final = "The engine {engine} does not tell the sizes of tables."
-IN_MEMORY: Final = "The rows are in the memory of a worker, so the sizes of tables are not known."
+IN_MEMORY: Final = "A server that keeps its tables in memory does not report their sizes."
 NOT_NOW: Final = "The sizes of tables cannot be counted now: {error}"
 NOT_YET: Final = "The sizes of tables have not been counted yet."
 
