@@ -251,7 +251,10 @@ REFUSED = {
     "no third key either": (
         ["rotate-key", "weather"],
         None,
-        "Missing argument '1|2'. Choose from: 1, 2",
+        (
+            "Missing argument '1|2'. Choose from: 1, 2\n"
+            "Usage: tablestone account rotate-key [OPTIONS] NAME 1|2 (`tablestone account rotate-key --help` says more)"
+        ),
     ),
     "the word for no account": (
         ["create", "none"],

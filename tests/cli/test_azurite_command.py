@@ -169,7 +169,8 @@ def test_tls(start: Start, tmp_path: Path) -> None:
 REFUSED = {
     "an unknown flag": (
         ("--disableTelemtry",),
-        "No such option '--disableTelemtry'. Did you mean '--disableTelemetry'?",
+        "No such option '--disableTelemtry'. Did you mean '--disableTelemetry'?\n"
+        "Usage: tablestone azurite [OPTIONS] (`tablestone azurite --help` says more)",
     ),
     "a debug log without a file": (("-d",), "Option '-d' requires an argument."),
     "a debug log that cannot be": (

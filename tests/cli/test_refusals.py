@@ -136,14 +136,24 @@ def test_an_unwritable_place(tmp_path: Path) -> None:
     )
 
 
+USAGE_OF_SERVE = "\nUsage: tablestone serve [OPTIONS] (`tablestone serve --help` says more)"
 BROKEN_OPTIONS = {
     "an unknown option": (
         ["serve", "--log-levle", "1"],
-        "No such option '--log-levle'. Did you mean '--log-level'?",
+        f"No such option '--log-levle'. Did you mean '--log-level'?{USAGE_OF_SERVE}",
     ),
     "an option without its value": (["serve", "--port"], "Option '--port' requires an argument."),
-    "an argument": (["serve", "here"], "Got unexpected extra argument (here)"),
-    "an unknown command": (["server"], "No such command 'server'. Did you mean 'serve'?"),
+    "an argument": (["serve", "here"], f"Got unexpected extra argument (here){USAGE_OF_SERVE}"),
+    "an unknown command": (
+        ["server"],
+        "No such command 'server'. Did you mean 'serve'?\n"
+        "Usage: tablestone [OPTIONS] COMMAND [ARGS]... (`tablestone --help` says more)",
+    ),
+    "an account that is missing before a table": (
+        ["sas", "table", "Readings"],
+        "Missing argument 'TABLE'.\n"
+        "Usage: tablestone sas table [OPTIONS] ACCOUNT TABLE (`tablestone sas table --help` says more)",
+    ),
     "a value": (["serve", "--port", "x"], "--port must be a number from 0 to 65535, not 'x'."),
     "TLS of an unknown kind": (
         ["serve", "--tls", "yes"],

@@ -67,13 +67,16 @@ _shared = together(
 """The options of both kinds."""
 
 
-@click.group()
+@click.group(
+    epilog="With curl: curl -H 'Accept: application/json' "
+    '"$(tablestone sas table ACCOUNT TABLE --permissions r --expiry 1h --url)"'
+)
 def sas() -> None:
     """Print shared access signatures, for curl and for clients without a key."""
 
 
 @sas.command(name="account")
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="ACCOUNT")
 @click.option(
     "--permissions",
     metavar="LETTERS",
@@ -89,7 +92,7 @@ def sas() -> None:
 )
 @_shared
 def account_sas(name: str, permissions: str, resource_types: str, **given: Any) -> None:
-    """Print a signature for the tables of the account NAME."""
+    """Print a signature for the tables of ACCOUNT."""
     parameters = {
         "sv": _version(given, VERSION_OF_CONDITIONS),
         "ss": "t",
@@ -100,7 +103,7 @@ def account_sas(name: str, permissions: str, resource_types: str, **given: Any) 
 
 
 @sas.command(name="table")
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="ACCOUNT")
 @click.argument("table", metavar="TABLE")
 @click.option("--permissions", metavar="LETTERS", help="r: read, a: add, u: update, d: delete.")
 @click.option("--policy", metavar="ID", help="Stored access policy that it follows.")
@@ -112,7 +115,7 @@ def account_sas(name: str, permissions: str, resource_types: str, **given: Any) 
 def table_sas(
     name: str, table: str, permissions: str | None, policy: str | None, **given: Any
 ) -> None:
-    """Print a signature for TABLE of the account NAME.
+    """Print a signature for TABLE of ACCOUNT.
 
     Give --permissions and --expiry, or a --policy that says what the signature does not.
     """
