@@ -306,7 +306,7 @@ def test_what_is_exported_can_be_imported(
     page = watched.page
     watched.open("/tables/Weather?filter=PartitionKey eq 'LGA' and humid ge 60&select=humid,seen")
     page.get_by_role("link", name="Export").click()
-    page.get_by_label("Form").select_option(kind)
+    page.get_by_label("Format").select_option(kind)
     with page.expect_download() as coming:
         page.get_by_role("button", name="Download").click()
     assert coming.value.suggested_filename == f"Weather.{kind}"
@@ -339,7 +339,7 @@ def test_an_export_has_the_order_and_the_top_of_the_grid(
     page.get_by_role("link", name="Export").click()
     said = page.locator("#panel p").first
     assert "in the order temp desc, the first 7." in said.inner_text()
-    page.get_by_label("Form").select_option(kind)
+    page.get_by_label("Format").select_option(kind)
     with page.expect_download() as coming:
         page.get_by_role("button", name="Download").click()
     path = tmp_path / "shown"

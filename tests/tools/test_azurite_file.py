@@ -139,7 +139,10 @@ def test_a_file_that_is_cut_off_and_one_that_needs_a_table(
     cut.write_bytes(FILE.read_bytes()[:3000])
     assert " is not a whole file of Azurite: " in tools.run("import", cut, status=2).stderr
     lines = tools.write_lines("a.jsonl", [MERGED])
-    assert tools.run("import", lines, status=2).stderr == "tablestone: Missing argument 'TABLE'.\n"
+    assert tools.run("import", lines, status=2).stderr == (
+        "tablestone: Missing argument 'TABLE'.\n"
+        "Usage: tablestone import [OPTIONS] FILE [TABLE] (`tablestone import --help` says more)\n"
+    )
 
 
 def test_a_directory_is_no_file(tools: DataTools) -> None:

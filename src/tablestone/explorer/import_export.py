@@ -3,8 +3,9 @@
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -17,15 +18,15 @@ from starlette.responses import FileResponse, RedirectResponse, Response
 from tablestone.explorer.grid import ORDERED_MAX, cell_of, columns_of, in_order
 from tablestone.explorer.grid_query import GridQuery, read_query
 from tablestone.explorer.page_templates import PostedForm, account_of, page, path_to
-from tablestone.model.keys import PARTITION_KEY, ROW_KEY
+from tablestone.model.keys import PARTITION_KEY, ROW_KEY, EntityKey
 from tablestone.tools.client import Page, Query, Token
-from tablestone.tools.errors import TransferFailed, TransferRefused
+from tablestone.tools.errors import ServiceError, TransferFailed, TransferRefused
 from tablestone.tools.exporting import Export, Target
 from tablestone.tools.formats.compressed import ReadPosition
 from tablestone.tools.formats.reading_file import kind_of, read_rows
 from tablestone.tools.formats.rows import Reading, Rejected, Row, parse_types
-from tablestone.tools.importing import ONE_PAGE, Import, ImportReport, RejectFile
-from tablestone.tools.progress import Progress, shown_bytes, shown_count
+from tablestone.tools.importing import Import, ImportReport, RejectFile
+from tablestone.tools.progress import Progress
 from tablestone.tools.queries import Mixed, TableReader, checked_filter, without
 from tablestone.tools.sample_data import load_sample_data
 from tablestone.tools.writing import OnConflict
@@ -41,8 +42,6 @@ REJECTS_SHOWN_MAX: Final = 20
 REJECT_LENGTH_MAX: Final = 400
 ROWS_LOOKED_AT: Final = 5
 """Rows of a file that are shown before it is imported."""
-_STORED: Final = ("Nothing is stored.", "1 row before it is stored.", "{:,} other rows are stored.")
-"""What a failed import has stored: no row, one row, or more."""
 _PARALLEL: Final = 4
 _PREFIX: Final = "tablestone-explorer-"
 
@@ -68,10 +67,12 @@ class ShownPages:
 
 
 def ask_export(request: Request) -> Response:
+    query = read_query(request.query_params)
+    checked_filter(query.filter)
     return page(
         request,
         "export.html",
-        query=read_query(request.query_params),
+        query=query,
         forms=EXPORTED,
         ordered_max=ORDERED_MAX,
     )
@@ -99,10 +100,15 @@ def download(request: Request) -> Response:
     return FileResponse(path, filename=f"{table}.{ending}", background=leave)
 
 
-def import_form(request: Request, problem: str = "", **shown: Any) -> Response:
-    """The form. Without a table in the address it asks for the name of one, which is created if necessary."""
+def import_form(
+    request: Request, problem: str = "", field: Callable[[str], str] = lambda _: "", **shown: Any
+) -> Response:
+    """The form. Without a table in the address it asks for the name of one, which is created if necessary.
+
+    `field` returns the text of a field as it was typed.
+    """
     conflicts = [each.value for each in OnConflict]
-    shown = {"table": "", "problem": problem, **shown}
+    shown = {"table": "", "problem": problem, "field": field, "done": (), **shown}
     return page(request, "import.html", conflicts=conflicts, **(shown | request.path_params))
 
 
@@ -111,7 +117,7 @@ def import_file(request: Request, form: PostedForm) -> Response:
     table = request.path_params.get("table", form.text("table").strip())
     file = form.file("file")
     if file is None or file.filename is None:
-        return import_form(request, "Choose a file first.")
+        return import_form(request, "Choose a file first.", form.text)
     try:
         on_conflict = OnConflict(form.text("conflict", OnConflict.FAIL.value))
     except ValueError:
@@ -131,27 +137,30 @@ def import_file(request: Request, form: PostedForm) -> Response:
         job = None
         try:
             if form.text("look"):
-                return _first_rows(request, list(islice(rows, ROWS_LOOKED_AT)))
+                first = list(islice(rows, ROWS_LOOKED_AT))
+                return _first_rows(request, first, has_header=position.has_header)
             with closing(RejectFile(Path(directory) / "rejects.jsonl", 0)) as rejects:
                 job = _import(request, table, on_conflict, rejects)
                 report = job.run(rows, position)
-        except (TransferRefused, TransferFailed) as error:
+        except (TransferRefused, TransferFailed, ServiceError) as error:
             # The sentence of a command may name an option, for which this page has a field.
             sentence = str(error).replace(str(path), name).partition(" --on-conflict")[0]
             sentence = re.sub(" with --[a-z-]+", "", sentence)
             if job is None:
                 return _refused(request, form, sentence)
-            stored = _STORED[min(job.stored, 2)].format(job.stored)
-            return import_form(request, f"{sentence} {stored}", status=409, changed=job.stored > 0)
-        sentences = [*_summary(name, report), *_first_rejects(report)]
+            if job.report is None or not (job.report.rows or job.report.created):
+                return import_form(request, f"{sentence} Nothing is stored.", form.text, status=409)
+            done = list(_told(name, job.report))
+            return import_form(request, sentence, form.text, status=409, done=done, changed=True)
+        sentences = list(_told(name, report))
     return page(request, "done.html", changed=True, sentences=sentences, table=table)
 
 
 def _refused(request: Request, form: PostedForm, sentence: str) -> Response:
     """The form with the reason; only the reason while it is filled in."""
     if form.text("look"):
-        return page(request, "looked.html", sentence=sentence, rows=[], columns={})
-    return import_form(request, sentence)
+        return page(request, "looked.html", problems=[sentence], rows=[], columns={})
+    return import_form(request, sentence, form.text)
 
 
 def _reading(form: PostedForm) -> Reading:
@@ -163,11 +172,8 @@ def _reading(form: PostedForm) -> Reading:
 
 
 def _import(request: Request, table: str, on_conflict: OnConflict, rejects: RejectFile) -> Import:
-    account = account_of(request)
-    if "table" not in request.path_params:
-        account.endpoint.create_table(table)
     return Import(
-        account.endpoint,
+        account_of(request).endpoint,
         table,
         on_conflict,
         parallel=_PARALLEL,
@@ -177,16 +183,28 @@ def _import(request: Request, table: str, on_conflict: OnConflict, rejects: Reje
     )
 
 
-def _first_rows(request: Request, rows: list[Row | Rejected]) -> Response:
-    """The first rows of a file with the types that would be stored, or why one cannot be."""
+def _first_rows(request: Request, rows: list[Row | Rejected], *, has_header: bool) -> Response:
+    """The first rows of a file with the types that would be stored, and why some of them cannot be."""
     raws = [orjson.loads(row.body) for row in rows if isinstance(row, Row)]
-    wrong = next((row for row in rows if isinstance(row, Rejected)), None)
+    numbers: dict[EntityKey, int] = {}
+    problems = []
+    for row in rows:
+        if isinstance(row, Rejected):
+            problems.append(f"Row {row.number} cannot be stored: {row.reason}.")
+        elif (first := numbers.setdefault(row.key, row.number)) != row.number:
+            problems.append(f"Row {row.number} has the keys of row {first}.")
     names = columns_of(raws, (), ())
     shown = [[cell_of(raw, name) for name in names] for raw in raws]
     kinds = [next((row[at].kind for row in shown if row[at].kind), "") for at in range(len(names))]
-    sentence = "" if wrong is None else f"Row {wrong.number} cannot be stored: {wrong.reason}."
     columns = dict(zip(names, kinds, strict=True))
-    return page(request, "looked.html", sentence=sentence, rows=shown, columns=columns)
+    return page(
+        request,
+        "looked.html",
+        problems=problems,
+        has_header=has_header,
+        rows=shown,
+        columns=columns,
+    )
 
 
 def load_sample(request: Request, _form: PostedForm) -> Response:
@@ -195,19 +213,13 @@ def load_sample(request: Request, _form: PostedForm) -> Response:
     return RedirectResponse(path_to(request), 303)
 
 
-def _summary(name: str, report: ImportReport) -> Iterator[str]:
-    stored = shown_count(report.stored, "entity", "entities")
-    yield f"{name}: {stored} stored, {shown_bytes(report.bytes)}."
-    if report.is_page:
-        yield ONE_PAGE
-    if report.skipped:
-        yield f"{shown_count(report.skipped, 'row')} skipped: their keys were taken."
-    if report.rejected:
-        yield f"{shown_count(report.rejected, 'row')} could not be stored. The first of them:"
-
-
-def _first_rejects(report: ImportReport) -> list[str]:
-    if report.rejects is None:
-        return []
-    with Path(report.rejects).open(encoding="utf-8") as file:
-        return [line.strip()[:REJECT_LENGTH_MAX] for line in islice(file, REJECTS_SHOWN_MAX)]
+def _told(name: str, report: ImportReport) -> Iterator[str]:
+    """What an import did, and the first rows that it rejected: the page has no file of them."""
+    stored, *others = replace(report, rejects="these lines").sentences
+    yield f"{name}: {stored}"
+    yield from others
+    if report.rejects is not None:
+        with Path(report.rejects).open(encoding="utf-8") as file:
+            yield from (
+                line.strip()[:REJECT_LENGTH_MAX] for line in islice(file, REJECTS_SHOWN_MAX)
+            )

@@ -19,7 +19,7 @@ from tablestone.tools.client import TableEndpoint
 from tablestone.tools.errors import TransferFailed
 from tablestone.tools.formats.compressed import ReadPosition
 from tablestone.tools.formats.rows import Rejected, Row
-from tablestone.tools.progress import Progress, Reached
+from tablestone.tools.progress import Progress, Reached, shown_bytes, shown_count, shown_entities
 from tablestone.tools.resume_journal import Journal
 from tablestone.tools.writing import OnConflict, TableWriter, Tally
 
@@ -96,6 +96,28 @@ class ImportReport:
     retries: int
     is_page: bool
 
+    @property
+    def sentences(self) -> list[str]:
+        """What was done, for a person."""
+        found = [
+            f"{shown_entities(self.stored)} stored in {self.table}, {shown_bytes(self.bytes)}."
+        ]
+        if self.created:
+            found.append(f"The table {self.table} was made.")
+        if self.is_page:
+            found.append(ONE_PAGE)
+        if self.resumed_after_row:
+            found.append(f"An earlier run had stored the rows up to {self.resumed_after_row:,}.")
+        if self.skipped:
+            taken = "its key was" if self.skipped == 1 else "their keys were"
+            found.append(f"{shown_count(self.skipped, 'row')} skipped: {taken} taken.")
+        if self.rejected:
+            reasons = "reason" if self.rejected == 1 else "reasons"
+            found.append(
+                f"{shown_count(self.rejected, 'row')} rejected, with the {reasons} in {self.rejects}."
+            )
+        return found
+
 
 ONE_PAGE: Final = "The file is one page of a longer list: its nextMarker names the next page."
 
@@ -118,8 +140,8 @@ class Import:
         self.after = int(state.get("after", 0))
         """The number of the last row that is stored, skipped or rejected."""
         self._resumed = self.after
-        self.stored = 0
-        """Rows that this run stored, even if it failed."""
+        self.report: ImportReport | None = None
+        """What was done, also by a run that failed; None if nothing was written."""
         self._taken = 0
         # Earlier runs may have sent this many of the first rows. Windows also end by the clock, so those of two runs
         # end at different rows.
@@ -148,14 +170,15 @@ class Import:
             reject=lambda row, reason: self._rejects.add(row.number, reason, row.body.decode()),
             resumed=self._journal is not None and bool(self._journal.state),
             tell=lambda: self._tell(writer, position),
+            has_header=position.has_header,
         )
         try:
             self._write(rows, writer)
         finally:
             writer.close()
-            self.stored = writer.tally.stored
-        total = self._earlier + writer.tally
-        return self._report(total, position, created=created, retries=writer.retries)
+            total = self._earlier + writer.tally
+            self.report = self._report(total, position, created=created, retries=writer.retries)
+        return self.report
 
     def _report(
         self, total: Tally, position: ReadPosition, *, created: bool, retries: int

@@ -84,8 +84,12 @@ class TableWriter:
         reject: Reject,
         resumed: bool = False,
         tell: Callable[[], None] = lambda: None,
+        has_header: bool = False,
     ) -> None:
-        """`tell` is called whenever rows may have been stored, on the thread of `add` and `drain`."""
+        """`tell` is called whenever rows may have been stored, on the thread of `add` and `drain`.
+
+        With `has_header`, the header of the file is its row 1.
+        """
         self.tally = Tally()
         self._endpoint = endpoint
         self._table = table
@@ -100,7 +104,9 @@ class TableWriter:
         self._lock = threading.Lock()
         self._groups: dict[str, list[Row]] = {}
         self._sizes: dict[str, int] = {}
+        self._has_header = has_header
         self._keys: set[EntityKey] = set()
+        self._repeated: set[EntityKey] = set()
         self._futures: list[Future[None]] = []
 
     @property
@@ -115,6 +121,7 @@ class TableWriter:
         """Take a row. If its key is in flight, wait: the later row of a file wins."""
         if row.key in self._keys:
             self.drain()
+            self._repeated.add(row.key)
         self._keys.add(row.key)
         partition = row.key.partition_key
         group = self._groups.setdefault(partition, [])
@@ -222,11 +229,13 @@ class TableWriter:
                 self._count(skipped=1)
             else:
                 # A copy has no rows with numbers.
-                start = f"Row {row.number}: an" if row.number else "An"
+                header = " (the header is row 1)" if self._has_header else ""
+                start = f"Row {row.number}{header}: an" if row.number else "An"
+                earlier = ", from an earlier row" if row.key in self._repeated else ""
                 raise TransferFailed(
                     f"{start} entity with PartitionKey {row.key.partition_key!r} and RowKey "
-                    f"{row.key.row_key!r} is in {self._table} already. --on-conflict skip, replace or merge says what "
-                    f"becomes of such {'rows' if row.number else 'entities'}."
+                    f"{row.key.row_key!r} is in {self._table} already{earlier}. --on-conflict skip, replace or merge "
+                    f"says what becomes of such {'rows' if row.number else 'entities'}."
                 )
         return left
 

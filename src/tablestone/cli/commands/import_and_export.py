@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from tablestone.cli.data_options import (
     with_reading,
 )
 from tablestone.tools.client import Query, TableEndpoint
-from tablestone.tools.errors import TransferRefused, refusing_unreadable
+from tablestone.tools.errors import TransferFailed, TransferRefused, refusing_unreadable
 from tablestone.tools.exporting import Export, ExportReport, Target, show
 from tablestone.tools.formats.azurite_file import is_azurite_file, tables_of
 from tablestone.tools.formats.compressed import STANDARD_STREAM, ReadPosition, split_name
@@ -44,8 +44,8 @@ from tablestone.tools.formats.reading_file import (
 )
 from tablestone.tools.formats.rows import Rejected, Row, RowMaker
 from tablestone.tools.formats.typed_csv import schema_beside
-from tablestone.tools.importing import ONE_PAGE, Import, ImportReport, RejectFile
-from tablestone.tools.progress import progress_for, shown_bytes, shown_count, shown_entities
+from tablestone.tools.importing import Import, ImportReport, RejectFile
+from tablestone.tools.progress import progress_for, shown_bytes, shown_entities
 from tablestone.tools.queries import Mixed, TableReader, checked_filter
 from tablestone.tools.resume_journal import Journal, open_journal
 from tablestone.tools.writing import OnConflict
@@ -103,7 +103,7 @@ def import_file(
             f"{file} is a directory: name a file, such as Azurite's {file}/__azurite_db_table__.json."
         )
     elif table is None:
-        raise click.UsageError("Missing argument 'TABLE'.")
+        raise click.UsageError("Missing argument 'TABLE'.", click.get_current_context())
     else:
         require_kind(file, kind)
         sources = {table: partial(read_rows, file, reading, kind)}
@@ -134,12 +134,13 @@ def import_file(
                 advising_after_interrupt(
                     partial(_how_to_continue, job, is_kept=journal is not None)
                 ),
+                _telling_what_was_done(job),
                 closing(reject_file),
                 closing(progress),
             ):
                 done.append((journal, job.run(rows(position), position)))
         for journal, report in done:
-            lines = _import_lines(report)
+            lines = report.sentences
             if names := ", ".join(sorted(RowMaker(reading).key_columns)):
                 lines.append(f"Stored as properties too: {names}. --drop-keys leaves them out.")
             end_with_report(journal, lines, asdict(report), as_json=as_json)
@@ -150,6 +151,16 @@ def import_file(
             file=sys.stderr,
         )
     return 1 if any(report.rejected for _, report in done) else 0
+
+
+@contextmanager
+def _telling_what_was_done(job: Import) -> Iterator[None]:
+    """Say what an import did before it failed."""
+    try:
+        yield
+    except TransferFailed as failed:
+        done = job.report.sentences if job.report else ()
+        raise TransferFailed(" ".join((str(failed), *done))) from None
 
 
 def _how_to_continue(job: Import, *, is_kept: bool) -> str:
@@ -176,27 +187,6 @@ def _journal(
         **words,
     }
     return open_journal(identity, os.environ, restart=restart)
-
-
-def _import_lines(report: ImportReport) -> list[str]:
-    lines = [
-        f"{shown_entities(report.stored)} stored in {report.table}, {shown_bytes(report.bytes)}."
-    ]
-    if report.created:
-        lines.append(f"The table {report.table} was made.")
-    if report.is_page:
-        lines.append(ONE_PAGE)
-    if report.resumed_after_row:
-        lines.append(f"An earlier run had stored the rows up to {report.resumed_after_row:,}.")
-    if report.skipped:
-        taken = "its key was" if report.skipped == 1 else "their keys were"
-        lines.append(f"{shown_count(report.skipped, 'row')} skipped: {taken} taken.")
-    if report.rejected:
-        reasons = "reason" if report.rejected == 1 else "reasons"
-        lines.append(
-            f"{shown_count(report.rejected, 'row')} rejected, with the {reasons} in {report.rejects}."
-        )
-    return lines
 
 
 @click.command(

@@ -18,9 +18,9 @@ async function part(url) {
 }
 
 /** Send a request: the HTML of the answer, and whether the request succeeded. */
-async function send(url, options = {}) {
+async function send(url, options = {}, headers = { "X-Part": "1" }) {
   try {
-    const answer = await fetch(url, { ...options, headers: { "X-Part": "1" }, credentials: "same-origin" });
+    const answer = await fetch(url, { ...options, headers, credentials: "same-origin" });
     const html = await answer.text();
     if (answer.redirected && answer.ok) location.assign(answer.url);
     if (answer.headers.get("X-Changed")) document.dispatchEvent(new Event("changed"));
@@ -34,6 +34,7 @@ async function send(url, options = {}) {
 function show(place, html, isTyped = false) {
   const form = place.querySelector("form");
   place.innerHTML = html;
+  keepFile(form, place.querySelector("form"));
   if (isTyped && form && !place.querySelector("form")) place.append(form);
   if (place.id === "panel") {
     place.classList.toggle("open", html.trim() !== "");
@@ -44,10 +45,19 @@ function show(place, html, isTyped = false) {
     if (!first.matches("input, select, textarea, a, button")) first.tabIndex = -1;
     first.focus({ preventScroll: false });
   }
+  if (place.hasAttribute("tabindex") && place.id !== "panel") place.scrollIntoView({ block: "nearest" });
   const counted = place.querySelector("[data-counted]");
   if (counted) noteCount(counted);
   const said = place.querySelector("[role=alert], [role=status]") ?? place.querySelector("h2");
   announce(said ? said.textContent : place.textContent.slice(0, 200));
+}
+
+/** Put the file of a form that was refused into the form of the answer, which cannot name it. */
+function keepFile(before, after) {
+  const [old, field] = [before, after].map((form) => form?.querySelector("input[type=file]"));
+  if (!field || !old?.files.length || before.action !== after.action) return;
+  field.files = old.files;
+  field.dispatchEvent(new Event("change", { bubbles: true }));
 }
 
 /** Put the count of a table into the columns of its row; if it is whole, also beside its name and into the grid's cost. */
@@ -175,8 +185,8 @@ document.addEventListener("click", (event) => {
 });
 
 // Sort a list by one of its columns: texts ascending first, numbers descending.
-document.querySelector(".tables thead")?.addEventListener("click", (event) => {
-  const head = event.target.closest("th");
+document.addEventListener("click", (event) => {
+  const head = event.target.closest(".tables thead th");
   if (!head) return;
   const index = [...head.parentElement.children].indexOf(head);
   const isNumber = head.matches(".number");
@@ -228,6 +238,16 @@ function fitForms() {
 
 document.addEventListener("input", fitForms);
 fitForms();
+
+// Entities have changed: the list of the tables is read again. The grid of a table reads itself.
+document.addEventListener("changed", async () => {
+  if (document.getElementById("grid")) return;
+  const fresh = new DOMParser().parseFromString((await send(location.href, {}, {})).html, "text/html");
+  for (const each of ["main .meta", ".sheet", "nav.list"]) {
+    const [old, now] = [document, fresh].map((page) => page.querySelector(each));
+    if (old && now) old.replaceWith(now);
+  }
+});
 
 const LOOKED_AT_BYTES = 1 << 20;
 let looked = 0;

@@ -39,6 +39,8 @@ class ReadPosition:
     size: int | None = None
     is_page: bool = False
     """Whether the file says that it is one page of a longer list."""
+    has_header: bool = False
+    """Whether the header is row 1, as in a spreadsheet."""
     _handed_on: int | None = None
 
     @property

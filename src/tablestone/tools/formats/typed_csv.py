@@ -223,6 +223,7 @@ def read_csv(
 
     last_types: dict[int, EdmType] = {}
     number = 1  # the header
+    position.has_header = True
     source = io.BufferedReader(marked, HEADER_BYTES_MAX)
     batches = _batches(source, path, reading, delimiter, len(header), note)
     try:
