@@ -170,8 +170,8 @@ def test_keys_of_an_import_are_made_of_columns(
     watched.open("/tables/Empty")
     page.get_by_role("link", name="Import").click()
     page.get_by_label("File", exact=True).set_input_files(path)
-    page.get_by_label("PartitionKey from").fill("{country}")
-    page.get_by_label("RowKey from").fill("{city}")
+    page.get_by_label("PartitionKey column").fill("{country}")
+    page.get_by_label("RowKey column").fill("{city}")
     page.get_by_role("button", name="Import").click()
     wait_for_text(watched, "#panel [role=status]", "1 entity stored")
     assert entity_of(filled_server, "Empty", "Norway", "Oslo")["city"] == "Oslo"
@@ -326,7 +326,7 @@ def test_the_panels_of_a_conflict_and_of_a_deletion_are_closed(
 def test_every_field_of_a_signature(watched: WatchedPage) -> None:
     page = watched.page
     watched.open("/signature?table=Weather")
-    page.get_by_label("Ends, in UTC").fill("2100-01-01T00:00:00")
+    page.get_by_label("Expires (UTC)").fill("2100-01-01T00:00:00")
     page.get_by_label("Addresses of clients").fill("127.0.0.1")
     page.get_by_label("Policy of the table").fill("nothere")
     page.get_by_label("over HTTPS only").check()
@@ -370,7 +370,7 @@ def test_the_ways_to_the_heat_map(
         page.get_by_label("Of this table").get_by_role("link", name="Heat").click()
         page.wait_for_selector("svg.heat")
         watched.open("/")
-        page.get_by_role("link", name="one hot partition").click()
+        page.get_by_role("link", name="partition with a large share").click()
         page.wait_for_selector("svg.heat")
         watched.open("/heat")
         page.locator("[aria-labelledby=by-table]").get_by_role("link", name="Weather").click()

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tablestone.advice.workload import TableUse
 from tablestone.explorer.account import ExplorerSettings, SeenProperties
 from tablestone.explorer.grid import COLUMNS_MAX, Cell, cell_of, columns_of
 from tablestone.explorer.grid_query import (
@@ -160,7 +161,7 @@ def test_the_badge_of_a_plan(text: str, name: str, is_scan: bool) -> None:  # no
 @pytest.mark.parametrize("text", ["temp gt 50 and note eq 'x'", "temp gt 50.0 and note eq 'x'"])
 def test_advice_has_the_format_of_the_type_that_was_seen(text: str) -> None:
     """A whole number can mean a Double in a filter; keys of another format would not find it."""
-    (advice,) = advice_on("Weather", text, seen().of("Weather"))
+    (advice,) = advice_on(TableUse("Weather"), text, seen().of("Weather"))
     assert advice.row_key.startswith("{temp:020.6f}_")
 
 

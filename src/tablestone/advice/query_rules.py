@@ -1,6 +1,7 @@
 """The rules on queries: which key, or which copy of the data under which key, makes a scan a range or a point."""
 
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from typing import Final
 
 from tablestone.advice import rule
@@ -156,9 +157,10 @@ NOTHING_FOUND: Final = Rule(
     (rule.QUERY_DENSITY,),
     "Every run of a scan has returned nothing, or no entity seen so far has a property of its filter.",
     _SCAN + " {why}.",
-    "Check that entities have {names}, spelled like this and with values of the filter's type: names are "
-    "case-sensitive, and values of different types, such as a String and a DateTime, are never equal.{spelling}",
-    "Writes cost the same. If the query is right and looks for rare entities, keep index entities of them.",
+    "{spelling}Check that entities have {names}, spelled like this and with values of the filter's type: names are "
+    "case-sensitive, and values of different types, such as a String and a DateTime, are never equal.",
+    "Nothing needs to change for that. If the query is right and looks for rare entities, keep index entities of them, "
+    "which costs a second write of each.",
 )
 TIMESTAMP_SEARCH: Final = Rule(
     "timestamp",
@@ -454,11 +456,8 @@ def _side(query: AskedQuery) -> str:
 
 
 def _spelling(names: Sequence[str], known: frozenset[str]) -> str:
-    """A further sentence, if a known name differs in its letters' case only."""
-    by_lower = {name.lower(): name for name in known}
-    meant = [
-        f"`{by_lower[name.lower()]}`"
-        for name in names
-        if name.lower() in by_lower and name not in known
-    ]
-    return f" There is {_joined(meant, 'and')}." if meant else ""
+    """A question before the change, if a known name is almost the same."""
+    by_lower = {name.lower(): name for name in sorted(known)}
+    near = [get_close_matches(name.lower(), by_lower, n=1) for name in names if name not in known]
+    meant = [f"`{by_lower[each]}`" for found in near for each in found]
+    return f"Did you mean {_joined(meant, 'and')}? " if meant else ""

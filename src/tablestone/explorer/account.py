@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Final, NamedTuple
 
+from tablestone.advice.workload import TableUse
 from tablestone.insight.report import HOUR, TableInsight, TableSize
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.entity import TIMESTAMP
@@ -19,7 +20,7 @@ from tablestone.tools import odata
 from tablestone.tools.client import RawEntity, TableEndpoint
 from tablestone.tools.connection import Connection
 from tablestone.tools.errors import ServiceError, TransferFailed, TransferRefused, Unreachable
-from tablestone.tools.insight import SCAN_RATIO, ask_for_insight, takes_large_share
+from tablestone.tools.insight import SCAN_RATIO, ask_for_insight, takes_large_share, workload_of
 from tablestone.tools.queries import TableReader
 
 TABLES_KEPT_MAX: Final = 200
@@ -62,6 +63,8 @@ class KnownTable(NamedTuple):
     size: TableSize | None = None
     requests: int | None = None
     remarks: tuple[str, ...] = ()
+    use: TableUse | None = None
+    """Its use as advice needs it; None if no request was counted, which says nothing about its keys."""
 
 
 class Overview(NamedTuple):
@@ -87,24 +90,28 @@ def known_tables(settings: ExplorerSettings) -> tuple[Mapping[str, KnownTable], 
         report = ask_for_insight(settings.admin, account=settings.connection.account).report
     except TransferFailed as failed:
         return {}, str(failed)
-    hot = {
-        each.table
-        for each in report.partitions[HOUR]
-        if each.rate.is_throttled or takes_large_share(report, each, HOUR)
+    throttled = {each.table for each in report.partitions[HOUR] if each.rate.is_throttled}
+    large = {
+        each.table for each in report.partitions[HOUR] if takes_large_share(report, each, HOUR)
     }
     scanned = {
         each.table
         for each in report.queries[HOUR]
         if each.ratio >= SCAN_RATIO and each.entities_read >= SCANNED_MIN and not each.from_tools
     }
-    marks = ((hot, "one hot partition"), (scanned, "a query scans"))
+    marks = (
+        (throttled, "Azure would throttle"),
+        (large - throttled, "partition with a large share"),
+        (scanned, "a query scans"),
+    )
     return {
         each.table.lower(): KnownTable(
             each.size,
             _requests(each),
             tuple(mark for names, mark in marks if each.table in names),
+            use if use.queries or use.point_reads or use.writes.total else None,
         )
-        for each in report.tables
+        for each, use in zip(report.tables, workload_of(report, HOUR).tables, strict=True)
     }, report.sizes_note
 
 

@@ -15,6 +15,7 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from tablestone.advice.workload import TableUse
 from tablestone.clock import monotonic_seconds
 from tablestone.explorer.account import (
     PROPERTIES_KEPT_MAX,
@@ -198,9 +199,11 @@ def _table_page(request: Request, build_problem: str = "") -> Response:
     except QueryRefused as refused:
         field, query = refused.field, GridQuery()
         problem = FilterProblem(str(refused))
-    first = {} if problem else _piece_values(request, account, name, query)
+    first = _piece_values(request, account, name, query, is_read=problem is None)
     seen = account.seen.of(name)
     overview = account.overview()
+    # What the server counted of the table's other requests decides whether it needs the present keys.
+    use = overview.of(name).use or TableUse(name)
     return page(
         request,
         "table.html",
@@ -211,7 +214,7 @@ def _table_page(request: Request, build_problem: str = "") -> Response:
         problem_in=field if problem else "",
         status=400 if build_problem else None,
         plan=None if problem else plan_of(query.filter),
-        advice=[] if problem else advice_on(name, query.filter, seen, _known(query, seen)),
+        advice=[] if problem else advice_on(use, query.filter, seen, _known(query, seen)),
         typed={each: request.query_params.get(each, "") for each in BUILT},
         build_problem=build_problem,
         comparisons=COMPARISONS,
@@ -222,7 +225,7 @@ def _table_page(request: Request, build_problem: str = "") -> Response:
         ordered_max=ORDERED_MAX,
         overview=overview,
         first=first,
-        unordered=first.get("unordered", ()),
+        unordered=first["unordered"],
     )
 
 
@@ -245,17 +248,27 @@ def rows(request: Request) -> Response:
 
 
 def _piece_values(
-    request: Request, account: ExploredAccount, name: str, query: GridQuery
+    request: Request,
+    account: ExploredAccount,
+    name: str,
+    query: GridQuery,
+    *,
+    is_read: bool = True,
 ) -> dict[str, Any]:
+    """The values of a piece. One that is not read, for a wrong query, has columns and no rows."""
     started = monotonic_seconds()
     parameters = request.query_params
     start = read_number(parameters.get("from")) or 0
-    if query.ordered_by:
+    if not is_read:
+        piece = Piece((), None, Cost())
+    elif query.ordered_by:
         piece = _ordered_piece(account, name, query, parameters.get("kept"), start)
     else:
         piece = _read_piece(account, name, query, read_token(parameters.get("after")), start)
     account.seen.note(name, piece.entities)
     known = read_names(parameters.get("columns", "")) or _first_columns(query)
+    if not is_read:
+        known = tuple(account.seen.of(name))[:COLUMNS_MAX]
     columns = columns_of(piece.entities, known, query.select)
     found = rows_of(piece.entities, columns)
     following = None

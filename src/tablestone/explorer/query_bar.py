@@ -5,6 +5,7 @@ The filter is parsed by the service's own parser, so its errors are those of the
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from starlette.requests import Request
@@ -132,7 +133,7 @@ def plan_of(text: str) -> ShownPlan:
 
 
 def advice_on(
-    table: str,
+    table: TableUse,
     text: str,
     seen: Mapping[str, SeenTypes],
     known: frozenset[str] = frozenset(),
@@ -145,7 +146,7 @@ def advice_on(
     stored = {name: next(iter(types)) for name, types in seen.items() if types}
     tree = parse_filter(text)
     use = QueryUse(None if tree is None else with_stored_types(tree, stored))
-    return advise_on_query(use, TableUse(table, known_properties=known))
+    return advise_on_query(use, replace(table, known_properties=known))
 
 
 def completions(text: str, caret: int, seen: Mapping[str, SeenTypes]) -> list[Completion]:

@@ -103,7 +103,7 @@ QUERIES = (
             "Flights", queries=(asked("Dest eq ?"),), known_properties=frozenset(("dest", "delay"))
         ),
         ("nothing-found",),
-        ("No entity seen so far has `Dest`", "There is `dest`."),
+        ("No entity seen so far has `Dest`", "Did you mean `dest`? Check"),
         "Wire, 6.4: a property that an entity does not have makes a comparison false",
     ),
     Case(
