@@ -125,7 +125,7 @@ def test_properties_and_cors_rules(watched: WatchedPage, filled_server: ServerPr
     watched.open("/service")
     page.get_by_label("Origins").fill("https://example.com,https://example.org")
     page.get_by_label("Methods").fill("GET,POST")
-    page.get_by_label("Seconds to remember").fill("60")
+    page.get_by_label("Max age in seconds").fill("60")
     page.get_by_label("delete", exact=True).check()
     page.get_by_label("Kept for days").first.fill("7")
     page.get_by_role("button", name="Save the properties").click()
@@ -136,7 +136,7 @@ def test_properties_and_cors_rules(watched: WatchedPage, filled_server: ServerPr
     assert found["cors"][0].max_age_in_seconds == 60
     assert (found["analytics_logging"].delete, found["analytics_logging"].read) == (True, False)
     assert found["analytics_logging"].retention_policy.days == 7
-    page.get_by_label("Seconds to remember").first.fill("soon")
+    page.get_by_label("Max age in seconds").first.fill("soon")
     page.get_by_role("button", name="Save the properties").click()
     wait_for_text(watched, ".problem", "must be a whole number, not 'soon'")
 
@@ -173,7 +173,7 @@ def test_a_signature_is_made_and_explained(
     )
     page.get_by_role("button", name="Explain it").click()
     wait_for_text(watched, "#explained", "it has expired")
-    wait_for_text(watched, "#explained", "A signature of the account for tables")
+    wait_for_text(watched, "#explained", "An account signature for tables")
     page.get_by_label("Signature, URL or connection string").fill("nothing")
     page.get_by_role("button", name="Explain it").click()
     wait_for_text(watched, "#explained .problem", "This is not a shared access signature")
@@ -182,7 +182,7 @@ def test_a_signature_is_made_and_explained(
     page.get_by_label("Table", exact=True).fill("")
     page.get_by_label("list", exact=True).check()
     page.get_by_role("button", name="Make the signature").click()
-    wait_for_text(watched, "#made", "A signature of the account for tables")
+    wait_for_text(watched, "#made", "An account signature for tables")
 
 
 def test_the_explorer_of_a_server(browser: Any, tmp_path: Path) -> None:

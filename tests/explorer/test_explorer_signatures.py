@@ -33,7 +33,7 @@ JFK, LGA = ("JFK", "2013-01-01T00:00"), ("LGA", "2013-01-01T00:00")
 MADE: dict[str, tuple[Filled, str, str]] = {
     # the form, the answer to reading an entity at JFK, and one at LGA: an error code, or nothing
     "as the form is": ({}, "", ""),
-    "until a time": ({"Ends, in UTC": "2100-01-01T00:00:00"}, "", ""),
+    "until a time": ({"Expires (UTC)": "2100-01-01T00:00:00"}, "", ""),
     "an address": ({"Addresses of clients": "127.0.0.1"}, "", ""),
     "other addresses": (
         {"Addresses of clients": "10.0.0.1-10.0.0.9"},
@@ -63,7 +63,7 @@ MADE: dict[str, tuple[Filled, str, str]] = {
     "a policy, which has the permissions and the end": ({"Policy of the table": "whole"}, "", ""),
     "a policy without an end": ({"Policy of the table": "endless", "read": False}, "", ""),
     "a policy, and an end": (
-        {"Policy of the table": "endless", "read": False, "Ends, in UTC": "2099-12-31T00:00"},
+        {"Policy of the table": "endless", "read": False, "Expires (UTC)": "2099-12-31T00:00"},
         "",
         "",
     ),
@@ -74,7 +74,7 @@ MADE: dict[str, tuple[Filled, str, str]] = {
 REFUSED: dict[str, tuple[Filled, str]] = {
     "nothing": ({"read": False}, "Choose what the signature allows"),
     "an end that has passed": (
-        {"Ends, in UTC": "2013-01-01T00:00"},
+        {"Expires (UTC)": "2013-01-01T00:00"},
         "The signature would have ended already, at 2013-01-01T00:00:00Z.",
     ),
     "no permissions": (
@@ -164,7 +164,7 @@ def test_what_a_policy_has_is_disabled(watched: WatchedPage, with_policies: Serv
     assert with_policies.process.poll() is None
     page = watched.page
     watched.open("/signature?table=Weather")
-    fields = [page.get_by_label(each, exact=True) for each in ("read", "delete", "Ends, in UTC")]
+    fields = [page.get_by_label(each, exact=True) for each in ("read", "delete", "Expires (UTC)")]
     for policy, enabled in (
         ("whole", [False, False, False]),
         ("endless", [False, False, True]),

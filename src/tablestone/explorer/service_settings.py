@@ -42,7 +42,7 @@ def save_service(request: Request, form: PostedForm) -> Response:
         if error.status != 400:
             raise
         return _properties_page(request, form.text, rules, problem=f"The service answers {error}")
-    return service(request, message="The properties are saved. Azure takes up to 30 s.")
+    return service(request, message="The properties are saved.")
 
 
 def _given_properties(form: PostedForm, rules: Sequence[tuple[str, ...]]) -> dict[str, Any]:
@@ -193,7 +193,7 @@ def save_policies(request: Request, form: PostedForm) -> Response:
     account_of(request).endpoint.ask(
         lambda sdk: sdk.get_table_client(table).set_table_access_policy(stored)
     )
-    return policies(request, message="The policies are saved. Azure takes up to 30 s.")
+    return policies(request, message="The policies are saved.")
 
 
 def policies(request: Request, *, message: str = "") -> Response:

@@ -206,13 +206,13 @@ def expired_at(text: str, now: int) -> str | None:
 
 
 def _sentences(given: Mapping[str, str], now: int) -> Iterator[str]:
-    version = f", signed by the rules of {given['sv']}" if "sv" in given else ""
+    version = f", version {given['sv']}" if "sv" in given else ""
     if "skoid" in given:
         yield f"A user delegation signature of the user {given['skoid']}{version}."
     elif "ss" in given:
         services = _words(given["ss"], _SERVICES)
         resources = _words(given.get("srt", ""), _RESOURCES)
-        yield f"A signature of the account for {services}: {resources}{version}."
+        yield f"An account signature for {services}{version}. It is valid for {resources}."
     else:
         yield f"A signature of the table {given.get('tn', '(not named)')}{version}."
     if "sp" in given:

@@ -50,6 +50,11 @@ export function startCompletion() {
     input.removeAttribute("aria-activedescendant");
   }
 
+  /** Whether a part of a name is before the caret: no query is whole then, so Enter takes the first suggestion. */
+  function isPartOfName() {
+    return /^[A-Za-z_]\w*$/.test(input.value.slice(found[0].start, input.selectionStart));
+  }
+
   function hide() {
     asked++;
     found = [];
@@ -86,9 +91,9 @@ export function startCompletion() {
     } else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
       event.preventDefault();
       choose(event.key === "ArrowDown" ? chosen + 1 : chosen < 0 ? -1 : chosen - 1);
-    } else if ((event.key === "Enter" || event.key === "Tab") && chosen >= 0) {
+    } else if ((event.key === "Enter" || event.key === "Tab") && (chosen >= 0 || isPartOfName())) {
       event.preventDefault();
-      take(chosen);
+      take(Math.max(chosen, 0));
     } else if (event.key === "Escape") {
       event.preventDefault();
       hide();
