@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tablestone.engines.cassandra.cluster_url import ClusterAddress
     from tablestone.engines.cassandra.connection import Connection
     from tablestone.engines.cassandra.engine import CassandraEngine
+    from tablestone.engines.change_record import ChangeLog
     from tablestone.engines.contract import Committed, Conflict, Hint, Snapshot
 
 URL = os.environ.get("ENGINE_UNDER_TEST")
@@ -109,6 +110,8 @@ class ClusterEngine:
         for engine in self.engines:
             engine._leases = Leases(LEASE_SECONDS)
         self._turns = cycle(self.engines)
+
+    changes: ChangeLog | None = None
 
     @property
     def capabilities(self) -> Capabilities:

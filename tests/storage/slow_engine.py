@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from tablestone.clock import Clock
+    from tablestone.engines.change_record import ChangeLog
     from tablestone.engines.contract import (
         Committed,
         Conflict,
@@ -69,7 +70,10 @@ class SlowEngine:
             engine.capabilities,
             waits=True,
             snapshots_pass=True,
+            keeps_changes=False,
         )
+
+    changes: ChangeLog | None = None
 
     @property
     def generation(self) -> int | None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from tablestone.clock import Clock
     from tablestone.engines.capabilities import Capabilities
+    from tablestone.engines.change_record import ChangeLog
     from tablestone.engines.contract import (
         Committed,
         Conflict,
@@ -54,6 +55,10 @@ class TwoEngines:
     @property
     def leases(self) -> Leases | None:
         return self._next().leases
+
+    @property
+    def changes(self) -> ChangeLog | None:
+        return self._next().changes
 
     async def get(self, key: Key) -> bytes | None:
         return await self._next().get(key)

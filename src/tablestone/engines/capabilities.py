@@ -35,3 +35,5 @@ class Capabilities:
     False, it does so for any time."""
     versions_outlive_rows: bool = False
     """The versions of a row that is deleted and created again continue from its last version."""
+    keeps_changes: bool = False
+    """The engine can keep a record of changes (`change_record`)."""

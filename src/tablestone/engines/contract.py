@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, NewType, Protocol
 
 from tablestone.engines.capabilities import Capabilities
+from tablestone.engines.change_record import ChangeLog, Note
 from tablestone.engines.leases import Leases
 
 
@@ -184,12 +185,13 @@ class WriteSet(NamedTuple):
     """Changes to rows of one partition, applied all or not at all; each row appears once.
 
     `invalidates_caches`: any process may keep these rows in memory, so the commit ends the validity of all caches
-    (`Engine.generation`).
+    (`Engine.generation`). `note`: a record of the changed rows is kept, if changes are kept at all; None: it never is.
     """
 
     partition: bytes
     changes: Sequence[Change]
     invalidates_caches: bool = False
+    note: Note | None = None
 
 
 class Committed(NamedTuple):
@@ -366,6 +368,11 @@ class Engine(Protocol):
 
         All processes on one storage must agree on their length: it is a constant, or stored with the rows.
         """
+        ...
+
+    @property
+    def changes(self) -> ChangeLog | None:
+        """The record of changes; None if this kind of engine cannot keep one (`capabilities.keeps_changes`)."""
         ...
 
     async def get(self, key: Key) -> bytes | None:

@@ -6,6 +6,7 @@ Knows the engine contract and nothing above it.
 from collections.abc import Sequence
 
 from tablestone.engines.capabilities import Capabilities
+from tablestone.engines.change_record import ChangeLog
 from tablestone.engines.contract import (
     Committed,
     Conflict,
@@ -38,6 +39,10 @@ class ForwardingEngine:
     @property
     def leases(self) -> Leases | None:
         return self._engine.leases
+
+    @property
+    def changes(self) -> ChangeLog | None:
+        return self._engine.changes
 
     async def get(self, key: Key) -> bytes | None:
         return await self._engine.get(key)

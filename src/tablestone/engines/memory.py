@@ -6,10 +6,22 @@ runs alone on the loop and sees one moment. Its rows are lost at the end of the 
 
 from __future__ import annotations
 
+import secrets
 from bisect import bisect_left, insort
+from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
 from tablestone.engines.capabilities import Capabilities, StoredIn
+from tablestone.engines.change_record import (
+    ID_BYTES,
+    MEMORY_BYTES,
+    ChangedRow,
+    ChangeRecord,
+    ChangesRead,
+    KeptChanges,
+    Retention,
+    size_of,
+)
 from tablestone.engines.contract import (
     ABSENT,
     Committed,
@@ -19,15 +31,17 @@ from tablestone.engines.contract import (
     Put,
     Rows,
     StoredRow,
+    Update,
     effect_of,
 )
 from tablestone.engines.figures import Figure, FigureKind
 from tablestone.engines.kind import EngineKind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tablestone.clock import Clock
+    from tablestone.engines.change_record import Note
     from tablestone.engines.contract import Hint, KeyRange, WriteSet
     from tablestone.engines.figures import Values
     from tablestone.engines.leases import Leases
@@ -41,6 +55,7 @@ class MemoryEngine:
         processes=False,
         hints=False,
         waits=False,
+        keeps_changes=True,
     )
     leases: Leases | None = None
 
@@ -49,6 +64,7 @@ class MemoryEngine:
         self._rows = MemoryRows([], {})
         self._generation = 0
         self._is_open = True
+        self.changes = MemoryChangeLog(clock, self._is_empty)
 
     @property
     def generation(self) -> int | None:
@@ -76,27 +92,31 @@ class MemoryEngine:
         keys, stored = self._rows.keys, self._rows.stored
         now = self._clock()
         versions = [0] * len(write_set.changes)
-        puts: list[tuple[Key, int, bytes]] = []
-        deletes: list[Key] = []
+        changed: list[ChangedRow] = []
         for index, change in enumerate(write_set.changes):
             key = Key(write_set.partition, change.row)
             version_found, value = stored.get(key, (ABSENT, None))
+            before = value if isinstance(change.mutation, Update) else None
             mutation = effect_of(change, index, version_found, value)
             if isinstance(mutation, Conflict):
                 return mutation
             if isinstance(mutation, Put):
                 versions[index] = version = max(now, version_found + 1)
-                puts.append((key, version, mutation.render(version)))
+                changed.append(ChangedRow(change.row, version, mutation.render(version), before))
             elif mutation is not None and version_found != ABSENT:
-                deletes.append(key)
+                changed.append(ChangedRow(change.row, version_found, None, before))
         self._generation += write_set.invalidates_caches
-        for key, version, value in puts:
+        for row, version, value, _before in changed:
+            key = Key(write_set.partition, row)
+            if value is None:
+                del stored[key]
+                del keys[bisect_left(keys, key)]
+                continue
             if key not in stored:
                 insort(keys, key)
             stored[key] = (version, value)
-        for key in deletes:
-            del stored[key]
-            del keys[bisect_left(keys, key)]
+        if changed and write_set.note is not None:
+            self.changes.append(write_set.note, write_set.partition, changed)
         return Committed(versions)
 
     def contents(self) -> MemoryRows:
@@ -123,9 +143,104 @@ class MemoryEngine:
         self._is_open = False
         self._rows = MemoryRows([], {})
 
+    def _is_empty(self) -> bool:
+        return not self._rows.keys
+
     def _require_open(self) -> None:
         if not self._is_open:
             raise EngineUnavailable("The engine is closed.")
+
+
+class MemoryChangeLog:
+    """The `ChangeLog` of a memory engine. Records that are not to be kept go when the next one comes, or at a read."""
+
+    def __init__(self, clock: Clock, is_empty: Callable[[], bool]) -> None:
+        self._clock = clock
+        self._is_empty = is_empty
+        self._storage = secrets.token_bytes(ID_BYTES)
+        self._epoch: bytes | None = None
+        self._retention = Retention(None, None)
+        self._records: OrderedDict[int, ChangeRecord] = OrderedDict()
+        """The records that are kept, by their numbers."""
+        self._bytes = 0
+        self._last = 0
+        self._last_time = 0
+        self._is_complete = False
+
+    async def keep(self, retention: Retention | None) -> None:
+        if retention is None:
+            self._epoch = None
+            self._records.clear()
+            self._bytes = 0
+            return
+        if self._epoch is None:
+            self._epoch = secrets.token_bytes(ID_BYTES)
+            self._is_complete = self._is_empty()
+        self._retention = retention
+
+    def append(self, note: Note, partition: bytes, rows: Sequence[ChangedRow]) -> None:
+        """Record a commit, if changes are kept."""
+        if self._epoch is None:
+            return
+        self._last += 1
+        self._last_time = max(self._clock(), self._last_time)
+        record = ChangeRecord(self._last, self._last_time, note, partition, rows)
+        self._records[self._last] = record
+        self._bytes += size_of(record)
+        self._trim()
+
+    def kept(self) -> KeptChanges | None:
+        if self._epoch is None:
+            return None
+        self._trim()
+        oldest = next(iter(self._records.values()), None)
+        return KeptChanges(
+            storage=self._storage,
+            epoch=self._epoch,
+            first=self._last + 1 if oldest is None else oldest.number,
+            last=self._last,
+            oldest_time=self._last_time if oldest is None else oldest.time,
+            bytes=self._bytes,
+            is_complete=self._is_complete,
+        )
+
+    def read(
+        self, after: int, *, subject: bytes | None, records_max: int, bytes_max: int
+    ) -> ChangesRead:
+        self._trim()
+        found: list[ChangeRecord] = []
+        bytes_read = 0
+        first = next(iter(self._records), self._last + 1)
+        for number in range(max(after + 1, first), self._last + 1):
+            record = self._records[number]
+            if subject is None or record.note.subject == subject:
+                found.append(record)
+                bytes_read += size_of(record)
+                if len(found) == records_max or bytes_read >= bytes_max:
+                    return ChangesRead(found, number)
+        return ChangesRead(found, max(after, self._last))
+
+    def time_of(self, number: int) -> int | None:
+        record = self._records.get(number)
+        return None if record is None else record.time
+
+    def since(self, time: int) -> int:
+        self._trim()
+        return next(
+            (n for n, record in self._records.items() if record.time >= time), self._last + 1
+        )
+
+    def _trim(self) -> None:
+        ticks, bytes_max = self._retention
+        oldest_time = 0 if ticks is None else self._clock() - ticks
+        bytes_max = MEMORY_BYTES if bytes_max is None else bytes_max
+        while self._records:
+            record = self._records[next(iter(self._records))]
+            if record.time >= oldest_time and self._bytes <= bytes_max:
+                break
+            del self._records[record.number]
+            self._bytes -= size_of(record)
+            self._is_complete = False
 
 
 class MemoryRows(NamedTuple):

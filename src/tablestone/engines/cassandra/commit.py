@@ -112,7 +112,7 @@ class Commits:
 
     async def commit(self, write_set: WriteSet, attempts: Attempts) -> Committed | Conflict:
         """Apply the write set. One call at a time for a partition."""
-        partition, changes, _ = write_set
+        partition, changes, *_ = write_set
         found: Found | None = None
         if any(change.mutation is None for change in changes):
             # A batch has no statement for a change that only has a condition.

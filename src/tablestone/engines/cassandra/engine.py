@@ -20,6 +20,7 @@ from tablestone.engines.cassandra.kind import CAPABILITIES, LEASE_SECONDS, REQUE
 from tablestone.engines.cassandra.layout import ROWS
 from tablestone.engines.cassandra.read import PassingSnapshot, Reads, Widths
 from tablestone.engines.cassandra.unknown_outcome import FORGOTTEN_SECONDS, Outcomes, State
+from tablestone.engines.change_record import ChangeLog
 from tablestone.engines.contract import (
     DELETE,
     Committed,
@@ -134,6 +135,8 @@ class CassandraEngine:
     def generation(self) -> int | None:
         return self._leases.generation
 
+    changes: ChangeLog | None = None
+
     @property
     def leases(self) -> Leases | None:
         return self._leases
@@ -201,7 +204,7 @@ class CassandraEngine:
         Updates of a row by this server take turns, since all but one of them would commit in vain. A write set waits
         for the turn of one row only, so no two wait for each other.
         """
-        partition, changes, _ = write_set
+        partition, changes, *_ = write_set
         rows = [change.row for change in changes]
         turn = Key(partition, min(c.row for c in changes if isinstance(c.mutation, Update)))
         await self._updates.begin(turn, attempts.left)
@@ -221,7 +224,7 @@ class CassandraEngine:
             self._updates.end(turn)
 
     async def _in_turn(self, write_set: WriteSet, attempts: Attempts) -> Committed | Conflict:
-        partition, changes, _ = write_set
+        partition, changes, *_ = write_set
         if not changes:
             return Committed([])
         await self._queues.begin(partition, attempts.left)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import apsw
 
 from tablestone.clock import monotonic_seconds
+from tablestone.engines.change_record import write_rows
 from tablestone.engines.contract import (
     ABSENT,
     Committed,
@@ -31,6 +32,11 @@ from tablestone.engines.contract import (
     effect_of,
 )
 from tablestone.engines.figures import Distribution, Figure, FigureKind
+from tablestone.engines.sqlite.change_log import (
+    keeps_changes,
+    record_statement,
+    record_values,
+)
 from tablestone.engines.sqlite.data_directory import LOCKED_MS_MAX, PAGE_SIZE_BYTES
 from tablestone.engines.sqlite.read import unavailable
 from tablestone.engines.sqlite.write_ahead_log import LogCopier
@@ -39,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tablestone.clock import Clock
+    from tablestone.engines.change_record import Note
     from tablestone.engines.contract import WriteSet
     from tablestone.engines.sqlite.commit_lock import CommitLock, Generation
     from tablestone.engines.sqlite.free_space import DiskRoom
@@ -56,6 +63,9 @@ FLUSH: Final = Figure(
     (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5),
 )
 
+Written = tuple[bytes, int, bytes | None, bytes | None]
+"""A changed row, with the members of `ChangedRow`."""
+
 ROWS_MAX: Final = 200
 """Rows of one statement at most. There is a statement for each number of rows; recently used ones stay prepared."""
 
@@ -71,20 +81,40 @@ def only_inserts(write_set: WriteSet) -> bool:
 
 
 def insert_together(
-    execute: Callable[[str, Sequence[Any]], object], write_sets: Sequence[WriteSet], version: int
+    execute: Callable[[str, Sequence[Any]], object],
+    write_sets: Sequence[WriteSet],
+    version: int,
+    *,
+    keeps_changes: bool,
 ) -> None:
-    """Insert and flush all rows, up to `ROWS_MAX`, with this version.
+    """Insert and flush all rows, up to `ROWS_MAX`, with this version; and a record of each write set, if they are kept.
 
-    Raises the errors of `execute`: `apsw.ConstraintError` if a row exists or is named twice. Then none was inserted.
+    One call, because each has to wait for the interpreter when it returns. Raises the errors of `execute`:
+    `apsw.ConstraintError` if a row exists or is named twice. Then none was inserted, and the transaction may be open.
     """
     given: list[bytes | int] = []
+    records: list[tuple[Note, bytes, bytes]] = []
     rows = 0
-    for partition, changes, _invalidates_caches in write_sets:
+    for partition, changes, _invalidates_caches, note in write_sets:
+        changed: list[Written] = []
         for row, _expectation, put in changes:
             assert isinstance(put, Put)
-            given += (partition, row, version, put.render(version))
+            value = put.render(version)
+            given += (partition, row, version, value)
+            changed.append((row, version, value, None))
         rows += len(changes)
-    execute(_statement(rows), given)
+        if keeps_changes and note is not None:
+            records.append((note, partition, write_rows(changed)))
+    if records:
+        given += record_values(records, version)
+        execute(_recorded_statement(rows, len(records)), given)
+    else:
+        execute(_statement(rows), given)
+
+
+@cache
+def _recorded_statement(rows: int, records: int) -> str:
+    return f"BEGIN IMMEDIATE; {_statement(rows)}; {record_statement(records)}; COMMIT"
 
 
 @cache
@@ -164,6 +194,11 @@ class GroupCommit:
         self._execute = writer.cursor().execute
         self._now = 1
         """The time of the group that is applied. All its write sets share it, so the text of a version is made once."""
+        self._keeps = False
+        """Whether changes are kept, as read at the generation `_keeps_since`."""
+        self._keeps_since: int | None = None
+        self._records: list[tuple[Note, bytes, bytes]] = []
+        """The records of the group that is applied: note, partition and written rows."""
         self._waiting: deque[_Accepted] = deque()
         self._one_by_one = 0
         """The number of waiting write sets whose group failed: each is tried again in a group of its own."""
@@ -259,8 +294,13 @@ class GroupCommit:
             return
         try:
             changes_before = self._writer.total_changes()
-            self._now = max(self._clock(), 1)
+            self._now = time = max(self._clock(), 1)
+            self._look_whether_changes_are_kept()
+            self._records.clear()
             outcomes = [self._apply(each.write_set) for each in accepted]
+            if self._records:
+                statement = record_statement(len(self._records))
+                self._execute(statement, record_values(self._records, time))
             if self._writer.total_changes() != changes_before:
                 if any(each.write_set.invalidates_caches for each in accepted):
                     self._generation.begin()
@@ -279,8 +319,7 @@ class GroupCommit:
         """Apply a whole write set to the open transaction, or nothing of it."""
         partition, now = write_set.partition, self._now
         versions = [0] * len(write_set.changes)
-        puts: list[tuple[bytes, bytes, int, bytes]] = []
-        deletes: list[tuple[bytes, bytes]] = []
+        changed: list[Written] = []
         # A row that is created again in this group must not get a version that it had before.
         latest_deleted = ABSENT
         for index, change in enumerate(write_set.changes):
@@ -295,14 +334,17 @@ class GroupCommit:
                 return mutation
             if isinstance(mutation, Put):
                 versions[index] = version = max(now, version_found + 1)
-                puts.append((partition, row, version, mutation.render(version)))
+                changed.append((row, version, mutation.render(version), value))
             elif mutation is not None and version_found != ABSENT:
-                deletes.append((partition, row))
+                changed.append((row, version_found, None, value))
                 latest_deleted = max(latest_deleted, version_found)
-        for put in puts:
-            self._execute(PUT, put)
-        for delete in deletes:
-            self._execute(DELETE_ROW, delete)
+        for row, version, stored, _before in changed:
+            if stored is None:
+                self._execute(DELETE_ROW, (partition, row))
+            else:
+                self._execute(PUT, (partition, row, version, stored))
+        if self._keeps and changed and write_set.note is not None:
+            self._records.append((write_set.note, partition, write_rows(changed)))
         self._now = max(now, latest_deleted + 1)
         return Committed(versions)
 
@@ -347,16 +389,26 @@ class GroupCommit:
         """Undo a group that failed. A single write set gets the error; several are tried again one by one."""
         if getattr(error, "extendedresult", None) == apsw.SQLITE_IOERR_FSYNC:
             self._flush_has_failed = True
-        try:
-            if self._writer.in_transaction:  # SQLite itself rolls back after some errors
-                self._execute("ROLLBACK")
-        except apsw.Error as worse:
-            _log.warning("A failed transaction could not be rolled back: %s", worse)
+        self._roll_back()
         if len(group) == 1:
             _answer(group, [self._failure(error) if isinstance(error, apsw.Error) else error])
         else:
             self._waiting.extendleft(reversed(group))
             self._one_by_one += len(group)
+
+    def _roll_back(self) -> None:
+        try:
+            if self._writer.in_transaction:  # SQLite itself rolls back after some errors
+                self._execute("ROLLBACK")
+        except apsw.Error as worse:
+            _log.warning("A failed transaction could not be rolled back: %s", worse)
+
+    def _look_whether_changes_are_kept(self) -> None:
+        """Read it inside the commit, if it may have changed: a switch of it changes the generation."""
+        generation = self._generation.current
+        if generation is None or generation != self._keeps_since:
+            self._keeps = keeps_changes(self._writer)
+            self._keeps_since = generation
 
     def _failure(self, error: apsw.Error) -> EngineUnavailable | OutcomeUnknown:
         """The error for a write set of a group that SQLite refused."""
@@ -393,9 +445,11 @@ class GroupCommit:
         write_sets = [each.write_set for each in group]
         begun = monotonic_seconds()
         try:
-            insert_together(self._execute, write_sets, version)
+            self._look_whether_changes_are_kept()
+            insert_together(self._execute, write_sets, version, keeps_changes=self._keeps)
         except Exception as error:  # noqa: BLE001 - the loop applies the group, and meets the error again
             _log.debug("A group of inserts is applied one by one: %s", error)
+            self._roll_back()
             self._waiting.extendleft(reversed(group))
         else:
             self._done = _Group(

@@ -18,10 +18,11 @@ from tablestone.engines.capabilities import Capabilities, StoredIn
 from tablestone.engines.contract import EngineUnavailable, Put, Update
 from tablestone.engines.figures import Figure, FigureKind
 from tablestone.engines.kind import EngineKind, Opening
+from tablestone.engines.sqlite.change_log import SqliteChangeLog
 from tablestone.engines.sqlite.commit import COMMIT_GROUP, FLUSH, GroupCommit
 from tablestone.engines.sqlite.commit_lock import CommitLock
 from tablestone.engines.sqlite.data_directory import LOG_NAME, READER_CACHE_KIB, DataDirectory
-from tablestone.engines.sqlite.free_space import DiskRoom, SpaceKeeper, size_of
+from tablestone.engines.sqlite.free_space import STEP_PAUSE_SECONDS, DiskRoom, SpaceKeeper, size_of
 from tablestone.engines.sqlite.read import RowReader, counted_rows, unavailable
 from tablestone.engines.sqlite.salvage import altered_files
 
@@ -95,6 +96,7 @@ class SqliteEngine:
         processes=True,
         hints=True,
         waits=False,
+        keeps_changes=True,
     )
     leases: Leases | None = None
 
@@ -127,6 +129,7 @@ class SqliteEngine:
         except BaseException:
             self._directory.release()
             raise
+        self.changes = SqliteChangeLog(self._directory, self._reader, clock, self._generation)
         self._is_open = True
         self._is_gone = False
         """Whether the path led to another database, or to none, at the last check. A write would then be lost."""
@@ -207,6 +210,18 @@ class SqliteEngine:
                 )
             if self._space is not None and self._commits is not None and not self._is_gone:
                 await self._space.look(self._commits.log_bytes, leads=logs_warnings)
+            if logs_warnings and not self._is_gone:
+                await self._trim()
+
+    async def _trim(self) -> None:
+        """Remove the records of changes that are not to be kept any more, in short commits beside those of requests."""
+        try:
+            is_left = True
+            while is_left:
+                is_left = await asyncio.to_thread(self.changes.trim)
+                await asyncio.sleep(STEP_PAUSE_SECONDS)
+        except apsw.Error as error:
+            log.warning("Old records of changes could not be removed: %s", error)
 
     async def check(self) -> list[str]:
         self._require_open()

@@ -1,0 +1,163 @@
+"""The record of changes: what every commit changed, in the order of the commits, for as long as it is kept.
+
+An engine that keeps changes writes one record for each write set with a note, in the commit itself: a record exists
+exactly if its commit does. Records are numbered without holes, and their times never step back. A write set that
+changed no row has no record. Numbers go on when records are trimmed, and when keeping ends and begins again; each
+beginning has an epoch of its own.
+"""
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple, Protocol
+
+
+class Note(NamedTuple):
+    """What the caller of a commit says about it,."""
+
+    subject: bytes
+    """What records are asked for by. An engine only compares it."""
+    about: bytes
+    """Anything else. No engine reads it."""
+
+
+class ChangedRow(NamedTuple):
+    """A row that a commit put or deleted."""
+
+    row: bytes
+    version: int
+    """The version of the value; of a deletion, the version that was deleted."""
+    value: bytes | None
+    """None: deleted."""
+    before: bytes | None = None
+    """The value that was replaced, if the commit has read it (`Update`)."""
+
+
+class ChangeRecord(NamedTuple):
+    """One commit."""
+
+    number: int
+    time: int
+    """Ticks: the clock at the commit, or the time of the record before if that is later."""
+    note: Note
+    partition: bytes
+    rows: Sequence[ChangedRow]
+
+
+class Retention(NamedTuple):
+    """How long records are kept: until they are older, or take more bytes, whichever comes first."""
+
+    ticks: int | None
+    bytes: int | None
+    """None: a tenth of the disk; in memory, `MEMORY_BYTES`."""
+
+
+class KeptChanges(NamedTuple):
+    """The records that are kept now."""
+
+    storage: bytes
+    """The id of the storage, `ID_BYTES` random bytes: the same for all epochs."""
+    epoch: bytes
+    """`ID_BYTES` random bytes, new whenever keeping begins."""
+    first: int
+    """The number of the oldest record that is kept; the newest one's plus one if none is."""
+    last: int
+    """The number of the newest commit that was recorded, whether its record is still kept or not."""
+    oldest_time: int
+    """The time of the oldest record that is kept, or of the newest that was, in ticks."""
+    bytes: int
+    """About the bytes of all records that are kept."""
+    is_complete: bool
+    """Whether the records are all changes of storage that was empty: they began with it, and none was trimmed."""
+
+
+class ChangesRead(NamedTuple):
+    """Some records in order, and the number up to which all were examined."""
+
+    records: Sequence[ChangeRecord]
+    reached: int
+
+
+class ChangeLog(Protocol):
+    """The record of changes of an engine (`Engine.changes`). Every method may raise `EngineUnavailable`."""
+
+    async def keep(self, retention: Retention | None) -> None:
+        """Begin or go on to keep changes, in every process; None ends it, and the records go.
+
+        Called when a server starts. It is stored, so commits of other programs follow it too.
+        """
+        ...
+
+    def kept(self) -> KeptChanges | None:
+        """What is kept; None if no changes are kept. Quick."""
+        ...
+
+    def read(
+        self, after: int, *, subject: bytes | None, records_max: int, bytes_max: int
+    ) -> ChangesRead:
+        """Up to `records_max` records with greater numbers, of one subject or of all, on the caller's thread.
+
+        Stops behind the record with which their rows reach `bytes_max`.
+        """
+        ...
+
+    def time_of(self, number: int) -> int | None:
+        """The time of the record of this number; None if it is not kept."""
+        ...
+
+    def since(self, time: int) -> int:
+        """The number of the first record that is kept and not older than `time` (ticks); else that of the next one."""
+        ...
+
+
+ID_BYTES: Final = 8
+DISK_PART: Final = 10
+MEMORY_BYTES: Final = 256 * 1024 * 1024
+_HEAD: Final = struct.Struct("<iqii")
+"""Of a stored row: the lengths of row, value and the value before (-1 for none), and the version."""
+RECORD_BYTES: Final = 64
+"""What a record takes beside its texts, about."""
+
+
+def size_of(record: ChangeRecord) -> int:
+    """About the bytes that a record takes."""
+    texts = len(record.note.subject) + len(record.note.about) + len(record.partition)
+    rows = (
+        _HEAD.size + len(row.row) + len(row.value or b"") + len(row.before or b"")
+        for row in record.rows
+    )
+    return RECORD_BYTES + texts + sum(rows)
+
+
+def write_rows(rows: Iterable[tuple[bytes, int, bytes | None, bytes | None]]) -> bytes:
+    """Rows, each with the members of a `ChangedRow`, as the bytes of a stored record."""
+    parts: list[bytes] = []
+    for row, version, value, before in rows:
+        value_length = -1 if value is None else len(value)
+        before_length = -1 if before is None else len(before)
+        parts += (
+            _HEAD.pack(len(row), version, value_length, before_length),
+            row,
+            value or b"",
+            before or b"",
+        )
+    return b"".join(parts)
+
+
+def read_rows(stored: bytes) -> list[ChangedRow]:
+    """The rows of a stored record."""
+    rows: list[ChangedRow] = []
+    place = 0
+
+    def text(length: int) -> bytes:
+        nonlocal place
+        place += length
+        return stored[place - length : place]
+
+    while place < len(stored):
+        row_length, version, value_length, before_length = _HEAD.unpack_from(stored, place)
+        place += _HEAD.size
+        row = text(row_length)
+        value = None if value_length < 0 else text(value_length)
+        before = None if before_length < 0 else text(before_length)
+        rows.append(ChangedRow(row, version, value, before))
+    return rows

@@ -1,0 +1,299 @@
+"""The record of changes in the database: two tables that are there once changes were kept.
+
+The commit thread and the loop write records in the transaction of their rows (`commit`). `change_records` always has a
+record, so the next number, time and sum of bytes follow from the newest one; a newest record that is too old is
+replaced by an empty one. The size of any run of records is the difference of two sums.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import shutil
+from contextlib import closing, contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+import apsw
+
+from tablestone.engines.change_record import (
+    DISK_PART,
+    ID_BYTES,
+    RECORD_BYTES,
+    ChangeRecord,
+    ChangesRead,
+    KeptChanges,
+    Note,
+    Retention,
+    read_rows,
+)
+from tablestone.engines.sqlite.data_directory import KEEPING_FORMAT_VERSION
+from tablestone.engines.sqlite.read import unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from tablestone.clock import Clock
+    from tablestone.engines.sqlite.commit_lock import Generation
+    from tablestone.engines.sqlite.data_directory import DataDirectory
+
+SCHEMA: Final = """
+CREATE TABLE change_records (
+    number INTEGER PRIMARY KEY,
+    time INTEGER NOT NULL,
+    bytes_up_to INTEGER NOT NULL,
+    subject BLOB NOT NULL,
+    about BLOB NOT NULL,
+    partition BLOB NOT NULL,
+    rows BLOB NOT NULL
+) STRICT;
+CREATE INDEX change_records_by_subject ON change_records (subject);
+CREATE TABLE change_log (
+    storage BLOB NOT NULL,
+    epoch BLOB,
+    began INTEGER NOT NULL,
+    began_empty INTEGER NOT NULL,
+    ticks_max INTEGER,
+    bytes_max INTEGER NOT NULL
+) STRICT;
+INSERT INTO change_records VALUES (0, 0, 0, x'', x'', x'', x'')
+"""
+
+TRIM_RECORDS_MAX: Final = 512
+TRIM_BYTES_MAX: Final = 2 * 1024 * 1024
+"""Records and bytes that are trimmed in one commit: some milliseconds."""
+
+_EPOCH: Final = "SELECT epoch FROM change_log"
+_STATE: Final = """
+SELECT storage, epoch, began, began_empty, oldest.number, oldest.time, oldest.is_empty, oldest.bytes_up_to,
+    newest.number, newest.bytes_up_to
+FROM change_log,
+    (SELECT number, time, rows = x'' AS is_empty, bytes_up_to FROM change_records
+        WHERE number >= (SELECT began FROM change_log) ORDER BY number LIMIT 1) oldest,
+    (SELECT number, bytes_up_to FROM change_records ORDER BY number DESC LIMIT 1) newest
+WHERE epoch IS NOT NULL
+"""
+_RETENTION: Final = "SELECT epoch, began, ticks_max, bytes_max FROM change_log"
+_NEWEST: Final = "SELECT number, bytes_up_to FROM change_records ORDER BY number DESC LIMIT 1"
+_OLDEST: Final = (
+    "SELECT number, time, bytes_up_to, rows = x'' FROM change_records ORDER BY number LIMIT ?"
+)
+_TIME: Final = "SELECT time FROM change_records WHERE number = ?"
+_READ: Final = """
+SELECT number, time, subject, about, partition, rows FROM change_records WHERE number > ? ORDER BY number LIMIT ?
+"""
+_READ_SUBJECT: Final = """
+SELECT number, time, subject, about, partition, rows FROM change_records
+WHERE subject = ? AND number > ? ORDER BY number LIMIT ?
+"""
+_LAST: Final = "SELECT max(number) FROM change_records"
+_BOUNDS: Final = f"SELECT began, ({_LAST}) FROM change_log"  # noqa: S608 - no value in it
+
+
+def keeps_changes(connection: apsw.Connection) -> bool:
+    """Whether commits are to be recorded now."""
+    if connection.pragma("user_version") < KEEPING_FORMAT_VERSION:
+        return False
+    return connection.execute(_EPOCH).get is not None
+
+
+@cache
+def record_statement(records: int) -> str:
+    """The statement that appends so many records; its values are those of `record_values`."""
+    given = ", ".join(["(?, ?, ?, ?, ?, ?, ?)"] * records)
+    return (
+        "INSERT INTO change_records WITH newest AS MATERIALIZED"  # noqa: S608 - no value in it
+        " (SELECT number, time, bytes_up_to FROM change_records ORDER BY number DESC LIMIT 1)"
+        " SELECT newest.number + column1, max(newest.time, column2), newest.bytes_up_to + column3,"
+        f" column4, column5, column6, column7 FROM newest, (VALUES {given})"
+    )
+
+
+def record_values(records: Iterable[tuple[Note, bytes, bytes]], time: int) -> list[bytes | int]:
+    """The values for records (note, partition, written rows) of commits at this time."""
+    values: list[bytes | int] = []
+    size = 0
+    for number, ((subject, about), partition, rows) in enumerate(records, 1):
+        size += RECORD_BYTES + len(subject) + len(about) + len(partition) + len(rows)
+        values += (number, time, size, subject, about, partition, rows)
+    return values
+
+
+class SqliteChangeLog:
+    """The `ChangeLog` of a data directory, for one process. `generation` is None if it only reads."""
+
+    def __init__(
+        self,
+        directory: DataDirectory,
+        reader: apsw.Connection,
+        clock: Clock,
+        generation: Generation | None,
+    ) -> None:
+        self._directory = directory
+        self._reader = reader
+        self._clock = clock
+        self._generation = generation
+
+    async def keep(self, retention: Retention | None) -> None:
+        await asyncio.to_thread(self._keep, retention)
+
+    def _keep(self, retention: Retention | None) -> None:
+        generation = self._generation
+        assert generation is not None
+        with _unavailable("write"), self._directory.committing() as writer:
+            was_kept = keeps_changes(writer)
+            if retention is None and not was_kept:
+                return
+            writer.execute("BEGIN IMMEDIATE")
+            if writer.pragma("user_version") < KEEPING_FORMAT_VERSION:
+                writer.execute(SCHEMA)
+                writer.execute(
+                    "INSERT INTO change_log VALUES (?, NULL, 0, 0, NULL, 0)",
+                    (secrets.token_bytes(ID_BYTES),),
+                )
+                writer.pragma("user_version", KEEPING_FORMAT_VERSION)
+            if retention is None:
+                writer.execute("UPDATE change_log SET epoch = NULL")
+            else:
+                ticks, size = retention
+                if size is None:
+                    size = shutil.disk_usage(self._directory.path).total // DISK_PART
+                writer.execute("UPDATE change_log SET ticks_max = ?, bytes_max = ?", (ticks, size))
+                if not was_kept:
+                    is_empty = writer.execute("SELECT 1 FROM stored_rows LIMIT 1").get is None
+                    _append_empty(writer, self._clock())
+                    writer.execute(
+                        "UPDATE change_log SET epoch = ?, began_empty = ?, began ="
+                        " (SELECT max(number) FROM change_records)",
+                        (secrets.token_bytes(ID_BYTES), is_empty),
+                    )
+            generation.begin()  # every process looks again before its next commit
+            try:
+                writer.execute("COMMIT")
+            finally:
+                generation.end()
+
+    def kept(self) -> KeptChanges | None:
+        with _unavailable("read"):
+            state = self._reader.execute(_STATE).get if self._is_there() else None
+        if state is None:
+            return None
+        storage, epoch, began, began_empty, number, time, is_empty, up_to, last, bytes_of_all = (
+            state
+        )
+        return KeptChanges(
+            storage=storage,
+            epoch=epoch,
+            first=number + is_empty,
+            last=last,
+            oldest_time=time,
+            bytes=bytes_of_all - up_to,
+            is_complete=bool(began_empty) and number == began,
+        )
+
+    def read(
+        self, after: int, *, subject: bytes | None, records_max: int, bytes_max: int
+    ) -> ChangesRead:
+        with _unavailable("read"), self._one_moment():
+            began, last = self._reader.execute(_BOUNDS).get
+            after = max(after, began - 1)
+            given = (after, records_max) if subject is None else (subject, after, records_max)
+            records: list[ChangeRecord] = []
+            taken = 0
+            for number, time, of, about, partition, rows in self._reader.execute(
+                _READ if subject is None else _READ_SUBJECT, given
+            ):
+                records.append(
+                    ChangeRecord(number, time, Note(of, about), partition, read_rows(rows))
+                )
+                taken += len(rows)
+                if taken >= bytes_max:
+                    return ChangesRead(records, number)
+        is_full = len(records) == records_max
+        return ChangesRead(records, records[-1].number if is_full else max(last, after))
+
+    @contextmanager
+    def _one_moment(self) -> Iterator[None]:
+        """A block in which no later commit is seen."""
+        self._reader.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._reader.execute("ROLLBACK")
+
+    def _is_there(self) -> bool:
+        """Whether the tables exist: changes are kept, or were."""
+        is_there: bool = self._reader.pragma("user_version") == KEEPING_FORMAT_VERSION
+        return is_there
+
+    def time_of(self, number: int) -> int | None:
+        time: int | None = self._reader.execute(_TIME, (number,)).get
+        return time
+
+    def since(self, time: int) -> int:
+        # Numbers have no holes and times never step back, so the half is searched that has the time.
+        ends = self._reader.execute("SELECT min(number), max(number) + 1 FROM change_records").get
+        first, end = int(ends[0]), int(ends[1])
+        while first < end:
+            middle = (first + end) // 2
+            if self._reader.execute(_TIME, (middle,)).get < time:
+                first = middle + 1
+            else:
+                end = middle
+        return first
+
+    def trim(self, *, makes_room: bool = False) -> bool:
+        """Remove the oldest records that are not to be kept, in one commit; True if more may follow.
+
+        `makes_room`: the disk is nearly full, so the oldest go although they were to be kept.
+        """
+        now = self._clock()
+        with closing(self._directory.connect_reader()) as reader:
+            if reader.pragma("user_version") < KEEPING_FORMAT_VERSION:
+                return False
+            if self._surplus(reader, now, makes_room=makes_room) is None:
+                return False
+        with self._directory.committing() as writer:
+            writer.execute("BEGIN IMMEDIATE")
+            last = self._surplus(writer, now, makes_room=makes_room)
+            if last is None:
+                return False  # closing the connection ends the transaction
+            if last == writer.execute(_LAST).get:
+                _append_empty(writer, now)
+            writer.execute("DELETE FROM change_records WHERE number <= ?", (last,))
+            writer.execute("COMMIT")
+        return True
+
+    def _surplus(
+        self, connection: apsw.Connection, now: int, *, makes_room: bool = False
+    ) -> int | None:
+        """The last of the oldest records that one commit removes; None if there is nothing to remove."""
+        epoch, began, ticks_max, bytes_max = connection.execute(_RETENTION).get
+        newest, all_bytes = connection.execute(_NEWEST).get
+        oldest_time = 0 if ticks_max is None else now - ticks_max
+        surplus: int | None = None
+        before: int | None = None
+        begin = 0
+        for number, time, bytes_up_to, is_empty in connection.execute(_OLDEST, (TRIM_RECORDS_MAX,)):
+            begin = bytes_up_to if before is None else begin
+            is_kept = epoch is not None and number >= began and not makes_room
+            if is_kept and time >= oldest_time and all_bytes - bytes_up_to < bytes_max:
+                break
+            if (number == newest and is_empty) or bytes_up_to - begin > TRIM_BYTES_MAX:
+                break
+            surplus = before = number
+        return surplus
+
+
+def _append_empty(writer: apsw.Connection, time: int) -> None:
+    nothing: Sequence[tuple[Note, bytes, bytes]] = [(Note(b"", b""), b"", b"")]
+    writer.execute(record_statement(1), record_values(nothing, time))
+
+
+@contextmanager
+def _unavailable(what: str) -> Iterator[None]:
+    """Turn an error of SQLite into `EngineUnavailable`."""
+    try:
+        yield
+    except apsw.Error as error:
+        raise unavailable(what, error) from error

@@ -1,0 +1,330 @@
+"""The record of changes (`src/tablestone/engines/change_record.py`), on every engine that has one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.write_sets import committed, put
+from tablestone.engines.change_record import (
+    ChangedRow,
+    ChangeLog,
+    ChangeRecord,
+    KeptChanges,
+    Note,
+    Retention,
+    read_rows,
+    write_rows,
+)
+from tablestone.engines.contract import (
+    ABSENT,
+    ANY,
+    DELETE,
+    PRESENT,
+    Change,
+    Conflict,
+    EngineRefused,
+    Update,
+    WriteSet,
+)
+from tablestone.engines.registry import open_engine
+from tablestone.engines.sqlite.change_log import SqliteChangeLog
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from storage.conftest import HeldClock
+    from tablestone.engines.contract import Engine, Mutation
+
+asynchronous = pytest.mark.asyncio
+of_keeping_engines = pytest.mark.parametrize(
+    "opened", ["memory", "sqlite", "two on sqlite"], indirect=True
+)
+
+NOTE = Note(b"subject", b"about")
+OTHER = Note(b"other", b"")
+ALL = Retention(None, 1_000_000)
+
+
+def write(
+    row: bytes, mutation: Mutation, note: Note | None = NOTE, expectation: int = ANY
+) -> WriteSet:
+    return WriteSet(b"p", [Change(row, expectation, mutation)], note=note)
+
+
+def log_of(engine: Engine) -> ChangeLog:
+    assert engine.changes is not None
+    return engine.changes
+
+
+async def keep(engine: Engine, retention: Retention | None = ALL) -> None:
+    await log_of(engine).keep(retention)
+
+
+def kept(engine: Engine) -> KeptChanges:
+    """What is kept, once everything is trimmed that is not to be kept."""
+    log = log_of(engine)
+    while isinstance(log, SqliteChangeLog) and log.trim():
+        pass
+    found = log.kept()
+    assert found is not None
+    return found
+
+
+def records(engine: Engine, after: int = 0, subject: bytes | None = None) -> list[ChangeRecord]:
+    """All records but the empty ones, in pages of two."""
+    found: list[ChangeRecord] = []
+    while True:
+        read = log_of(engine).read(after, subject=subject, records_max=2, bytes_max=1_000_000)
+        if read.reached == after:
+            return [record for record in found if record.rows]
+        found += read.records
+        after = read.reached
+
+
+def rows(engine: Engine) -> list[list[ChangedRow]]:
+    return [list(record.rows) for record in records(engine)]
+
+
+@of_keeping_engines
+@asynchronous
+async def test_no_record_until_changes_are_kept(engine: Engine) -> None:
+    await committed(engine, write(b"a", put(b"1")))
+    assert log_of(engine).kept() is None
+    await keep(engine)
+    assert records(engine) == []
+
+
+UPDATE = Update(lambda value: put((value or b"") + b"+"))
+# (write sets after row "old" of version 1,000 with the value "old") -> the rows of the records
+RECORDED: list[tuple[str, list[WriteSet], list[list[ChangedRow]]]] = [
+    ("an insert", [write(b"a", put(b"1"), expectation=ABSENT)], [[ChangedRow(b"a", 1000, b"1")]]),
+    ("a replacement", [write(b"old", put(b"1"))], [[ChangedRow(b"old", 1001, b"1")]]),
+    (
+        "an update has the value before",
+        [write(b"old", UPDATE, expectation=PRESENT)],
+        [[ChangedRow(b"old", 1001, b"old+", b"old")]],
+    ),
+    ("an update of nothing", [write(b"a", UPDATE)], [[ChangedRow(b"a", 1000, b"+")]]),
+    (
+        "a deletion has the version found",
+        [write(b"old", DELETE, expectation=PRESENT)],
+        [[ChangedRow(b"old", 1000, None)]],
+    ),
+    ("a deletion of nothing", [write(b"a", DELETE)], []),
+    ("only a condition", [write(b"old", None, expectation=PRESENT)], []),
+    ("no note", [write(b"a", put(b"1"), None)], []),
+    (
+        "one record for one write set",
+        [WriteSet(b"p", [Change(b"a", ABSENT, put(b"1")), Change(b"old", ANY, DELETE)], note=NOTE)],
+        [[ChangedRow(b"a", 1000, b"1"), ChangedRow(b"old", 1000, None)]],
+    ),
+    (
+        "many inserts in one write set",
+        [WriteSet(b"p", [Change(b"%d" % n, ABSENT, put(b"1")) for n in range(3)], note=NOTE)],
+        [[ChangedRow(b"%d" % n, 1000, b"1") for n in range(3)]],
+    ),
+    (
+        "two commits",
+        [write(b"a", put(b"1")), write(b"a", put(b"2"))],
+        [[ChangedRow(b"a", 1000, b"1")], [ChangedRow(b"a", 1001, b"2")]],
+    ),
+]
+
+
+@of_keeping_engines
+@pytest.mark.parametrize(
+    ("write_sets", "expected"), [case[1:] for case in RECORDED], ids=[case[0] for case in RECORDED]
+)
+@asynchronous
+async def test_what_is_recorded(
+    engine: Engine, write_sets: list[WriteSet], expected: list[list[ChangedRow]]
+) -> None:
+    await committed(engine, write(b"old", put(b"old"), None))
+    await keep(engine)
+    for write_set in write_sets:
+        await committed(engine, write_set)
+    assert rows(engine) == expected
+
+
+@of_keeping_engines
+@asynchronous
+async def test_a_conflict_is_not_recorded(engine: Engine) -> None:
+    await keep(engine)
+    await committed(engine, write(b"a", put(b"1"), expectation=ABSENT))
+    outcome = await engine.commit(write(b"a", put(b"2"), expectation=ABSENT))
+    assert isinstance(outcome, Conflict)
+    assert rows(engine) == [[ChangedRow(b"a", 1000, b"1")]]
+
+
+@of_keeping_engines
+@asynchronous
+async def test_records_are_numbered_without_holes_also_in_a_group(engine: Engine) -> None:
+    await keep(engine)
+    before = kept(engine).last
+    some = [write(b"%d" % (n % 40), put(b"1"), expectation=ABSENT) for n in range(50)]
+    some += [write(b"u%d" % n, UPDATE) for n in range(20)]
+    outcomes = await asyncio.gather(*map(engine.commit, some))
+    assert sum(isinstance(outcome, Conflict) for outcome in outcomes) == 10
+    assert [record.number - before for record in records(engine)] == list(range(1, 61))
+    changed = {(record.partition, record.rows[0].row) for record in records(engine)}
+    assert len(changed) == 60
+    assert kept(engine).last == before + 60
+
+
+@of_keeping_engines
+@asynchronous
+async def test_times_never_step_back(engine: Engine, clock: HeldClock) -> None:
+    await keep(engine)
+    for clock.now in (5_000, 4_000, 6_000):
+        await committed(engine, write(b"a", put(b"1")))
+    assert [record.time for record in records(engine)] == [5_000, 5_000, 6_000]
+    log = log_of(engine)
+    first, _, last = (record.number for record in records(engine))
+    assert [log.since(time) for time in (5_000, 5_001, 6_000, 6_001)] == [
+        first,
+        last,
+        last,
+        last + 1,
+    ]
+    assert [log.time_of(number) for number in (first, last, last + 1)] == [5_000, 6_000, None]
+
+
+@of_keeping_engines
+@asynchronous
+async def test_records_of_one_subject(engine: Engine) -> None:
+    await keep(engine)
+    for n in range(7):
+        await committed(engine, write(b"%d" % n, put(b"1"), OTHER if n % 3 else NOTE))
+    found = records(engine, subject=NOTE.subject)
+    assert [record.rows[0].row for record in found] == [b"0", b"3", b"6"]
+    assert {(record.note, record.partition) for record in found} == {(NOTE, b"p")}
+    nothing = log_of(engine).read(0, subject=b"nobody's", records_max=2, bytes_max=100)
+    assert (list(nothing.records), nothing.reached) == ([], kept(engine).last)
+
+
+@of_keeping_engines
+@asynchronous
+async def test_a_read_stops_behind_the_record_that_reaches_its_bytes(engine: Engine) -> None:
+    await keep(engine)
+    for n in range(5):
+        await committed(engine, write(b"%d" % n, put(b"x" * 1_000)))
+    first = records(engine)[0].number
+    read = log_of(engine).read(first - 1, subject=None, records_max=100, bytes_max=2_000)
+    assert (len(read.records), read.reached) == (2, first + 1)
+
+
+@of_keeping_engines
+@asynchronous
+async def test_the_oldest_go_beyond_the_bytes(engine: Engine) -> None:
+    await keep(engine, Retention(None, 5_000))
+    assert kept(engine).is_complete
+    for n in range(20):
+        await committed(engine, write(b"%d" % n, put(b"x" * 1_000)))
+    left = kept(engine)
+    found = records(engine)
+    assert [record.rows[0].row for record in found] == [b"%d" % n for n in range(20)][-len(found) :]
+    assert 3 <= len(found) <= 5
+    assert (left.first, left.last) == (found[0].number, found[-1].number)
+    assert left.bytes <= 5_000
+    assert not left.is_complete
+
+
+@of_keeping_engines
+@asynchronous
+async def test_the_oldest_go_by_their_age_and_numbers_go_on(
+    engine: Engine, clock: HeldClock
+) -> None:
+    await keep(engine, Retention(100, None))
+    for clock.now in (1_000, 1_050, 1_100, 1_149):
+        await committed(engine, write(b"a", put(b"%d" % clock.now)))
+    clock.now = 1_150
+    assert (kept(engine).oldest_time, kept(engine).is_complete) == (1_050, False)
+    assert [record.rows[0].value for record in records(engine)] == [b"1050", b"1100", b"1149"]
+    clock.now = 9_000
+    empty = kept(engine)
+    assert (empty.first, records(engine)) == (empty.last + 1, [])
+    await committed(engine, write(b"a", put(b"again")))
+    (record,) = records(engine)
+    assert record.number > empty.last
+
+
+@of_keeping_engines
+@asynchronous
+async def test_each_beginning_has_an_epoch_of_its_own(engine: Engine) -> None:
+    await keep(engine)
+    await committed(engine, write(b"a", put(b"1")))
+    first = kept(engine)
+    await keep(engine, Retention(5, 1_000_000))
+    assert kept(engine).epoch == first.epoch
+    await keep(engine, None)
+    assert log_of(engine).kept() is None
+    await committed(engine, write(b"a", put(b"2")))
+    await keep(engine)
+    second = kept(engine)
+    assert second.epoch != first.epoch
+    assert second.storage == first.storage
+    assert second.last >= first.last
+    assert (first.is_complete, second.is_complete) == (True, False)
+    assert rows(engine) == []
+    await committed(engine, write(b"b", put(b"3")))
+    assert [record.rows[0].value for record in records(engine)] == [b"3"]
+
+
+@asynchronous
+async def test_it_is_stored_and_other_programs_follow_it(data: Path, clock: HeldClock) -> None:
+    server = open_engine(f"sqlite:{data}", clock)
+    program = open_engine(f"sqlite:{data}", clock, shared=True)
+    try:
+        await committed(program, write(b"a", put(b"1"), expectation=ABSENT))
+        await keep(server)
+        before = kept(server)
+        await committed(program, write(b"b", put(b"2"), expectation=ABSENT))
+        await committed(program, write(b"b", put(b"3")))
+        assert [record.rows[0].value for record in records(server)] == [b"2", b"3"]
+        await keep(server, None)
+        await committed(program, write(b"b", put(b"4")))
+        await committed(program, write(b"c", put(b"5"), expectation=ABSENT))
+        await keep(server)
+        assert records(server) == []
+    finally:
+        await program.close()
+        await server.close()
+    again = open_engine(f"sqlite:{data}", clock)
+    try:
+        await keep(again)
+        assert kept(again).storage == before.storage
+        await committed(again, write(b"d", put(b"6"), expectation=ABSENT))
+        assert [record.rows[0].value for record in records(again)] == [b"6"]
+    finally:
+        await again.close()
+
+
+@asynchronous
+async def test_a_directory_that_keeps_changes_has_a_format_of_its_own(
+    data: Path, clock: HeldClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = open_engine(f"sqlite:{data}", clock)
+    await keep(engine)
+    await engine.close()
+    monkeypatch.setattr("tablestone.engines.sqlite.data_directory.KEEPING_FORMAT_VERSION", 1)
+    with pytest.raises(EngineRefused, match=r"newer version of Tablestone \(format 2"):
+        open_engine(f"sqlite:{data}", clock)
+
+
+TEXTS = st.binary(max_size=20)
+
+
+@given(
+    st.lists(
+        st.tuples(TEXTS, st.integers(1, 2**62), st.none() | TEXTS, st.none() | TEXTS), max_size=5
+    )
+)
+def test_rows_are_read_as_they_were_written(
+    changed: list[tuple[bytes, int, bytes | None, bytes | None]],
+) -> None:
+    assert [tuple(row) for row in read_rows(write_rows(changed))] == changed
