@@ -31,7 +31,8 @@ T = TypeVar("T")
 READY_SECONDS = 30.0
 STOP_SECONDS = 10.0
 POLL_SECONDS = 0.005
-TABLESTONE, METRICS, AZURITE, FLOOR = "tablestone", "metrics", "azurite", "floor"
+TABLESTONE, METRICS, CHANGES = "tablestone", "metrics", "changes"
+AZURITE, FLOOR = "azurite", "floor"
 
 
 @dataclass
@@ -90,6 +91,11 @@ def start_with_metrics(name: str, data: Path, workers: str) -> Server:
     return start_tablestone(name, data, workers, "--admin", "0")
 
 
+def start_with_changes(name: str, data: Path, workers: str) -> Server:
+    """Start Tablestone with a record of changes that is trimmed while the bench runs."""
+    return start_tablestone(name, data, workers, "--keep-changes", "7d,64MiB")
+
+
 def start_floor(name: str, _data: Path, workers: str) -> Server:
     floor = [sys.executable, "-m", "bench.floor", workers or str(default_workers())]
     return start_announced(name, floor, constant=True)
@@ -117,6 +123,7 @@ def start_azurite(_name: str, _data: Path, _workers: str) -> Server:
 STARTERS: dict[str, Callable[[str, Path, str], Server]] = {
     TABLESTONE: start_tablestone,
     METRICS: start_with_metrics,
+    CHANGES: start_with_changes,
     AZURITE: start_azurite,
     FLOOR: start_floor,
 }

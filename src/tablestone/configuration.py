@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from tablestone.engines.change_record import Retention
 from tablestone.engines.contract import StorageId
 from tablestone.engines.kind import EncryptionKey
 from tablestone.tables.throughput_targets import SharedSlots
@@ -190,6 +191,7 @@ class Configuration:
     encryption_key: EncryptionKey | None = field(default=None, repr=False)
     admission: AdmissionLimits = AdmissionLimits()
     targets: ThroughputTargets | None = None
+    keep_changes: Retention | None = None
 
 
 @dataclass(frozen=True, slots=True)

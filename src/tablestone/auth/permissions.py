@@ -58,6 +58,9 @@ NEEDS: Final[dict[type, Need]] = {
     operations.CreateTable: Need("c", _any_of("c", "w"), (), _any_of((f"{TABLES}/write",))),
     operations.DeleteTable: Need("c", _any_of("d"), (), _any_of((f"{TABLES}/delete",))),
     operations.QueryEntities: _READ,
+    operations.ReadTableChanges: _READ,
+    # Tables of which a caller knows nothing are in it: for the account's key.
+    operations.ReadAccountChanges: _NEVER,
     operations.GetEntity: _READ,
     operations.InsertEntity: Need("o", _any_of("a"), _any_of("a"), _any_of((_WRITE,), (_ADD,))),
     operations.UpdateEntity: _CHANGE,

@@ -27,6 +27,7 @@ from tablestone.model.operations import (
     GetEntity,
     Operation,
     QueryEntities,
+    ReadTableChanges,
     SignedIdentifier,
     entity_key,
 )
@@ -327,14 +328,14 @@ class TableSas:
         need = NEEDS[type(operation)]
         if not need.table_sas:
             raise self._denied("AuthorizationFailure")
-        assert isinstance(operation, GetEntity | QueryEntities | EntityWrite)
+        assert isinstance(operation, GetEntity | QueryEntities | ReadTableChanges | EntityWrite)
         if operation.table.lower() != self._table:
             raise self._denied("AuthenticationFailed", reason="a signature of another table")
         if not is_met(need.table_sas, self._permissions):
             raise self._denied("AuthorizationPermissionMismatch")
         if self._bounds is None:
             return operation
-        if isinstance(operation, QueryEntities):
+        if isinstance(operation, QueryEntities | ReadTableChanges):
             return replace(operation, bounds=self._bounds)
         if isinstance(operation, GetEntity):
             if not self._bounds.hold(operation.key):

@@ -289,6 +289,10 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         raise BrokenOption(
             f"{given.source(options.CREATE_TABLES)} creates tables in configured accounts, and there is none."
         )
+    if options.KEEP_CHANGES in given and not capabilities_of(engine).keeps_changes:
+        raise BrokenOption(
+            f"{given.source(options.KEEP_CHANGES)} needs an engine that keeps changes: SQLite and memory do."
+        )
     workers = _workers(given.get(options.WORKERS), engine)
     return Configuration(
         host=host,
@@ -331,6 +335,7 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
             realism=options.REALISM,
             metrics_tables=options.METRICS_TABLES,
             create_tables=options.CREATE_TABLES,
+            keep_changes=options.KEEP_CHANGES,
             targets=options.TARGETS,
         ),
     )

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import click
 
 from tablestone.auth.account import KEYS_MAX, decode_key, is_account_name
+from tablestone.clock import TICKS_PER_SECOND
 from tablestone.configuration import (
     DEVELOPMENT_TENANT,
     ENTRA_ID,
@@ -36,6 +37,7 @@ from tablestone.configuration import (
     is_safe_address,
 )
 from tablestone.engines.capabilities import StoredIn
+from tablestone.engines.change_record import Retention
 from tablestone.engines.kind import EngineUrl
 from tablestone.engines.registry import NoSuchEngine, capabilities_of, forms, kind_of
 from tablestone.limits import ACCOUNT_RATE_TARGET, PARTITION_RATE_TARGET
@@ -248,6 +250,28 @@ def parse_tables(text: str) -> tuple[str, ...]:
         except StorageError:
             raise must_be("names of tables, of 3 to 63 letters and digits each", text) from None
     return names
+
+
+_KEPT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_KEPT_BYTES: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_KEPT: Final = re.compile(r"([1-9][0-9]{0,8})([smhd]|[KMGT]iB)")
+
+
+def parse_retention(text: str) -> Retention:
+    """An age, a size, or both, separated by a comma: `7d`, `20GiB`, `7d,20GiB`."""
+    ticks = size = None
+    for part in text.split(","):
+        found = _KEPT.fullmatch(part.strip())
+        if found is None:
+            raise must_be("an age, a size or both, such as 7d, 20GiB or 7d,20GiB", text)
+        number, unit = int(found[1]), found[2]
+        if unit in _KEPT_BYTES and size is None:
+            size = number * _KEPT_BYTES[unit]
+        elif unit in _KEPT_SECONDS and ticks is None:
+            ticks = number * _KEPT_SECONDS[unit] * TICKS_PER_SECOND
+        else:
+            raise must_be("one age, one size or both, such as 7d,20GiB", text)
+    return Retention(ticks, size)
 
 
 def parse_network(text: str) -> str:
@@ -640,6 +664,13 @@ CREATE_TABLES = Option(
     "Tables to create at the start, such as Orders,Stock, in each account of --account, or else in devstoreaccount1.",
     parse_tables,
 )
+KEEP_CHANGES = Option(
+    "keep-changes",
+    "AGE,SIZE",
+    "Keep a record of every change for so long, or up to this size, such as 7d, 20GiB or 7d,20GiB.",
+    parse_retention,
+    "no record",
+)
 EXPLORER_TOKEN_FILE = Option(
     "explorer-token-file",
     "FILE",
@@ -676,7 +707,7 @@ SERVER_OPTIONS = (
     *(HOST, PORT, DATA, ENGINE, ENCRYPTION_KEY_FILE, ACCOUNT, DOMAIN, CUSTOM_DOMAIN),
     *(TLS, TLS_NAME, TLS_CERTIFICATE, TLS_KEY, HTTPS_ONLY, TRUSTED_PROXY),
     *(TOKEN_ISSUER, TOKEN_AUDIENCE, TOKEN_TENANT, TOKEN_AUTHORITY),
-    *(CREATE_TABLES, TABLE_DELETION_SECONDS, ANY_VERSION, WORKERS),
+    *(CREATE_TABLES, KEEP_CHANGES, TABLE_DELETION_SECONDS, ANY_VERSION, WORKERS),
     *(MAX_CONNECTIONS, MAX_REQUESTS, MAX_BUFFERS, TARGETS),
     *(LOG_LEVEL, LOG_FORMAT, ACCESS_LOG),
     *(ADMIN, EXPLORER, EXPLORER_TOKEN_FILE, METRICS_TABLES, INSIGHT, PRINT, CONTROL, REALISM),

@@ -104,6 +104,15 @@ ERRORS: Final[dict[str, ErrorRow]] = {
     "InvalidQueryParameterValue": ErrorRow(
         400, "Value for one of the query parameters specified in the request URI is invalid."
     ),
+    # The feed of changes, which the service does not have (docs/protocol/changes.md).
+    "InvalidChangeCursor": ErrorRow(
+        400, "The cursor in the parameter since is not one of this feed."
+    ),
+    "ChangesNotKept": ErrorRow(
+        410,
+        "The changes from there on are not kept any more. Begin again: take a cursor with since=now, copy the "
+        "entities, and go on from the cursor.",
+    ),
     "InvalidXmlDocument": ErrorRow(400, "XML specified is not syntactically valid."),
     "InvalidXmlNodeValue": ErrorRow(
         400, "The value for one of the XML nodes is not in the correct format."

@@ -5,6 +5,7 @@ operation is executed; the permissions that each operation needs are in `auth/pe
 for almost every request are named tuples, which are created faster than dataclasses.
 """
 
+import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -213,8 +214,51 @@ class GetUserDelegationKey:
     expiry: int
 
 
+class ChangeCursor(NamedTuple):
+    """A place in a feed of changes: behind the record of this number."""
+
+    storage: bytes
+    epoch: bytes
+    number: int
+    time: int
+    """The time of that record in ticks; 0 if it was not known."""
+    scope: bytes
+    """What the feed is of: the id of a table, or an account with its incarnation."""
+
+
+class Since(enum.Enum):
+    """The two ends of what is kept."""
+
+    OLDEST = "oldest"
+    NOW = "now"
+
+
+ChangesSince = ChangeCursor | int | Since
+"""Where a feed begins: behind a cursor, at a time (ticks), or at one of the ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTableChanges:
+    """Read the next changes of a table's entities, those within the bounds; wait for some, up to `wait_seconds`."""
+
+    table: str
+    since: ChangesSince
+    wait_seconds: int = 0
+    bounds: KeyBounds | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAccountChanges:
+    """Read the next changes of all tables of the account."""
+
+    since: ChangesSince
+    wait_seconds: int = 0
+
+
 ServiceOperation = (
     GetTableAcl
+    | ReadTableChanges
+    | ReadAccountChanges
     | SetTableAcl
     | GetServiceProperties
     | SetServiceProperties
@@ -321,6 +365,42 @@ class ServiceStats:
     last_sync: int
 
 
+class ChangeKind(enum.Enum):
+    """What a line of a feed is about. The value is how it is written, and stored with the record."""
+
+    PUT = "put"
+    DELETE = "delete"
+    TABLE_CREATED = "table-created"
+    TABLE_DELETED = "table-deleted"
+
+
+class ChangeFound(NamedTuple):
+    """One line of a feed. `stored` and `before` are in the form of `entity_json`."""
+
+    kind: ChangeKind
+    table: str
+    time: int
+    cursor: ChangeCursor
+    """Where to go on behind this line: the record before, until the last line of a record."""
+    key: EntityKey | None = None
+    version: int = 0
+    """The version that was stored, or that was deleted."""
+    stored: bytes | None = None
+    before: bytes | None = None
+    """The entity that was replaced, if it is known."""
+    place: tuple[int, int] = (1, 1)
+    """The number of this line in its record, from 1, and the number of lines that the record has."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesFound:
+    """Some changes in order, and the cursor from which to go on. `has_more` says whether there is more by now."""
+
+    changes: Sequence[ChangeFound]
+    cursor: ChangeCursor
+    has_more: Callable[[], bool]
+
+
 @dataclass(frozen=True, slots=True)
 class SettingsChanged:
     """The policies or service properties are replaced."""
@@ -340,7 +420,12 @@ class UserDelegationKey:
 
 
 ServiceResult = (
-    TableAclFound | ServicePropertiesFound | ServiceStats | SettingsChanged | UserDelegationKey
+    TableAclFound
+    | ServicePropertiesFound
+    | ServiceStats
+    | SettingsChanged
+    | UserDelegationKey
+    | ChangesFound
 )
 
 Result = (

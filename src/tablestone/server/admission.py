@@ -160,6 +160,7 @@ class Limit(enum.Enum):
     CONNECTIONS = "too many connections, none of which is idle"
     REQUESTS = "too many requests under way"
     BUFFERS = "too many bytes of requests and answers in memory"
+    WAITING = "too many requests that wait for changes"
     PIPELINED = "too many requests on one connection before their answers"
     SLOW_READER = "the answer is read too slowly"
     """The connection is closed: there is no answer that the client would read."""
@@ -181,6 +182,10 @@ class Admission:
         self.requests_max = requests_max
         self.requests = 0
         """Requests under way: those that are tasks, or wait to begin."""
+        self.waiting = 0
+        """Those of them that wait for changes: they take no share of the limit, and have one of their own."""
+        self.is_stopping = False
+        """Whether the process stops: no request waits for changes any more."""
         self.held_bytes_max = held_bytes_max
         self.held_bytes = 0
         """Bytes of requests that have not arrived whole, and of answers that are not read yet."""
@@ -195,7 +200,7 @@ class Admission:
             return Limit.CONNECTIONS
         if self.held_bytes >= self.held_bytes_max:
             return Limit.BUFFERS
-        return Limit.REQUESTS if self.requests >= self.requests_max else None
+        return Limit.REQUESTS if self.requests - self.waiting >= self.requests_max else None
 
     def count_refused(self, limit: Limit, address: str) -> None:
         """Count a request that is refused; the log names the limit once a minute."""

@@ -22,6 +22,7 @@ from tablestone.engines.registry import kind_of, open_engine
 from tablestone.extras import needs
 from tablestone.insight.counts import InsightCounts
 from tablestone.model.errors import StorageError
+from tablestone.server.admission import Admission, Limit
 from tablestone.server.asgi import Message, Receive, Send
 from tablestone.server.requests.account_address import Addresses
 from tablestone.server.requests.body import (
@@ -51,6 +52,10 @@ _PLAIN_TEXT = (b"content-type", b"text/plain; charset=utf-8")
 _TOO_LONG = b"The headers of a request have at most %d bytes." % limits.HEADERS_BYTES_MAX
 EXPORT_SECONDS_MAX = 5.0
 """Seconds that a stop waits for the last traces to be exported."""
+CHANGE_POLL_SECONDS = 0.05
+"""Seconds between two looks for changes that another process may have committed."""
+LOOK_AGAIN_SECONDS = 1.0
+"""Seconds between two looks at account, table and permissions of a request that waits for changes."""
 REFUSED_SECONDS = 5.0
 """Seconds between two looks at the counts of refused callers."""
 
@@ -142,6 +147,7 @@ class Application:
         self._measures: WorkerMeasures | None = None
         self._tracing: Tracing | None = None
         self._throughput: Throughput | None = None
+        self._admission: Admission | None = None
 
     async def startup(self) -> None:
         """Open the engine; raises `EngineRefused` with one sentence if it cannot be opened."""
@@ -152,6 +158,8 @@ class Application:
         clock, seconds = self._parts.clock, self._parts.seconds
         service = self._open_service()
         assert self._engine is not None
+        if self._engine.changes is not None:
+            await self._engine.changes.keep(configuration.keep_changes)
         identities = Identities(
             service.documents, configuration.tokens, seconds, logs_warnings=self._slot.worker == 0
         )
@@ -268,14 +276,15 @@ class Application:
             self._access_log.close()
 
     def count_connections(
-        self, connections: Sized, accepted: Callable[[], int], refused: Mapping[str, int]
+        self, connections: Sized, accepted: Callable[[], int], admission: Admission
     ) -> None:
         """Let metrics count these open connections, those that were accepted, and requests refused by each limit."""
+        self._admission = admission
         if self._measures is not None:
             self._measures.connections = connections
             self._measures.accepted = accepted
             targets = {} if self._throughput is None else self._throughput.refused
-            self._measures.refused = (refused, targets)
+            self._measures.refused = (admission.refused, targets)
 
     def reopen_logs(self) -> None:
         """Open the files of the log again: a program has moved them away."""
@@ -300,6 +309,8 @@ class Application:
         trace = None if self._tracing is None else self._tracing.begin(record, request)
         try:
             response = await self._pipeline.answer(request, body.read, record)
+            if response.wait is not None:
+                response = await self._answer_later(request, receive, record, response)
             record.bytes_in = body.size
             self._note(record, response)
         finally:
@@ -316,6 +327,38 @@ class Application:
         if response.status not in _LENGTHLESS:
             response.headers.append((b"content-length", b"%d" % len(response.body)))
         await _send(send, response)
+
+    async def _answer_later(
+        self, request: RawRequest, receive: Receive, record: RequestRecord, response: RawResponse
+    ) -> RawResponse:
+        """The answer once there is something to answer, or when the time is over that the request waits.
+
+        It is made anew, all steps included, because account, table and permissions may have changed; also once a
+        second, so that a key or table that is gone ends the wait.
+        """
+        assert self._pipeline is not None
+        admission, wait = self._admission, response.wait
+        if admission is None or wait is None:
+            return response
+        if admission.waiting >= limits.CHANGE_WAITS_MAX:
+            admission.count_refused(Limit.WAITING, request.client)
+            return self._pipeline.refusal(request.headers, Limit.WAITING.value, record)
+        now = monotonic_seconds()
+        end, look_again = now + wait.seconds, now + LOOK_AGAIN_SECONDS
+        gone = asyncio.ensure_future(_disconnected(receive))
+        admission.waiting += 1
+        try:
+            while wait is not None and now < end and not admission.is_stopping and not gone.done():
+                await asyncio.wait((gone,), timeout=min(CHANGE_POLL_SECONDS, end - now))
+                now = monotonic_seconds()
+                if wait.is_over() or now >= min(look_again, end):
+                    look_again = now + LOOK_AGAIN_SECONDS
+                    response = await self._pipeline.answer(request, _no_body, record)
+                    wait = response.wait
+        finally:
+            admission.waiting -= 1
+            gone.cancel()
+        return response
 
     async def refuse(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer that the server is busy, because the scope's `limit` is reached; then close the connection."""
@@ -360,6 +403,16 @@ class Application:
         while True:
             await asyncio.sleep(REFUSED_SECONDS)
             self._refused.log_counts()
+
+
+async def _disconnected(receive: Receive) -> None:
+    """Return when the client has closed the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _no_body() -> bytes:
+    return b""
 
 
 def request_of(

@@ -495,7 +495,8 @@ class HttpConnection(HttpToolsProtocol):
             return
         at_once, self._may_begin_at_once = self._may_begin_at_once, False
         if admission.rounds.is_late(self.loop) or (
-            len(self.tasks) >= TASKS_AT_ONCE and not (at_once and is_read(exchange))
+            len(self.tasks) - admission.waiting >= TASKS_AT_ONCE
+            and not (at_once and is_read(exchange))
         ):
             admission.requests += 1
             admission.rounds.wait(self._address, partial(self._begin_in_turn, exchange), self.loop)

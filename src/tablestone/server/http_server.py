@@ -178,6 +178,7 @@ class HttpServer(Server):
         """Take no more connections, and return when the requests under way are answered."""
         if not self.servers:
             asyncio.get_running_loop().remove_reader(self._source.fileno())
+        self.admission.is_stopping = True
         for server in self.servers:
             server.close()
         if isinstance(self._source, socket.socket):

@@ -10,11 +10,12 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Sized
 from typing import Final, Protocol
 
 from tablestone.configuration import Configuration, WorkerSlot
 from tablestone.engines.contract import EngineRefused
+from tablestone.server.admission import Admission
 from tablestone.server.connection_handover import WorkerEnd
 from tablestone.server.http_server import Answering, HttpServer
 from tablestone.server.tls_certificate import ServedCertificate
@@ -63,7 +64,7 @@ class Application(Answering, Protocol):
     async def shutdown(self) -> None: ...
     def reopen_logs(self) -> None: ...
     def count_connections(
-        self, connections: Sized, accepted: Callable[[], int], refused: Mapping[str, int]
+        self, connections: Sized, accepted: Callable[[], int], admission: Admission
     ) -> None: ...
 
 
@@ -114,7 +115,7 @@ async def serve_worker(
             watching = asyncio.create_task(certificate.watch(leads=slot.worker == 0))
         server = HttpServer(configuration, application, source, on_ready, certificate)
         application.count_connections(
-            server.server_state.connections, server.accepted, server.admission.refused
+            server.server_state.connections, server.accepted, server.admission
         )
         await serve_until(stop_asked, server)
     finally:

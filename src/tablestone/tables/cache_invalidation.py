@@ -14,6 +14,7 @@ from typing import Final, Self, TypeVar
 
 from tablestone import limits
 from tablestone.clock import elapsed_seconds
+from tablestone.engines.change_record import Note
 from tablestone.engines.contract import (
     ABSENT,
     ANY,
@@ -29,6 +30,7 @@ from tablestone.engines.contract import (
     WriteSet,
 )
 from tablestone.tables import storage_keys
+from tablestone.tables.change_notes import SETTINGS_NOTE
 
 CLOCKS_DIFFER_MAX: Final = 0.02
 """The part of a lease by which another machine's clock may be slower than this one's."""
@@ -79,7 +81,7 @@ class InvalidatingChange:
         return True
 
     async def commit(
-        self, changes: tuple[Change, ...], *, last: bool = True
+        self, changes: tuple[Change, ...], *, last: bool = True, note: Note = SETTINGS_NOTE
     ) -> Committed | Conflict:
         """Commit changes that no lease can hide any more. With `last` False, more commits of this change follow.
 
@@ -87,7 +89,9 @@ class InvalidatingChange:
         """
         while self._lease_seconds is not None and self._unmark is not None:
             mark = self._unmark if last else self._unmark._replace(mutation=None)
-            write_set = WriteSet(self._partition, (*changes, mark), invalidates_caches=True)
+            write_set = WriteSet(
+                self._partition, (*changes, mark), invalidates_caches=True, note=note
+            )
             outcome = await self._engine.commit(write_set)
             if isinstance(outcome, Committed):
                 if last:
@@ -98,7 +102,7 @@ class InvalidatingChange:
             # The mark was removed as an old one, and its name may be taken: other processes may have cached rows since.
             await self._wait(self._lease_seconds)
         return await self._engine.commit(
-            WriteSet(self._partition, changes, invalidates_caches=True)
+            WriteSet(self._partition, changes, invalidates_caches=True, note=note)
         )
 
     async def _wait(self, lease_seconds: float) -> None:

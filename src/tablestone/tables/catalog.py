@@ -16,6 +16,7 @@ import orjson
 from tablestone import limits
 from tablestone.clock import TICKS_PER_SECOND, Clock
 from tablestone.cooperative_scheduling import Seconds
+from tablestone.engines.change_record import Note
 from tablestone.engines.contract import (
     ABSENT,
     ANY,
@@ -39,6 +40,7 @@ from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Incarnations, Owner, conditions
 from tablestone.tables.cache_invalidation import InvalidatingChange, one_more_conflict
 from tablestone.tables.cached_rows import CachedRows
+from tablestone.tables.change_notes import About, CommitKind, note_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +131,18 @@ class Catalog:
 
     async def create(self, owner: Owner, table: str) -> None:
         row = storage_keys.table_row(table)
-        creation = Change(row, ABSENT, Put(record_renderer(table, self._fresh_id())))
+        table_id = self._fresh_id()
+        creation = Change(row, ABSENT, Put(record_renderer(table, table_id)))
+        note = note_of(
+            About(CommitKind.TABLE_CREATED, owner.name, owner.incarnation, table, table_id)
+        )
         conflicts = 0
         async with self._change(owner) as change:
             while True:
                 taken = await self._free_again(owner, table) if self._deletion_ticks else ()
                 changes = (*conditions(owner), creation, *taken)
                 # No wait for leases: under a lease, no process caches the absence of a table.
-                outcome = await self._commit(owner, change, changes)
+                outcome = await self._commit(owner, change, changes, note)
                 if isinstance(outcome, Committed):
                     return
                 if changes[outcome.index] is creation:
@@ -202,7 +208,8 @@ class Catalog:
             return (Change(storage_keys.table_row(table), old.version, Put(render)),)
 
         async with self._change(owner) as change:
-            if not await self._change_table(owner, table, replacement, change):
+            kind = CommitKind.SETTINGS
+            if not await self._change_table(owner, table, replacement, change, kind):
                 raise StorageError("TableNotFound", early=True)
 
     def _change(self, owner: Owner) -> InvalidatingChange:
@@ -214,6 +221,7 @@ class Catalog:
         table: str,
         changes: Callable[[TableRecord, int], tuple[Change, ...]],
         change: InvalidatingChange,
+        kind: CommitKind = CommitKind.TABLE_DELETED,
         *,
         is_last: bool = True,
     ) -> bool:
@@ -229,10 +237,12 @@ class Catalog:
             stored = await self._engine.get(place)
             if stored is None:
                 return False
-            decided = (*conditions(owner), *changes(read_record(stored), conflicts))
+            record = read_record(stored)
+            decided = (*conditions(owner), *changes(record, conflicts))
+            about = About(kind, owner.name, owner.incarnation, record.name, record.table_id)
             if await change.waits():
                 continue
-            outcome = await self._commit(owner, change, decided, is_last=is_last)
+            outcome = await self._commit(owner, change, decided, note_of(about), is_last=is_last)
             if isinstance(outcome, Committed):
                 return True
             conflicts = one_more_conflict(conflicts, f"table {table}")
@@ -242,11 +252,12 @@ class Catalog:
         owner: Owner,
         change: InvalidatingChange,
         changes: tuple[Change, ...],
+        note: Note,
         *,
         is_last: bool = True,
     ) -> Committed | Conflict:
         """Commit changes that begin with the owner's conditions; `ResourceNotFound` if those do not hold."""
-        outcome = await change.commit(changes, last=is_last)
+        outcome = await change.commit(changes, last=is_last, note=note)
         if (
             isinstance(outcome, Conflict)
             and changes[outcome.index].row == storage_keys.INCARNATION_ROW

@@ -8,13 +8,16 @@ from collections.abc import Callable
 
 from tablestone.clock import Clock
 from tablestone.cooperative_scheduling import Seconds, Turns
+from tablestone.engines.change_record import Note
 from tablestone.engines.contract import Engine
 from tablestone.model import operations
 from tablestone.model.errors import StorageError
 from tablestone.model.service_properties import FRESH
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Owner
-from tablestone.tables.catalog import Catalog, query_tables
+from tablestone.tables.catalog import Catalog, TableRecord, query_tables
+from tablestone.tables.change_notes import About, CommitKind, note_of
+from tablestone.tables.changes import ChangeFeeds
 from tablestone.tables.metadata import Documents, PropertiesOfAccounts
 from tablestone.tables.reads import query_entities, require_conditions
 from tablestone.tables.throughput_targets import Throughput
@@ -46,6 +49,7 @@ class TableService:
         incarnations = self.catalog.incarnations
         self.documents = Documents(engine)
         self.properties = PropertiesOfAccounts(self.documents, incarnations)
+        self.feeds = ChangeFeeds(engine, self.catalog, clock)
         self.caches = (self.catalog.rows, incarnations.rows, self.documents.rows)
 
     async def execute(self, owner: Owner, operation: operations.Operation) -> operations.Result:
@@ -69,7 +73,7 @@ class TableService:
                 error.operation_index = 0
                 raise
             return operations.TransactionCommitted(
-                await commit_writes(self._engine, table.table_id, operation.writes)
+                await commit_writes(self._engine, _note(owner, table), operation.writes)
             )
         if isinstance(operation, operations.ServiceOperation):
             return await self._execute_on_service(owner, operation)
@@ -109,6 +113,10 @@ class TableService:
         if isinstance(operation, operations.GetTableAcl):
             record = await self.catalog.require(owner, operation.table)
             return operations.TableAclFound(record.identifiers)
+        if isinstance(operation, operations.ReadTableChanges):
+            return await self.feeds.of_table(owner, operation)
+        if isinstance(operation, operations.ReadAccountChanges):
+            return await self.feeds.of_account(owner, operation)
         if isinstance(operation, operations.GetServiceProperties):
             properties = await self.properties.get(owner.name)
             await self.catalog.incarnations.require(owner)
@@ -126,7 +134,7 @@ class TableService:
     async def _write(self, owner: Owner, write: operations.EntityWrite) -> operations.WriteResult:
         table = await self.catalog.require(owner, write.table)
         try:
-            (result,) = await commit_writes(self._engine, table.table_id, (write,))
+            (result,) = await commit_writes(self._engine, _note(owner, table), (write,))
         except StorageError as error:
             error.operation_index = None
             raise
@@ -153,3 +161,8 @@ class TableService:
         if self._throughput is not None:
             self._throughput.end(owner.name, operation, page)
         return page
+
+
+def _note(owner: Owner, table: TableRecord) -> Note:
+    name, incarnation = owner.name, owner.incarnation
+    return note_of(About(CommitKind.ENTITIES, name, incarnation, table.name, table.table_id))

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from tablestone import limits
+from tablestone.engines.change_record import Note
 from tablestone.engines.contract import (
     ABSENT,
     ANY,
@@ -129,15 +130,15 @@ class EntityGroup:
 
 
 async def commit_writes(
-    engine: Engine, table_id: bytes, writes: Sequence[EntityWrite]
+    engine: Engine, note: Note, writes: Sequence[EntityWrite]
 ) -> list[WriteResult]:
-    """Apply all writes (of one partition, each entity once) or none.
+    """Apply all writes (of one partition, each entity once) or none. The note's subject is the id of the table.
 
     Raises the error of the first operation that fails, with its index as `operation_index`.
     """
-    partition = storage_keys.entity_partition(table_id, entity_key(writes[0]).partition_key)
+    partition = storage_keys.entity_partition(note.subject, entity_key(writes[0]).partition_key)
     changes = [change_of(write) for write in writes]
-    outcome = await engine.commit(WriteSet(partition, changes))
+    outcome = await engine.commit(WriteSet(partition, changes, note=note))
     if isinstance(outcome, Committed):
         return [write_result(*each) for each in zip(writes, changes, outcome.versions, strict=True)]
     if isinstance(outcome.refused, StorageError):

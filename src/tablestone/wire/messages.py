@@ -4,9 +4,9 @@ The path stays exactly as it was on the wire, percent-encoded, because every sig
 Header names are lower-case bytes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from tablestone.model.errors import StorageError
 
@@ -57,6 +57,13 @@ class RawRequest:
         return None if value is None else value.decode("latin-1")
 
 
+class Wait(NamedTuple):
+    """How long a request waits for something to answer, and whether there is something by now."""
+
+    seconds: int
+    is_over: Callable[[], bool]
+
+
 @dataclass(slots=True)
 class RawResponse:
     """A response: its status, its headers in order, its body, and its reason phrase if that is not HTTP's own."""
@@ -65,6 +72,8 @@ class RawResponse:
     headers: list[tuple[bytes, bytes]]
     body: bytes = b""
     reason: str | None = None
+    wait: Wait | None = None
+    """The answer may wait: it is empty, and the request asks for changes that are still to come."""
 
 
 def single_headers(pairs: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:

@@ -499,8 +499,8 @@ def respond_with_xml(operation: Operation, result: Result, stamp: Stamp) -> RawR
     if isinstance(result, UserDelegationKey):
         return _document_answer(write_user_delegation_key(result), stamp)
     if isinstance(operation, SetServiceProperties):
-        return RawResponse(202, _headers(stamp))
-    return RawResponse(204, [*_headers(stamp), (b"content-length", b"0")])
+        return RawResponse(202, headers_of(stamp))
+    return RawResponse(204, [*headers_of(stamp), (b"content-length", b"0")])
 
 
 def respond_with_xml_error(error: StorageError, stamp: Stamp, now: int) -> RawResponse:
@@ -516,10 +516,11 @@ def respond_with_xml_error(error: StorageError, stamp: Stamp, now: int) -> RawRe
 
 
 def _document_answer(body: bytes, stamp: Stamp) -> RawResponse:
-    return RawResponse(200, [*_headers(stamp), (b"content-type", b"application/xml")], body)
+    return RawResponse(200, [*headers_of(stamp), (b"content-type", b"application/xml")], body)
 
 
-def _headers(stamp: Stamp) -> list[tuple[bytes, bytes]]:
+def headers_of(stamp: Stamp) -> list[tuple[bytes, bytes]]:
+    """The headers of every answer to a request with `comp` or `restype`."""
     headers = [
         (b"server", SERVER),
         (b"x-ms-request-id", stamp.request_id.encode("ascii")),

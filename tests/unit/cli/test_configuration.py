@@ -9,7 +9,9 @@ import pytest
 
 from tablestone.cli.option_sources import read_configuration, where
 from tablestone.cli.options import SERVER_OPTIONS, BrokenOption
+from tablestone.clock import TICKS_PER_SECOND
 from tablestone.configuration import AccountKeys, AdminAddress, Configuration
+from tablestone.engines.change_record import Retention
 from tablestone.wire.versions import UnknownVersions
 from unit.cli.given_options import (
     BESIDE_FILE,
@@ -173,6 +175,17 @@ UNDERSTOOD = {
     "tables in the environment": Given(
         {"create_tables": ("Orders",)}, environment={"TABLESTONE_CREATE_TABLES": "Orders"}
     ),
+    "changes by age": Given(
+        {"keep_changes": Retention(7 * 86_400 * TICKS_PER_SECOND, None)},
+        command_line={"keep-changes": "7d"},
+    ),
+    "changes by size": Given(
+        {"keep_changes": Retention(None, 20 << 30)}, command_line={"keep-changes": "20GiB"}
+    ),
+    "changes by both, in the file": Given(
+        {"keep_changes": Retention(90 * 60 * TICKS_PER_SECOND, 64 << 20)},
+        file="keep-changes = '64MiB, 90m'",
+    ),
     "tables in the file": Given({"create_tables": ("Orders",)}, file="create-tables = 'Orders'"),
     "data": Given(
         {"data_directory": Path("/srv/d"), "engine": "sqlite:/srv/d"},
@@ -280,6 +293,21 @@ REFUSED = {
         "--create-tables must be names of tables, of 3 to 63 letters and digits each, not 'Orders,'.",
         command_line={"create-tables": "Orders,"},
     ),
+    "changes without a unit": Refused(
+        "--keep-changes must be an age, a size or both, such as 7d, 20GiB or 7d,20GiB, not '7'.",
+        command_line={"keep-changes": "7"},
+    ),
+    "changes by two ages": Refused(
+        "--keep-changes must be one age, one size or both, such as 7d,20GiB, not '7d,1h'.",
+        command_line={"keep-changes": "7d,1h"},
+    ),
+    "changes of an engine that keeps none": Refused(
+        "--keep-changes needs an engine that keeps changes: SQLite and memory do.",
+        command_line={
+            "keep-changes": "7d",
+            "engine": "cassandra://127.0.0.1/k?datacenter=d",
+        },
+    ),
     "tables without an account": Refused(
         "--create-tables creates tables in configured accounts, and there is none.",
         command_line={"create-tables": "Orders", "account": ("none",)},
@@ -342,8 +370,8 @@ REFUSED = {
     "unknown key": Refused(
         "FILE has the unknown key 'shards'; the keys are access-log, accounts, admin, any-version, control, "
         "create-tables, custom-domain, data, domain, encryption-key-file, engine, explorer, explorer-token-file, host, "
-        "https-only, insight, log-format, log-level, max-buffers, max-connections, max-requests, metrics-tables, "
-        "port, print, realism, table-deletion-seconds, targets, tls, tls-certificate, tls-key, "
+        "https-only, insight, keep-changes, log-format, log-level, max-buffers, max-connections, max-requests, "
+        "metrics-tables, port, print, realism, table-deletion-seconds, targets, tls, tls-certificate, tls-key, "
         "tls-name, token-audience, token-authority, token-issuer, token-tenant, trusted-proxy, workers.",
         file="shards = 1",
     ),

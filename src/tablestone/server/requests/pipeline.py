@@ -31,12 +31,15 @@ from tablestone.engines import request_time
 from tablestone.engines.contract import EngineBusy, EngineDamaged, EngineUnavailable, OutcomeUnknown
 from tablestone.model.errors import RETRY_AFTER, StorageError
 from tablestone.model.operations import (
+    ChangesFound,
     EntitiesPage,
     GetEntity,
     GetServiceStats,
     GetUserDelegationKey,
     Operation,
     QueryEntities,
+    ReadAccountChanges,
+    ReadTableChanges,
     Result,
 )
 from tablestone.model.service_properties import CorsRule
@@ -56,6 +59,7 @@ from tablestone.wire.address import (
     parse_resource,
     readable_parameters,
 )
+from tablestone.wire.changes import decode_changes, is_changes_request, respond_with_changes
 from tablestone.wire.decode import (
     DecodedRequest,
     decode_operation,
@@ -282,6 +286,16 @@ class Pipeline:
         _require_writable(method, found)
         body = b"" if method in _BODILESS else await read_body()
         decoded = DecodedRequest(request, address, parameters, body, stamp.version)
+        if (
+            is_changes_request(parameters)
+            and self._service.feeds.are_kept
+            and not found.is_secondary
+        ):
+            reading = caller.permit(decode_changes(method, decoded))
+            page = record.result = await self._service.execute(found.account, reading)
+            assert isinstance(reading, ReadTableChanges | ReadAccountChanges)
+            assert isinstance(page, ChangesFound)
+            return respond_with_changes(reading, page, stamp)
         asked = record.operation = decode_service_operation(method, decoded)
         operation = caller.permit(asked)
         if isinstance(operation, GetServiceStats) and not found.is_secondary and not found.prefix:

@@ -1,0 +1,211 @@
+"""Feeds of changes: what became of the entities of a table, or of all tables of an account, in order, from a cursor on.
+
+A feed is read from the engine's record of commits. Each page looks up its tables after it has read: a record that comes
+after the deletion of its table is never shown, and the id tells it from those of a later table of the name.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from tablestone import limits
+from tablestone.clock import Clock
+from tablestone.engines.change_record import ChangeLog, ChangeRecord, ChangesRead, KeptChanges
+from tablestone.engines.contract import Engine, EngineUnavailable, Key
+from tablestone.model.errors import StorageError
+from tablestone.model.keys import KeyBounds
+from tablestone.model.operations import (
+    ChangeCursor,
+    ChangeFound,
+    ChangeKind,
+    ChangesFound,
+    ChangesSince,
+    ReadAccountChanges,
+    ReadTableChanges,
+    Since,
+)
+from tablestone.tables import storage_keys
+from tablestone.tables.account_incarnation import Owner
+from tablestone.tables.catalog import Catalog
+from tablestone.tables.change_notes import About, CommitKind, deletion_subject, read_about
+
+EXAMINED_MAX: Final = 2_000
+"""Records that one page examines at most."""
+
+
+class ChangeFeeds:
+    """The feeds of all accounts on one engine."""
+
+    def __init__(self, engine: Engine, catalog: Catalog, clock: Clock) -> None:
+        self._log = engine.changes
+        self._catalog = catalog
+        self._clock = clock
+
+    @property
+    def are_kept(self) -> bool:
+        """Whether changes are kept now: else there is no feed."""
+        return self._log is not None and self._log.kept() is not None
+
+    async def of_table(self, owner: Owner, operation: ReadTableChanges) -> ChangesFound:
+        """The next changes of the table that has the name now."""
+        table_id = (await self._catalog.require(owner, operation.table)).table_id
+        feed = self._feed(table_id, table_id)
+        read = feed.read(feed.start(operation.since, self._clock()))
+        if (await self._catalog.require(owner, operation.table)).table_id != table_id:
+            raise StorageError("TableNotFound")
+        entities = [each for each in read.records if _is_of_entities(each)]
+        return feed.found(entities, read.reached, operation.bounds)
+
+    async def of_account(self, owner: Owner, operation: ReadAccountChanges) -> ChangesFound:
+        """The next changes of all tables that the account has or had."""
+        feed = self._feed(f"{owner.name}/{owner.incarnation}".encode(), None)
+        read = feed.read(feed.start(operation.since, self._clock()))
+        ends: dict[bytes, float] = {}
+        shown: list[ChangeRecord] = []
+        for record in read.records:
+            about = read_about(record.note.about)
+            if about.kind is CommitKind.SETTINGS:
+                continue
+            if (about.account, about.incarnation) != (owner.name, owner.incarnation):
+                continue
+            if about.kind is CommitKind.ENTITIES and about.table_id not in ends:
+                ends[about.table_id] = await self._end(owner, about)
+            if (
+                record.number < ends.get(about.table_id, math.inf)
+                or about.kind is not CommitKind.ENTITIES
+            ):
+                shown.append(record)
+        await self._catalog.incarnations.require(owner)
+        return feed.found(shown, read.reached, None)
+
+    async def _end(self, owner: Owner, about: About) -> float:
+        """The number of the record that deleted a table. Infinite while it exists; 0 if the record is not kept."""
+        assert self._log is not None
+        present = await self._catalog.find(owner, about.table)
+        if present is not None and present.table_id == about.table_id:
+            return math.inf
+        subject = deletion_subject(about.table_id)
+        deletions = self._log.read(0, subject=subject, records_max=1, bytes_max=1).records
+        return deletions[0].number if deletions else 0
+
+    def _feed(self, scope: bytes, subject: bytes | None) -> "_Feed":
+        log = self._log
+        kept = None if log is None else log.kept()
+        if log is None or kept is None:
+            raise StorageError("InvalidQueryParameterValue", early=True)
+        return _Feed(log, kept, scope, subject)
+
+
+def _is_of_entities(record: ChangeRecord) -> bool:
+    return read_about(record.note.about).kind is CommitKind.ENTITIES
+
+
+class _Feed:
+    """The feed of one scope at one moment: of the records of a subject, or of all."""
+
+    def __init__(
+        self, log: ChangeLog, kept: KeptChanges, scope: bytes, subject: bytes | None
+    ) -> None:
+        self._log = log
+        self._kept = kept
+        self._scope = scope
+        self._subject = subject
+
+    def start(self, since: ChangesSince, now: int) -> int:
+        """The number behind which to begin; raises if that place is not in the feed, or not any more."""
+        kept = self._kept
+        if since is Since.OLDEST:
+            return kept.first - 1
+        if since is Since.NOW:
+            return kept.last
+        if isinstance(since, int):
+            if since > now:
+                raise StorageError(
+                    "InvalidQueryParameterValue", "The time in since is in the future."
+                )
+            if since < kept.oldest_time and not kept.is_complete:
+                raise StorageError("ChangesNotKept")
+            return self._log.since(since) - 1
+        assert isinstance(since, ChangeCursor)
+        if since.storage != kept.storage:
+            raise _not_here("is of another storage")
+        if since.epoch != kept.epoch:
+            raise _not_here("is from before this record of changes began")
+        if since.scope != self._scope:
+            raise _not_here(
+                "is of another table, of an earlier table of this name, or of another account"
+            )
+        time = self._log.time_of(since.number)
+        if since.number > kept.last or (since.time and time is not None and since.time != time):
+            raise _not_here("names a change that was never made here")
+        if since.number < kept.first - 1:
+            raise StorageError("ChangesNotKept")
+        return since.number
+
+    def read(self, after: int) -> ChangesRead:
+        return self._log.read(
+            after,
+            subject=self._subject,
+            records_max=EXAMINED_MAX,
+            bytes_max=limits.PAGE_BYTES_MAX,
+        )
+
+    def found(
+        self, records: Sequence[ChangeRecord], reached: int, bounds: KeyBounds | None
+    ) -> ChangesFound:
+        """The page of these records, which end where all were examined; it ends behind a whole record."""
+        changes: list[ChangeFound] = []
+        for record in records:
+            changes += self._lines(record, bounds)
+            if len(changes) >= limits.PAGE_ENTITIES_MAX:
+                reached = record.number
+                break
+        cursor = self._cursor(reached, self._log.time_of(reached) or 0)
+        return ChangesFound(changes, cursor, lambda: self._has_more(reached))
+
+    def _has_more(self, after: int) -> bool:
+        try:
+            read = self._log.read(after, subject=self._subject, records_max=1, bytes_max=1)
+        except EngineUnavailable:
+            return True  # whoever reads on gets the error
+        return bool(read.records)
+
+    def _cursor(self, number: int, time: int) -> ChangeCursor:
+        return ChangeCursor(self._kept.storage, self._kept.epoch, number, time, self._scope)
+
+    def _lines(self, record: ChangeRecord, bounds: KeyBounds | None) -> Iterator[ChangeFound]:
+        """The lines of a record. All but the last have the cursor of the record before, so none divides it."""
+        behind = self._cursor(record.number, record.time)
+        about = read_about(record.note.about)
+        if about.kind is not CommitKind.ENTITIES:
+            if about.kind is not CommitKind.SETTINGS:
+                kind = ChangeKind(about.kind.value)
+                yield ChangeFound(kind, about.table, record.time, behind)
+            return
+        keys = [storage_keys.entity_key(Key(record.partition, row.row)) for row in record.rows]
+        rows = [
+            (key, row)
+            for key, row in zip(keys, record.rows, strict=True)
+            if bounds is None or bounds.hold(key)
+        ]
+        before = self._cursor(record.number - 1, 0)
+        for number, (key, row) in enumerate(rows, 1):
+            yield ChangeFound(
+                ChangeKind.DELETE if row.value is None else ChangeKind.PUT,
+                about.table,
+                record.time,
+                behind if number == len(rows) else before,
+                key,
+                row.version,
+                row.value,
+                row.before,
+                (number, len(rows)),
+            )
+
+
+def _not_here(why: str) -> StorageError:
+    return StorageError(
+        "InvalidChangeCursor",
+        f"The cursor in since {why}. Begin again: take a cursor with since=now, copy the entities, and go on from the "
+        "cursor.",
+    )

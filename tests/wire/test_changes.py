@@ -1,0 +1,399 @@
+"""The feed of changes over a socket (docs/protocol/changes.md), from servers that keep them on SQLite and in memory."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from http.client import HTTPConnection
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+from server_process import ServerProcess, start_server
+from signing import signed_headers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class Page(NamedTuple):
+    status: int
+    lines: list[dict[str, Any]]
+    cursor: str
+    error: str
+
+    @property
+    def shown(self) -> list[tuple[str, ...]]:
+        """Kind, table and key of each line."""
+        return [
+            (
+                line["kind"],
+                line["table"],
+                *(line[name] for name in ("PartitionKey", "RowKey") if name in line),
+            )
+            for line in self.lines
+        ]
+
+
+class Client:
+    """The account's owner at one server; a new connection for each request, so all workers are met."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        self.server = server
+
+    def send(
+        self, method: str, target: str, body: object = None, **headers: str
+    ) -> tuple[int, dict[str, str], bytes]:
+        account, key = self.server.account_name, self.server.account_key
+        content = b"" if body is None else json.dumps(body).encode()
+        path = f"/{account}{target}"
+        content_type = "application/json" if content else ""
+        signed = dict(
+            signed_headers(account, key, method=method, target=path, content_type=content_type)
+        )
+        signed |= {name.replace("_", "-"): value for name, value in headers.items()}
+        connection = HTTPConnection(urlsplit(self.server.endpoint).netloc, timeout=40)
+        try:
+            connection.request(method, path, content or None, signed)
+            answer = connection.getresponse()
+            found = {name.lower(): value for name, value in answer.getheaders()}
+            return answer.status, found, answer.read()
+        finally:
+            connection.close()
+
+    def done(self, method: str, target: str, body: object = None, **headers: str) -> None:
+        status, _, content = self.send(method, target, body, **headers)
+        assert status < 300, content
+
+    def create(self, table: str) -> None:
+        self.done("POST", "/Tables", {"TableName": table})
+
+    def insert(self, table: str, partition: str, row: str, **properties: object) -> None:
+        self.done("POST", f"/{table}", {"PartitionKey": partition, "RowKey": row, **properties})
+
+    def changes(self, table: str | None = None, **parameters: object) -> Page:
+        target = f"/{table}?comp=changes" if table else "/?restype=service&comp=changes"
+        target += "".join(f"&{name}={quote(str(value))}" for name, value in parameters.items())
+        status, headers, body = self.send("GET", target)
+        if status != 200:
+            return Page(status, [], "", body.decode())
+        assert headers["content-type"] == "application/x-ndjson"
+        lines = [json.loads(line) for line in body.splitlines()]
+        return Page(status, lines, headers["x-tablestone-cursor"], "")
+
+
+@pytest.fixture(params=["sqlite", "memory"])
+def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
+    more = ["--workers", "2"] if request.param == "sqlite" else ["--engine", "memory:"]
+    server = start_server(tmp_path / "data", "--keep-changes", "7d", *more)
+    yield Client(server)
+    assert server.stop() == 0, server.stderr
+
+
+def test_lines_of_a_table(client: Client) -> None:
+    client.create("Orders")
+    client.insert("Orders", "p", "r'1", Count=1)
+    client.done("PATCH", "/Orders(PartitionKey='p',RowKey='r''1')", {"Size": 2.5})
+    client.done("DELETE", "/Orders(PartitionKey='p',RowKey='r''1')", **{"If-Match": "*"})
+    page = client.changes("Orders")
+    assert page.shown == [
+        ("put", "Orders", "p", "r'1"),
+        ("put", "Orders", "p", "r'1"),
+        ("delete", "Orders", "p", "r'1"),
+    ]
+    inserted, merged, deleted = page.lines
+    assert inserted["entity"]["Count"] == 1
+    assert inserted["entity"]["odata.etag"] == inserted["etag"]
+    assert "before" not in inserted
+    assert merged["before"] == inserted["entity"]
+    assert (merged["entity"]["Count"], merged["entity"]["Size"]) == (1, 2.5)
+    assert deleted["etag"] == merged["etag"]
+    assert "entity" not in deleted
+    assert inserted["time"] <= merged["time"] <= deleted["time"]
+    assert page.cursor == deleted["cursor"]
+    assert client.changes("orders", since=merged["cursor"]).lines == [deleted]
+    assert client.changes("Orders", since=page.cursor) == Page(200, [], page.cursor, "")
+
+
+def test_a_transaction_is_never_divided(client: Client) -> None:
+    client.create("Orders")
+    rows = "".join(
+        "--c\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n"
+        f"PUT {client.server.endpoint}/Orders(PartitionKey='p',RowKey='{n}') HTTP/1.1\r\n"
+        "Content-Type: application/json\r\nAccept: application/json\r\n\r\n{}\r\n"
+        for n in range(3)
+    )
+    body = f"--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n{rows}--c--\r\n--b--\r\n"
+    account, key = client.server.account_name, client.server.account_key
+    path, kind = f"/{account}/$batch", "multipart/mixed; boundary=b"
+    signed = dict(signed_headers(account, key, method="POST", target=path, content_type=kind))
+    connection = HTTPConnection(urlsplit(client.server.endpoint).netloc)
+    connection.request("POST", path, body, signed)
+    assert connection.getresponse().read().count(b"204 No Content") == 3
+    connection.close()
+    page = client.changes("Orders")
+    assert [(line["RowKey"], line["line"], line["lines"]) for line in page.lines] == [
+        ("0", 1, 3),
+        ("1", 2, 3),
+        ("2", 3, 3),
+    ]
+    assert [client.changes("Orders", since=line["cursor"]).lines for line in page.lines] == [
+        page.lines,
+        page.lines,
+        [],
+    ]
+
+
+def test_lines_of_an_account(client: Client) -> None:
+    client.create("Orders")
+    client.insert("Orders", "p", "1")
+    client.create("Stock")
+    client.done("DELETE", "/Tables('Orders')")
+    client.create("Orders")
+    client.insert("Orders", "p", "2")
+    page = client.changes()
+    assert page.shown == [
+        ("table-created", "Orders"),
+        ("put", "Orders", "p", "1"),
+        ("table-created", "Stock"),
+        ("table-deleted", "Orders"),
+        ("table-created", "Orders"),
+        ("put", "Orders", "p", "2"),
+    ]
+    assert client.changes(since=page.lines[2]["cursor"]).lines == page.lines[3:]
+    assert client.changes("Orders").shown == [("put", "Orders", "p", "2")]
+
+
+def test_a_wait_ends_with_a_change_within_a_tenth_of_a_second(client: Client) -> None:
+    client.create("Orders")
+    client.create("Quiet")
+    cursor = client.changes("Orders", since="now").cursor
+    found: list[tuple[Page, float]] = []
+
+    def read() -> None:
+        page = client.changes("Orders", since=cursor, wait=20)
+        found.append((page, time.monotonic()))
+
+    for _ in range(3):  # whichever worker waits, and whichever commits
+        waiting = threading.Thread(target=read)
+        waiting.start()
+        time.sleep(0.3)
+        client.insert("Quiet", "p", str(time.monotonic()))
+        assert not found
+        row = str(time.monotonic())
+        client.insert("Orders", "p", row)
+        inserted = time.monotonic()
+        waiting.join()
+        page, at = found.pop()
+        assert page.shown == [("put", "Orders", "p", row)]
+        assert at - inserted < 0.1
+        cursor = page.cursor
+
+
+def test_a_wait_ends_with_its_time_and_moves_the_cursor(client: Client) -> None:
+    client.create("Orders")
+    cursor = client.changes("Orders", since="now").cursor
+    client.create("Quiet")
+    begun = time.monotonic()
+    page = client.changes("Orders", since=cursor, wait=1)
+    assert 1 <= time.monotonic() - begun < 2
+    assert (page.status, page.lines) == (200, [])
+    assert page.cursor != cursor
+
+
+def test_a_wait_ends_with_its_table(client: Client) -> None:
+    client.create("Orders")
+    cursor = client.changes("Orders", since="now").cursor
+    found: list[Page] = []
+    waiting = threading.Thread(
+        target=lambda: found.append(client.changes("Orders", since=cursor, wait=20))
+    )
+    waiting.start()
+    time.sleep(0.3)
+    client.done("DELETE", "/Tables('Orders')")
+    waiting.join(timeout=3)
+    assert [page.status for page in found] == [404]
+    assert "TableNotFound" in found[0].error
+
+
+def test_a_wait_ends_with_the_server(tmp_path: Path) -> None:
+    server = start_server(tmp_path / "data", "--keep-changes", "7d", "--workers", "1")
+    client = Client(server)
+    client.create("Orders")
+    found: list[Page] = []
+    waiting = threading.Thread(
+        target=lambda: found.append(client.changes("Orders", since="now", wait=30))
+    )
+    waiting.start()
+    time.sleep(0.3)
+    begun = time.monotonic()
+    assert server.stop() == 0
+    waiting.join()
+    assert time.monotonic() - begun < 3
+    assert [(page.status, page.lines) for page in found] == [(200, [])]
+
+
+def test_pages_end_behind_1000_lines(client: Client) -> None:
+    client.create("Orders")
+    for n in range(1_050):
+        client.insert("Orders", "p", f"{n:04}")
+    first = client.changes("Orders")
+    assert len(first.lines) == 1_000
+    second = client.changes("Orders", since=first.cursor)
+    assert [line["RowKey"] for line in first.lines + second.lines] == [
+        f"{n:04}" for n in range(1_050)
+    ]
+
+
+def test_a_time_before_the_first_is_answered_while_all_is_kept(client: Client) -> None:
+    client.create("Orders")
+    client.insert("Orders", "p", "1")
+    client.insert("Orders", "p", "2")
+    everything = client.changes("Orders", since="2020-01-01")
+    assert len(everything.lines) == 2
+    later = client.changes("Orders", since=everything.lines[1]["time"])
+    assert later.lines[-1:] == everything.lines[1:]
+
+
+ELSEWHERE = "is of another storage"
+# (parameters; `{made up}` and so on are cursors) -> status, code, a part of the sentence
+BAD: list[tuple[str, dict[str, str], int, str, str]] = [
+    (
+        "wait below 0",
+        {"wait": "-1"},
+        400,
+        "InvalidQueryParameterValue",
+        "wait is a number of seconds from 0 to 30.",
+    ),
+    ("wait beyond 30", {"wait": "31"}, 400, "InvalidQueryParameterValue", "from 0 to 30"),
+    ("wait is no number", {"wait": "x"}, 400, "InvalidQueryParameterValue", "from 0 to 30"),
+    (
+        "since in the future",
+        {"since": "2999-01-01"},
+        400,
+        "InvalidQueryParameterValue",
+        "is in the future",
+    ),
+    (
+        "since is nothing known",
+        {"since": "yesterday"},
+        400,
+        "InvalidQueryParameterValue",
+        "or a cursor of this feed",
+    ),
+    (
+        "since is empty",
+        {"since": ""},
+        400,
+        "InvalidQueryParameterValue",
+        "or a cursor of this feed",
+    ),
+    ("of another table", {"since": "{stock}"}, 400, "InvalidChangeCursor", "is of another table"),
+    (
+        "of an earlier table",
+        {"since": "{earlier}"},
+        400,
+        "InvalidChangeCursor",
+        "earlier table of this name",
+    ),
+    ("of the account", {"since": "{account}"}, 400, "InvalidChangeCursor", "another account"),
+    ("of another storage", {"since": "{other}"}, 400, "InvalidChangeCursor", ELSEWHERE),
+    ("made up", {"since": "{made up}"}, 400, "InvalidChangeCursor", "that was never made here"),
+]
+
+
+@pytest.fixture(scope="module")
+def cursors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, dict[str, str]]]:
+    """A server, and cursors of all kinds by their names."""
+    found: dict[str, str] = {}
+    other = start_server(tmp_path_factory.mktemp("other") / "data", "--keep-changes", "7d")
+    Client(other).create("Orders")
+    found["{other}"] = Client(other).changes("Orders", since="now").cursor
+    assert other.stop() == 0, other.stderr
+    data = tmp_path_factory.mktemp("own") / "data"
+    server = start_server(data, "--keep-changes", "7d", "--workers", "1")
+    client = Client(server)
+    client.create("Orders")
+    found["{earlier}"] = client.changes("Orders", since="now").cursor
+    client.done("DELETE", "/Tables('Orders')")
+    client.create("Orders")
+    client.create("Stock")
+    found["{stock}"] = client.changes("Stock", since="now").cursor
+    found["{account}"] = client.changes(since="now").cursor
+    own = client.changes("Orders", since="now").cursor
+    # The number is in the bytes 16 to 23.
+    found["{made up}"] = own[:24] + "A" + own[25:] if own[24] != "A" else own[:24] + "B" + own[25:]
+    yield client, found
+    assert server.stop() == 0, server.stderr
+
+
+@pytest.mark.parametrize(
+    ("parameters", "status", "code", "text"), [row[1:] for row in BAD], ids=[row[0] for row in BAD]
+)
+def test_bad_input(
+    cursors: tuple[Client, dict[str, str]],
+    parameters: dict[str, str],
+    status: int,
+    code: str,
+    text: str,
+) -> None:
+    client, by_name = cursors
+    page = client.changes("Orders", **{n: by_name.get(v, v) for n, v in parameters.items()})
+    assert page.status == status
+    assert code in page.error
+    assert text in page.error
+
+
+def test_what_is_not_kept_any_more(tmp_path: Path) -> None:
+    server = start_server(tmp_path / "data", "--keep-changes", "64KiB", "--workers", "1")
+    client = Client(server)
+    client.create("Orders")
+    cursor = client.changes("Orders", since="now").cursor
+    for n in range(40):
+        client.insert("Orders", "p", str(n), Text="x" * 8_000)
+    deadline = time.monotonic() + 20
+    while (page := client.changes("Orders", since=cursor)).status == 200:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert page.status == 410
+    assert "ChangesNotKept" in page.error
+    assert "since=now" in page.error
+    assert client.changes("Orders", since="2020-01-01").status == 410
+    assert 1 <= len(client.changes("Orders").lines) < 12
+    assert server.stop() == 0, server.stderr
+
+
+def test_a_later_start_begins_an_epoch(tmp_path: Path) -> None:
+    cursor = ""
+    for keeps in (True, False, True):
+        options = ["--keep-changes", "7d"] if keeps else []
+        server = start_server(tmp_path / "data", "--workers", "1", *options)
+        client = Client(server)
+        if not cursor:
+            client.create("Orders")
+            cursor = client.changes("Orders", since="now").cursor
+        elif not keeps:
+            assert client.changes("Orders").status == 400
+            client.insert("Orders", "p", "1")
+        else:
+            page = client.changes("Orders", since=cursor)
+            assert (page.status, "before this record of changes began" in page.error) == (400, True)
+            assert client.changes("Orders", since="2020-01-01").status == 410
+            assert client.changes("Orders").lines == []
+        assert server.stop() == 0, server.stderr
+
+
+@pytest.mark.parametrize("table", ["Orders", None])
+def test_while_nothing_is_kept_the_parameter_is_unknown(table: str | None, tmp_path: Path) -> None:
+    server = start_server(tmp_path / "data", "--workers", "1")
+    client = Client(server)
+    page = client.changes(table)
+    other = client.send("GET", f"/{table or ''}?comp=unknown")
+    assert (page.status, other[0]) == (400, 400)
+    for answer in (page.error, other[2].decode()):
+        assert "<m:code>InvalidQueryParameterValue</m:code>" in answer
+        assert "Value for one of the query parameters" in answer
+    assert server.stop() == 0, server.stderr
