@@ -27,6 +27,7 @@ from tablestone.accounts.known_accounts import KnownAccounts
 from tablestone.accounts.stored_accounts import AccountRefused, StoredAccounts
 from tablestone.clock import TICKS_PER_SECOND
 from tablestone.configuration import AccountKeys, TokenRules
+from tablestone.engines.change_record import Retention
 from tablestone.engines.contract import Engine
 from tablestone.engines.registry import open_engine
 from tablestone.server.requests.account_address import Addresses
@@ -96,6 +97,8 @@ class Door:
         self._loop = asyncio.Runner(loop_factory=SimulatedLoop if engine == SIMULATED else None)
         self._offset = 0
         self.engine = self._opened(engine, url)
+        if self.engine.changes is not None:
+            self._loop.run(self.engine.changes.keep(Retention(None, None)))
         ids = iter(range(1, 1 << 32))
         self.service = make_service(
             self.engine, self.ticks, lambda: 0.0, lambda: next(ids).to_bytes(8, "big")

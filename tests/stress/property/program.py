@@ -28,6 +28,7 @@ from stress.property.answers import (
 )
 from stress.property.door import Answer, Door, MakeService
 from stress.property.filter_model import Filter, matches
+from stress.property.following import Follower, follow, follow_all
 from stress.property.model import Key, Model, Refused, Stored, Table, Write, key_order, tag_content
 from stress.property.payloads import (
     ACCOUNT,
@@ -89,6 +90,8 @@ class Program:
         self.old_etags: list[str] = [FOREIGN_TAG]
         self.token: tuple[Owner, str, Filter | None, dict[str, str]] | None = None
         self.scans: list[Scan] = []
+        self.followers: dict[str, Follower] = {}
+        """The readers of the feeds of changes, by accounts."""
         try:
             self._begin(random)
         except BaseException:  # Hypothesis too ends a program where its random numbers end
@@ -106,6 +109,7 @@ class Program:
             self.compare_writes(self.main, "Water", [write], answer, random)
 
     def close(self) -> None:
+        follow_all(self, Random(0))
         assert self.door.close() == []
 
     def owner(self, random: Random) -> Owner:
@@ -357,4 +361,5 @@ SWARM: Final[dict[str, Step]] = {
     "at_once": Program.at_once,
     "clock": Program.move_clock,
     "list_tables": Program.list_tables,
+    "follow": follow,
 }

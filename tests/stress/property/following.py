@@ -1,0 +1,132 @@
+"""A reader of the feed of changes: what it has applied to an empty store is what the account's tables hold.
+
+It reads on from the cursor of any line, as after a crash, also inside a transaction, and begins anew where a cursor is
+of an earlier account of the name.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from stress.property.answers import listing
+from stress.property.payloads import Request
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from stress.property.door import Answer
+    from stress.property.program import Owner, Program
+
+Line = dict[str, Any]
+GONE: Final = b"InvalidChangeCursor"
+
+
+@dataclass
+class Follower:
+    """What a reader has, by the names of tables in lower case, and where it goes on."""
+
+    tables: dict[str, dict[tuple[str, str], Line]] = field(default_factory=dict)
+    cursor: str | None = None
+
+    def apply(self, line: Line) -> None:
+        table, kind = line["table"].lower(), line["kind"]
+        if kind == "table-created":
+            self.tables[table] = {}
+        elif kind == "table-deleted":
+            del self.tables[table]
+        else:
+            key = line["PartitionKey"], line["RowKey"]
+            if kind == "put":
+                assert line["etag"] == line["entity"]["odata.etag"]
+                self.tables[table][key] = line["entity"]
+            else:
+                self.tables[table].pop(key, None)
+
+
+def follow(program: Program, random: Random) -> None:
+    """Read the feed of an account, sometimes with an end in the middle of a page."""
+    follower_of(program, program.owner(random), random, ends_early=bool(random.randrange(2)))
+
+
+def follow_all(program: Program, random: Random) -> None:
+    """Read all feeds to their ends, and compare."""
+    for owner in program.owners.values():
+        follower = follower_of(program, owner, random, ends_early=False)
+        if follower is None:
+            return
+        assert follower.tables.keys() == owner.model.tables.keys()
+        for table, found in follower.tables.items():
+            answer = program.door.send(owner.request(listing(table), random)).require(200)
+            stored = json.loads(answer.body)["value"]
+            assert list(found.values()) == sorted_as(found, stored)
+            last = {
+                (each["PartitionKey"], each["RowKey"]): each
+                for each in of_table(program, owner, random, table)
+            }
+            puts = {key: each["entity"] for key, each in last.items() if each["kind"] == "put"}
+            assert puts == found
+
+
+def of_table(program: Program, owner: Owner, random: Random, table: str) -> list[Line]:
+    """All lines of a table's feed."""
+    found: list[Line] = []
+    since = ""
+    while True:
+        answer = _page(program, owner, random, f"/{table}?comp=changes{since}")
+        lines = _lines(answer)
+        if not lines:
+            return found
+        found += lines
+        since = f"&since={quote(answer.headers['x-tablestone-cursor'])}"
+
+
+def sorted_as(found: dict[tuple[str, str], Line], stored: list[Line]) -> list[Line]:
+    """Entities in the order of these keys; there must be no others."""
+    by_key = {(each["PartitionKey"], each["RowKey"]): each for each in stored}
+    assert by_key.keys() == found.keys()
+    return [by_key[key] for key in found]
+
+
+def follower_of(
+    program: Program, owner: Owner, random: Random, *, ends_early: bool
+) -> Follower | None:
+    """The account's reader once it has read on; None if the engine keeps no changes."""
+    if program.door.engine.changes is None:
+        return None
+    follower = program.followers.setdefault(owner.name, Follower())
+    while True:
+        since = "" if follower.cursor is None else f"&since={quote(follower.cursor)}"
+        answer = _page(program, owner, random, f"/?restype=service&comp=changes{since}")
+        if GONE in answer.body:
+            program.followers[owner.name] = follower = Follower()
+            continue
+        lines = _lines(answer)
+        assert [line["time"] for line in lines] == sorted(line["time"] for line in lines)
+        until = random.randint(0, len(lines)) if ends_early else len(lines)
+        for line in lines[:until]:
+            follower.apply(line)
+            follower.cursor = line["cursor"]
+        if ends_early:
+            return follower
+        follower.cursor = answer.headers["x-tablestone-cursor"]
+        if not lines:
+            return follower
+
+
+def _page(program: Program, owner: Owner, random: Random, path: str) -> Answer:
+    return program.door.send(owner.request(Request("GET", path), random))
+
+
+def _lines(answer: Answer) -> list[Line]:
+    assert answer.status == 200, answer.body
+    lines = [json.loads(line) for line in answer.body.splitlines()]
+    places = [(line["line"], line["lines"]) for line in lines if "lines" in line]
+    expected = 1
+    for number, lines_of in places:
+        assert number == expected, "a transaction is divided"
+        expected = 1 if number == lines_of else number + 1
+    assert expected == 1, "a transaction is divided"
+    return lines
