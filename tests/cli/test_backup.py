@@ -1,5 +1,6 @@
 """`tablestone backup` and `restore`, as docs/guides/backup.md shows them: beside a server under writes, and refused."""
 
+import asyncio
 import fcntl
 import os
 import re
@@ -17,6 +18,8 @@ from azure.data.tables import TableClient, TableServiceClient
 from cli.command_line import Ended, commands_of, run_line, tablestone
 from conftest import StartServer
 from server_process import COMMAND, ServerProcess, clean_environment, start_server
+from tablestone.clock import system_clock
+from tablestone.engines.registry import open_engine
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "backup.md"
 DATED = re.compile(r"tablestone-\d{8}T\d{6}Z\.db")
@@ -141,6 +144,30 @@ def test_every_command_of_the_guide_works(private_server: StartServer, tmp_path:
     run_line(salvage, places, tmp_path)
     load += f" --connection-string '{served.connection_string}'"
     assert run_line(load, places, tmp_path)[0].startswith("1 entity stored in tab")
+
+
+@pytest.mark.parametrize("way", ["backup", "copy"])
+def test_what_is_restored_has_no_record_of_changes(
+    data: Path, tmp_path: Path, private_server: StartServer, way: str
+) -> None:
+    """Also if it is restored from a copy of the database, which has the record."""
+    server = private_server(data, "--keep-changes", "7d")
+    table_of(server).upsert_entity({"PartitionKey": "p", "RowKey": "r", "text": "changed"})
+    assert server.stop() == 0
+    place = data / "tablestone.db"
+    if way == "backup":
+        place = tmp_path / "made.db"
+        assert tablestone("backup", "--data", data, place).status == 0
+    restored = tmp_path / "new"
+    assert tablestone("restore", place, "--data", restored).status == 0
+    assert names(restored) == ["lock", "tablestone.db"]
+    for directory, keeps in ((data, True), (restored, False)):
+        engine = open_engine(f"sqlite:{directory}", system_clock, read_only=True)
+        assert engine.changes is not None
+        assert (engine.changes.kept() is not None) is keeps
+        read = engine.changes.read(0, subject=None, records_max=10, bytes_max=10**6)
+        assert any(record.rows for record in read.records) is keeps
+        asyncio.run(engine.close())
 
 
 @pytest.mark.slow

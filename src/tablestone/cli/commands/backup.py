@@ -42,7 +42,7 @@ from tablestone.engines.contract import (
     EngineUnavailable,
 )
 from tablestone.engines.kind import EncryptionKey, EngineUrl
-from tablestone.engines.sqlite.backup import copy_database
+from tablestone.engines.sqlite.backup import copy_database, end_record
 from tablestone.engines.sqlite.data_directory import DATABASE_NAME, room_for_database
 from tablestone.fsync import flush, flush_directory
 from tablestone.tools.progress import shown_bytes
@@ -307,6 +307,7 @@ def _copy(source: Path, place: Path, progress: ByteProgress, key: EncryptionKey 
     if problems:
         more = f" ({len(problems)} problems)" if len(problems) > 1 else ""
         raise BackupFailed(f"{source} is damaged: {problems[0]}{more}. Nothing was restored.")
+    end_record(place, key)
 
 
 def _require_length(source: Path) -> None:

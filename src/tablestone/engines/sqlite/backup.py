@@ -24,6 +24,7 @@ from tablestone.engines.contract import (
 )
 from tablestone.engines.kind import EncryptionKey, Opening
 from tablestone.engines.sqlite import encryption
+from tablestone.engines.sqlite.change_log import leave_records_out
 from tablestone.engines.sqlite.data_directory import (
     UNLOADED_NAME,
     DataDirectory,
@@ -41,7 +42,7 @@ CREATE: Final = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 def copy_database(
     directory: Path, target: Path, progress: Progress, key: EncryptionKey | None = None
 ) -> None:
-    """Copy the database of `directory` into the new file `target`, and flush it.
+    """Copy the database of `directory` into the new file `target`, without records of changes, and flush it.
 
     `key` is the one that encrypts the directory, if one does; it encrypts the copy too.
 
@@ -68,6 +69,7 @@ def copy_database(
                     copying.step(STEP_PAGES)
                     pages = copying.page_count
                     progress((pages - copying.remaining) * page_bytes, pages * page_bytes)
+            leave_records_out(copy, ends_epoch=False)
     except apsw.FullError as error:  # the steps of a copy say "not an error"
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(target)) from error
     except apsw.CorruptError as error:
@@ -77,6 +79,22 @@ def copy_database(
     finally:
         opened.release()
     flush_file(target)
+
+
+def end_record(database: Path, key: EncryptionKey | None = None) -> None:
+    """End the record of changes in a restored database: it has another future than the one that was copied.
+
+    `OSError` if there is no room, `EngineUnavailable` if it fails otherwise.
+    """
+    try:
+        with closing(
+            encryption.connect(os.fspath(database), apsw.SQLITE_OPEN_READWRITE, key)
+        ) as restored:
+            leave_records_out(restored, ends_epoch=True)
+    except apsw.FullError as error:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(database)) from error
+    except apsw.Error as error:
+        raise EngineUnavailable(f"{database} cannot be written: {error}.") from error
 
 
 PARTIAL_SUFFIX: Final = ".part"

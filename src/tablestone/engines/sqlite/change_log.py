@@ -74,7 +74,7 @@ FROM change_log,
 WHERE epoch IS NOT NULL
 """
 _RETENTION: Final = "SELECT epoch, began, ticks_max, bytes_max FROM change_log"
-_NEWEST: Final = "SELECT number, bytes_up_to FROM change_records ORDER BY number DESC LIMIT 1"
+_NEWEST: Final = "SELECT number, time, bytes_up_to FROM change_records ORDER BY number DESC LIMIT 1"
 _OLDEST: Final = (
     "SELECT number, time, bytes_up_to, rows = x'' FROM change_records ORDER BY number LIMIT ?"
 )
@@ -85,6 +85,13 @@ SELECT number, time, subject, about, partition, rows FROM change_records WHERE n
 _READ_SUBJECT: Final = """
 SELECT number, time, subject, about, partition, rows FROM change_records
 WHERE subject = ? AND number > ? ORDER BY number LIMIT ?
+"""
+_WRONG: Final = """
+SELECT number FROM (
+    SELECT number, time, bytes_up_to, lag(number) OVER sorted AS number_before, lag(time) OVER sorted AS time_before,
+        lag(bytes_up_to) OVER sorted AS bytes_before
+    FROM change_records WINDOW sorted AS (ORDER BY number)
+) WHERE number != number_before + 1 OR time < time_before OR bytes_up_to <= bytes_before LIMIT 100
 """
 _LAST: Final = "SELECT max(number) FROM change_records"
 _BOUNDS: Final = f"SELECT began, ({_LAST}) FROM change_log"  # noqa: S608 - no value in it
@@ -117,6 +124,30 @@ def record_values(records: Iterable[tuple[Note, bytes, bytes]], time: int) -> li
         size += RECORD_BYTES + len(subject) + len(about) + len(partition) + len(rows)
         values += (number, time, size, subject, about, partition, rows)
     return values
+
+
+def wrong_records(connection: apsw.Connection) -> list[str]:
+    """A sentence for each record that does not follow from the one before it."""
+    if connection.pragma("user_version") < KEEPING_FORMAT_VERSION:
+        return []
+    return [
+        f"the record of changes is broken before number {number}"
+        for (number,) in connection.execute(_WRONG)
+    ]
+
+
+def leave_records_out(copy: apsw.Connection, *, ends_epoch: bool) -> None:
+    """Remove the records of changes from a copy of a database, and their room. Numbers go on from the newest one."""
+    if copy.pragma("user_version") < KEEPING_FORMAT_VERSION:
+        return
+    copy.execute("BEGIN IMMEDIATE")
+    newest = copy.execute(_NEWEST).get
+    copy.execute("DELETE FROM change_records")  # without a condition SQLite frees whole pages
+    copy.execute("INSERT INTO change_records VALUES (?, ?, ?, x'', x'', x'', x'')", newest)
+    if ends_epoch:
+        copy.execute("UPDATE change_log SET epoch = NULL")
+    copy.execute("COMMIT")
+    copy.execute("PRAGMA incremental_vacuum").fetchall()
 
 
 class SqliteChangeLog:
@@ -269,7 +300,7 @@ class SqliteChangeLog:
     ) -> int | None:
         """The last of the oldest records that one commit removes; None if there is nothing to remove."""
         epoch, began, ticks_max, bytes_max = connection.execute(_RETENTION).get
-        newest, all_bytes = connection.execute(_NEWEST).get
+        newest, _time, all_bytes = connection.execute(_NEWEST).get
         oldest_time = 0 if ticks_max is None else now - ticks_max
         surplus: int | None = None
         before: int | None = None

@@ -18,7 +18,7 @@ from tablestone.engines.capabilities import Capabilities, StoredIn
 from tablestone.engines.contract import EngineUnavailable, Put, Update
 from tablestone.engines.figures import Figure, FigureKind
 from tablestone.engines.kind import EngineKind, Opening
-from tablestone.engines.sqlite.change_log import SqliteChangeLog
+from tablestone.engines.sqlite.change_log import SqliteChangeLog, wrong_records
 from tablestone.engines.sqlite.commit import COMMIT_GROUP, FLUSH, GroupCommit
 from tablestone.engines.sqlite.commit_lock import CommitLock
 from tablestone.engines.sqlite.data_directory import LOG_NAME, READER_CACHE_KIB, DataDirectory
@@ -278,7 +278,7 @@ class SqliteEngine:
             if answer != ["ok"]:
                 lines = "\n".join(answer).splitlines()
                 return [line for line in lines if not line.startswith("*** in database")]
-            return [
+            return wrong_records(connection) + [
                 f"the row {row!r} of partition {partition!r} has version {version}"
                 for partition, row, version in connection.execute(WRONG_VERSIONS)
             ]

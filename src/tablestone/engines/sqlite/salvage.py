@@ -46,7 +46,7 @@ PAYLOAD_BYTES_MAX: Final = 64 * 1024 * 1024
 INTEGER_BYTES: Final = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 """The lengths of integers, by the type of a column in a record."""
 
-Value = bytes | int | None
+Value = bytes | int | str | None
 
 
 class BadPage(Exception):
@@ -127,22 +127,26 @@ def _payload(content: bytes, at: int, length: int, usable: int, *, local_max: in
 
 
 def record(payload: bytes) -> list[Value]:
-    """The columns of a record; text and floating point, which no row has, are a `BadPage`."""
+    """The columns of a record; floating point, which no table has, is a `BadPage`."""
     end, at = varint(payload, 0)
     body = end
     require(end <= len(payload))
     values: list[Value] = []
     while at < end:
         kind, at = varint(payload, at)
-        if kind in INTEGER_BYTES:
+        if kind == 0:
+            length = 0
+            values.append(None)
+        elif kind in INTEGER_BYTES:
             length = INTEGER_BYTES[kind]
             values.append(int.from_bytes(payload[body : body + length], "big", signed=True))
         elif kind in {8, 9}:
             length = 0
             values.append(kind - 8)
-        elif kind >= 12 and kind % 2 == 0:
+        elif kind >= 12:
             length = (kind - 12) // 2
-            values.append(payload[body : body + length])
+            content = payload[body : body + length]
+            values.append(content.decode("utf-8", "replace") if kind % 2 else content)
         else:
             raise BadPage
         body += length
@@ -260,6 +264,9 @@ ROOTS: Final = ((3, 4), (2, 3))
 """The first pages of the table and of the index: with auto-vacuum, and in a database that was made without it."""
 
 
+CHANGE_TABLES: Final = frozenset({"change_log", "change_records"})
+
+
 class SalvagedRows:
     """The rows of the pages of one database."""
 
@@ -294,6 +301,7 @@ class SalvagedRows:
         for rowid, key in self._entries(index):
             if not self._has(rowid):
                 self._missing[rowid] = key
+        self._pass_over_changes()
         if self._gaps:
             yield from self._rows_of_other_pages()
 
@@ -373,6 +381,14 @@ class SalvagedRows:
 
     def _columns(self, payload: Payload, types: tuple[type, ...]) -> list[Any]:
         """The columns of a record of these types. Account for the pages on which its payload continues."""
+        whole, continued = self._whole(payload)
+        values = record(whole)
+        require(tuple(map(type, values)) == types)
+        self._seen.update(continued)
+        return values
+
+    def _whole(self, payload: Payload) -> tuple[bytes, list[int]]:
+        """All bytes of a payload, and the pages on which it continues."""
         parts, left, number = (
             [payload.local],
             payload.length - len(payload.local),
@@ -388,10 +404,7 @@ class SalvagedRows:
             left -= len(parts[-1])
             number = int.from_bytes(content[:4], "big")
         require(number == 0)
-        values = record(b"".join(parts))
-        require(tuple(map(type, values)) == types)
-        self._seen.update(continued)
-        return values
+        return b"".join(parts), continued
 
     def _entries(self, root: int) -> Iterator[tuple[int, Key]]:
         """The rowids and keys in the index, as far as it can be read."""
@@ -420,6 +433,43 @@ class SalvagedRows:
         payload = index_cell(page, cell, self._usable)
         partition, row, rowid = self._columns(payload, (bytes, bytes, int))
         return rowid, Key(partition, row)
+
+    def _pass_over_changes(self) -> None:
+        """Account for the pages of the record of changes: they hold no rows of their own."""
+        waiting = self._roots_of_changes()
+        while waiting:
+            number = waiting.pop()
+            with suppress(BadPage):
+                page = self._page(number, KINDS)
+                if page.last_child:
+                    waiting.append(page.last_child)
+                for cell in page.cells:
+                    try:
+                        if page.last_child:
+                            waiting.append(child_of(page, cell))
+                        if page.kind == TABLE_LEAF:
+                            _, payload = table_leaf_cell(page, cell, self._usable)
+                        elif page.kind in INDEX_KINDS:
+                            payload = index_cell(page, cell, self._usable)
+                        else:
+                            continue
+                        self._seen.update(self._whole(payload)[1])
+                    except BadPage:
+                        self.damaged_pages.add(number)
+
+    def _roots_of_changes(self) -> list[int]:
+        """The first pages of the trees of the record of changes, as the schema says."""
+        try:
+            schema = take_apart(1, self._pages.read(1), self._usable)
+            cells = [table_leaf_cell(schema, cell, self._usable)[1] for cell in schema.cells]
+            entries = [record(payload.local) for payload in cells]
+        except BadPage:
+            return []
+        return [
+            entry[3]
+            for entry in entries
+            if len(entry) == 5 and entry[2] in CHANGE_TABLES and isinstance(entry[3], int)
+        ]
 
     def _rows_of_other_pages(self) -> Iterator[FoundRow]:
         """The rows of leaves that the trees do not lead to, if the index has them or cannot tell."""
