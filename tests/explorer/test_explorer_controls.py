@@ -370,7 +370,7 @@ def test_the_ways_to_the_heat_map(
         page.get_by_label("Of this table").get_by_role("link", name="Heat").click()
         page.wait_for_selector("svg.heat")
         watched.open("/")
-        page.get_by_role("link", name="partition with a large share").click()
+        page.get_by_role("link", name="Azure would throttle").click()
         page.wait_for_selector("svg.heat")
         watched.open("/heat")
         page.locator("[aria-labelledby=by-table]").get_by_role("link", name="Weather").click()

@@ -76,6 +76,13 @@ def test_a_file_becomes_a_table(empty: WatchedPage, tmp_path: Path) -> None:
     page.get_by_label("Table", exact=True).fill("Readings")
     page.get_by_label("File", exact=True).set_input_files(path)
     wait_for_text(empty, "#looked .problem", "PartitionKey")
+    page.get_by_role("button", name="Import", exact=True).click()
+    wait_for_text(empty, "#panel .problem[role=alert]", "has no column 'PartitionKey'")
+    assert page.get_by_label("Table", exact=True).input_value() == "Readings"
+    assert (
+        page.get_by_label("File", exact=True).evaluate("(field) => field.files[0].name")
+        == path.name
+    )
     page.get_by_label("PartitionKey column").fill("{sensor}")
     page.get_by_label("RowKey column").fill("{at}")
     page.get_by_label("Types").fill("at=DateTime, value=Double")
@@ -88,6 +95,10 @@ def test_a_file_becomes_a_table(empty: WatchedPage, tmp_path: Path) -> None:
     empty.keep("first-rows")
     page.get_by_role("button", name="Import", exact=True).click()
     wait_for_text(empty, "#panel [role=status]", "1 entity stored")
+    listed = page.get_by_label("Tables", exact=True).get_by_role("link", name="Readings")
+    listed.wait_for()
+    wait_for_text(empty, "main .meta", "table")
+    assert page.locator(".tables").get_by_role("link", name="Readings").is_visible()
     page.get_by_role("link", name="To the table Readings").click()
     wait_for_text(empty, "h1", "Readings")
     page.get_by_label("Tables", exact=True).get_by_role("link", name="Readings").wait_for()

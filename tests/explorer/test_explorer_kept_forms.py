@@ -1,15 +1,19 @@
 """A form that cannot be carried out comes back as it was typed, with the reason; without a browser."""
 
+import html
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import httpx
 import pytest
+from azure.data.tables import TableServiceClient
 
 from explorer.test_explorer_bad_input import answering
 from explorer.test_page_guard import COOKIE, ORIGIN, send
+from tablestone.explorer.account import SeenProperties
 from tablestone.explorer.query_bar import filter_problem
+from tablestone.model.edm import EdmType
 from tablestone.testing import TableStorage
 from tablestone.tools.connection import Connection, parse_connection_string
 
@@ -135,6 +139,89 @@ def test_an_import_says_what_is_stored(
     assert "http://127.0.0.1" not in answer.text.partition("<main")[2]
 
 
+def test_a_refused_file_leaves_no_table_and_keeps_the_form(
+    connection: Connection, storage: TableStorage
+) -> None:
+    form = {"table": "Never", "partition_key": "{nope}", "row_key": "V", "types": "V=Int32"}
+    form |= {"conflict": "merge"}
+    for name in ("a.csv", "a.xyz"):
+        answer = post(connection, "/import", form, files={"file": (name, b"V\n77\n")})
+        assert answer.status_code in {400, 409}
+        typed = LOOKS.sub("", answer.text)
+        for field in ("table", "partition_key", "row_key", "types"):
+            assert re.search(f'name="{field}" value="{re.escape(form[field])}"', typed)
+        assert "<option selected>merge</option>" in typed
+    with TableServiceClient.from_connection_string(storage.connection_string) as service:
+        assert [each.name for each in service.list_tables()] == ["Table"]
+
+
+def test_a_failed_import_says_what_it_did(connection: Connection) -> None:
+    """Rows of the file have the same keys, and one of them cannot be stored at all."""
+    lines = b"PartitionKey,RowKey\na,1\nb/,1\nc,1\nc,1\n"
+    answer = post(connection, "/import", {"table": "Made"}, files={"file": ("a.csv", lines)})
+    assert answer.status_code == 409
+    content = html.unescape(answer.text)
+    for sentence in (
+        "Row 5 (the header is row 1): an entity with PartitionKey 'c' and RowKey '1' is in Made already, "
+        "from an earlier row.",
+        "a.csv: 2 entities stored in Made, ",
+        "The table Made was made.",
+        "1 row rejected, with the reason in these lines.",
+        '{"row":3,"reason":"',
+    ):
+        assert sentence in content
+
+
+def test_a_look_at_a_file_names_every_wrong_row(connection: Connection) -> None:
+    lines = b"PartitionKey,RowKey\na,1\nb/,1\na,1\nc,\\\n"
+    answer = post(
+        connection, "/tables/Table/import", {"look": "1"}, files={"file": ("a.csv", lines)}
+    )
+    content = html.unescape(answer.text)
+    for sentence in (
+        *("Row 3 cannot be stored: ", "Row 4 has the keys of row 2.", "Row 5 cannot be stored: "),
+        *("The header is row 1.", "An import leaves out the rows that cannot be stored"),
+    ):
+        assert sentence in content
+
+
+def test_a_wrong_filter_leaves_the_buttons_of_the_table(connection: Connection) -> None:
+    path = "/tables/Table?filter=V+sideways+1"
+    answer = send("GET", path, OPENED, connection=connection)
+    assert answer.status_code == 400
+    for control in ("head.insert", "head.import", "head.export", "table.columns"):
+        assert f'data-control="{control}"' in answer.text
+    assert "is empty" not in answer.text
+    exported = send(
+        "GET", "/tables/Table/export?filter=V+sideways+1", OPENED, connection=connection
+    )
+    assert exported.status_code == 400
+    assert "The filter cannot be read" in exported.text
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [("tailnumber eq 'N1'", "Did you mean <code>tailnum</code>?"), ("tailnum eq 'N2'", "")],
+)
+def test_a_property_that_no_entity_has_is_named_at_once(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch, text: str, hint: str
+) -> None:
+    seen = {"tailnum": {EdmType.STRING: None}}
+    monkeypatch.setattr(SeenProperties, "of", lambda *_: seen)
+    answer = send("GET", f"/tables/Table?filter={text}", OPENED, connection=connection)
+    said = answer.text.partition('id="nothing"')[2].partition("</p>")[0]
+    assert "No entity matches the filter." in said
+    assert hint in said
+    assert ("Did you mean" in said) is bool(hint)
+    assert ("Why nothing may match" in answer.text) is bool(hint)
+
+
+def test_a_table_that_does_not_exist_is_not_listed(connection: Connection) -> None:
+    answer = send("GET", "/tables/Nope", OPENED, connection=connection)
+    assert answer.status_code == 404
+    assert 'data-table="nope"' not in answer.text
+
+
 LOOKS_AT_FILES: list[tuple[str, dict[str, str], str]] = [
     # the file's name, the fields, the sentence
     ("a.xyz", {}, "a.xyz does not end in .jsonl, "),
@@ -171,7 +258,13 @@ RULE = {"origins": "https://a.example", "methods": "GET", "allowed": "", "expose
 WRONG_RULES: list[tuple[dict[str, str], str, str]] = [
     # the fields, the sentence, the field as it was typed
     ({"methods": ""}, "needs methods", 'value="https://a.example"'),
-    ({"methods": "FETCH"}, "The service answers", 'value="FETCH"'),
+    ({"methods": "GET,FOO"}, "FOO is not a method that a CORS rule can allow", 'value="GET,FOO"'),
+    (
+        {"origins": "https://a.example,b.example"},
+        "The origin b.example needs a scheme, such as https://b.example",
+        'value="GET"',
+    ),
+    ({"age": "99999999999"}, "The service answers", 'value="99999999999"'),
     ({"age": "soon"}, "must be a whole number", 'value="soon"'),
     ({"log_days": "many"}, "The days of the log must be a whole number", 'value="many"'),
 ]
@@ -185,7 +278,7 @@ def test_wrong_properties_stay_in_their_form(
     assert answer.status_code == 400
     assert sentence in answer.text
     assert field in answer.text
-    assert 'value="https://a.example"' in answer.text
+    assert f'value="{(RULE | fields)["origins"]}"' in answer.text
 
 
 def test_a_table_created_at_no_table_service() -> None:

@@ -21,6 +21,7 @@ from starlette.responses import Response
 from tablestone import limits
 from tablestone.explorer.grid_query import read_number
 from tablestone.explorer.page_templates import PostedForm, account_of, page
+from tablestone.model.service_properties import ANY, CORS_METHODS
 from tablestone.model.shared_access import ACCOUNT_PERMISSIONS, TABLE_PERMISSIONS
 from tablestone.tools.client import TableEndpoint
 from tablestone.tools.errors import ServiceError, TransferRefused
@@ -52,6 +53,15 @@ def _given_properties(form: PostedForm, rules: Sequence[tuple[str, ...]]) -> dic
             raise TransferRefused(
                 f"The CORS rule of {origins[:60]} needs methods, such as GET,POST."
             )
+        # The service would only say that its XML is not valid, or take an origin that no browser sends.
+        for method in _listed(methods):
+            if method.upper() not in CORS_METHODS:
+                raise TransferRefused(f"{method[:40]} is not a method that a CORS rule can allow.")
+        for origin in _listed(origins):
+            if origin not in (ANY, "null") and "://" not in origin:
+                raise TransferRefused(
+                    f"The origin {origin[:60]} needs a scheme, such as https://{origin[:60]}."
+                )
     return {
         "analytics_logging": TableAnalyticsLogging(
             **{word: bool(form.text(f"log_{word}")) for word in LOGGED},

@@ -11,6 +11,10 @@ from typing import Any, Final
 
 ANY: Final = "*"
 """In a CORS rule: every origin, or every header."""
+CORS_METHODS: Final = frozenset(
+    ("CONNECT", "DELETE", "GET", "HEAD", "MERGE", "OPTIONS", "PATCH", "POST", "PUT", "TRACE")
+)
+"""The methods that a CORS rule may allow (auth 8.2). Newer SDKs use PATCH in browsers."""
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 
 

@@ -36,6 +36,7 @@ from tablestone.model.operations import (
     UserDelegationKey,
 )
 from tablestone.model.service_properties import (
+    CORS_METHODS,
     Changes,
     CorsRule,
     Logging,
@@ -59,10 +60,6 @@ _PERMISSIONS: Final = frozenset("raud")
 _ORIGIN = re.compile(r"[!-~]+")
 """An origin is ASCII: a browser sends international domain names in Punycode."""
 _NUMBER = re.compile(r"\d{1,10}", re.ASCII)
-_METHODS: Final = frozenset(
-    ("CONNECT", "DELETE", "GET", "HEAD", "MERGE", "OPTIONS", "PATCH", "POST", "PUT", "TRACE")
-)
-"""The methods that a CORS rule may allow (auth 8.2). Newer SDKs use PATCH in browsers."""
 _ANALYTICS_VERSION: Final = "1.0"
 
 
@@ -258,7 +255,7 @@ def _cors_rule(element: Element) -> CorsRule:
     _require(origins, "no origins of a CORS rule")
     _require_at_most(limits.CORS_ORIGINS_MAX, origins)
     methods = tuple(method.upper() for method in _listed(members["AllowedMethods"]))
-    _require(methods and set(methods) <= _METHODS, "methods of a CORS rule")
+    _require(methods and set(methods) <= CORS_METHODS, "methods of a CORS rule")
     return CorsRule(
         origins,
         methods,
