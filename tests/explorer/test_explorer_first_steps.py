@@ -98,7 +98,7 @@ def test_a_file_becomes_a_table(empty: WatchedPage, tmp_path: Path) -> None:
     listed = page.get_by_label("Tables", exact=True).get_by_role("link", name="Readings")
     listed.wait_for()
     wait_for_text(empty, "main .meta", "table")
-    assert page.locator(".tables").get_by_role("link", name="Readings").is_visible()
+    assert page.locator(".tables .name").all_inner_texts() == ["Readings"]
     page.get_by_role("link", name="To the table Readings").click()
     wait_for_text(empty, "h1", "Readings")
     page.get_by_label("Tables", exact=True).get_by_role("link", name="Readings").wait_for()

@@ -148,8 +148,12 @@ def _run(arguments: Sequence[str] | None) -> int:
         help_wanted.show()
         return NOT_STARTED
     except click.ClickException as error:
-        message = error.format_message()  # which may have several lines
-        return _refuse(" ".join(message.split()) + _usage(error))
+        message = " ".join(error.format_message().split())  # it may have several lines
+        context = getattr(error, "ctx", None)
+        if context is not None and type(error) is not click.BadParameter:
+            usage = " ".join(context.get_usage().split())
+            message += f"\n{usage} (`{context.command_path} --help` says more)"
+        return _refuse(message)
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except Exception as error:
@@ -159,18 +163,6 @@ def _run(arguments: Sequence[str] | None) -> int:
         # An engine's own text may have words of a library, which are for a log.
         return _refuse(getattr(error, "sentence", str(error)), status)
     return status if isinstance(status, int) else 0
-
-
-def _usage(error: click.ClickException) -> str:
-    """A line with the usage of the command, if its words do not fit it; empty if only a value is wrong."""
-    context = getattr(error, "ctx", None)
-    is_value = isinstance(error, click.BadParameter) and not isinstance(
-        error, click.MissingParameter
-    )
-    if context is None or is_value:
-        return ""
-    usage = " ".join(context.get_usage().split())
-    return f"\n{usage} (`{context.command_path} --help` says more)"
 
 
 def _status_of(error: Exception) -> int | None:

@@ -35,6 +35,7 @@ EXAMPLE_LENGTH_MAX: Final = 60
 TABLES_SHOWN_MAX: Final = 2000
 SCANNED_MIN: Final = 1000
 """Entities that a query has read before its table is marked."""
+LARGE_SHARE: Final = "partition with a large share"
 NOT_TOLD: Final = (
     "The protocol does not report the sizes of tables; the admin address of a Tablestone server "
     "does (--admin)."
@@ -90,25 +91,21 @@ def known_tables(settings: ExplorerSettings) -> tuple[Mapping[str, KnownTable], 
         report = ask_for_insight(settings.admin, account=settings.connection.account).report
     except TransferFailed as failed:
         return {}, str(failed)
-    throttled = {each.table for each in report.partitions[HOUR] if each.rate.is_throttled}
-    large = {
-        each.table for each in report.partitions[HOUR] if takes_large_share(report, each, HOUR)
+    marks = {
+        (each.table, "Azure would throttle" if each.rate.is_throttled else LARGE_SHARE)
+        for each in report.partitions[HOUR]
+        if each.rate.is_throttled or takes_large_share(report, each, HOUR)
     }
-    scanned = {
-        each.table
+    marks |= {
+        (each.table, "a query scans")
         for each in report.queries[HOUR]
         if each.ratio >= SCAN_RATIO and each.entities_read >= SCANNED_MIN and not each.from_tools
     }
-    marks = (
-        (throttled, "Azure would throttle"),
-        (large - throttled, "partition with a large share"),
-        (scanned, "a query scans"),
-    )
     return {
         each.table.lower(): KnownTable(
             each.size,
             _requests(each),
-            tuple(mark for names, mark in marks if each.table in names),
+            tuple(sorted(mark for table, mark in marks if table == each.table)),
             use if use.queries or use.point_reads or use.writes.total else None,
         )
         for each, use in zip(report.tables, workload_of(report, HOUR).tables, strict=True)

@@ -36,7 +36,6 @@ from tablestone.explorer.grid_query import (
 from tablestone.explorer.page_templates import account_of, page, path_to, wants_part
 from tablestone.explorer.property_fields import value_as_text
 from tablestone.explorer.query_bar import (
-    COMPARISONS,
     FilterProblem,
     advice_on,
     condition_of,
@@ -169,10 +168,6 @@ class _Orders:
 _orders: Final = _Orders()
 
 
-def table(request: Request) -> Response:
-    return _table_page(request)
-
-
 def build(request: Request) -> Response:
     """Add a condition to the filter. A wrong condition stays in its form."""
     given = request.query_params
@@ -181,14 +176,14 @@ def build(request: Request) -> Response:
     try:
         condition = condition_of(name, comparison, kind, value)
     except TransferRefused as refused:
-        return _table_page(request, str(refused))
+        return table(request, str(refused))
     together = all_of([given.get("filter", "").strip() or None, condition])
     return RedirectResponse(
         path_to(request, "tables", request.path_params["table"], filter=together), 303
     )
 
 
-def _table_page(request: Request, build_problem: str = "") -> Response:
+def table(request: Request, build_problem: str = "") -> Response:
     """The page. `build_problem` is the error in the fields of the builder."""
     account = account_of(request)
     name = request.path_params["table"]
@@ -199,7 +194,7 @@ def _table_page(request: Request, build_problem: str = "") -> Response:
     except QueryRefused as refused:
         field, query = refused.field, GridQuery()
         problem = FilterProblem(str(refused))
-    first = _piece_values(request, account, name, query, is_read=problem is None)
+    first = {} if problem else _piece_values(request, account, name, query)
     seen = account.seen.of(name)
     overview = account.overview()
     # What the server counted of the table's other requests decides whether it needs the present keys.
@@ -217,7 +212,6 @@ def _table_page(request: Request, build_problem: str = "") -> Response:
         advice=[] if problem else advice_on(use, query.filter, seen, _known(query, seen)),
         typed={each: request.query_params.get(each, "") for each in BUILT},
         build_problem=build_problem,
-        comparisons=COMPARISONS,
         kinds=tuple(TYPE_NAMES),
         languages=LANGUAGES,
         saved=queries_of(account.settings, name),
@@ -225,7 +219,7 @@ def _table_page(request: Request, build_problem: str = "") -> Response:
         ordered_max=ORDERED_MAX,
         overview=overview,
         first=first,
-        unordered=first["unordered"],
+        unordered=first.get("unordered", ()),
     )
 
 
@@ -248,27 +242,17 @@ def rows(request: Request) -> Response:
 
 
 def _piece_values(
-    request: Request,
-    account: ExploredAccount,
-    name: str,
-    query: GridQuery,
-    *,
-    is_read: bool = True,
+    request: Request, account: ExploredAccount, name: str, query: GridQuery
 ) -> dict[str, Any]:
-    """The values of a piece. One that is not read, for a wrong query, has columns and no rows."""
     started = monotonic_seconds()
     parameters = request.query_params
     start = read_number(parameters.get("from")) or 0
-    if not is_read:
-        piece = Piece((), None, Cost())
-    elif query.ordered_by:
+    if query.ordered_by:
         piece = _ordered_piece(account, name, query, parameters.get("kept"), start)
     else:
         piece = _read_piece(account, name, query, read_token(parameters.get("after")), start)
     account.seen.note(name, piece.entities)
     known = read_names(parameters.get("columns", "")) or _first_columns(query)
-    if not is_read:
-        known = tuple(account.seen.of(name))[:COLUMNS_MAX]
     columns = columns_of(piece.entities, known, query.select)
     found = rows_of(piece.entities, columns)
     following = None

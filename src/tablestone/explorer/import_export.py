@@ -31,12 +31,7 @@ from tablestone.tools.queries import Mixed, TableReader, checked_filter, without
 from tablestone.tools.sample_data import load_sample_data
 from tablestone.tools.writing import OnConflict
 
-EXPORTED: Final = {
-    "jsonl": "JSON lines",
-    "jsonl.gz": "JSON lines, gzip",
-    "csv": "CSV with types",
-    "parquet": "Parquet",
-}
+EXPORTED: Final = ("jsonl", "jsonl.gz", "csv", "parquet")
 """The formats of an export, by file name extension."""
 REJECTS_SHOWN_MAX: Final = 20
 REJECT_LENGTH_MAX: Final = 400
@@ -69,13 +64,7 @@ class ShownPages:
 def ask_export(request: Request) -> Response:
     query = read_query(request.query_params)
     checked_filter(query.filter)
-    return page(
-        request,
-        "export.html",
-        query=query,
-        forms=EXPORTED,
-        ordered_max=ORDERED_MAX,
-    )
+    return page(request, "export.html", query=query, ordered_max=ORDERED_MAX)
 
 
 def download(request: Request) -> Response:
@@ -103,10 +92,7 @@ def download(request: Request) -> Response:
 def import_form(
     request: Request, problem: str = "", field: Callable[[str], str] = lambda _: "", **shown: Any
 ) -> Response:
-    """The form. Without a table in the address it asks for the name of one, which is created if necessary.
-
-    `field` returns the text of a field as it was typed.
-    """
+    """The form; `field` returns the text of a field as it was typed. It asks for a table if the address has none."""
     conflicts = [each.value for each in OnConflict]
     shown = {"table": "", "problem": problem, "field": field, "done": (), **shown}
     return page(request, "import.html", conflicts=conflicts, **(shown | request.path_params))
@@ -124,7 +110,11 @@ def import_file(request: Request, form: PostedForm) -> Response:
         raise TransferRefused("The action on a conflict is unknown.") from None
     name = Path(file.filename).name
     try:
-        reading = _reading(form)
+        reading = Reading(
+            partition_key=form.text("partition_key").strip() or PARTITION_KEY,
+            row_key=form.text("row_key").strip() or ROW_KEY,
+            types=parse_types((form.text("types"),)),
+        )
         kind_of(name, None)
     except TransferRefused as refused:
         return _refused(request, form, re.sub("^--types | with --[a-z-]+", "", str(refused)))
@@ -140,7 +130,15 @@ def import_file(request: Request, form: PostedForm) -> Response:
                 first = list(islice(rows, ROWS_LOOKED_AT))
                 return _first_rows(request, first, has_header=position.has_header)
             with closing(RejectFile(Path(directory) / "rejects.jsonl", 0)) as rejects:
-                job = _import(request, table, on_conflict, rejects)
+                job = Import(
+                    account_of(request).endpoint,
+                    table,
+                    on_conflict,
+                    parallel=_PARALLEL,
+                    journal=None,
+                    rejects=rejects,
+                    progress=Progress(),
+                )
                 report = job.run(rows, position)
         except (TransferRefused, TransferFailed, ServiceError) as error:
             # The sentence of a command may name an option, for which this page has a field.
@@ -159,28 +157,8 @@ def import_file(request: Request, form: PostedForm) -> Response:
 def _refused(request: Request, form: PostedForm, sentence: str) -> Response:
     """The form with the reason; only the reason while it is filled in."""
     if form.text("look"):
-        return page(request, "looked.html", problems=[sentence], rows=[], columns={})
+        return page(request, "looked.html", told={"problems": [sentence]}, rows=[], columns={})
     return import_form(request, sentence, form.text)
-
-
-def _reading(form: PostedForm) -> Reading:
-    return Reading(
-        partition_key=form.text("partition_key").strip() or PARTITION_KEY,
-        row_key=form.text("row_key").strip() or ROW_KEY,
-        types=parse_types((form.text("types"),)),
-    )
-
-
-def _import(request: Request, table: str, on_conflict: OnConflict, rejects: RejectFile) -> Import:
-    return Import(
-        account_of(request).endpoint,
-        table,
-        on_conflict,
-        parallel=_PARALLEL,
-        journal=None,
-        rejects=rejects,
-        progress=Progress(),
-    )
 
 
 def _first_rows(request: Request, rows: list[Row | Rejected], *, has_header: bool) -> Response:
@@ -197,14 +175,8 @@ def _first_rows(request: Request, rows: list[Row | Rejected], *, has_header: boo
     shown = [[cell_of(raw, name) for name in names] for raw in raws]
     kinds = [next((row[at].kind for row in shown if row[at].kind), "") for at in range(len(names))]
     columns = dict(zip(names, kinds, strict=True))
-    return page(
-        request,
-        "looked.html",
-        problems=problems,
-        has_header=has_header,
-        rows=shown,
-        columns=columns,
-    )
+    told = {"problems": problems, "has_header": has_header}
+    return page(request, "looked.html", rows=shown, columns=columns, told=told)
 
 
 def load_sample(request: Request, _form: PostedForm) -> Response:

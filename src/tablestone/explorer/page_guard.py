@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tablestone.dns_rebinding import cannot_be_rebound
-from tablestone.explorer.page_templates import ASSETS_PATH, bare_page
+from tablestone.explorer.page_templates import ASSETS_PATH, rendered
 
 TOKEN_PARAMETER: Final = "token"  # noqa: S105 - the name of a parameter
 READS: Final = ("GET", "HEAD")
@@ -126,11 +126,11 @@ class PageGuard:
 def _refused(request: Request, sentence: str) -> Response:
     """The page that asks for the token, and then leads to the requested page."""
     root = _root(request)
-    if request.method in READS:
-        text = bare_page(root, sentence, quote(request.scope["path"]), _without_token(request))
-    else:
-        text = bare_page(root, sentence, f"{root}/", [])
-    return HTMLResponse(text, 403)
+    path, parameters = quote(request.scope["path"]), _without_token(request)
+    if request.method not in READS:
+        path, parameters = f"{root}/", []
+    values = {"root": root, "sentence": sentence, "path": path, "parameters": parameters}
+    return HTMLResponse(rendered("refused.html", **values), 403)
 
 
 def _root(request: Request) -> str:

@@ -148,10 +148,3 @@ def rendered(template: str, **values: Any) -> str:
 
 def problem_page(request: Request, sentence: str, status: int) -> HTMLResponse:
     return page(request, "problem.html", sentence=sentence, status=status)
-
-
-def bare_page(root_path: str, sentence: str, path: str, parameters: list[tuple[str, str]]) -> str:
-    """The page for a refused request, which shows nothing of the account. Its form sends the token to `path`."""
-    return rendered(
-        "refused.html", sentence=sentence, root=root_path, path=path, parameters=parameters
-    )

@@ -41,16 +41,6 @@ AROUND_LENGTH: Final = 60
 """Characters shown on each side of an error."""
 COMPLETIONS_MAX: Final = 12
 COMPLETED_LENGTH_MAX: Final = 32_768
-COMPARISONS: Final = {
-    "eq": "equal to",
-    "ne": "not equal to",
-    "gt": "greater than",
-    "ge": "at least",
-    "lt": "less than",
-    "le": "at most",
-    "prefix": "beginning with",
-}
-"""The comparisons of the builder, in words."""
 _POSITION: Final = re.compile(r"position (\d+) in '|at '(\d+)' in '")
 _JOINS: Final = ("and", "or")
 _EXAMPLES: Final = {
@@ -204,7 +194,7 @@ def condition_of(name: str, comparison: str, kind: str, value: str) -> str:
     if not is_identifier(name):
         raise TransferRefused(f"{name[:60]!r} is not the name of a property.")
     edm_type = TYPE_NAMES.get(kind)
-    if edm_type is None or comparison not in COMPARISONS:
+    if edm_type is None or comparison not in (*OPERATORS, "prefix"):
         raise TransferRefused("The condition is not known.")
     if comparison == "prefix":
         if edm_type is not EdmType.STRING:

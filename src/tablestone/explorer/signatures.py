@@ -5,7 +5,7 @@ The form refuses what no service would accept (auth 2.1, 3.1). A signature is sh
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 from azure.core.credentials import AzureNamedKeyCredential
@@ -91,28 +91,17 @@ def make(request: Request, form: PostedForm) -> Response:
     if policy and _policy_has_end(request, table, policy, letters, end):
         expiry = None
     credential = AzureNamedKeyCredential(connection.account, connection.secret)
-    protocol = "https" if form.text("https") else None
+    limits: dict[str, Any] = {
+        "expiry": expiry,
+        "protocol": "https" if form.text("https") else None,
+        "ip_address_or_range": addresses,
+    }
     if table:
-        text = generate_table_sas(
-            credential,
-            table,
-            permission=letters or None,
-            expiry=expiry,
-            policy_id=policy or None,
-            protocol=protocol,
-            ip_address_or_range=addresses,
-            **keys,
-        )
+        limits |= {"permission": letters or None, "policy_id": policy or None}
+        text = generate_table_sas(credential, table, **limits, **keys)
     else:
-        assert expiry is not None
-        text = generate_account_sas(
-            credential,
-            ResourceTypes(service=True, container=True, object=True),
-            letters,
-            expiry,
-            protocol=protocol,
-            ip_address_or_range=addresses,
-        )
+        everything = ResourceTypes(service=True, container=True, object=True)
+        text = generate_account_sas(credential, everything, letters, **limits)
     url = f"{connection.url}/{table}?{text}"
     return page(request, "signature_made.html", signed_url=url, lines=explained(text, now))
 

@@ -99,8 +99,6 @@ def size(request: Request) -> Response:
         token = found.next_token
         if token is None or monotonic_seconds() - started > COUNT_SECONDS_MAX:
             break
-    further = None
-    if token is not None:
-        counted = {"after": write_token(token), "entities": entities, "bytes": total}
-        further = path_to(request, "tables", table, "size", **counted)
+    counted = {"after": write_token(token), "entities": entities, "bytes": total}
+    further = path_to(request, "tables", table, "size", **counted) if token else None
     return page(request, "size.html", entities=entities, bytes=total, further=further)

@@ -99,9 +99,8 @@ class ImportReport:
     @property
     def sentences(self) -> list[str]:
         """What was done, for a person."""
-        found = [
-            f"{shown_entities(self.stored)} stored in {self.table}, {shown_bytes(self.bytes)}."
-        ]
+        stored = shown_entities(self.stored)
+        found = [f"{stored} stored in {self.table}, {shown_bytes(self.bytes)}."]
         if self.created:
             found.append(f"The table {self.table} was made.")
         if self.is_page:

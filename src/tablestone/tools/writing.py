@@ -86,10 +86,7 @@ class TableWriter:
         tell: Callable[[], None] = lambda: None,
         has_header: bool = False,
     ) -> None:
-        """`tell` is called whenever rows may have been stored, on the thread of `add` and `drain`.
-
-        With `has_header`, the header of the file is its row 1.
-        """
+        """`tell` is called whenever rows may have been stored, on the thread of `add` and `drain`."""
         self.tally = Tally()
         self._endpoint = endpoint
         self._table = table
