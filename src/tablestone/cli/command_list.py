@@ -79,6 +79,7 @@ DATA_TOOLS: Final = (
     _tool("put", "entity", "Write one entity, or replace it."),
     _tool("merge", "entity", "Change some properties of one entity."),
     _tool("delete-entity", "entity", "Delete one entity."),
+    _tool("changes", "changes", "Show what was stored and deleted, in order."),
     _tool("import", "import_and_export", "Load a file into a table."),
     _tool("simulate-keys", "simulate_keys", "Try other keys on real data, before it moves."),
     _tool("export", "import_and_export", "Write a table into a file."),

@@ -77,6 +77,8 @@ _OF_METHODS: Final = {
 _PART_STATUS = re.compile(rb"HTTP/1\.1 (\d{3})[^\r\n]*\r\n")
 _NO_RETRIES: Final[Mapping[str, int]] = {"retry_total": 0, "retry_status": 0}
 _NEXT: Final = ("NextPartitionKey", "NextRowKey")
+CURSOR_HEADER: Final = "x-tablestone-cursor"
+"""Where a page of changes has the cursor from which to go on."""
 
 
 class Token(NamedTuple):
@@ -302,6 +304,22 @@ class TableEndpoint:
         found = read_json(content)
         found.pop("odata.metadata", None)  # the address of the table, which a page says once
         return found
+
+    def changes(
+        self, table: str | None, since: str | None, wait_seconds: int
+    ) -> tuple[list[bytes], str]:
+        """The next lines of a table's feed of changes, or of the account's, and the cursor behind them."""
+        parameters = {"comp": "changes"} if table else {"restype": "service", "comp": "changes"}
+        if since is not None:
+            parameters["since"] = since
+        if wait_seconds:
+            parameters["wait"] = str(wait_seconds)
+        text = urlencode(parameters, quote_via=quote, safe="")
+        response, content = self._send("GET", f"/{_in_path(table or '')}?{text}")
+        cursor = response.headers.get(CURSOR_HEADER)
+        if cursor is None:  # a service that does not look at `comp`
+            raise ServiceError(response.status_code, "", "")
+        return content.splitlines(), cursor
 
     def write(self, table: str, operation: Operation) -> str | None:
         """One write outside a transaction. Returns the new ETag."""

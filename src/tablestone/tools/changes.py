@@ -1,0 +1,53 @@
+"""Reads a feed of changes (docs/protocol/changes.md), page by page, to its end or for as long as it goes on."""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from tablestone.tools.client import TableEndpoint
+from tablestone.tools.errors import InFlight, Retry, ServiceError, TransferFailed
+
+WAIT_SECONDS: Final = 30
+"""How long a request waits for a change. An answer has 60 s to come."""
+EMPTY_PAGES_MAX: Final = 100
+"""After so many pages without a line, the end is reached: what moves the cursor are commits that are in no line."""
+
+
+class ChangesPage(NamedTuple):
+    """The lines of one answer, each a JSON object, and the cursor behind them."""
+
+    lines: list[bytes]
+    cursor: str
+    is_last: bool
+    """Whether there was no change behind the page when it was read."""
+
+
+def pages_of_changes(
+    endpoint: TableEndpoint, table: str | None, since: str | None, *, follows: bool
+) -> Iterator[ChangesPage]:
+    """The pages of a table's feed, or of the account's, behind `since`; with `follows` they do not end.
+
+    A page may be empty though others follow: it examines a bounded number of commits, which may be those of others.
+    """
+    retry = Retry(InFlight(1))
+    wait = empty = 0
+    while True:
+        try:
+            lines, cursor = retry(lambda: endpoint.changes(table, since, wait))  # noqa: B023 - called at once
+        except ServiceError as error:
+            raise TransferFailed(_sentence(endpoint.connection.url, table, error)) from error
+        empty = 0 if lines else empty + 1
+        is_last = not lines and (cursor == since or empty >= EMPTY_PAGES_MAX)
+        yield ChangesPage(lines, cursor, is_last)
+        if is_last and not follows:
+            return
+        wait = WAIT_SECONDS if follows and is_last else 0
+        since = cursor
+
+
+def _sentence(url: str, table: str | None, error: ServiceError) -> str:
+    """Why there is no answer. What is wrong with `since`, and how to begin again, the service says itself."""
+    if error.code in ("InvalidQueryParameterValue", "") and "since" not in error.text:
+        return f"{url} has no feed of changes: a Tablestone server with --keep-changes has one."
+    if error.code == "TableNotFound":
+        return f"{url} has no table {table}, or not any more."
+    return f"{url} answers {error}"
