@@ -1,7 +1,8 @@
 """The cost of requests in one process, without sockets, step by step.
 
-Started as `python -m bench.in_process [--rounds 15] [--encrypted]`. The entities have 1 KiB and ten properties; writes
-are flushed to disk, 16 at a time. Prints the table of docs/decisions/0005-where-the-time-goes.md (see `bench.steps`).
+Started as `python -m bench.in_process [--rounds 15] [--encrypted] [--keep-changes SIZE]`. The entities have 1 KiB and
+ten properties; writes are flushed to disk, 16 at a time. Prints the table of docs/decisions/0005-where-the-time-goes.md
+(see `bench.steps`).
 """
 
 import argparse
@@ -20,7 +21,9 @@ import uvloop
 
 from bench.options import how_many
 from bench.steps import Load, ask, connections, table
+from tablestone.cli.options import parse_retention
 from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration, WorkerSlot
+from tablestone.engines.change_record import Retention
 from tablestone.engines.kind import KEY_BYTES, EncryptionKey
 from tablestone.server.application import Application
 
@@ -119,10 +122,19 @@ def loads() -> list[Load]:
     ]
 
 
-async def measure(directory: Path, rounds: int, key: EncryptionKey | None) -> None:
+async def measure(
+    directory: Path, rounds: int, key: EncryptionKey | None, kept: Retention | None
+) -> None:
     engine = f"sqlite:{directory}"
     configuration = Configuration(
-        "", 0, directory, engine, (DEVELOPMENT_ACCOUNT,), "error", encryption_key=key
+        "",
+        0,
+        directory,
+        engine,
+        (DEVELOPMENT_ACCOUNT,),
+        "error",
+        encryption_key=key,
+        keep_changes=kept,
     )
     application = Application(configuration, WorkerSlot())
     await application.startup()
@@ -142,10 +154,13 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=how_many, default=15, help="default: %(default)s")
     parser.add_argument("--encrypted", action="store_true", help="encrypt the data directory")
+    parser.add_argument(
+        "--keep-changes", type=parse_retention, metavar="SIZE", help="keep a record of changes"
+    )
     options = parser.parse_args()
     key = EncryptionKey(os.urandom(KEY_BYTES)) if options.encrypted else None
     with tempfile.TemporaryDirectory() as directory:
-        uvloop.run(measure(Path(directory) / "data", options.rounds, key))
+        uvloop.run(measure(Path(directory) / "data", options.rounds, key, options.keep_changes))
 
 
 if __name__ == "__main__":

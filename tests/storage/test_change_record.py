@@ -28,6 +28,7 @@ from tablestone.engines.contract import (
     Change,
     Conflict,
     EngineRefused,
+    Put,
     Update,
     WriteSet,
 )
@@ -99,15 +100,17 @@ async def test_no_record_until_changes_are_kept(engine: Engine) -> None:
     assert records(engine) == []
 
 
-UPDATE = Update(lambda value: put((value or b"") + b"+"))
+UPDATE = Update(
+    lambda value: put(b"+") if value is None else Put(lambda _: value + b"+", lambda: value[:2])
+)
 # (write sets after row "old" of version 1,000 with the value "old") -> the rows of the records
 RECORDED: list[tuple[str, list[WriteSet], list[list[ChangedRow]]]] = [
     ("an insert", [write(b"a", put(b"1"), expectation=ABSENT)], [[ChangedRow(b"a", 1000, b"1")]]),
     ("a replacement", [write(b"old", put(b"1"))], [[ChangedRow(b"old", 1001, b"1")]]),
     (
-        "an update has the value before",
+        "an update has what it keeps of the value before",
         [write(b"old", UPDATE, expectation=PRESENT)],
-        [[ChangedRow(b"old", 1001, b"old+", b"old")]],
+        [[ChangedRow(b"old", 1001, b"old+", b"ol")]],
     ),
     ("an update of nothing", [write(b"a", UPDATE)], [[ChangedRow(b"a", 1000, b"+")]]),
     (

@@ -96,7 +96,7 @@ def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
 def test_lines_of_a_table(client: Client) -> None:
     client.create("Orders")
     client.insert("Orders", "p", "r'1", Count=1)
-    client.done("PATCH", "/Orders(PartitionKey='p',RowKey='r''1')", {"Size": 2.5})
+    client.done("PATCH", "/Orders(PartitionKey='p',RowKey='r''1')", {"Size": 2.5, "Count": 2})
     client.done("DELETE", "/Orders(PartitionKey='p',RowKey='r''1')", **{"If-Match": "*"})
     page = client.changes("Orders")
     assert page.shown == [
@@ -108,8 +108,8 @@ def test_lines_of_a_table(client: Client) -> None:
     assert inserted["entity"]["Count"] == 1
     assert inserted["entity"]["odata.etag"] == inserted["etag"]
     assert "before" not in inserted
-    assert merged["before"] == inserted["entity"]
-    assert (merged["entity"]["Count"], merged["entity"]["Size"]) == (1, 2.5)
+    assert merged["before"] == {"odata.etag": inserted["etag"], "Count": 1}
+    assert (merged["entity"]["Count"], merged["entity"]["Size"]) == (2, 2.5)
     assert deleted["etag"] == merged["etag"]
     assert "entity" not in deleted
     assert inserted["time"] <= merged["time"] <= deleted["time"]

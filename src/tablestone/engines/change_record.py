@@ -29,7 +29,7 @@ class ChangedRow(NamedTuple):
     value: bytes | None
     """None: deleted."""
     before: bytes | None = None
-    """The value that was replaced, if the commit has read it (`Update`)."""
+    """What the caller of the commit keeps of the value that was replaced (`Put.before`)."""
 
 
 class ChangeRecord(NamedTuple):

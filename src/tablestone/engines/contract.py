@@ -138,10 +138,12 @@ def expectation_holds(expectation: Expectation, version_found: int) -> bool:
 class Put(NamedTuple):
     """Write the row. `render` takes the version that the engine assigned, and returns the value to store.
 
-    It is pure and cheap. It may be called more than once, if a commit is tried again.
+    It is pure and cheap. It may be called more than once, if a commit is tried again. So is `before`, which returns
+    what the record of changes is to have of the value that is replaced; it is only called if changes are kept.
     """
 
     render: Callable[[int], bytes]
+    before: Callable[[], bytes] | None = None
 
 
 class Refusal(NamedTuple):

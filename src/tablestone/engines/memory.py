@@ -31,7 +31,6 @@ from tablestone.engines.contract import (
     Put,
     Rows,
     StoredRow,
-    Update,
     effect_of,
 )
 from tablestone.engines.figures import Figure, FigureKind
@@ -96,15 +95,15 @@ class MemoryEngine:
         for index, change in enumerate(write_set.changes):
             key = Key(write_set.partition, change.row)
             version_found, value = stored.get(key, (ABSENT, None))
-            before = value if isinstance(change.mutation, Update) else None
             mutation = effect_of(change, index, version_found, value)
             if isinstance(mutation, Conflict):
                 return mutation
             if isinstance(mutation, Put):
                 versions[index] = version = max(now, version_found + 1)
+                before = None if mutation.before is None else mutation.before()
                 changed.append(ChangedRow(change.row, version, mutation.render(version), before))
             elif mutation is not None and version_found != ABSENT:
-                changed.append(ChangedRow(change.row, version_found, None, before))
+                changed.append(ChangedRow(change.row, version_found, None))
         self._generation += write_set.invalidates_caches
         for row, version, value, _before in changed:
             key = Key(write_set.partition, row)

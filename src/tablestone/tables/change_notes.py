@@ -38,15 +38,7 @@ class About(NamedTuple):
 def note_of(about: About) -> Note:
     """The note of a commit to a table, or of the table itself."""
     kind, account, incarnation, table, table_id = about
-    text = orjson.dumps(
-        {
-            "kind": kind.value,
-            "account": account,
-            "incarnation": incarnation,
-            "table": table,
-            "id": table_id.hex(),
-        }
-    )
+    text = orjson.dumps((kind.value, account, incarnation, table, table_id.hex()))
     is_deletion = kind is CommitKind.TABLE_DELETED
     return Note(deletion_subject(table_id) if is_deletion else table_id, text)
 
@@ -62,11 +54,5 @@ def deletion_subject(table_id: bytes) -> bytes:
 @functools.lru_cache(maxsize=4096)
 def read_about(text: bytes) -> About:
     """A stored note."""
-    raw = orjson.loads(text)
-    return About(
-        CommitKind(raw["kind"]),
-        raw["account"],
-        raw["incarnation"],
-        raw["table"],
-        bytes.fromhex(raw["id"]),
-    )
+    kind, account, incarnation, table, table_id = orjson.loads(text)
+    return About(CommitKind(kind), account, incarnation, table, bytes.fromhex(table_id))

@@ -78,13 +78,23 @@ def change_of(write: EntityWrite) -> Change:
 def _merged(entity: Entity, current: bytes | None) -> Put | Refusal:
     """Merge keeps what the operation does not name; a null never removes anything (wire 3.10)."""
     key, members = entity
-    texts = {} if current is None else split_members(current)
-    texts.update(members)
+    if current is None:
+        return _put(key, members)
+    old = split_members(current)
+    texts = {**old, **members}
     try:
         require_entity_limits(key, texts)
     except StorageError as error:
         return Refusal(error)
-    return _put(key, texts)
+    render = entity_renderer(key, in_ordinal_order(texts))
+    return Put(render, partial(_replaced, current, old, members))
+
+
+def _replaced(current: bytes, old: Mapping[str, str], members: Mapping[str, str]) -> bytes:
+    """The ETag of an entity and those of its properties that a merge names, as JSON."""
+    replaced = [old[name] for name in members if name in old]
+    etag = current[: current.index(b",")].decode("ascii")
+    return (",".join((etag, *replaced)) + "}").encode("ascii")
 
 
 def conflict_error(write: EntityWrite, version_found: int) -> StorageError:

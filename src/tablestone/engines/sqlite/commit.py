@@ -334,9 +334,11 @@ class GroupCommit:
                 return mutation
             if isinstance(mutation, Put):
                 versions[index] = version = max(now, version_found + 1)
-                changed.append((row, version, mutation.render(version), value))
+                replaced = mutation.before if self._keeps else None
+                before = None if replaced is None else replaced()
+                changed.append((row, version, mutation.render(version), before))
             elif mutation is not None and version_found != ABSENT:
-                changed.append((row, version_found, None, value))
+                changed.append((row, version_found, None, None))
                 latest_deleted = max(latest_deleted, version_found)
         for row, version, stored, _before in changed:
             if stored is None:
