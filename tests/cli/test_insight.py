@@ -250,3 +250,25 @@ def test_a_large_share_is_remarked_upon(capsys: pytest.CaptureFixture[str]) -> N
     (line,) = {each.split("Weather", 1)[1] for each in shown.splitlines() if "JFK" in each}
     assert line.rstrip().endswith("31% of Weather")
     assert "% of Weather" not in next(each for each in shown.splitlines() if "EWR" in each)
+
+
+def test_what_the_rates_are_and_a_minute_that_is_not_over(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The mean of the busiest minute divides by 60 s, so it says nothing before a minute is over."""
+    made = stand_in.report("devstoreaccount1", None)
+    for seconds, is_told in ((3_600, True), (59, False)):
+        print_insight(replace(made, started=made.at - seconds), HOUR, 10, (), of_one_table=False)
+        shown = capsys.readouterr().out
+        assert "Entities/s: the mean; `minute`: in the busiest minute; `peak`: in the" in shown
+        (head,) = {each for each in shown.splitlines() if "PartitionKey" in each}
+        assert head.split()[-1] == "remark"
+        assert ("2,400.0" in shown) is is_told
+
+
+def test_a_scan_names_no_partition(capsys: pytest.CaptureFixture[str]) -> None:
+    made = stand_in.report("devstoreaccount1", None)
+    print_insight(
+        replace(made, partitions=dict.fromkeys(PERIODS, ())), HOUR, 10, (), of_one_table=False
+    )
+    assert "No request named a PartitionKey." in capsys.readouterr().out

@@ -183,6 +183,7 @@ def test_a_look_at_a_file_names_every_wrong_row(connection: Connection) -> None:
         *("The header is row 1.", "An import leaves out the rows that cannot be stored"),
     ):
         assert sentence in content
+    assert ".." not in content.partition("<main")[2]
 
 
 def test_a_wrong_filter_leaves_the_buttons_of_the_table(connection: Connection) -> None:

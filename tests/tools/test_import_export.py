@@ -90,6 +90,21 @@ def test_by_default_a_key_that_is_taken_ends_the_import(tools: DataTools, table:
     )
 
 
+def test_a_failed_import_says_what_it_did(tools: DataTools, tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    path.write_text("PartitionKey,RowKey\na,1\nb/,1\nc,1\nc,1\n", encoding="utf-8")
+    failed = tools.run("import", path, "Fallen", status=1)
+    assert failed.stdout == ""
+    assert failed.stderr.startswith(
+        "tablestone: Row 5 (the header is row 1): an entity with PartitionKey 'c' and RowKey '1' is in Fallen "
+        "already, from an earlier row. --on-conflict skip, replace or merge says what becomes of such rows. "
+        "2 entities stored in Fallen, "
+    )
+    assert failed.stderr.endswith(
+        f" The table Fallen was made. 1 row rejected, with the reason in {path}.rejects.jsonl.\n"
+    )
+
+
 def test_the_later_row_of_a_key_wins(tools: DataTools, table: str) -> None:
     lines = [entity("p", "1", n=n) for n in range(7)]
     tools.run("import", tools.write_lines("a.jsonl", lines), table, "--on-conflict", "replace")

@@ -133,6 +133,8 @@ def test_help_needs_no_extra(tools: DataTools) -> None:
         # With the tools, but without the explorer.
         (["explore", "--no-browser"], "explorer", {"starlette"}),
         (["demo", "--no-browser"], "explorer", OF_THE_EXTRAS),
+        (["demo", "--no-browser"], "explorer", {"starlette"}),
+        (["demo", "--no-browser"], "explorer", {"jinja2"}),
         (["count", "Weather"], "tools", OF_THE_EXTRAS),
         # Here --help is the value of an option.
         (["count", "Weather", "--filter", "--help"], "tools", OF_THE_EXTRAS),
@@ -144,6 +146,7 @@ def test_without_its_packages_a_tool_does_nothing(
     ended = without_the_extras(line, missing=missing)
     assert ended.returncode == 2
     assert pip_install(extra) in ended.stderr
+    assert f"`tablestone {line[0]}` needs " in ended.stderr
     assert "Traceback" not in ended.stderr
 
 

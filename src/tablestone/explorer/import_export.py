@@ -168,7 +168,7 @@ def _first_rows(request: Request, rows: list[Row | Rejected], *, has_header: boo
     problems = []
     for row in rows:
         if isinstance(row, Rejected):
-            problems.append(f"Row {row.number} cannot be stored: {row.reason}.")
+            problems.append(f"Row {row.number} cannot be stored: {row.reason.rstrip('.')}.")
         elif (first := numbers.setdefault(row.key, row.number)) != row.number:
             problems.append(f"Row {row.number} has the keys of row {first}.")
     names = columns_of(raws, (), ())
