@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tablestone.testing.fault_rules import FaultRefused, fixed, long_tail, normal
     from tablestone.testing.recorded_requests import RecordedRequest
     from tablestone.testing.state import SeedRefused, Snapshot, StateRefused, StorageRefused
-    from tablestone.testing.storage import StorageAccount, TableStorage
+    from tablestone.testing.storage import StorageAccount, StorageChanges, TableStorage
     from tablestone.testing.transports import AsyncStorageTransport, StorageAsgi, StorageTransport
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "StateRefused",
     "StorageAccount",
     "StorageAsgi",
+    "StorageChanges",
     "StorageClock",
     "StorageRefused",
     "StorageTransport",
@@ -43,7 +44,7 @@ _CHAPTERS: Final = {
     "fault_rules": ("FaultRefused", "fixed", "long_tail", "normal"),
     "recorded_requests": ("RecordedRequest",),
     "state": ("SeedRefused", "Snapshot", "StateRefused", "StorageRefused"),
-    "storage": ("StorageAccount", "TableStorage"),
+    "storage": ("StorageAccount", "StorageChanges", "TableStorage"),
     "transports": ("AsyncStorageTransport", "StorageAsgi", "StorageTransport"),
 }
 

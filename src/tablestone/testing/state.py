@@ -36,9 +36,15 @@ from tablestone.model.keys import (
     require_key_length,
     require_new_table_name,
 )
-from tablestone.model.operations import InsertOrReplaceEntity
+from tablestone.model.operations import (
+    ChangesFound,
+    ChangesSince,
+    InsertOrReplaceEntity,
+    ReadAccountChanges,
+)
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Named
+from tablestone.tables.change_notes import About, CommitKind, note_of
 from tablestone.tables.metadata import PropertiesOfAccounts
 from tablestone.tables.service import TableService
 from tablestone.tables.sweeping import Sweeper
@@ -287,12 +293,14 @@ class State:
         self._secondary = secondary
         self.engine = FollowedEngine(self.primary, secondary, at_once=True)
         """Its commits are not recorded, and reach the secondary at once."""
+        self._retention = configuration.keep_changes
         self.tables = TableService(
             self.engine, clock.ticks, clock.elapsed_seconds, storage_keys.fresh_table_id
         )
         self._sweeper = Sweeper(self.engine, clock.ticks, storage_keys.fresh_table_id)
         self._accounts = StoredAccounts(self.engine, clock.ticks)
-        self._configured = [account.name for account in configuration.accounts]
+        self._permanent = [account.name for account in configuration.accounts]
+        self._configured = self._permanent.copy()
         if configuration.has_development_account:
             self._configured.append(DEVELOPMENT_ACCOUNT_NAME)
         self._numbers = count(1)
@@ -306,7 +314,10 @@ class State:
             raise StateRefused(
                 f"restore() takes a Snapshot, not {str(snapshot)[:80]!r}: Snapshot.load(path) reads one from a file."
             )
-        self._memory().replace(snapshot.contents)
+        memory = self._memory()
+        await memory.changes.keep(None)  # what is replaced now is in no record
+        memory.replace(snapshot.contents)
+        await memory.changes.keep(self._retention)
         self._secondary.replace(snapshot.contents)
 
     def _memory(self) -> MemoryEngine:
@@ -356,6 +367,21 @@ class State:
         else:
             await self._empty_table(account, table)
 
+    async def changes(self, account: str, since: ChangesSince) -> ChangesFound:
+        """The next changes of an account. Raises `StorageError` if a restore has begun a new record."""
+        if not self.tables.feeds.are_kept:
+            raise StorageRefused("This storage keeps no changes: make it with keep_changes=True.")
+        found = await self.tables.execute(await self._owner(account), ReadAccountChanges(since))
+        assert isinstance(found, ChangesFound)
+        return found
+
+    async def _owner(self, account: str) -> Named:
+        """The account, with the incarnation with which its requests are recorded."""
+        await self._require_account(account)
+        if account in self._permanent:
+            return Named(account)
+        return Named(account, await self.tables.catalog.incarnations.current(account))
+
     async def _require_account(self, name: str) -> None:
         if name not in self._configured and not await self._accounts.exists(name):
             raise StorageRefused(f"There is no account {name[:40]!r} in this storage.")
@@ -363,7 +389,7 @@ class State:
     async def _empty_account(self, account: str) -> None:
         """Delete all tables of the account and its service properties, but not the account."""
         catalog = self.tables.catalog
-        await catalog.delete_all(Named(account))
+        await catalog.delete_all(await self._owner(account))
         while await self._sweeper.sweep(account):
             pass
         properties: PropertiesOfAccounts = self.tables.properties
@@ -371,28 +397,30 @@ class State:
 
     async def delete_table(self, account: str, table: str) -> None:
         """Delete a table if it exists. Its name is free at once."""
-        await self._require_account(account)
+        owner = await self._owner(account)
         with suppress(StorageError):
-            await self.tables.catalog.delete(Named(account), table)
+            await self.tables.catalog.delete(owner, table)
 
     async def _empty_table(self, account: str, table: str) -> None:
         """Delete all entities of a table, but not its policies."""
+        owner = await self._owner(account)
         try:
-            record = await self.tables.catalog.require(Named(account), table)
+            record = await self.tables.catalog.require(owner, table)
         except StorageError:
             raise StateRefused(f"The account {account} has no table {table}.") from None
+        about = About(CommitKind.ENTITIES, account, owner.incarnation, record.name, record.table_id)
         every = storage_keys.table_range(record.table_id)
         while rows := await self.engine.scan(every, rows_max=limits.PAGE_ENTITIES_MAX):
             for partition, group in groupby(rows, key=lambda row: row.partition):
                 changes = [Change(row.row, ANY, DELETE) for row in group]
-                await self.engine.commit(WriteSet(partition, changes))
+                await self.engine.commit(WriteSet(partition, changes, note=note_of(about)))
 
     async def seed(self, account: str, rows: Iterable[SeedRow], tables: Sequence[str]) -> int:
         """Create the tables that are missing, and store entities, after all of them have been checked.
 
         Returns the number of entities.
         """
-        await self._require_account(account)
+        owner = await self._owner(account)
         writes = []
         places: dict[tuple[str, EntityKey], str] = {}
         for table in tables:
@@ -413,7 +441,6 @@ class State:
                     f"{row.place}: {first} has this key too, PartitionKey {partition_key!r} and RowKey {row_key!r}."
                 )
             writes.append(InsertOrReplaceEntity(row.table, entity))
-        owner = Named(account)
         for table in tables:
             if await self.tables.catalog.find(owner, table) is None:
                 await self.tables.catalog.create(owner, table)

@@ -11,12 +11,14 @@ import atexit
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Coroutine
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
+import orjson
 import uvloop
 
 from tablestone.configuration import (
@@ -24,7 +26,10 @@ from tablestone.configuration import (
     DEVELOPMENT_ACCOUNT_NAME,
     Configuration,
 )
+from tablestone.engines.change_record import Retention
 from tablestone.engines.kind import EngineUrl
+from tablestone.model.errors import StorageError
+from tablestone.model.operations import ChangesFound, ChangesSince, Since
 from tablestone.server.http_server import HttpServer
 from tablestone.server.start import base_address, listen
 from tablestone.testing.clock import StorageClock
@@ -34,6 +39,7 @@ from tablestone.testing.realism import Secondary
 from tablestone.testing.recorded_requests import LastRequests, RecordedRequest
 from tablestone.testing.state import Dump, Seed, Snapshot, StorageRefused, read_seed
 from tablestone.testing.storage_service import StorageService
+from tablestone.wire.changes import write_line
 from tablestone.wire.versions import UnknownVersions
 
 
@@ -57,6 +63,7 @@ class StorageAccount:
 Value = TypeVar("Value")
 
 HOST: Final = "127.0.0.1"
+CHANGE_POLL_SECONDS: Final = 0.01
 CALL_SECONDS_MAX: Final = 60
 """How long a call waits for the thread of the storage."""
 PORT_MAX: Final = 65_535
@@ -70,7 +77,8 @@ class TableStorage:
     `engine` is `memory`, `sqlite` (in a directory that `close` removes) or the URL of an engine. The storage has the
     development account, whose key every SDK knows, and the accounts that `create_account` makes. With `realism`, the
     name of a deleted table stays taken for 40 seconds of the clock, pages end at the boundaries of partition ranges,
-    even without an entity, and the secondary is 60 seconds behind. `any_version` is that of `tablestone serve`.
+    even without an entity, and the secondary is 60 seconds behind. `any_version` is that of `tablestone serve`. With
+    `keep_changes`, `changes()` tells what is written.
     """
 
     def __init__(
@@ -80,6 +88,7 @@ class TableStorage:
         port: int = 0,
         realism: bool = False,
         any_version: str = UnknownVersions.LATER.value,
+        keep_changes: bool = False,
     ) -> None:
         _require_possible(engine, port, any_version)
         self._engine_name = engine
@@ -91,6 +100,7 @@ class TableStorage:
             has_development_account=True,
             realism=realism,
             any_version=UnknownVersions(any_version),
+            keep_changes=Retention(None, None) if keep_changes else None,
         )  # fmt: skip
         self.clock = StorageClock()
         """The clock of this storage, at first the machine's."""
@@ -220,6 +230,10 @@ class TableStorage:
         name = self._name_of(account)
         return self._call(lambda service: service.state.dump(name))
 
+    def changes(self, account: StorageAccount | str | None = None) -> StorageChanges:
+        """What is written to the tables of an account from now on. The storage must be made with `keep_changes`."""
+        return StorageChanges(self, self._name_of(account))
+
     @property
     def requests_count(self) -> int:
         """How many requests there have been."""
@@ -279,6 +293,50 @@ class TableStorage:
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None
+
+
+class StorageChanges:
+    """The changes of an account since this object was made: dicts, as the lines of the feed of changes.
+
+    `for` ends with the last change so far, and a later `for` goes on from there; `async for` waits for the next one.
+    Both end when the storage is restored or the account is deleted.
+    """
+
+    def __init__(self, storage: TableStorage, account: str) -> None:
+        self._storage = storage
+        self._account = account
+        self._lines: deque[dict[str, Any]] = deque()
+        self._cursor: ChangesSince = Since.NOW
+        self._cursor = storage.begin(self._next).result(CALL_SECONDS_MAX).cursor
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        while self._lines or self._storage.begin(self._read).result(CALL_SECONDS_MAX):
+            yield self._lines.popleft()
+
+    async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
+        while True:
+            if self._lines:
+                yield self._lines.popleft()
+            elif (found := await asyncio.wrap_future(self._storage.begin(self._read))) is None:
+                return
+            elif not found:
+                await asyncio.sleep(CHANGE_POLL_SECONDS)
+
+    async def _next(self, service: StorageService) -> ChangesFound:
+        return await service.state.changes(self._account, self._cursor)
+
+    async def _read(self, service: StorageService) -> bool | None:
+        """Read more, and say whether there is any; None if there never will be."""
+        has_more = True
+        while has_more and not self._lines:
+            try:
+                found = await self._next(service)
+            except (StorageError, StorageRefused):
+                return None
+            self._lines += [orjson.loads(write_line(change)) for change in found.changes]
+            self._cursor = found.cursor
+            has_more = found.has_more()
+        return bool(self._lines)
 
 
 def _require_possible(engine: Any, port: Any, any_version: Any) -> None:

@@ -95,7 +95,7 @@ def respond_with_changes(
     operation: ReadTableChanges | ReadAccountChanges, result: ChangesFound, stamp: Stamp
 ) -> RawResponse:
     """The page as JSON lines."""
-    body = b"".join(map(_line, result.changes))
+    body = b"".join(map(write_line, result.changes))
     headers = [
         *headers_of(stamp),
         (b"content-type", _CONTENT_TYPE),
@@ -108,7 +108,8 @@ def respond_with_changes(
     return RawResponse(200, headers, body, wait=wait)
 
 
-def _line(change: ChangeFound) -> bytes:
+def write_line(change: ChangeFound) -> bytes:
+    """A change as a line of JSON."""
     members = {
         "cursor": format_cursor(change.cursor),
         "kind": change.kind.value,
