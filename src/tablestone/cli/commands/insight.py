@@ -43,7 +43,6 @@ THROTTLED: Final = "on Azure this key would be throttled"
 WIDTH_OF_FILES: Final = 160
 """Columns of the output if it goes into a file or a pipe."""
 KEY_WIDTH_MAX: Final = 40
-MINUTE_SECONDS: Final = 60
 SPARK_WIDTH: Final = 20
 """Characters that show a period over time."""
 _SPARKS: Final = " ▁▂▃▄▅▆▇█"
@@ -130,7 +129,7 @@ def _partition_row(
         _key(partition.partition_key),
         f"{rate.mean:,.1f}",
         # A minute that is not over counts as a whole one.
-        f"{rate.busiest_minute:,.1f}" if report.at - report.started >= MINUTE_SECONDS else "",
+        f"{rate.busiest_minute:,.1f}" if report.at - report.started >= 60 else "",
         f"{rate.peak:,.0f}",
         f"{activity.entities_read:,}{more}",
         f"{activity.writes:,}",
