@@ -93,7 +93,7 @@ def create(name: str, key_file: str | None, **given: Any) -> None:
 @account.command(name="list")
 @with_options(CHECK_OPTIONS)
 def list_accounts(**given: Any) -> None:
-    """Print the names of all stored accounts; without any, a server has devstoreaccount1 alone."""
+    """Print the names of all stored accounts; one that is only configured is not stored."""
     configuration = stored_configuration(given, "Accounts")
     for stored in with_engine(configuration, lambda engine: _stored(engine).all(), read_only=True):
         print(stored.name + (" (being deleted)" if stored.is_being_deleted else ""))
