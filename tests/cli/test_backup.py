@@ -165,7 +165,7 @@ def test_what_is_restored_has_no_record_of_changes(
         engine = open_engine(f"sqlite:{directory}", system_clock, read_only=True)
         assert engine.changes is not None
         assert (engine.changes.kept() is not None) is keeps
-        read = engine.changes.read(0, subject=None, records_max=10, bytes_max=10**6)
+        read = engine.changes.read(0, subject=None, rows_max=10, bytes_max=10**6)
         assert any(record.rows for record in read.records) is keeps
         asyncio.run(engine.close())
 

@@ -80,7 +80,7 @@ def records(engine: Engine, after: int = 0, subject: bytes | None = None) -> lis
     """All records but the empty ones, in pages of two."""
     found: list[ChangeRecord] = []
     while True:
-        read = log_of(engine).read(after, subject=subject, records_max=2, bytes_max=1_000_000)
+        read = log_of(engine).read(after, subject=subject, rows_max=2, bytes_max=1_000_000)
         if read.reached == after:
             return [record for record in found if record.rows]
         found += read.records
@@ -206,7 +206,7 @@ async def test_records_of_one_subject(engine: Engine) -> None:
     found = records(engine, subject=NOTE.subject)
     assert [record.rows[0].row for record in found] == [b"0", b"3", b"6"]
     assert {(record.note, record.partition) for record in found} == {(NOTE, b"p")}
-    nothing = log_of(engine).read(0, subject=b"nobody's", records_max=2, bytes_max=100)
+    nothing = log_of(engine).read(0, subject=b"nobody's", rows_max=2, bytes_max=100)
     assert (list(nothing.records), nothing.reached) == ([], kept(engine).last)
 
 
@@ -217,7 +217,7 @@ async def test_a_read_stops_behind_the_record_that_reaches_its_bytes(engine: Eng
     for n in range(5):
         await committed(engine, write(b"%d" % n, put(b"x" * 1_000)))
     first = records(engine)[0].number
-    read = log_of(engine).read(first - 1, subject=None, records_max=100, bytes_max=2_000)
+    read = log_of(engine).read(first - 1, subject=None, rows_max=100, bytes_max=2_000)
     assert (len(read.records), read.reached) == (2, first + 1)
 
 

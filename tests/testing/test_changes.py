@@ -21,7 +21,8 @@ def storage(request: pytest.FixtureRequest) -> Iterator[TableStorage]:
 
 def shown(changes: Any) -> list[tuple[str, ...]]:
     names = ("kind", "table", "RowKey")
-    return [tuple(change[name] for name in names if name in change) for change in changes]
+    merged = [{**change.get("entity", {}), **change} for change in changes]
+    return [tuple(change[name] for name in names if name in change) for change in merged]
 
 
 def insert(account: StorageAccount, row: str) -> None:

@@ -39,14 +39,19 @@ def put(tools: DataTools, table: str, row: str, value: int = 1) -> None:
     tools.run("put", table, "p", row, f"Value:Edm.Int32={value}")
 
 
+def row_of(line: str) -> str:
+    found = orjson.loads(line)
+    row: str = found.get("entity", found)["RowKey"]
+    return row
+
+
 def rows(ran: Ran) -> list[str]:
-    return [orjson.loads(line)["RowKey"] for line in ran.lines]
+    return [row_of(line) for line in ran.lines]
 
 
 def next_row(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
-    row: str = orjson.loads(process.stdout.readline())["RowKey"]
-    return row
+    return row_of(process.stdout.readline())
 
 
 def cursor_in(ran: Ran) -> str:

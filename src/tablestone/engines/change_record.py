@@ -92,11 +92,11 @@ class ChangeLog(Protocol):
         ...
 
     def read(
-        self, after: int, *, subject: bytes | None, records_max: int, bytes_max: int
+        self, after: int, *, subject: bytes | None, rows_max: int, bytes_max: int
     ) -> ChangesRead:
-        """Up to `records_max` records with greater numbers, of one subject or of all, on the caller's thread.
+        """Records with greater numbers, of one subject or of all, on the caller's thread.
 
-        Stops behind the record with which their rows reach `bytes_max`.
+        Stops behind the record with which the rows are `rows_max`, or have `bytes_max`.
         """
         ...
 
@@ -146,18 +146,17 @@ def write_rows(rows: Iterable[tuple[bytes, int, bytes | None, bytes | None]]) ->
 def read_rows(stored: bytes) -> list[ChangedRow]:
     """The rows of a stored record."""
     rows: list[ChangedRow] = []
-    place = 0
-
-    def text(length: int) -> bytes:
-        nonlocal place
-        place += length
-        return stored[place - length : place]
-
-    while place < len(stored):
+    place, end = 0, len(stored)
+    while place < end:
         row_length, version, value_length, before_length = _HEAD.unpack_from(stored, place)
-        place += _HEAD.size
-        row = text(row_length)
-        value = None if value_length < 0 else text(value_length)
-        before = None if before_length < 0 else text(before_length)
+        row_end = place + _HEAD.size + row_length
+        value_end = row_end + max(value_length, 0)
+        row, value, before = stored[place + _HEAD.size : row_end], None, None
+        if value_length >= 0:
+            value = stored[row_end:value_end]
+        place = value_end
+        if before_length >= 0:
+            place = value_end + before_length
+            before = stored[value_end:place]
         rows.append(ChangedRow(row, version, value, before))
     return rows

@@ -204,18 +204,19 @@ class MemoryChangeLog:
         )
 
     def read(
-        self, after: int, *, subject: bytes | None, records_max: int, bytes_max: int
+        self, after: int, *, subject: bytes | None, rows_max: int, bytes_max: int
     ) -> ChangesRead:
         self._trim()
         found: list[ChangeRecord] = []
-        bytes_read = 0
+        rows_read = bytes_read = 0
         first = next(iter(self._records), self._last + 1)
         for number in range(max(after + 1, first), self._last + 1):
             record = self._records[number]
             if subject is None or record.note.subject == subject:
                 found.append(record)
+                rows_read += len(record.rows)
                 bytes_read += size_of(record)
-                if len(found) == records_max or bytes_read >= bytes_max:
+                if rows_read >= rows_max or bytes_read >= bytes_max:
                     return ChangesRead(found, number)
         return ChangesRead(found, max(after, self._last))
 

@@ -365,38 +365,29 @@ class ServiceStats:
     last_sync: int
 
 
-class ChangeKind(enum.Enum):
-    """What a line of a feed is about. The value is how it is written, and stored with the record."""
-
-    PUT = "put"
-    DELETE = "delete"
-    TABLE_CREATED = "table-created"
-    TABLE_DELETED = "table-deleted"
+EntityChange = tuple[bytes, int, bytes | None, bytes | None]
+"""An entity that a commit put or deleted: the RowKey, encoded (`model.keys`); the version that was stored, or deleted;
+the entity in the form of `entity_json`, None if it was deleted; what a merge replaced, in the same form, if known."""
 
 
-class ChangeFound(NamedTuple):
-    """One line of a feed. `stored` and `before` are in the form of `entity_json`."""
+class CommitFound(NamedTuple):
+    """One commit in a feed: changes of entities of one partition, or the creation or deletion of a table."""
 
-    kind: ChangeKind
+    kind: str
+    """`entities`, `table-created` or `table-deleted`."""
     table: str
+    """The name as the table was created."""
+    number: int
     time: int
-    cursor: ChangeCursor
-    """Where to go on behind this line: the record before, until the last line of a record."""
-    key: EntityKey | None = None
-    version: int = 0
-    """The version that was stored, or that was deleted."""
-    stored: bytes | None = None
-    before: bytes | None = None
-    """The entity that was replaced, if it is known."""
-    place: tuple[int, int] = (1, 1)
-    """The number of this line in its record, from 1, and the number of lines that the record has."""
+    partition_key: str = ""
+    entities: Sequence[EntityChange] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ChangesFound:
-    """Some changes in order, and the cursor from which to go on. `has_more` says whether there is more by now."""
+    """Some commits in order, and the cursor from which to go on. `has_more` says whether there is more by now."""
 
-    changes: Sequence[ChangeFound]
+    commits: Sequence[CommitFound]
     cursor: ChangeCursor
     has_more: Callable[[], bool]
 

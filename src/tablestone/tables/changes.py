@@ -5,21 +5,21 @@ after the deletion of its table is never shown, and the id tells it from those o
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from tablestone import limits
 from tablestone.clock import Clock
 from tablestone.engines.change_record import ChangeLog, ChangeRecord, ChangesRead, KeptChanges
-from tablestone.engines.contract import Engine, EngineUnavailable, Key
+from tablestone.engines.contract import Engine, EngineUnavailable
 from tablestone.model.errors import StorageError
-from tablestone.model.keys import KeyBounds
+from tablestone.model.keys import EntityKey, KeyBounds, decode_key
 from tablestone.model.operations import (
     ChangeCursor,
-    ChangeFound,
-    ChangeKind,
     ChangesFound,
     ChangesSince,
+    CommitFound,
+    EntityChange,
     ReadAccountChanges,
     ReadTableChanges,
     Since,
@@ -30,7 +30,7 @@ from tablestone.tables.catalog import Catalog
 from tablestone.tables.change_notes import About, CommitKind, deletion_subject, read_about
 
 EXAMINED_MAX: Final = 2_000
-"""Records that one page examines at most."""
+"""Changed rows that one page of an account's feed examines; of a table's feed it examines those that it shows."""
 
 
 class ChangeFeeds:
@@ -85,7 +85,7 @@ class ChangeFeeds:
         if present is not None and present.table_id == about.table_id:
             return math.inf
         subject = deletion_subject(about.table_id)
-        deletions = self._log.read(0, subject=subject, records_max=1, bytes_max=1).records
+        deletions = self._log.read(0, subject=subject, rows_max=1, bytes_max=1).records
         return deletions[0].number if deletions else 0
 
     def _feed(self, scope: bytes, subject: bytes | None) -> "_Feed":
@@ -146,7 +146,7 @@ class _Feed:
         return self._log.read(
             after,
             subject=self._subject,
-            records_max=EXAMINED_MAX,
+            rows_max=EXAMINED_MAX if self._subject is None else limits.PAGE_ENTITIES_MAX,
             bytes_max=limits.PAGE_BYTES_MAX,
         )
 
@@ -154,53 +154,45 @@ class _Feed:
         self, records: Sequence[ChangeRecord], reached: int, bounds: KeyBounds | None
     ) -> ChangesFound:
         """The page of these records, which end where all were examined; it ends behind a whole record."""
-        changes: list[ChangeFound] = []
-        for record in records:
-            changes += self._lines(record, bounds)
-            if len(changes) >= limits.PAGE_ENTITIES_MAX:
-                reached = record.number
+        commits: list[CommitFound] = []
+        lines = 0
+        for number, time, note, partition, rows in records:
+            about = read_about(note.about)
+            partition_key = ""
+            changed: Sequence[EntityChange] = rows
+            if about.kind is CommitKind.ENTITIES:
+                partition_key = storage_keys.partition_key_of(partition)
+                if bounds is not None:
+                    changed = _within(bounds, partition_key, rows)
+                    if not changed:
+                        continue
+            else:
+                changed = ()
+            commits.append(
+                CommitFound(about.kind.value, about.table, number, time, partition_key, changed)
+            )
+            lines += len(changed) or 1
+            if lines >= limits.PAGE_ENTITIES_MAX:
+                reached = number
                 break
-        cursor = self._cursor(reached, self._log.time_of(reached) or 0)
-        return ChangesFound(changes, cursor, lambda: self._has_more(reached))
+        time_of = self._log.time_of(reached) or 0
+        kept = self._kept
+        cursor = ChangeCursor(kept.storage, kept.epoch, reached, time_of, self._scope)
+        return ChangesFound(commits, cursor, lambda: self._has_more(reached))
 
     def _has_more(self, after: int) -> bool:
         try:
-            read = self._log.read(after, subject=self._subject, records_max=1, bytes_max=1)
+            read = self._log.read(after, subject=self._subject, rows_max=1, bytes_max=1)
         except EngineUnavailable:
             return True  # whoever reads on gets the error
         return bool(read.records)
 
-    def _cursor(self, number: int, time: int) -> ChangeCursor:
-        return ChangeCursor(self._kept.storage, self._kept.epoch, number, time, self._scope)
 
-    def _lines(self, record: ChangeRecord, bounds: KeyBounds | None) -> Iterator[ChangeFound]:
-        """The lines of a record. All but the last have the cursor of the record before, so none divides it."""
-        behind = self._cursor(record.number, record.time)
-        about = read_about(record.note.about)
-        if about.kind is not CommitKind.ENTITIES:
-            if about.kind is not CommitKind.SETTINGS:
-                kind = ChangeKind(about.kind.value)
-                yield ChangeFound(kind, about.table, record.time, behind)
-            return
-        keys = [storage_keys.entity_key(Key(record.partition, row.row)) for row in record.rows]
-        rows = [
-            (key, row)
-            for key, row in zip(keys, record.rows, strict=True)
-            if bounds is None or bounds.hold(key)
-        ]
-        before = self._cursor(record.number - 1, 0)
-        for number, (key, row) in enumerate(rows, 1):
-            yield ChangeFound(
-                ChangeKind.DELETE if row.value is None else ChangeKind.PUT,
-                about.table,
-                record.time,
-                behind if number == len(rows) else before,
-                key,
-                row.version,
-                row.value,
-                row.before,
-                (number, len(rows)),
-            )
+def _within(
+    bounds: KeyBounds, partition_key: str, rows: Sequence[EntityChange]
+) -> Sequence[EntityChange]:
+    """The rows of a partition that a caller may see."""
+    return [row for row in rows if bounds.hold(EntityKey(partition_key, decode_key(row[0])))]
 
 
 def _not_here(why: str) -> StorageError:

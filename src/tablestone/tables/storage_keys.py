@@ -217,8 +217,12 @@ def entity_place(table_id: bytes, key: EntityKey) -> Key:
     return Key(entity_partition(table_id, key.partition_key), encode_key(key.row_key))
 
 
+def partition_key_of(partition: bytes) -> str:
+    return decode_key(partition[1 + TABLE_ID_LENGTH :])
+
+
 def entity_key(key: Key) -> EntityKey:
-    return EntityKey(decode_key(key.partition[1 + TABLE_ID_LENGTH :]), decode_key(key.row))
+    return EntityKey(partition_key_of(key.partition), decode_key(key.row))
 
 
 def _after_prefix(prefix: bytes) -> bytes:

@@ -39,7 +39,7 @@ from tablestone.testing.realism import Secondary
 from tablestone.testing.recorded_requests import LastRequests, RecordedRequest
 from tablestone.testing.state import Dump, Seed, Snapshot, StorageRefused, read_seed
 from tablestone.testing.storage_service import StorageService
-from tablestone.wire.changes import write_line
+from tablestone.wire.changes import lines_of
 from tablestone.wire.versions import UnknownVersions
 
 
@@ -333,7 +333,7 @@ class StorageChanges:
                 found = await self._next(service)
             except (StorageError, StorageRefused):
                 return None
-            self._lines += [orjson.loads(write_line(change)) for change in found.changes]
+            self._lines += map(orjson.loads, lines_of(found))
             self._cursor = found.cursor
             has_more = found.has_more()
         return bool(self._lines)

@@ -7,18 +7,19 @@ answer to a `comp` that it does not know.
 import base64
 import binascii
 import json
-import struct
+import re
 from typing import Final
 
 from tablestone import limits
 from tablestone.model.edm import format_date_time_fixed
 from tablestone.model.errors import StorageError
 from tablestone.model.etag import format_etag
+from tablestone.model.keys import decode_key
 from tablestone.model.operations import (
     ChangeCursor,
-    ChangeFound,
     ChangesFound,
     ChangesSince,
+    CommitFound,
     Operation,
     ReadAccountChanges,
     ReadTableChanges,
@@ -34,7 +35,7 @@ from tablestone.wire.service_resources import headers_of
 CURSOR_HEADER: Final = b"x-tablestone-cursor"
 """The cursor behind all that a page has examined."""
 _CONTENT_TYPE: Final = b"application/x-ndjson"
-_CURSOR: Final = struct.Struct(">8s8sQQ")
+_CURSOR: Final = re.compile(r"([\w-]{22,400})\.(\d{1,18})\.(\d{1,18})", re.ASCII)
 
 
 def is_changes_request(parameters: Parameters) -> bool:
@@ -75,27 +76,40 @@ def _since(text: str | None) -> ChangesSince:
         return parse_cursor(text)
 
 
-def format_cursor(cursor: ChangeCursor) -> str:
-    packed = _CURSOR.pack(cursor.storage, cursor.epoch, cursor.number, cursor.time) + cursor.scope
+def _feed_text(cursor: ChangeCursor) -> str:
+    """What all cursors of one feed begin with."""
+    packed = cursor.storage + cursor.epoch + cursor.scope
     return base64.urlsafe_b64encode(packed).decode("ascii").rstrip("=")
+
+
+def format_cursor(cursor: ChangeCursor) -> str:
+    return f"{_feed_text(cursor)}.{cursor.number}.{cursor.time}"
 
 
 def parse_cursor(text: str) -> ChangeCursor:
     """The cursor of its text; raises if no cursor is written like this."""
+    found = _CURSOR.fullmatch(text)
+    if found is None:
+        raise _no_cursor()
+    feed, number, time = found.groups()
     try:
-        packed = base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
-        storage, epoch, number, time = _CURSOR.unpack_from(packed)
-    except (binascii.Error, ValueError, struct.error) as error:
-        sentence = "since is now, a time such as 2026-01-31T10:14:00Z, or a cursor of this feed."
-        raise StorageError("InvalidQueryParameterValue", sentence, early=True) from error
-    return ChangeCursor(storage, epoch, number, time, packed[_CURSOR.size :])
+        packed = base64.b64decode(feed + "=" * (-len(feed) % 4), b"-_", validate=True)
+    except binascii.Error as error:
+        raise _no_cursor() from error
+    storage, epoch, scope = packed[:8], packed[8:16], packed[16:]
+    return ChangeCursor(storage, epoch, int(number), int(time), scope)
+
+
+def _no_cursor() -> StorageError:
+    sentence = "since is now, a time such as 2026-01-31T10:14:00Z, or a cursor of this feed."
+    return StorageError("InvalidQueryParameterValue", sentence, early=True)
 
 
 def respond_with_changes(
     operation: ReadTableChanges | ReadAccountChanges, result: ChangesFound, stamp: Stamp
 ) -> RawResponse:
     """The page as JSON lines."""
-    body = b"".join(map(write_line, result.changes))
+    body = b"".join(lines_of(result))
     headers = [
         *headers_of(stamp),
         (b"content-type", _CONTENT_TYPE),
@@ -108,29 +122,42 @@ def respond_with_changes(
     return RawResponse(200, headers, body, wait=wait)
 
 
-def write_line(change: ChangeFound) -> bytes:
-    """A change as a line of JSON."""
+def lines_of(result: ChangesFound) -> list[bytes]:
+    """The lines of a page, each with its line end."""
+    feed = _feed_text(result.cursor)
+    return [line for commit in result.commits for line in _lines(commit, feed)]
+
+
+def _lines(commit: CommitFound, feed: str) -> list[bytes]:
+    """The lines of a commit. All but the last have the cursor of the commit before, so no cursor divides it."""
+    kind, table, number, time, partition_key, entities = commit
+    end = f'","table":"{table}","time":"{format_date_time_fixed(time)}"'.encode("ascii")
+    behind = f'{{"cursor":"{feed}.{number}.{time}","kind":"'.encode("ascii")
+    if not entities:
+        return [b"%b%b%b}\n" % (behind, kind.encode("ascii"), end)]
+    before = f'{{"cursor":"{feed}.{number - 1}.0","kind":"'.encode("ascii")
+    lines: list[bytes] = []
+    following = len(entities)
+    for row, version, stored, replaced in entities:
+        following -= 1
+        begin = b"%bput%b" if stored is not None else b"%bdelete%b"
+        begin %= (before if following else behind, end)
+        if following:
+            begin += b',"following":%d' % following
+        if stored is None:
+            lines.append(begin + _key(partition_key, row, version))
+        elif replaced is None:
+            lines.append(b'%b,"entity":%b}\n' % (begin, stored))
+        else:
+            lines.append(b'%b,"entity":%b,"before":%b}\n' % (begin, stored, replaced))
+    return lines
+
+
+def _key(partition_key: str, row: bytes, version: int) -> bytes:
+    """The rest of the line of an entity that was deleted. Keys may have characters that no UTF-8 has."""
     members = {
-        "cursor": format_cursor(change.cursor),
-        "kind": change.kind.value,
-        "table": change.table,
-        "time": format_date_time_fixed(change.time),
+        "PartitionKey": partition_key,
+        "RowKey": decode_key(row),
+        "etag": format_etag(version),
     }
-    if change.key is None:
-        return json.dumps(members).encode("ascii") + b"\n"
-    number, lines = change.place
-    of_entity = {
-        **members,
-        "PartitionKey": change.key.partition_key,
-        "RowKey": change.key.row_key,
-        "etag": format_etag(change.version),
-        "line": number,
-        "lines": lines,
-    }
-    parts = [
-        json.dumps(of_entity).encode("ascii")[:-1]
-    ]  # keys may have characters that no UTF-8 has
-    for name, stored in ((b"entity", change.stored), (b"before", change.before)):
-        if stored is not None:
-            parts += (b', "', name, b'": ', stored)
-    return b"".join((*parts, b"}\n"))
+    return b"," + json.dumps(members, separators=(",", ":")).encode("ascii")[1:] + b"\n"

@@ -67,7 +67,11 @@ class Tables:
 
 def lines(found: object) -> list[str]:
     assert isinstance(found, ChangesFound)
-    return [each.key.row_key if each.key else each.kind.value for each in found.changes]
+    return [
+        name
+        for commit in found.commits
+        for name in ([row[0].decode() for row in commit.entities] or [commit.kind])
+    ]
 
 
 @pytest_asyncio.fixture

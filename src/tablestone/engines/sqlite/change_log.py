@@ -223,25 +223,24 @@ class SqliteChangeLog:
         )
 
     def read(
-        self, after: int, *, subject: bytes | None, records_max: int, bytes_max: int
+        self, after: int, *, subject: bytes | None, rows_max: int, bytes_max: int
     ) -> ChangesRead:
         with _unavailable("read"), self._one_moment():
             began, last = self._reader.execute(_BOUNDS).get
             after = max(after, began - 1)
-            given = (after, records_max) if subject is None else (subject, after, records_max)
+            given = (after, rows_max) if subject is None else (subject, after, rows_max)
             records: list[ChangeRecord] = []
-            taken = 0
-            for number, time, of, about, partition, rows in self._reader.execute(
+            taken = taken_bytes = 0
+            for number, time, of, about, partition, stored in self._reader.execute(
                 _READ if subject is None else _READ_SUBJECT, given
             ):
-                records.append(
-                    ChangeRecord(number, time, Note(of, about), partition, read_rows(rows))
-                )
-                taken += len(rows)
-                if taken >= bytes_max:
+                rows = read_rows(stored)
+                records.append(ChangeRecord(number, time, Note(of, about), partition, rows))
+                taken += len(rows) or 1
+                taken_bytes += len(stored)
+                if taken >= rows_max or taken_bytes >= bytes_max:
                     return ChangesRead(records, number)
-        is_full = len(records) == records_max
-        return ChangesRead(records, records[-1].number if is_full else max(last, after))
+            return ChangesRead(records, max(last, after))
 
     @contextmanager
     def _one_moment(self) -> Iterator[None]:
