@@ -88,6 +88,7 @@ def test_operations_are_those_of_the_service() -> None:
         "SetServiceProperties",
         "GetServiceStats",
         "GetUserDelegationKey",
+        "ReadAccountChanges",
     } == WITHOUT_TABLE
     assert {
         "UpdateEntity",
