@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from tablestone.tools.client import TableEndpoint
-from tablestone.tools.errors import InFlight, Retry, ServiceError, TransferFailed
+from tablestone.tools.errors import ATTEMPTS_MAX, InFlight, Retry, ServiceError, TransferFailed
 
 WAIT_SECONDS: Final = 30
 """How long a request waits for a change. An answer has 60 s to come."""
@@ -22,13 +22,18 @@ class ChangesPage(NamedTuple):
 
 
 def pages_of_changes(
-    endpoint: TableEndpoint, table: str | None, since: str | None, *, follows: bool
+    endpoint: TableEndpoint,
+    table: str | None,
+    since: str | None,
+    *,
+    follows: bool,
+    attempts: int = ATTEMPTS_MAX,
 ) -> Iterator[ChangesPage]:
     """The pages of a table's feed, or of the account's, behind `since`; with `follows` they do not end.
 
     A page may be empty though others follow: it examines a bounded number of commits, which may be those of others.
     """
-    retry = Retry(InFlight(1))
+    retry = Retry(InFlight(1), attempts=attempts)
     wait = empty = 0
     while True:
         try:

@@ -40,6 +40,8 @@ class Copying:
     since: str | None = None
     """Only what the source changed at or after this time; the text of a DateTime."""
     verify: bool = True
+    follows: bool = False
+    """The feed of changes will bring what changes meanwhile: no rounds, and no comparison at the end."""
 
     @property
     def makes_equal(self) -> bool:
@@ -49,6 +51,8 @@ class Copying:
     @property
     def reason_not_to_compare(self) -> str | None:
         """Why there is no comparison at the end; None if there is one, also after a copy since a time."""
+        if self.follows:
+            return "--follow"
         if not self.makes_equal:
             return f"with --on-conflict {self.on_conflict.value} the target keeps what only it has"
         return None if self.verify else "--no-verify"
@@ -116,7 +120,7 @@ class TableCopy:
         report.began = format_date_time(began)
         if not self._state.get("copied"):
             self._copy_all(began)
-        if self._copying.makes_equal:
+        if self._copying.makes_equal and not self._copying.follows:
             report.rounds = self._follow_changes(began)
         total = self._earlier + self._followed
         report.copied, report.already = total.stored, total.already
@@ -136,6 +140,10 @@ class TableCopy:
         on_conflict = copying.on_conflict
         if copying.since is not None and on_conflict is OnConflict.FAIL:
             on_conflict = OnConflict.REPLACE  # the target has the earlier version
+        if copying.follows and self._state.get("begun"):
+            on_conflict = (
+                OnConflict.REPLACE
+            )  # the source may have changed what an earlier run wrote
         kept = self._state.get("token")
         token = Token(*kept) if kept else None
         # An entity that the target has unchanged is no conflict: an earlier run may have written it.
@@ -147,7 +155,8 @@ class TableCopy:
             for number, page in enumerate(self._reader.pages(query, token), start=1):
                 for raw in page.entities:
                     # Leave later changes to the rounds, so that a resumed run finds the same entities again.
-                    if not (copying.makes_equal and timestamp_of(raw) >= began):
+                    is_later = copying.makes_equal and timestamp_of(raw) >= began
+                    if copying.follows or not is_later:
                         writer.add(Row(0, odata.key_of(raw), odata.body_of(raw)))
                 if number % PAGES_PER_CHECKPOINT == 0 or page.next_token is None:
                     writer.drain()
@@ -227,9 +236,13 @@ def timestamp_of(raw: RawEntity) -> int:
     return 0 if text is None else parse_date_time(text)
 
 
-def _refuse(row: Row, reason: str) -> None:
-    """End the copy: the target refuses an entity that the source stores, and a copy must be complete."""
-    raise TransferFailed(
-        f"The target does not take the entity with PartitionKey {row.key.partition_key!r} and RowKey "
-        f"{row.key.row_key!r}: {reason}"
+def refusal_of(key: EntityKey, reason: str) -> TransferFailed:
+    """The end of a copy: the target refuses an entity that the source stores, and a copy must be complete."""
+    return TransferFailed(
+        f"The target does not take the entity with PartitionKey {key.partition_key!r} and RowKey {key.row_key!r}: "
+        f"{reason}"
     )
+
+
+def _refuse(row: Row, reason: str) -> None:
+    raise refusal_of(row.key, reason)

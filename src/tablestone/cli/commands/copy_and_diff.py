@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict
+from functools import partial
 from itertools import islice
 
 import click
@@ -33,7 +34,8 @@ from tablestone.tools.comparing import (
 )
 from tablestone.tools.connection import open_profiles, parse_place
 from tablestone.tools.copying import MARGIN_TICKS, Copying, CopyReport, TableCopy
-from tablestone.tools.errors import TransferRefused
+from tablestone.tools.errors import TransferFailed, TransferRefused
+from tablestone.tools.following import Follower
 from tablestone.tools.progress import (
     DIFFERING,
     progress_for,
@@ -146,6 +148,10 @@ _SIDES = {ONLY_IN_FIRST: "only at the source", ONLY_IN_SECOND: "only at the targ
 @click.option(
     "--since", metavar="TIME", help="Only entities that changed at or after this time (ISO 8601)."
 )
+@click.option(
+    "--follow", is_flag=True, help="Then apply every change of the source, until you stop it."
+)
+@click.option("--until-caught-up", is_flag=True, help="With --follow: end when no change is left.")
 @on_conflict_option
 @click.option("--no-verify", is_flag=True, help="Do not compare at the end.")
 @restart_option
@@ -161,6 +167,8 @@ def copy(
     on_conflict: str,
     parallel: int,
     *,
+    follow: bool,
+    until_caught_up: bool,
     no_verify: bool,
     restart: bool,
     quiet: bool,
@@ -172,17 +180,22 @@ def copy(
     string, or @FILE that holds one of these. Without TABLE all tables are copied. Changes at the
     source during the copy are copied too. At the end both sides are compared, also with --since:
     this finds what was deleted at the source. Exit status 1: they differ.
+
+    With --follow nothing is compared. The source must keep changes: `tablestone serve
+    --keep-changes 7d`. The same command goes on where it stopped.
     """
+    if until_caught_up and not follow:
+        raise TransferRefused("--until-caught-up goes with --follow, which is not given.")
+    if follow and (since is not None or on_conflict in ("skip", "merge")):
+        raise TransferRefused("--follow goes neither with --since nor with skip or merge.")
     profiles = open_profiles(os.environ)
     start, end = parse_place(source, profiles), parse_place(target, profiles)
     if start.url == end.url:
         raise TransferRefused("--from and --to are the same endpoint.")
-    copying = Copying(OnConflict(on_conflict), parallel, _moment(since), verify=not no_verify)
+    copying = Copying(
+        OnConflict(on_conflict), parallel, _moment(since), verify=not no_verify, follows=follow
+    )
     with TableEndpoint(start) as first, TableEndpoint(end) as second:
-        with service_errors_as_failures(start):
-            names = list(tables) or list(first.table_names())
-        if not names:
-            print(f"tablestone: {start.url} has no tables.", file=sys.stderr)
         identity = {
             "command": "copy",
             "from": start.url,
@@ -190,16 +203,80 @@ def copy(
             "tables": list(tables),
             "since": copying.since,
             "on_conflict": on_conflict,
+            **({"follow": True} if follow else {}),
         }
         with (
             closing(open_journal(identity, os.environ, restart=restart)) as journal,
             advising_after_interrupt(),
         ):
+            if follow:
+                _follow(
+                    first,
+                    second,
+                    tables,
+                    copying,
+                    journal,
+                    quiet=quiet,
+                    ends=until_caught_up,
+                    as_json=as_json,
+                )
+                return 0
+            with service_errors_as_failures(start):
+                names = list(tables) or list(first.table_names())
+            if not names:
+                print(f"tablestone: {start.url} has no tables.", file=sys.stderr)
             reports = [_copy(first, second, name, copying, journal, quiet=quiet) for name in names]
             for report in reports:
                 print_report(_copy_lines(report), asdict(report), as_json=as_json)
             journal.finish()
     return 0 if all(report.is_equal for report in reports) else 1
+
+
+def _follow(
+    source: TableEndpoint,
+    target: TableEndpoint,
+    tables: tuple[str, ...],
+    copying: Copying,
+    journal: Journal,
+    *,
+    quiet: bool,
+    ends: bool,
+    as_json: bool,
+) -> None:
+    """Copy all entities, unless an earlier run did, and apply the changes since."""
+    tell = partial(_tell, quiet=quiet)
+    follower = Follower(
+        source,
+        target,
+        tables,
+        parallel=copying.parallel,
+        journal=journal,
+        clock=system_clock,
+        tell=tell,
+    )
+    with service_errors_as_failures(source.connection):
+        follower.take_cursor()
+        is_copied = journal.state.get("copied")
+        names = () if is_copied else tables or tuple(source.table_names())
+    for name in names:
+        try:
+            report = _copy(source, target, name, copying, journal, quiet=quiet)
+            tell(_copy_lines(report)[0])
+        except TransferFailed as failed:
+            # A table that was deleted meanwhile: the feed says so too.
+            if getattr(failed.__cause__, "code", "") != "TableNotFound":
+                raise
+    journal.save({**journal.state, "copied": True})
+    try:
+        with service_errors_as_failures(target.connection):
+            now = source.service_time() or system_clock()
+            follower.run(now + MARGIN_TICKS if ends else None)
+    except TransferFailed as failed:
+        if getattr(failed.__cause__, "code", "") in ("ChangesNotKept", "InvalidChangeCursor"):
+            raise TransferFailed(f"{failed} --restart does so.") from None
+        raise
+    line = f"{shown_count(follower.changes, 'change')} applied. The same command continues."
+    print_report([line], {"changes": follower.changes}, as_json=as_json)
 
 
 def _copy(
@@ -223,8 +300,13 @@ def _copy(
             journal=journal,
             progress=progress,
             clock=system_clock,
-            tell=lambda line: None if quiet else print(line, file=sys.stderr),
+            tell=partial(_tell, quiet=quiet),
         ).run()
+
+
+def _tell(line: str, *, quiet: bool) -> None:
+    if not quiet:
+        print(line, file=sys.stderr, flush=True)
 
 
 def _moment(since: str | None) -> str | None:
