@@ -42,7 +42,7 @@ STEPS: Final[dict[str, tuple[tuple[Any, str], ...]]] = {
         (batch, "parse_batch"),
         (batch, "decode_operation"),
     ),
-    "decide": ((writes, "decide"), (service, "require_conditions")),
+    "decide": ((writes, "change_of"), (service, "require_conditions")),
     "engine": ((RowReader, "get"), (GroupCommit, "_apply")),
     "encode": (
         (pipeline, "encode_result"),
@@ -52,7 +52,7 @@ STEPS: Final[dict[str, tuple[tuple[Any, str], ...]]] = {
     ),
 }
 """The functions of each step, where a request looks them up. None calls another one here, and the coroutines never
-wait.
+wait. What a merge decides runs inside `GroupCommit._apply`, and counts as "engine".
 """
 
 

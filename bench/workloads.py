@@ -185,25 +185,25 @@ COMPANY = (
         title="the same, beside 8 transactions",
         company=replace(TRANSACTION, name="company", connections=EIGHT),
     ),
+    replace(
+        ALONE,
+        name="reads-by-merges",
+        title="the same, beside 8 merges",
+        company=replace(MERGE, name="company", connections=EIGHT),
+    ),
 )
 FORMS_OF_WRITES = (
     replace(MERGE, name="merge-one", title="merge of one entity by all", entities=1, factor=None),
     *(
         replace(
             TRANSACTION,
-            name=f"transaction-{inserts}",
-            title=f"transaction of {inserts} inserts",
+            name=f"transaction-{inserts}" + ("-shapes" if shapes > 1 else ""),
+            title=f"transaction of {inserts} inserts" + (", of many shapes" if shapes > 1 else ""),
             entities_per_operation=inserts,
+            shapes=shapes,
             factor=None,
         )
-        for inserts in (2, 10)
-    ),
-    replace(
-        TRANSACTION,
-        name="transaction-shapes",
-        title="transaction of 100 inserts of 64 shapes",
-        shapes=64,
-        factor=None,
+        for inserts, shapes in ((2, 1), (2, 64), (10, 1), (10, 64), (100, 64))
     ),
 )
 WRITES = (

@@ -1,8 +1,8 @@
 """Group commit: all write sets that have arrived are applied in one SQLite transaction, each with its own outcome.
 
-One thread commits. It applies the write sets of a group one by one, inserts of a whole group by one statement, and
-flushes once, before it reports any outcome. While it commits it holds the lock of all processes. After a flush
-that failed, an outcome may be unknown, because the log can bring the commit back.
+The loop applies the write sets of a group one by one. A thread commits and flushes them, before any outcome is
+reported; a group that only inserts is one statement, which the thread runs too. A commit holds the lock of all
+processes. After a flush that failed, an outcome may be unknown, because the log can bring the commit back.
 """
 
 from __future__ import annotations
