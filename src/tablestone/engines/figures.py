@@ -9,8 +9,10 @@ import enum
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
+from tablestone.clock import TICKS_PER_SECOND
+from tablestone.engines.change_record import ChangeLog
 from tablestone.engines.contract import Key, KeyRange
 
 
@@ -100,3 +102,23 @@ class Distribution:
     def numbers(self) -> list[float]:
         """The sum of all values, then the number of values for each bound, and last of those above all bounds."""
         return [self._sum, *self._counts]
+
+
+CHANGE_FIGURES: Final = (
+    Figure("changes_records", FigureKind.GAUGE, "Records of changes that are kept."),
+    Figure("changes_bytes", FigureKind.GAUGE, "About the bytes of the records of changes."),
+    Figure("changes_oldest_seconds", FigureKind.GAUGE, "Age of the oldest record of changes."),
+)
+"""The figures of engines that keep changes; all are 0 while none are kept."""
+
+
+def measure_changes(log: ChangeLog, now: int) -> dict[str, float | list[float]]:
+    """The values of `CHANGE_FIGURES` at `now` (ticks)."""
+    kept = log.kept()
+    records = 0 if kept is None else kept.last + 1 - kept.first
+    if kept is None or not records:
+        return dict.fromkeys((each.name for each in CHANGE_FIGURES), 0)
+    age = max(0, now - kept.oldest_time) / TICKS_PER_SECOND
+    return dict(
+        zip((each.name for each in CHANGE_FIGURES), (records, kept.bytes, age), strict=True)
+    )

@@ -33,7 +33,7 @@ from tablestone.engines.contract import (
     StoredRow,
     effect_of,
 )
-from tablestone.engines.figures import Figure, FigureKind
+from tablestone.engines.figures import CHANGE_FIGURES, Figure, FigureKind, measure_changes
 from tablestone.engines.kind import EngineKind
 
 if TYPE_CHECKING:
@@ -136,7 +136,8 @@ class MemoryEngine:
         return []  # nothing is stored that could be damaged
 
     def measure(self) -> Values:
-        return {"memory_rows": len(self._rows.stored)}
+        kept = measure_changes(self.changes, self._clock())
+        return {"memory_rows": len(self._rows.stored), **kept}
 
     async def close(self) -> None:
         self._is_open = False
@@ -283,5 +284,5 @@ KIND = EngineKind(
     MemoryEngine.capabilities,
     ("memory",),
     lambda _place, clock, *_: MemoryEngine(clock),
-    figures=(Figure("memory_rows", FigureKind.GAUGE, "Rows in memory."),),
+    figures=(Figure("memory_rows", FigureKind.GAUGE, "Rows in memory."), *CHANGE_FIGURES),
 )

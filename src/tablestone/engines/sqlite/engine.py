@@ -16,7 +16,7 @@ import apsw
 
 from tablestone.engines.capabilities import Capabilities, StoredIn
 from tablestone.engines.contract import EngineUnavailable, Put, Update
-from tablestone.engines.figures import Figure, FigureKind
+from tablestone.engines.figures import CHANGE_FIGURES, Figure, FigureKind, measure_changes
 from tablestone.engines.kind import EngineKind, Opening
 from tablestone.engines.sqlite.change_log import SqliteChangeLog, wrong_records
 from tablestone.engines.sqlite.commit import COMMIT_GROUP, FLUSH, GroupCommit
@@ -67,6 +67,7 @@ FIGURES: Final = (
     ),
     Figure("sqlite_page_cache_misses", FigureKind.COUNTER, "Pages that reads took from the files."),
     Figure("sqlite_wal_bytes", FigureKind.GAUGE, "Length of the write-ahead log's file."),
+    *CHANGE_FIGURES,
     Figure("sqlite_database_bytes", FigureKind.GAUGE, "Length of the database, free pages too."),
     Figure(
         "sqlite_free_bytes",
@@ -110,6 +111,7 @@ class SqliteEngine:
     ) -> None:
         self._directory = DataDirectory(path, opening, storage, key)
         self._room = DiskRoom(path)
+        self._clock = clock
         self._idle_snapshots: list[RowReader] = []
         self._generation: Generation | None = None
         self._commits: GroupCommit | None = None
@@ -249,6 +251,7 @@ class SqliteEngine:
             values["sqlite_wal_bytes"] = size.log_bytes
             values["sqlite_database_bytes"] = size.database_bytes
             values["sqlite_free_bytes"] = size.free_bytes
+            values |= measure_changes(self.changes, self._clock())
         return values
 
     async def close(self) -> None:
