@@ -331,16 +331,12 @@ def test_a_name_that_is_taken_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
     assert written(target, [put("a")]) == [[("PUT", "a")]]
 
 
-def test_a_source_that_never_stops_is_caught_up_with(
-    sides: Sides, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def endless(*_arguments: object, **_options: object) -> Iterator[ChangesPage]:
-        for second in count():
-            time = f"2026-01-01T00:00:{second:02}.0000000Z"
-            line = {"kind": "table-created", "table": "Orders", "time": time}
-            yield ChangesPage([orjson.dumps(line)], str(second), is_last=False)
+MadeUp = tuple[following.Follower, Journal]
 
-    monkeypatch.setattr(following, "pages_of_changes", endless)
+
+@pytest.fixture
+def made_up(sides: Sides, tmp_path: Path) -> Iterator[MadeUp]:
+    """A follower whose feed a test makes up, and its journal."""
     with closing(Journal(tmp_path / "a", {})) as journal:
         journal.save({"cursor": "a"})
         follower = following.Follower(
@@ -352,8 +348,36 @@ def test_a_source_that_never_stops_is_caught_up_with(
             clock=system_clock,
             tell=lambda _: None,
         )
-        follower.run(parse_date_time("2026-01-01T00:00:07Z"))
-        assert (follower.changes, journal.state) == (8, {"cursor": "7"})
+        yield follower, journal
+
+
+def test_a_source_that_never_stops_is_caught_up_with(
+    made_up: MadeUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def endless(*_arguments: object, **_options: object) -> Iterator[ChangesPage]:
+        for second in count():
+            time = f"2026-01-01T00:00:{second:02}.0000000Z"
+            line = {"kind": "table-created", "table": "Orders", "time": time}
+            yield ChangesPage([orjson.dumps(line)], str(second), is_last=False)
+
+    monkeypatch.setattr(following, "pages_of_changes", endless)
+    follower, journal = made_up
+    follower.run(parse_date_time("2026-01-01T00:00:07Z"))
+    assert (follower.changes, journal.state) == (8, {"cursor": "7"})
+
+
+def test_a_change_of_a_later_version_is_refused(
+    made_up: MadeUp, sides: Sides, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = {"kind": "renamed", "table": "Orders", "time": "2026-01-01T00:00:00Z"}
+    page = ChangesPage([orjson.dumps(line)], "b", is_last=False)
+    monkeypatch.setattr(following, "pages_of_changes", lambda *_, **__: iter([page]))
+    sides.target.create_table("Orders")
+    follower, journal = made_up
+    with pytest.raises(TransferFailed, match="does not know a change 'renamed'"):
+        follower.run(None)
+    assert journal.state == {"cursor": "a"}
+    assert list(sides.target.table_names()) == ["Orders"]
 
 
 @pytest.mark.parametrize(

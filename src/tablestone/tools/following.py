@@ -13,7 +13,6 @@ from typing import Any, Final
 from tablestone import limits
 from tablestone.clock import TICKS_PER_SECOND, Clock, monotonic_seconds
 from tablestone.model.edm import parse_date_time
-from tablestone.model.keys import EntityKey
 from tablestone.tools import odata
 from tablestone.tools.changes import pages_of_changes
 from tablestone.tools.client import Operation, TableEndpoint
@@ -106,7 +105,7 @@ class Follower:
             kind, table = line["kind"], line["table"]
             if self._names and table.lower() not in self._names:
                 continue
-            if "RowKey" not in line:
+            if kind in ("table-created", "table-deleted"):
                 # A table's end and beginning divide what is written: the rest may be of another table of the name.
                 writer.wait()
                 writer.send()
@@ -116,12 +115,15 @@ class Follower:
                 else:
                     writer.delete_table(table)
                 continue
-            key = EntityKey(line["PartitionKey"], line["RowKey"])
             if kind == "put":
-                transaction.append(Operation("PUT", key, odata.body_of(line["entity"])))
+                entity = line["entity"]
+                put = Operation("PUT", odata.key_of(entity), odata.body_of(entity))
+                transaction.append(put)
+            elif kind == "delete":
+                transaction.append(Operation("DELETE", odata.key_of(line), if_match="*"))
             else:
-                transaction.append(Operation("DELETE", key, if_match="*"))
-            if line["line"] == line["lines"]:
+                raise TransferFailed(f"This version of Tablestone does not know a change {kind!r}.")
+            if not line.get("following"):
                 writer.add(table, transaction)
                 transaction = []
 
