@@ -11,6 +11,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
+from sas_signing import completed, query_of, signed
 from server_process import ServerProcess, start_server
 from signing import signed_headers
 
@@ -75,12 +76,25 @@ class Client:
     def changes(self, table: str | None = None, **parameters: object) -> Page:
         target = f"/{table}?comp=changes" if table else "/?restype=service&comp=changes"
         target += "".join(f"&{name}={quote(str(value))}" for name, value in parameters.items())
-        status, headers, body = self.send("GET", target)
-        if status != 200:
-            return Page(status, [], "", body.decode())
-        assert headers["content-type"] == "application/x-ndjson"
-        lines = [json.loads(line) for line in body.splitlines()]
-        return Page(status, lines, headers["x-tablestone-cursor"], "")
+        return page_of(*self.send("GET", target))
+
+    def signed_by_sas(self, target: str) -> Page:
+        connection = HTTPConnection(urlsplit(self.server.endpoint).netloc)
+        try:
+            connection.request("GET", f"/{self.server.account_name}{target}")
+            answer = connection.getresponse()
+            found = {name.lower(): value for name, value in answer.getheaders()}
+            return page_of(answer.status, found, answer.read())
+        finally:
+            connection.close()
+
+
+def page_of(status: int, headers: dict[str, str], body: bytes) -> Page:
+    if status != 200:
+        return Page(status, [], "", body.decode())
+    assert headers["content-type"] == "application/x-ndjson"
+    lines = [json.loads(line) for line in body.splitlines()]
+    return Page(status, lines, headers["x-tablestone-cursor"], "")
 
 
 @pytest.fixture(params=["sqlite", "memory"])
@@ -234,6 +248,55 @@ def test_a_wait_ends_with_the_server(tmp_path: Path) -> None:
     waiting.join()
     assert time.monotonic() - begun < 3
     assert [(page.status, page.lines) for page in found] == [(200, [])]
+
+
+# (parameters of a table SAS for Orders) -> the rows that are seen, or the code of the refusal
+SIGNATURES: list[tuple[str, dict[str, str], list[str] | str]] = [
+    ("r reads", {"sp": "r"}, ["1", "2", "3"]),
+    ("without r", {"sp": "aud"}, "AuthorizationPermissionMismatch"),
+    ("of another table", {"sp": "r", "tn": "Stock"}, "AuthenticationFailed"),
+    ("a range of rows", {"sp": "r", "spk": "p", "srk": "2", "epk": "p", "erk": "2"}, ["2"]),
+    ("a range of partitions", {"sp": "r", "spk": "q"}, ["3"]),
+    ("a range without changes", {"sp": "r", "spk": "x"}, []),
+]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [row[1:] for row in SIGNATURES], ids=[row[0] for row in SIGNATURES]
+)
+def test_signatures(orders: Client, given: dict[str, str], expected: list[str] | str) -> None:
+    parameters = signed(
+        orders.server.account_name, orders.server.account_key, completed({"tn": "Orders", **given})
+    )
+    page = orders.signed_by_sas(f"/Orders?comp=changes&{query_of(parameters)}")
+    if isinstance(expected, str):
+        assert expected in page.error
+        return
+    assert [key_of(line)[1] for line in page.lines] == expected
+    again = orders.signed_by_sas(f"/Orders?comp=changes&{query_of(parameters)}&since={page.cursor}")
+    assert (again.status, again.lines) == (200, [])
+
+
+def test_only_the_key_reads_the_feed_of_the_account(orders: Client) -> None:
+    given = completed({"ss": "t", "srt": "sco", "sp": "rwdlacu"})
+    parameters = signed(orders.server.account_name, orders.server.account_key, given)
+    page = orders.signed_by_sas(f"/?restype=service&comp=changes&{query_of(parameters)}")
+    assert "AuthorizationFailure" in page.error
+    of_table = orders.signed_by_sas(f"/Orders?comp=changes&{query_of(parameters)}")
+    assert len(of_table.lines) == 3
+
+
+@pytest.fixture(scope="module")
+def orders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """A server with changes of three entities of Orders, and none of Stock."""
+    server = start_server(tmp_path_factory.mktemp("orders") / "data", "--keep-changes", "7d")
+    client = Client(server)
+    client.create("Orders")
+    client.create("Stock")
+    for partition, row in (("p", "1"), ("p", "2"), ("q", "3")):
+        client.insert("Orders", partition, row)
+    yield client
+    assert server.stop() == 0, server.stderr
 
 
 def test_pages_end_behind_1000_lines(client: Client) -> None:

@@ -30,6 +30,9 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.stress.property", description=__doc__)
     parser.add_argument("--steps", type=whole_number, default=10_000, metavar="N")
     parser.add_argument("--seed", default=f"{SystemRandom().randrange(10**6)}", metavar="S")
+    parser.add_argument(
+        "--steps-of-a-program", type=whole_number, default=STEPS_OF_A_PROGRAM, metavar="N"
+    )
     parser.add_argument("--engine", choices=(*ENGINES, SIMULATED))
     options = parser.parse_args(arguments)
     if options.engine == SIMULATED and (reason := missing_driver()) is not None:
@@ -41,7 +44,7 @@ def main(arguments: list[str]) -> int:
     number = 0
     while done.total() < options.steps:
         engine = options.engine or ENGINES[number % len(ENGINES)]
-        steps = min(STEPS_OF_A_PROGRAM, options.steps - done.total())
+        steps = min(options.steps_of_a_program, options.steps - done.total())
         try:
             done += run(engine, Random(f"{options.seed}/{number}"), steps)
         except Exception:  # noqa: BLE001 - an assertion, or an error of the server
