@@ -19,6 +19,7 @@ from server_process import ServerProcess
 from tablestone.clock import TICKS_PER_SECOND, system_clock
 from tablestone.model.edm import parse_date_time
 from tablestone.model.keys import EntityKey
+from tablestone.testing import TableStorage
 from tablestone.tools import following, odata
 from tablestone.tools.changes import ChangesPage
 from tablestone.tools.client import Operation, TableEndpoint
@@ -329,6 +330,23 @@ def test_a_name_that_is_taken_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
     target = Later()
     target.names_taken = 3
     assert written(target, [put("a")]) == [[("PUT", "a")]]
+
+
+def test_a_table_that_the_target_still_deletes(sides: Sides) -> None:
+    """As Azure does: the name stays taken for 40 seconds, and writes to it are refused."""
+    with TableStorage(realism=True) as azure:
+        azure.clock.tick(20)
+        (sides.tools.directory / "b.txt").write_text(azure.connection_string)
+        sides.source.create_table("Orders")
+        sides.put("Orders", "p", "1")
+        sides.catch_up()
+        sides.source.delete_table("Orders")
+        sides.source.create_table("Orders")
+        sides.put("Orders", "p", "2")
+        sides.catch_up()
+        assert azure.dump() == {"Orders": [entity("p", "2")]}
+        refused = [each.error for each in azure.requests if each.operation == "CreateTable"]
+        assert "TableBeingDeleted" in refused
 
 
 MadeUp = tuple[following.Follower, Journal]
