@@ -5,10 +5,18 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import orjson
 import pytest
+from azure.core.rest import HttpRequest
 from azure.data.tables import TableServiceClient
 
-from tablestone.testing import StorageAccount, StorageRefused, TableStorage
+from tablestone.testing import (
+    StorageAccount,
+    StorageRefused,
+    StorageTransport,
+    TableStorage,
+)
+from tablestone.tools.transport import PooledTransport
 
 ORDERS = [{"PartitionKey": "p", "RowKey": str(n)} for n in range(3)]
 
@@ -119,3 +127,23 @@ def test_a_storage_without_changes_says_so() -> None:
         storage.restore(storage.snapshot())
         with pytest.raises(StorageRefused, match="keep_changes=True"):
             storage.changes()
+
+
+@pytest.mark.parametrize("without_socket", [False, True])
+def test_a_request_that_waits_is_answered_with_the_next_change(
+    storage: TableStorage,
+    without_socket: bool,  # noqa: FBT001
+) -> None:
+    storage.seed({"Orders": []})
+    timer = threading.Timer(0.3, storage.seed, ({"Orders": ORDERS[:1]},))
+    timer.start()
+    transport = StorageTransport(storage) if without_socket else PooledTransport(storage.endpoint)
+    with TableServiceClient.from_connection_string(
+        storage.connection_string, transport=transport
+    ) as service:
+        address = f"{storage.endpoint}/Orders?comp=changes&since="
+        answer = service._client.send_request(HttpRequest("GET", f"{address}now"))
+        address += answer.headers["x-tablestone-cursor"]
+        answer = service._client.send_request(HttpRequest("GET", f"{address}&wait=20"))
+        assert orjson.loads(answer.read())["entity"]["RowKey"] == "0"
+    timer.join()

@@ -245,9 +245,12 @@ def test_an_empty_page_is_the_end_only_if_its_cursor_stays() -> None:
     assert len(found) == changes.EMPTY_PAGES_MAX
 
 
-def test_follow_waits_only_where_nothing_is_behind() -> None:
+def test_follow_waits_only_where_nothing_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("time.sleep", pauses.append)
     feed = Feed([([b"{}"], "1"), ([], "1"), ([], "2"), ([], "2"), ([b"{}"], "3")])
     pages = changes.pages_of_changes(feed, None, None, follows=True)
     for _ in range(5):
         next(pages)
     assert [wait for _, wait in feed.asked] == [0, 0, 30, 0, 30]
+    assert pauses == [1.0], "the one page that the service did not wait for"

@@ -388,6 +388,11 @@ class _ServingThread:
                 self._listener,
                 lambda: self._started.set_result(None),
             )
+            self.service.count_connections(
+                self._server.server_state.connections,
+                self._server.accepted,
+                self._server.admission,
+            )
             await self._server.serve()
         finally:
             await self.service.shutdown()

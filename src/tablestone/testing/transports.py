@@ -64,8 +64,12 @@ def exchange(storage: TableStorage, scope: Message, body: bytes) -> Future[Recei
 async def _answer(application: AsgiApplication, scope: Message, body: bytes) -> ReceivedAnswer:
     answer = ReceivedAnswer()
 
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
     async def receive() -> Message:
-        return {"type": "http.request", "body": body, "more_body": False}
+        if not messages:  # who waits for the end of the connection: there is none
+            await asyncio.get_running_loop().create_future()
+        return messages.pop()
 
     async def send(message: Message) -> None:
         if message["type"] == "http.response.start":

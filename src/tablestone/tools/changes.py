@@ -1,13 +1,17 @@
 """Reads a feed of changes (docs/protocol/changes.md), page by page, to its end or for as long as it goes on."""
 
+import time
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from tablestone.clock import monotonic_seconds
 from tablestone.tools.client import TableEndpoint
 from tablestone.tools.errors import ATTEMPTS_MAX, InFlight, Retry, ServiceError, TransferFailed
 
 WAIT_SECONDS: Final = 30
 """How long a request waits for a change. An answer has 60 s to come."""
+PAUSE_SECONDS: Final = 1.0
+"""Between two requests if the service does not wait: it may be about to stop."""
 EMPTY_PAGES_MAX: Final = 100
 """After so many pages without a line, the end is reached: what moves the cursor are commits that are in no line."""
 
@@ -36,6 +40,7 @@ def pages_of_changes(
     retry = Retry(InFlight(1), attempts=attempts)
     wait = empty = 0
     while True:
+        asked = monotonic_seconds()
         try:
             lines, cursor = retry(lambda: endpoint.changes(table, since, wait))  # noqa: B023 - called at once
         except ServiceError as error:
@@ -45,6 +50,8 @@ def pages_of_changes(
         yield ChangesPage(lines, cursor, is_last)
         if is_last and not follows:
             return
+        if wait and not lines and monotonic_seconds() < asked + PAUSE_SECONDS:
+            time.sleep(PAUSE_SECONDS)
         wait = WAIT_SECONDS if follows and is_last else 0
         since = cursor
 
