@@ -144,6 +144,6 @@ def test_a_request_that_waits_is_answered_with_the_next_change(
         address = f"{storage.endpoint}/Orders?comp=changes&since="
         answer = service._client.send_request(HttpRequest("GET", f"{address}now"))
         address += answer.headers["x-tablestone-cursor"]
-        answer = service._client.send_request(HttpRequest("GET", f"{address}&wait=20"))
+        answer = service._client.send_request(HttpRequest("GET", f"{address}&wait=20"), stream=True)
         assert orjson.loads(answer.read())["entity"]["RowKey"] == "0"
     timer.join()
