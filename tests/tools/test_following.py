@@ -88,12 +88,13 @@ def test_a_copy_and_then_every_change(sides: Sides) -> None:
     sides.delete("Orders", "p1", "1")
     sides.put("Orders", "p1", "soon gone")
     sides.delete("Orders", "p1", "soon gone")
+    sides.put("Gone", "p9", "with the table")
     sides.source.delete_table("Gone")
     sides.source.create_table("Gone")
     sides.put("Gone", "p0", "again")
     sides.source.create_table("Later")
     sides.put("Later", "p", "1")
-    assert sides.catch_up() == "10 changes applied. The same command continues.\n"
+    assert sides.catch_up() == "11 changes applied. The same command continues.\n"
     sides.require_equal()
     assert sides.catch_up("--json") == '{"changes": 0}\n'
 
@@ -260,6 +261,9 @@ class Target(TableEndpoint):
     def refuse(self, operations: Any) -> None:
         pass
 
+    def service_time(self) -> int | None:
+        return None
+
     def create_table(self, _name: str) -> bool:
         self.names_taken -= 1
         if self.names_taken >= 0:
@@ -292,6 +296,45 @@ def test_transactions_are_joined_and_never_divided() -> None:
     assert [len(each) for each in written(Target(), *large)] == [3, 3, 1]
     again = [put("1"), put("2")], [put("2"), Operation("DELETE", EntityKey("p", "1"))]
     assert written(Target(), *again) == [[("DELETE", "1"), ("PUT", "2")]]
+
+
+def test_a_transaction_of_the_source_stays_one(sides: Sides, tmp_path: Path) -> None:
+    sides.source.create_table("Orders")
+    with closing(Journal(tmp_path / "a", {})) as journal:
+        target = Target()
+        follower = following.Follower(
+            sides.source,
+            target,
+            ("Orders",),
+            parallel=1,
+            journal=journal,
+            clock=system_clock,
+            tell=lambda _: None,
+        )
+        follower.take_cursor()
+        for n in range(60):
+            sides.put("Orders", "p", f"single {n}")
+        keys = [EntityKey("p", f"joined {n}") for n in range(60)]
+        sides.source.transact(
+            "Orders", [Operation("PUT", key, odata.body_of(entity(*key))) for key in keys]
+        )
+        follower.run(system_clock() + 600 * TICKS_PER_SECOND)
+    assert [len(each) for each in target.got] == [60, 60]
+
+
+def test_nothing_is_lost_when_the_target_refuses_an_entity(sides: Sides) -> None:
+    with TableStorage() as target:
+        (sides.tools.directory / "b.txt").write_text(target.connection_string)
+        sides.source.create_table("Orders")
+        sides.catch_up()
+        sides.put("Orders", "good", "1")
+        sides.put("Orders", "bad", "1")
+        target.faults.add(operation="EntityGroupTransaction", nth=1, error="InvalidInput")
+        ran = sides.tools.run(*sides.words("--until-caught-up", "--quiet"), status=1)
+        assert "The target does not take the entity with PartitionKey " in ran.stderr
+        assert ran.stderr.count("\n") == 1
+        sides.catch_up()
+        sides.require_equal()
 
 
 def test_what_is_deleted_already_is_no_failure() -> None:
