@@ -106,8 +106,8 @@ def test_one_table_and_some_tables(sides: Sides) -> None:
         sides.catch_up(*words)
     for table in ("Orders", "Stock", "Other"):
         sides.put(table, "p", "1")
-    for words in (("Orders",), ("Stock", "orders")):
-        sides.catch_up(*words)
+    for words, applied in ((("Orders",), "1 change"), (("Stock", "orders"), "2 changes")):
+        assert sides.catch_up(*words) == f"{applied} applied. The same command continues.\n"
     assert set(sides.target.table_names()) == {"Orders", "Stock"}
     assert sides.tools.run("diff", *sides.places, "Orders", "Stock", "--quiet").status == 0
 

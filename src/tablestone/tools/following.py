@@ -81,7 +81,6 @@ class Follower:
             for page in pages:
                 lines = [read_json(line) for line in page.lines]
                 self._apply(lines, writer)
-                self.changes += len(lines)
                 joined += 1
                 time = parse_date_time(lines[-1]["time"]) if lines else self._clock()
                 self._tell_lag(time, is_last=page.is_last)
@@ -105,6 +104,7 @@ class Follower:
             kind, table = line["kind"], line["table"]
             if self._names and table.lower() not in self._names:
                 continue
+            self.changes += 1
             if kind in ("table-created", "table-deleted"):
                 # A table's end and beginning divide what is written: the rest may be of another table of the name.
                 writer.wait()
