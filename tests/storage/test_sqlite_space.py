@@ -13,13 +13,15 @@ import apsw
 import pytest
 
 from storage.conftest import HeldClock
-from storage.opened import close_healthy, open_sqlite
+from storage.opened import close_healthy, files_no_longer_than, open_sqlite
 from storage.watched_engine import TURNS_MAX, until, watched
 from storage.write_sets import WHOLE, committed, insert, put, read_all, upsert
+from tablestone.engines.change_record import Note, Retention
 from tablestone.engines.contract import (
     ANY,
     DELETE,
     Change,
+    Committed,
     EngineUnavailable,
     WriteSet,
 )
@@ -29,6 +31,7 @@ from tablestone.engines.sqlite import free_space
 from tablestone.engines.sqlite.commit import SHORT_PAGES
 from tablestone.engines.sqlite.data_directory import PAGE_SIZE_BYTES
 from tablestone.engines.sqlite.free_space import (
+    COPY_PAGES,
     KEPT_PAGES,
     RESERVE_BYTES,
     RESERVE_PART,
@@ -278,4 +281,86 @@ async def test_the_log_does_not_grow_while_the_disk_is_full(data: Path) -> None:
         await committed(engine, WriteSet(b"p", [Change(b"%05d" % number, ANY, DELETE)]))
         log_bytes = max(log_bytes, (data / "tablestone.db-wal").stat().st_size)
     assert 0 < log_bytes < 2 * SHORT_PAGES * PAGE_SIZE_BYTES
+    await close_healthy(engine)
+
+
+SLACK = COPY_PAGES * PAGE_SIZE_BYTES
+CHANGED = Note(b"t", b"")
+GROUP = [b"%02d" % number for number in range(50)]
+
+
+def recorded(row: bytes, value: bytes) -> WriteSet:
+    return WriteSet(b"p", [Change(row, ANY, put(value))], note=CHANGED)
+
+
+@pytest.mark.asyncio
+async def test_the_oldest_records_go_before_a_full_disk_refuses_writes(
+    data: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows are the same ones again and again, so all that grows is the record of changes."""
+    monkeypatch.setattr(sqlite_engine, "LOOK_SECONDS", 1.0)
+    engine = open_sqlite(data)
+    await engine.changes.keep(Retention(None, GIB))
+    disk = Disk(SMALL, 0)
+
+    def statistics(path: Path) -> os.statvfs_result:
+        used = sum(each.stat().st_size for each in path.iterdir())
+        disk.free = 6 * SMALL // RESERVE_PART - used
+        return disk(path)
+
+    engine._room._statistics = statistics
+    first = engine.changes.kept()
+    assert first is not None
+    with caplog.at_level(logging.WARNING, "tablestone"):
+        async with watched(engine):
+            for _ in range(60):
+                outcomes = await asyncio.gather(
+                    *(engine.commit(recorded(row, VALUE)) for row in GROUP)
+                )
+                assert all(isinstance(outcome, Committed) for outcome in outcomes)
+                await asyncio.sleep(0)
+    left = engine.changes.kept()
+    assert left is not None
+    assert left.makes_room
+    assert left.last == first.last + 60 * len(GROUP)
+    assert left.bytes > SMALL // RESERVE_PART, "only as many go as have to"
+    assert caplog.text.count("the oldest records of changes are removed before their time") == 1
+    assert "writes that need room are refused" not in caplog.text
+    disk.free = GIB
+    full(engine, disk)
+    await asyncio.sleep(0.1)  # the removal that is under way ends
+    left = engine.changes.kept()
+    assert left is not None
+    async with watched(engine):
+        await asyncio.sleep(0.1)
+    again = engine.changes.kept()
+    assert again is not None
+    assert (again.makes_room, again.bytes) == (False, left.bytes)
+    await close_healthy(engine)
+
+
+@pytest.mark.asyncio
+async def test_the_log_does_not_grow_while_an_ended_record_is_removed(data: Path) -> None:
+    """Nobody commits meanwhile, so nothing else copies the log."""
+    engine = open_sqlite(data)
+    await engine.changes.keep(Retention(None, GIB))
+    for _ in range(300):
+        await asyncio.gather(*(engine.commit(recorded(row, VALUE[:900])) for row in GROUP))
+    await engine.changes.keep(None)
+    log_bytes = (data / "tablestone.db-wal").stat().st_size
+    async with watched(engine):
+        await until(lambda: engine.size().free_bytes > 300 * len(GROUP) * 900)
+    assert (data / "tablestone.db-wal").stat().st_size <= log_bytes + SLACK
+    await close_healthy(engine)
+
+
+@pytest.mark.asyncio
+async def test_a_server_with_the_same_setting_writes_nothing_so_it_starts_on_a_full_disk(
+    data: Path,
+) -> None:
+    engine = open_sqlite(data)
+    for size in (None, GIB):
+        await engine.changes.keep(Retention(5, size))
+        with files_no_longer_than(1):
+            await engine.changes.keep(Retention(5, size))
     await close_healthy(engine)

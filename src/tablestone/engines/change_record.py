@@ -68,6 +68,8 @@ class KeptChanges(NamedTuple):
     """About the bytes of all records that are kept."""
     is_complete: bool
     """Whether the records are all changes of storage that was empty: they began with it, and none was trimmed."""
+    makes_room: bool = False
+    """Whether the oldest go before their time, because the disk is nearly full."""
 
 
 class ChangesRead(NamedTuple):

@@ -28,6 +28,7 @@ from tablestone.engines.change_record import (
     read_rows,
 )
 from tablestone.engines.sqlite.data_directory import KEEPING_FORMAT_VERSION
+from tablestone.engines.sqlite.free_space import copy_long_log
 from tablestone.engines.sqlite.read import unavailable
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from tablestone.clock import Clock
     from tablestone.engines.sqlite.commit_lock import Generation
     from tablestone.engines.sqlite.data_directory import DataDirectory
+    from tablestone.engines.sqlite.free_space import DiskRoom
 
 SCHEMA: Final = """
 CREATE TABLE change_records (
@@ -159,11 +161,13 @@ class SqliteChangeLog:
         reader: apsw.Connection,
         clock: Clock,
         generation: Generation | None,
+        room: DiskRoom,
     ) -> None:
         self._directory = directory
         self._reader = reader
         self._clock = clock
         self._generation = generation
+        self._room = room
 
     async def keep(self, retention: Retention | None) -> None:
         await asyncio.to_thread(self._keep, retention)
@@ -175,6 +179,11 @@ class SqliteChangeLog:
             was_kept = keeps_changes(writer)
             if retention is None and not was_kept:
                 return
+            if retention is not None and retention.bytes is None:
+                disk_bytes = shutil.disk_usage(self._directory.path).total
+                retention = retention._replace(bytes=disk_bytes // DISK_PART)
+            if was_kept and writer.execute(_RETENTION).get[2:] == retention:
+                return  # so a server starts on a full disk too
             writer.execute("BEGIN IMMEDIATE")
             if writer.pragma("user_version") < KEEPING_FORMAT_VERSION:
                 writer.execute(SCHEMA)
@@ -186,10 +195,7 @@ class SqliteChangeLog:
             if retention is None:
                 writer.execute("UPDATE change_log SET epoch = NULL")
             else:
-                ticks, size = retention
-                if size is None:
-                    size = shutil.disk_usage(self._directory.path).total // DISK_PART
-                writer.execute("UPDATE change_log SET ticks_max = ?, bytes_max = ?", (ticks, size))
+                writer.execute("UPDATE change_log SET ticks_max = ?, bytes_max = ?", retention)
                 if not was_kept:
                     is_empty = writer.execute("SELECT 1 FROM stored_rows LIMIT 1").get is None
                     _append_empty(writer, self._clock())
@@ -206,7 +212,7 @@ class SqliteChangeLog:
 
     def kept(self) -> KeptChanges | None:
         with _unavailable("read"):
-            state = self._reader.execute(_STATE).get if self._is_there() else None
+            state = self._reader.execute(_STATE).get if self.is_there else None
         if state is None:
             return None
         storage, epoch, began, began_empty, number, time, is_empty, up_to, last, bytes_of_all = (
@@ -220,6 +226,7 @@ class SqliteChangeLog:
             oldest_time=time,
             bytes=bytes_of_all - up_to,
             is_complete=bool(began_empty) and number == began,
+            makes_room=self._room.is_low,
         )
 
     def read(
@@ -251,7 +258,8 @@ class SqliteChangeLog:
         finally:
             self._reader.execute("ROLLBACK")
 
-    def _is_there(self) -> bool:
+    @property
+    def is_there(self) -> bool:
         """Whether the tables exist: changes are kept, or were."""
         is_there: bool = self._reader.pragma("user_version") == KEEPING_FORMAT_VERSION
         return is_there
@@ -275,12 +283,10 @@ class SqliteChangeLog:
     def trim(self, *, makes_room: bool = False) -> bool:
         """Remove the oldest records that are not to be kept, in one commit; True if more may follow.
 
-        `makes_room`: the disk is nearly full, so the oldest go although they were to be kept.
+        The tables exist (`is_there`). `makes_room`: the disk is nearly full, so the oldest go before their time.
         """
         now = self._clock()
         with closing(self._directory.connect_reader()) as reader:
-            if reader.pragma("user_version") < KEEPING_FORMAT_VERSION:
-                return False
             if self._surplus(reader, now, makes_room=makes_room) is None:
                 return False
         with self._directory.committing() as writer:
@@ -292,6 +298,7 @@ class SqliteChangeLog:
                 _append_empty(writer, now)
             writer.execute("DELETE FROM change_records WHERE number <= ?", (last,))
             writer.execute("COMMIT")
+            copy_long_log(writer, at_once=makes_room)  # other commits may not follow
         return True
 
     def _surplus(

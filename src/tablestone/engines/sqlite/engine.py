@@ -131,7 +131,14 @@ class SqliteEngine:
         except BaseException:
             self._directory.release()
             raise
-        self.changes = SqliteChangeLog(self._directory, self._reader, clock, self._generation)
+        self.changes = SqliteChangeLog(
+            self._directory, self._reader, clock, self._generation, self._room
+        )
+        self._makes_room = False
+        """Whether records of changes were to go before their time at the last look."""
+        self._makes_room_soon = asyncio.Event()
+        self._may_make_room = False
+        """Whether this process may still make room by removing records."""
         self._is_open = True
         self._is_gone = False
         """Whether the path led to another database, or to none, at the last check. A write would then be lost."""
@@ -174,10 +181,17 @@ class SqliteEngine:
             raise EngineUnavailable("The engine was opened for reading only.")
         if self._is_gone:
             raise EngineUnavailable(f"The data directory {self._directory.path} is gone.")
-        if self._room.is_short and _needs_room(write_set):
+        # Before a refusal, look again: another process may have made room since.
+        if (
+            self._room.is_short
+            and _needs_room(write_set)
+            and self._room.look(self._commits.log_bytes, self.size().free_bytes)
+        ):
             raise EngineUnavailable(
                 f"The disk of the data directory {self._directory.path} is full."
             )
+        if self._may_make_room and self._room.lacks_room:
+            self._makes_room_soon.set()
         return self._commits.commit(write_set)
 
     def size(self) -> StorageSize:
@@ -197,8 +211,14 @@ class SqliteEngine:
             raise unavailable("read", error) from error
 
     async def watch(self, *, logs_warnings: bool) -> None:
+        self._may_make_room = True
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(
+                    LOOK_SECONDS
+                ):  # `wait_for` of 3.11 can swallow a cancellation
+                    await self._makes_room_soon.wait()
+            self._makes_room_soon.clear()
             was_gone, self._is_gone = self._is_gone, not self._directory.is_where_it_was()
             if logs_warnings and self._is_gone and not was_gone:
                 log.error(
@@ -211,18 +231,38 @@ class SqliteEngine:
                     "The data directory %s is back: writes are accepted.", self._directory.path
                 )
             if self._space is not None and self._commits is not None and not self._is_gone:
+                self._room.look(self._commits.log_bytes)
+                if logs_warnings or self._room.lacks_room:
+                    await self._trim(self._commits.log_bytes, logs_warnings=logs_warnings)
                 await self._space.look(self._commits.log_bytes, leads=logs_warnings)
-            if logs_warnings and not self._is_gone:
-                await self._trim()
 
-    async def _trim(self) -> None:
-        """Remove the records of changes that are not to be kept any more, in short commits beside those of requests."""
+    async def _trim(self, log_bytes: int, *, logs_warnings: bool) -> None:
+        """Remove the records of changes that are not to be kept, or whose room is needed.
+
+        The commits are short, with pauses for those of requests.
+        """
+        room = self._room
+        self._may_make_room = False
         try:
+            if not self.changes.is_there:
+                return
+            kept = self.changes.kept()
+            makes_room = kept is not None and kept.makes_room
+            if logs_warnings and makes_room and not self._makes_room:
+                log.warning(
+                    "The disk of the data directory %s is nearly full: the oldest records of changes are removed "
+                    "before their time.",
+                    self._directory.path,
+                )
+            self._makes_room = makes_room
             is_left = True
             while is_left:
-                is_left = await asyncio.to_thread(self.changes.trim)
-                await asyncio.sleep(STEP_PAUSE_SECONDS)
-        except apsw.Error as error:
+                lacks_room = room.lacks_room
+                is_left = await asyncio.to_thread(self.changes.trim, makes_room=lacks_room)
+                self._may_make_room |= is_left or not lacks_room
+                await asyncio.sleep(0 if lacks_room else STEP_PAUSE_SECONDS)
+                room.look(log_bytes, self.size().free_bytes)
+        except (apsw.Error, EngineUnavailable) as error:
             log.warning("Old records of changes could not be removed: %s", error)
 
     async def check(self) -> list[str]:

@@ -26,6 +26,9 @@ RESERVE_BYTES: Final = 64 * 1024 * 1024
 """The room that is left for deletes and for their log."""
 RESERVE_PART: Final = 16
 """On a small disk, the reserve is a sixteenth of it."""
+MARGIN_PART: Final = 8
+"""The oldest records of changes go while there is less than twice the reserve; on a small disk, an eighth more than it.
+"""
 
 LOOK_PAGES: Final = 128
 """Pages that commits append to the log between two looks at the disk: a quick writer fills it quickly."""
@@ -48,6 +51,10 @@ class DiskRoom:
         """Whether writes that need room are to be refused."""
         self.is_tight = False
         """Whether the log is to be copied into the database soon, so that neither it nor its copy needs more room."""
+        self.lacks_room = False
+        """Whether the oldest records of changes are to go now, so that room never gets short."""
+        self.is_low = False
+        """Whether they were lately, because there is hardly more room."""
 
     def is_tight_after_commit(self, log_pages: int, page_bytes: int) -> bool:
         """Return `is_tight`, after a look at the disk now and then. The log is `log_pages` pages long now.
@@ -82,6 +89,9 @@ class DiskRoom:
         room = available + self._free_bytes
         # More than the reserve ends a shortage, so that it does not begin and end again and again.
         self.is_short = room < (reserve + reserve // 4 if self.is_short else reserve)
+        margin = min(RESERVE_BYTES, whole // MARGIN_PART)
+        self.lacks_room = room < reserve + margin
+        self.is_low = room < reserve + (2 if self.is_low else 1) * margin
         # Free pages inside the database are room for rows. The log cannot grow into them.
         self.is_tight = self.is_short or available < reserve + log_bytes
         return self.is_short
@@ -121,8 +131,7 @@ def step(directory: DataDirectory, *, copies_log: bool = False) -> int:
     with directory.committing() as connection:
         connection.execute(f"PRAGMA incremental_vacuum({STEP_PAGES})").fetchall()
         free = int(connection.pragma("freelist_count"))
-        if copies_log or not free or counted_frames(connection) >= COPY_PAGES:
-            _copy_log(connection)
+        copy_long_log(connection, at_once=copies_log or not free)
         return free
 
 
@@ -130,6 +139,12 @@ def copy_log(directory: DataDirectory) -> None:
     """Copy the log into the database, so that the file gets shorter or the log can start from its beginning."""
     with directory.committing() as connection:
         _copy_log(connection)
+
+
+def copy_long_log(writer: apsw.Connection, *, at_once: bool) -> None:
+    """Copy the log into the database if it is long, or else only `at_once`. The caller holds the commit lock."""
+    if at_once or counted_frames(writer) >= COPY_PAGES:
+        _copy_log(writer)
 
 
 def _copy_log(connection: apsw.Connection) -> None:

@@ -127,7 +127,8 @@ def pages(
         workers = {"ready": readiness.workers_ready(), "configured": configuration.workers}
         if reasons:
             return json_answer({"status": "not ready", "reasons": reasons, "workers": workers}, 503)
-        return json_answer({"status": "ready", "workers": workers})
+        warnings = {"warnings": readiness.warnings} if readiness.warnings else {}
+        return json_answer({"status": "ready", "workers": workers, **warnings})
 
     async def version(_request: PageRequest) -> PageAnswer:
         return json_answer(

@@ -7,11 +7,12 @@ answer.
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from threading import Thread
 from typing import Final, TypeVar
 
 from tablestone.clock import monotonic_seconds
-from tablestone.engines.contract import Engine, EngineRefused
+from tablestone.engines.contract import Engine, EngineRefused, EngineUnavailable
 from tablestone.tables.metadata import probe_storage
 from tablestone.telemetry.worker_reports import WorkerReports
 
@@ -40,6 +41,8 @@ class StorageProbe:
         self._under_way: asyncio.Future[str | None] | None = None
         self._ended_at = -math.inf
         self._reason: str | None = None
+        self.warning: str | None = None
+        """A sentence for the operator, though storage is ready."""
 
     async def reason(self) -> str | None:
         """Why storage is not ready, in a sentence; None if it is."""
@@ -84,7 +87,9 @@ class StorageProbe:
             engine = self._opened()
         except EngineRefused as refused:
             return str(refused)
-        return await probe_storage(engine)
+        reason = await probe_storage(engine)
+        self.warning = None if reason else _warning(engine)
+        return reason
 
     def _opened(self) -> Engine:
         if self._engine is None:
@@ -96,6 +101,14 @@ class StorageProbe:
         if self._watching is not None:
             self._watching.cancel()
         await engine.close()
+
+
+def _warning(engine: Engine) -> str | None:
+    with suppress(EngineUnavailable):
+        kept = None if engine.changes is None else engine.changes.kept()
+        if kept is not None and kept.makes_room:
+            return "The disk is nearly full: the oldest records of changes are removed before their time."
+    return None
 
 
 class Readiness:
@@ -121,6 +134,12 @@ class Readiness:
     async def why_storage_is_not_ready(self) -> str | None:
         """A sentence if storage does not answer or takes no writes; else None."""
         return None if self._probe is None else await self._probe.reason()
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the last probe found although storage is ready, in sentences."""
+        warning = None if self._probe is None else self._probe.warning
+        return [] if warning is None else [warning]
 
     def _silence(self, seconds_max: float) -> str | None:
         ages = self._ages()
