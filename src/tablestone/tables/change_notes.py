@@ -39,8 +39,10 @@ def note_of(about: About) -> Note:
     """The note of a commit to a table, or of the table itself."""
     kind, account, incarnation, table, table_id = about
     text = orjson.dumps((kind.value, account, incarnation, table, table_id.hex()))
+    if kind is CommitKind.ENTITIES:
+        return Note(table_id, text)
     is_deletion = kind is CommitKind.TABLE_DELETED
-    return Note(deletion_subject(table_id) if is_deletion else table_id, text)
+    return Note(deletion_subject(table_id) if is_deletion else b"+" + table_id, text)
 
 
 SETTINGS_NOTE: Final = note_of(About(CommitKind.SETTINGS))

@@ -53,8 +53,7 @@ class ChangeFeeds:
         read = feed.read(feed.start(operation.since, self._clock()))
         if (await self._catalog.require(owner, operation.table)).table_id != table_id:
             raise StorageError("TableNotFound")
-        entities = [each for each in read.records if _is_of_entities(each)]
-        return feed.found(entities, read.reached, operation.bounds)
+        return feed.found(read.records, read.reached, operation.bounds)
 
     async def of_account(self, owner: Owner, operation: ReadAccountChanges) -> ChangesFound:
         """The next changes of all tables that the account has or had."""
@@ -94,10 +93,6 @@ class ChangeFeeds:
         if log is None or kept is None:
             raise StorageError("InvalidQueryParameterValue", early=True)
         return _Feed(log, kept, scope, subject)
-
-
-def _is_of_entities(record: ChangeRecord) -> bool:
-    return read_about(record.note.about).kind is CommitKind.ENTITIES
 
 
 class _Feed:

@@ -12,8 +12,6 @@ WAIT_SECONDS: Final = 30
 """How long a request waits for a change. An answer has 60 s to come."""
 PAUSE_SECONDS: Final = 1.0
 """Between two requests if the service does not wait: it may be about to stop."""
-EMPTY_PAGES_MAX: Final = 100
-"""After so many pages without a line, the end is reached: what moves the cursor are commits that are in no line."""
 
 
 class ChangesPage(NamedTuple):
@@ -38,21 +36,19 @@ def pages_of_changes(
     A page may be empty though others follow: it examines a bounded number of commits, which may be those of others.
     """
     retry = Retry(InFlight(1), attempts=attempts)
-    wait = empty = 0
+    wait = 0
     while True:
         asked = monotonic_seconds()
         try:
-            lines, cursor = retry(lambda: endpoint.changes(table, since, wait))  # noqa: B023 - called at once
+            lines, cursor, has_more = retry(lambda: endpoint.changes(table, since, wait))  # noqa: B023 - called at once
         except ServiceError as error:
             raise TransferFailed(_sentence(endpoint.connection.url, table, error)) from error
-        empty = 0 if lines else empty + 1
-        is_last = not lines and (cursor == since or empty >= EMPTY_PAGES_MAX)
-        yield ChangesPage(lines, cursor, is_last)
-        if is_last and not follows:
+        yield ChangesPage(lines, cursor, not has_more)
+        if not has_more and not follows:
             return
         if wait and not lines and monotonic_seconds() < asked + PAUSE_SECONDS:
             time.sleep(PAUSE_SECONDS)
-        wait = WAIT_SECONDS if follows and is_last else 0
+        wait = 0 if has_more else WAIT_SECONDS
         since = cursor
 
 

@@ -79,6 +79,8 @@ _NO_RETRIES: Final[Mapping[str, int]] = {"retry_total": 0, "retry_status": 0}
 _NEXT: Final = ("NextPartitionKey", "NextRowKey")
 CURSOR_HEADER: Final = "x-tablestone-cursor"
 """Where a page of changes has the cursor from which to go on."""
+MORE_HEADER: Final = "x-tablestone-more"
+"""It is there if there was more behind the page."""
 
 
 class Token(NamedTuple):
@@ -307,8 +309,11 @@ class TableEndpoint:
 
     def changes(
         self, table: str | None, since: str | None, wait_seconds: int
-    ) -> tuple[list[bytes], str]:
-        """The next lines of a table's feed of changes, or of the account's, and the cursor behind them."""
+    ) -> tuple[list[bytes], str, bool]:
+        """The next lines of a feed of changes, the cursor behind them, and whether there were more.
+
+        Without a table it is the feed of the account.
+        """
         parameters = {"comp": "changes"} if table else {"restype": "service", "comp": "changes"}
         if since is not None:
             parameters["since"] = since
@@ -319,7 +324,7 @@ class TableEndpoint:
         cursor = response.headers.get(CURSOR_HEADER)
         if cursor is None:  # a service that does not look at `comp`
             raise ServiceError(response.status_code, "", "")
-        return content.splitlines(), cursor
+        return content.splitlines(), cursor, MORE_HEADER in response.headers
 
     def write(self, table: str, operation: Operation) -> str | None:
         """One write outside a transaction. Returns the new ETag."""

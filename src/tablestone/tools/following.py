@@ -84,16 +84,17 @@ class Follower:
                 joined += 1
                 time = parse_date_time(lines[-1]["time"]) if lines else self._clock()
                 self._tell_lag(time, is_last=page.is_last)
-                if lines and writer.is_busy and joined < PAGES_JOINED_MAX:
+                may_join = lines and not page.is_last and joined < PAGES_JOINED_MAX
+                if may_join and writer.is_busy:
                     continue
                 writer.wait()
                 self._save(sent)
                 writer.send()
                 sent, joined = page.cursor, 0
-                if not lines or (until is not None and time >= until):
+                if page.is_last or (until is not None and time >= until):
                     writer.wait()
                     self._save(sent)
-                    if lines:
+                    if until is not None:
                         return
         finally:
             writer.close()

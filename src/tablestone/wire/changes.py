@@ -34,6 +34,8 @@ from tablestone.wire.service_resources import headers_of
 
 CURSOR_HEADER: Final = b"x-tablestone-cursor"
 """The cursor behind all that a page has examined."""
+MORE_HEADER: Final = b"x-tablestone-more"
+"""`true` if there is more behind the cursor, whether the page has lines or not."""
 _CONTENT_TYPE: Final = b"application/x-ndjson"
 _CURSOR: Final = re.compile(r"([\w-]{22,400})\.(\d{1,18})\.(\d{1,18})", re.ASCII)
 
@@ -116,8 +118,11 @@ def respond_with_changes(
         (b"cache-control", b"no-cache"),
         (CURSOR_HEADER, format_cursor(result.cursor).encode("ascii")),
     ]
+    has_more = result.has_more()
+    if has_more:
+        headers.append((MORE_HEADER, b"true"))
     wait = None
-    if operation.wait_seconds and not body:
+    if operation.wait_seconds and not body and not has_more:
         wait = Wait(operation.wait_seconds, result.has_more)
     return RawResponse(200, headers, body, wait=wait)
 
