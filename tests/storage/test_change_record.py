@@ -161,6 +161,9 @@ async def test_a_conflict_is_not_recorded(engine: Engine) -> None:
     await committed(engine, write(b"a", put(b"1"), expectation=ABSENT))
     outcome = await engine.commit(write(b"a", put(b"2"), expectation=ABSENT))
     assert isinstance(outcome, Conflict)
+    changes = [Change(b"b", ANY, put(b"1")), Change(b"a", ABSENT, put(b"2"))]
+    outcome = await engine.commit(WriteSet(b"p", changes, note=NOTE))
+    assert isinstance(outcome, Conflict)
     assert rows(engine) == [[ChangedRow(b"a", 1000, b"1")]]
 
 

@@ -27,6 +27,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", default=f"{SystemRandom().randrange(10**6)}", metavar="S")
     parser.add_argument("--bug", choices=BUGS, help=names(BUGS), metavar="NAME")
     parser.add_argument("--encrypted", action="store_true", help="with an encrypted data directory")
+    parser.add_argument("--keep-changes", action="store_true", help="with the record of changes")
     options = parser.parse_args(arguments)
     began = time.monotonic()
     print(f"seed {options.seed}", flush=True)
@@ -36,6 +37,7 @@ def main(arguments: list[str]) -> int:
             options.seed,
             *planted_server(options.bug),
             is_encrypted=options.encrypted,
+            keeps_changes=options.keep_changes,
         )
         found = 0
         for problem in islice(run.problems(options.kills, print_now), PROBLEMS_SHOWN_MAX):

@@ -40,6 +40,8 @@ class Journal:
     acknowledged: dict[str, Stored] = field(default_factory=dict)
     in_flight: tuple[Change, ...] = ()
     operations_acknowledged: int = 0
+    etags: set[tuple[str, str]] = field(default_factory=set)
+    """Every RowKey with each ETag that was acknowledged."""
     went_back: list[str] = field(default_factory=list)
     """The answers in which an entity's Timestamp was not later than before, in words."""
     _watched: list[dict[str, Stored]] | None = None
@@ -58,6 +60,7 @@ class Journal:
             else:
                 assert etag is not None, f"no ETag for {change}"
                 after[change.row_key] = Stored(change.properties, etag)
+                self.etags.add((change.row_key, etag))
                 self.went_back += self._not_later(change.row_key, after)
         self.operations_acknowledged += 1
         self._continue_from(after)

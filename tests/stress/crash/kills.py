@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -79,10 +79,10 @@ AT_THE_END: Final[dict[str, Kill]] = {"the supervisor": kill_first, "all process
 AT_THE_START: Final = "during the start"
 
 
-def kill_during_start(data: StoredPlace, workers: int, random: Random) -> None:
+def kill_during_start(data: StoredPlace, options: Sequence[str], random: Random) -> None:
     """Start a server, and kill all its processes a moment later, ready or not."""
     server = subprocess.Popen(
-        [COMMAND, "serve", "--port=0", *data.options, f"--workers={workers}"],
+        [COMMAND, "serve", "--port=0", f"--data={data.path}", *options],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -28,6 +28,7 @@ from stress.crash.commands import (
 )
 from stress.crash.journal import Journal, NamedJournal
 from stress.crash.kills import AT_THE_END, AT_THE_START, ON_THE_WAY, kill_during_start
+from stress.crash.record import KEEP, problems_of_record
 from stress.crash.stored_place import StoredPlace, encrypted_place
 from stress.crash.table_writers import TABLES_WITH_POLICIES, PolicyWriter, TableWriter
 from stress.crash.writers import (
@@ -63,9 +64,12 @@ class Run:
         environment: Mapping[str, str] | None = None,
         *,
         is_encrypted: bool = False,
+        keeps_changes: bool = False,
     ) -> None:
         self.data = encrypted_place(directory) if is_encrypted else StoredPlace(directory / "data")
         self.seed = seed
+        self._options = [*self.data.key_options, *([KEEP] if keeps_changes else [])]
+        self._keeps_changes = keeps_changes
         self._backups = directory / "backups"
         self._command = command
         self._environment = dict(environment or {})
@@ -111,8 +115,12 @@ class Run:
                 workers = randomness.choice(WORKERS)
                 yield from self._live(server, randomness, kills - self.kills.total())
                 yield from check(self.data)
+                if self._keeps_changes:
+                    yield from problems_of_record(self.data, self._entities)
                 if randomness.random() < 0.3 and self.kills.total() < kills:
-                    kill_during_start(self.data, workers, randomness)
+                    kill_during_start(
+                        self.data, [*self._options, f"--workers={workers}"], randomness
+                    )
                     self.kills[AT_THE_START] += 1
                 server = self._start(workers)
                 yield from self._judge(server)
@@ -129,7 +137,7 @@ class Run:
             start_server(
                 self.data.path,
                 f"--workers={workers}",
-                *self.data.key_options,
+                *self._options,
                 command=self._command,
                 environment=self._environment,
                 ready_seconds=START_SECONDS_MAX,

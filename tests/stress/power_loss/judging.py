@@ -14,6 +14,7 @@ from stress.power_loss.lost_power import Disk
 from stress.power_loss.recorded_disk import Flushed, Note
 from stress.power_loss.writers import PARTITIONS, Run, State
 from tablestone.engines.contract import EngineRefused, EngineUnavailable
+from tablestone.engines.sqlite.engine import SqliteEngine
 
 
 @contextmanager
@@ -63,12 +64,20 @@ def judge(run: Run, count: int, directory: Path, random: Random) -> Iterator[str
             partition: run.states[partition][acknowledged[partition] : begun[partition] + 1]
             for partition in PARTITIONS
         }
-        for problem in asyncio.run(_problems(directory, allowed)):
+        before = {
+            partition: run.states[partition][: acknowledged[partition]] for partition in PARTITIONS
+        }
+        for problem in asyncio.run(_problems(directory, before, allowed)):
             yield f"seed {run.seed}, event {point}: {problem}"
 
 
-async def _problems(data: Path, allowed: dict[bytes, list[State]]) -> list[str]:
-    """The problems of a data directory. Each partition has to be in one of its allowed states."""
+async def _problems(
+    data: Path, before: dict[bytes, list[State]], allowed: dict[bytes, list[State]]
+) -> list[str]:
+    """The problems of a data directory. Each partition has to be in one of its allowed states.
+
+    The record of changes has to lead through all states `before` to that one.
+    """
     try:
         engine = open_sqlite(data)
     except (EngineRefused, EngineUnavailable) as error:
@@ -82,6 +91,16 @@ async def _problems(data: Path, allowed: dict[bytes, list[State]]) -> list[str]:
             for partition, states in allowed.items()
             if found[partition] not in states
         ]
+        problems += [
+            f"the record does not lead to the state of {partition.decode()}"
+            for partition, states in _recorded(engine).items()
+            if states
+            not in [
+                _without_repetitions([*before[partition], *allowed[partition][: number + 1]])
+                for number, state in enumerate(allowed[partition])
+                if state == found[partition]
+            ]
+        ]
         problems += await engine.check()
         await committed(engine, insert(b"q", b"after"))
     except EngineUnavailable as error:
@@ -89,3 +108,27 @@ async def _problems(data: Path, allowed: dict[bytes, list[State]]) -> list[str]:
     finally:
         await engine.close()
     return problems
+
+
+def _recorded(engine: SqliteEngine) -> dict[bytes, list[State]]:
+    """The states of each partition through which the record leads."""
+    states: dict[bytes, list[State]] = {partition: [{}] for partition in PARTITIONS}
+    if engine.changes.kept() is None:
+        return states
+    for record in engine.changes.read(0, subject=None, rows_max=10**6, bytes_max=1 << 40).records:
+        if record.rows:
+            state = dict(states[record.partition][-1])
+            for row in record.rows:
+                if row.value is None:
+                    del state[row.row]
+                else:
+                    state[row.row] = row.value
+            states[record.partition].append(state)
+    return states
+
+
+def _without_repetitions(states: list[State]) -> list[State]:
+    """A write set that changes nothing has no record."""
+    return [
+        state for number, state in enumerate(states) if not number or state != states[number - 1]
+    ]

@@ -13,6 +13,7 @@ from unittest.mock import patch
 from storage.opened import open_sqlite
 from storage.write_sets import put
 from stress.power_loss.recorded_disk import Note, Recording, recorded_disk
+from tablestone.engines import change_record
 from tablestone.engines.contract import ABSENT, ANY, DELETE, Change, Committed, WriteSet
 from tablestone.engines.sqlite import free_space
 from tablestone.engines.sqlite.engine import SqliteEngine
@@ -25,6 +26,8 @@ WRITE_SETS: Final = 30
 """Write sets of each partition in a round."""
 GIVES_BACK_EVERY: Final = 10
 """Write sets of the first partition between two steps that give free pages back to the file system."""
+
+NOTE: Final = change_record.Note(b"subject", b"")
 
 State = dict[bytes, bytes]
 Prepare = Callable[[SqliteEngine, Recording], None]
@@ -51,6 +54,7 @@ class Run:
 
     async def _round(self, data: Path, number: int, prepare: Prepare | None) -> None:
         engine = open_sqlite(data)
+        await engine.changes.keep(change_record.Retention(None, 1 << 30))
         if prepare is not None:
             prepare(engine, self.recording)
         await asyncio.gather(*(self._write(engine, each, number) for each in PARTITIONS))
@@ -78,7 +82,8 @@ def _next(partition: bytes, state: State, random: Random) -> tuple[WriteSet, Sta
         rows = {b"n%06d" % random.randrange(10**6): _value(random) for _ in range(2)}
         rows = {row: value for row, value in rows.items() if row not in state}
         after.update(rows)
-        return WriteSet(partition, [Change(r, ABSENT, put(v)) for r, v in rows.items()]), after
+        changes = [Change(row, ABSENT, put(value)) for row, value in rows.items()]
+        return WriteSet(partition, changes, note=NOTE), after
     changes = []
     for row in random.sample([b"r%02d" % index for index in range(12)], random.randint(1, 5)):
         if random.random() < 0.3:
@@ -87,7 +92,7 @@ def _next(partition: bytes, state: State, random: Random) -> tuple[WriteSet, Sta
         else:
             after[row] = _value(random)
             changes.append(Change(row, ANY, put(after[row])))
-    return WriteSet(partition, changes), after
+    return WriteSet(partition, changes, note=NOTE), after
 
 
 def _value(random: Random) -> bytes:
