@@ -207,6 +207,21 @@ def test_a_wait_ends_with_a_change_within_a_tenth_of_a_second(client: Client) ->
         cursor = page.cursor
 
 
+def test_a_wait_from_now_on_loses_nothing(client: Client) -> None:
+    client.create("Orders")
+    client.create("Quiet")
+    found: list[Page] = []
+    waiting = threading.Thread(
+        target=lambda: found.append(client.changes("Orders", since="now", wait=20))
+    )
+    waiting.start()
+    time.sleep(1.5)  # meanwhile it is answered anew
+    client.insert("Quiet", "p", "1")
+    client.insert("Orders", "p", "1")
+    waiting.join()
+    assert [page.shown for page in found] == [[("put", "Orders", "p", "1")]]
+
+
 def test_a_wait_ends_with_its_time_and_moves_the_cursor(client: Client) -> None:
     client.create("Orders")
     cursor = client.changes("Orders", since="now").cursor

@@ -353,7 +353,7 @@ class Application:
                 now = monotonic_seconds()
                 if wait.is_over() or now >= min(look_again, end):
                     look_again = now + LOOK_AGAIN_SECONDS
-                    response = await self._pipeline.answer(request, _no_body, record)
+                    response = await self._pipeline.answer(wait.request, _no_body, record)
                     wait = response.wait
         finally:
             admission.waiting -= 1

@@ -6,9 +6,11 @@ answer to a `comp` that it does not know.
 
 import base64
 import binascii
+import dataclasses
 import json
 import re
 from typing import Final
+from urllib.parse import unquote_to_bytes
 
 from tablestone import limits
 from tablestone.model.edm import format_date_time_fixed
@@ -29,7 +31,7 @@ from tablestone.model.shared_access import parse_instant
 from tablestone.wire.address import AddressKind, Parameters
 from tablestone.wire.decode import DecodedRequest, table_in_url
 from tablestone.wire.encode import Stamp
-from tablestone.wire.messages import RawResponse, Wait
+from tablestone.wire.messages import RawRequest, RawResponse, Wait
 from tablestone.wire.service_resources import headers_of
 
 CURSOR_HEADER: Final = b"x-tablestone-cursor"
@@ -108,23 +110,36 @@ def _no_cursor() -> StorageError:
 
 
 def respond_with_changes(
-    operation: ReadTableChanges | ReadAccountChanges, result: ChangesFound, stamp: Stamp
+    request: RawRequest,
+    operation: ReadTableChanges | ReadAccountChanges,
+    result: ChangesFound,
+    stamp: Stamp,
 ) -> RawResponse:
     """The page as JSON lines."""
+    cursor = format_cursor(result.cursor).encode("ascii")
     body = b"".join(lines_of(result))
     headers = [
         *headers_of(stamp),
         (b"content-type", _CONTENT_TYPE),
         (b"cache-control", b"no-cache"),
-        (CURSOR_HEADER, format_cursor(result.cursor).encode("ascii")),
+        (CURSOR_HEADER, cursor),
     ]
     has_more = result.has_more()
     if has_more:
         headers.append((MORE_HEADER, b"true"))
     wait = None
     if operation.wait_seconds and not body and not has_more:
-        wait = Wait(operation.wait_seconds, result.has_more)
+        query_string = _behind(cursor, request.query_string)
+        later = dataclasses.replace(request, query_string=query_string)
+        wait = Wait(operation.wait_seconds, result.has_more, later)
     return RawResponse(200, headers, body, wait=wait)
+
+
+def _behind(cursor: bytes, query_string: bytes) -> bytes:
+    """The query string with this cursor in `since`, which no signature covers."""
+    pairs = query_string.split(b"&")
+    others = [pair for pair in pairs if unquote_to_bytes(pair.partition(b"=")[0]) != b"since"]
+    return b"&".join([*others, b"since=" + cursor])
 
 
 def lines_of(result: ChangesFound) -> list[bytes]:

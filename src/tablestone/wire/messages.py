@@ -58,10 +58,12 @@ class RawRequest:
 
 
 class Wait(NamedTuple):
-    """How long a request waits for something to answer, and whether there is something by now."""
+    """How long a request waits for something to answer, whether there is something by now, and how it then asks."""
 
     seconds: int
     is_over: Callable[[], bool]
+    request: RawRequest
+    """The same request, from where the answer so far has read up to."""
 
 
 @dataclass(slots=True)

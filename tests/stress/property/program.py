@@ -109,7 +109,11 @@ class Program:
             self.compare_writes(self.main, "Water", [write], answer, random)
 
     def close(self) -> None:
-        follow_all(self, Random(0))
+        try:
+            follow_all(self, Random(0))
+        except BaseException:
+            self.door.release()
+            raise
         assert self.door.close() == []
 
     def owner(self, random: Random) -> Owner:

@@ -295,7 +295,7 @@ class Pipeline:
             page = record.result = await self._service.execute(found.account, reading)
             assert isinstance(reading, ReadTableChanges | ReadAccountChanges)
             assert isinstance(page, ChangesFound)
-            return respond_with_changes(reading, page, stamp)
+            return respond_with_changes(request, reading, page, stamp)
         asked = record.operation = decode_service_operation(method, decoded)
         operation = caller.permit(asked)
         if isinstance(operation, GetServiceStats) and not found.is_secondary and not found.prefix:
