@@ -265,19 +265,23 @@ class SqliteChangeLog:
         return is_there
 
     def time_of(self, number: int) -> int | None:
-        time: int | None = self._reader.execute(_TIME, (number,)).get
+        with _unavailable("read"):
+            time: int | None = self._reader.execute(_TIME, (number,)).get
         return time
 
     def since(self, time: int) -> int:
-        # Numbers have no holes and times never step back, so the half is searched that has the time.
-        ends = self._reader.execute("SELECT min(number), max(number) + 1 FROM change_records").get
-        first, end = int(ends[0]), int(ends[1])
-        while first < end:
-            middle = (first + end) // 2
-            if self._reader.execute(_TIME, (middle,)).get < time:
-                first = middle + 1
-            else:
-                end = middle
+        with _unavailable("read"):
+            # Numbers have no holes and times never step back, so the half is searched that has the time.
+            ends = self._reader.execute(
+                "SELECT min(number), max(number) + 1 FROM change_records"
+            ).get
+            first, end = int(ends[0]), int(ends[1])
+            while first < end:
+                middle = (first + end) // 2
+                if self._reader.execute(_TIME, (middle,)).get < time:
+                    first = middle + 1
+                else:
+                    end = middle
         return first
 
     def trim(self, *, makes_room: bool = False) -> bool:
