@@ -86,7 +86,7 @@ def driven(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def filled_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    server = start_server(tmp_path_factory.mktemp("data"), "--workers", "1")
+    server = start_server(tmp_path_factory.mktemp("data"), "--workers", "1", "--keep-changes", "7d")
     fill(server.connection_string)
     yield server
     server.stop()

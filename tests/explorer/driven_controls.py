@@ -82,6 +82,7 @@ _OF_TESTS: Final = {
         "heat.form heat.period heat.show heat.go heat.partition heat.why"
     ),
     "bad_input.test_rows_that_could_not_be_read_are_tried_again": "table.read-again",
+    "changes.test_the_tab_leads_to_the_last_changes": "changes.entity",
     "controls.test_a_large_table_is_counted_on": "size.further head.count",
     "controls.test_a_plan_and_its_advice_are_opened": "table.plan table.advice advised.source",
     "controls.test_a_policy_begins": "policies.start",

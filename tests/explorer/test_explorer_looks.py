@@ -78,6 +78,14 @@ def conflict(watched: WatchedPage, server: ServerProcess) -> None:
     watched.page.wait_for_selector(".both")
 
 
+def merge(watched: WatchedPage, server: ServerProcess) -> None:
+    with table(server, "Weather") as client:
+        changed = {"PartitionKey": "LGA", "RowKey": FIRST[1], "note": "merged", "humid": 7}
+        client.update_entity(changed, UpdateMode.MERGE)
+    watched.page.reload()
+    watched.page.get_by_text("merge", exact=True).first.wait_for()
+
+
 def make(watched: WatchedPage, _server: ServerProcess) -> None:
     watched.page.get_by_role("button", name="Make the signature").click()
     watched.page.wait_for_selector("#made [data-copy]")
@@ -135,6 +143,8 @@ LOOKS: dict[str, Look] = {
     "import of a new table": Look("import", "/import"),
     "the first rows of a file": Look("looked", "/tables/Weather/import", look_at),
     "a problem": Look("problem", "/tables/NoSuchTable"),
+    "changes": Look("changes", "/tables/Weather/changes", merge),
+    "no changes": Look("changes", "/tables/Empty/changes"),
     "policies": Look("policies", "/tables/Weather/policies"),
     "service": Look("service", "/service"),
     "a signature made": Look("signature_made", "/signature?table=Weather", make),

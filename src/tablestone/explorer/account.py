@@ -12,6 +12,7 @@ from threading import Lock
 from typing import Final, NamedTuple
 
 from tablestone.advice.workload import TableUse
+from tablestone.clock import monotonic_seconds
 from tablestone.insight.report import HOUR, TableInsight, TableSize
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.entity import TIMESTAMP
@@ -31,6 +32,8 @@ ATTEMPTS_MAX: Final = 3
 """Attempts of a request to a service that is busy or does not answer."""
 PATIENCE_SECONDS: Final = 3.0
 """Seconds after which no further attempt begins. With one more request, a person waits 18 s at most."""
+ASKED_AGAIN_SECONDS: Final = 60.0
+"""After how long an endpoint without a feed of changes is asked for it again."""
 EXAMPLE_LENGTH_MAX: Final = 60
 TABLES_SHOWN_MAX: Final = 2000
 SCANNED_MIN: Final = 1000
@@ -159,6 +162,7 @@ class ExploredAccount:
         self.seen = SeenProperties()
         self.known_overview = Overview([], {}, "")
         """The overview that was shown last."""
+        self._no_changes_until = 0.0
 
     def overview(self, *, is_asked: bool = False) -> Overview:
         """The tables, as a list beside every page. If it `is_asked` for, a refusal to list them is an error."""
@@ -170,6 +174,17 @@ class ExploredAccount:
                 raise
         self.known_overview = Overview(names, *known_tables(self.settings))
         return self.known_overview
+
+    def has_changes(self, table: str) -> bool:
+        """Whether the endpoint has a feed of a table's changes. If not, it is asked again after a while."""
+        if monotonic_seconds() < self._no_changes_until:
+            return False
+        try:
+            self.endpoint.changes(table, "now", 0)
+        except (ServiceError, Unreachable, TransferFailed):
+            self._no_changes_until = monotonic_seconds() + ASKED_AGAIN_SECONDS
+            return False
+        return True
 
     def reader(self) -> TableReader:
         """A reader of tables that counts its cost and gives up early, because a person is waiting."""

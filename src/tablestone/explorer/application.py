@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 
 from tablestone.clock import system_clock
 from tablestone.explorer import (
+    changes,
     entity_edit,
     grid,
     heat,
@@ -62,6 +63,7 @@ SHOWN: Final[Mapping[str, Show]] = {
     "/tables/{table}/export": import_export.ask_export,
     "/tables/{table}/download": import_export.download,
     "/tables/{table}/policies": service_settings.policies,
+    "/tables/{table}/changes": changes.changes,
     "/service": service_settings.service,
     "/signature": signatures.signature,
     "/heat": heat.heat,

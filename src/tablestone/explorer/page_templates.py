@@ -130,6 +130,7 @@ def page(
         "read_only": settings.read_only,
         "overview": overview,
         "has_admin": settings.admin is not None,
+        "has_changes": account.has_changes,
         "here": request.scope["path"],
     }
     content: Any = _environment.get_template(template).make_module(values)
