@@ -87,7 +87,7 @@ def test_the_scale_of_the_map_names_its_middle(show: Show) -> None:
     legend = show(TABLE, "/tables/Weather/heat").partition('class="legend"')[2].partition("</p>")[0]
     assert "<span>12,835</span>" in legend
     assert "102,681 entities in a cell" in legend
-    assert "has its own scale, up to 40,000 entities" in legend
+    assert "a scale of their own, up to 40,000 entities" in legend
 
 
 def test_a_partition_has_the_same_name_on_both_pages(show: Show) -> None:

@@ -268,9 +268,11 @@ def _copies(
     if requests := table.writes.requests:
         period = f"In {table.period}" if table.period else "Here"
         # The copies of one transaction may belong to as many partitions, which no transaction spans.
-        most = "" if table.writes.total <= requests else f" to {table.writes.total:,}"
-        what = "request" if requests == 1 and not most else "requests"
-        more = f" {period}, that would have been {requests:,}{most} more {what}."
+        most = ""
+        if table.writes.total > requests:
+            most = f", or up to {table.writes.total:,} if copies of one transaction go to several partitions"
+        what = "request" if requests == 1 else "requests"
+        more = f" {period}, that would have been {requests:,} more {what}{most}."
     for query in across:
         keys, keep = new_keys(query, across), _present_uses(table, query)
         if not keep:

@@ -62,7 +62,9 @@ with_reading = together(
         metavar="TEMPLATE",
         help="Column or '{a}-{b:02}'.  [default: PartitionKey]",
     ),
-    click.option("--row-key", metavar="TEMPLATE", help="The same.  [default: RowKey]"),
+    click.option(
+        "--row-key", metavar="TEMPLATE", help="The RowKey's, in the same form.  [default: RowKey]"
+    ),
     click.option(
         "--types",
         metavar="NAME=TYPE,...",
@@ -77,7 +79,9 @@ with_reading = together(
         help="A cell with this text counts as empty.",
     ),
     click.option("--drop", metavar="NAMES", multiple=True, help="Do not store these columns."),
-    click.option("--drop-keys", is_flag=True, help="Nor the columns that the keys are made of."),
+    click.option(
+        "--drop-keys", is_flag=True, help="Do not store the columns that the keys are made of."
+    ),
     click.option(
         "--delimiter",
         metavar="CHARACTER",

@@ -114,7 +114,7 @@ def _print_partitions(console: Console, report: InsightReport, period: str, top:
             "Entities/s: the mean; `minute`: in the busiest minute; `peak`: in the busiest second."
         )
         if most := report.unlisted[period]:
-            note += f" A partition that is not counted here has had at most {shown_entities(most)}."
+            note += f" Partitions beyond those counted have read and written at most {shown_entities(most)} each."
         console.print(note, style="dim")
 
 
