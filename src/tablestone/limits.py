@@ -68,8 +68,6 @@ USER_DELEGATION_KEY_SECONDS_MAX: Final = 7 * 24 * 60 * 60
 """The longest time from now to the expiry of a user delegation key (auth 3.11; Azure's documentation)."""
 PIPELINED_REQUESTS_MAX: Final = 100
 """Requests that may arrive on a connection before the answer to the one under way. No SDK sends a second one. Ours."""
-CHANGE_WAITS_MAX: Final = 256
-"""Requests of one process that wait for changes at a time; one more is answered `ServerBusy`. Ours."""
 CHANGE_WAIT_SECONDS_MAX: Final = 30
 """The longest time that a request may ask to wait for changes. Ours."""
 ANSWER_READ_SECONDS_MAX: Final = 30

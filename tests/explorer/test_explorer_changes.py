@@ -55,7 +55,7 @@ class Feed:
     def service_time(self) -> int:
         return NOW
 
-    def changes(self, _table: str, since: str | None, _wait: int) -> tuple[list[bytes], str]:
+    def changes(self, _table: str, since: str | None, _wait: int) -> tuple[list[bytes], str, bool]:
         self.asked += 1
         start = 0
         if since is not None and since.startswith("at "):
@@ -67,7 +67,7 @@ class Feed:
             b'{"n":%d,"time":"%b"}' % (n, format_date_time(self.times[n]).encode())
             for n in range(start, end)
         ]
-        return lines, f"at {end}"
+        return lines, f"at {end}", end < len(self.times)
 
 
 @pytest.mark.parametrize(

@@ -48,12 +48,14 @@ def test_what_the_kinds_of_this_package_can_do() -> None:
         processes=False,
         hints=False,
         waits=False,
+        keeps_changes=True,
     )
     assert capabilities_of("sqlite:anywhere") == Capabilities(
         stored_in=StoredIn.DIRECTORY,
         processes=True,
         hints=True,
         waits=False,
+        keeps_changes=True,
     )
 
 

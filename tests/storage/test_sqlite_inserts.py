@@ -47,7 +47,7 @@ class Traced:
         return connection
 
     def _note(self, _cursor: apsw.Cursor, statement: str, _given: Any) -> bool:
-        if not statement.startswith("SELECT"):
+        if not statement.startswith(("SELECT", "pragma")):  # these only read
             self.words.append(statement.split(maxsplit=1)[0])
         return True
 

@@ -263,6 +263,7 @@ COMMANDS = [
 WITHOUT_PAGES = {
     *("get", "put", "merge", "delete-entity"),
     *("explore", "profile", "completion"),
+    "changes",  # its pages are those of the feed: test_changes.py
 }
 
 
@@ -484,6 +485,7 @@ WITHOUT_PAGES_OF_THE_SERVICE = {
     *("/tables/{table}/rows", "/tables/{table}/build", "/tables/{table}/complete"),
     *("/tables/{table}/entity", "/tables/{table}/export", "/tables/{table}/policies"),
     *("/tables/{table}/heat", "/heat", "/service", "/signature"),
+    "/tables/{table}/changes",
 }
 
 

@@ -248,6 +248,34 @@ def test_a_wait_ends_with_its_table(client: Client) -> None:
     assert "TableNotFound" in found[0].error
 
 
+def test_only_so_many_requests_wait(tmp_path: Path) -> None:
+    server = start_server(
+        tmp_path / "data",
+        *("--keep-changes", "7d", "--workers", "1"),
+        constants={"tablestone.server.admission.WAITS_MAX": 2},
+    )
+    client = Client(server)
+    client.create("Orders")
+    found: list[Page] = []
+    waiting = [
+        threading.Thread(
+            target=lambda: found.append(client.changes("Orders", since="now", wait=20))
+        )
+        for _ in range(2)
+    ]
+    for each in waiting:
+        each.start()
+    time.sleep(0.5)
+    refused = client.changes("Orders", since="now", wait=20)
+    assert (refused.status, "ServerBusy" in refused.error) == (503, True)
+    assert client.changes("Orders", since="now").status == 200
+    client.insert("Orders", "p", "1")
+    for each in waiting:
+        each.join()
+    assert [page.shown for page in found] == 2 * [[("put", "Orders", "p", "1")]]
+    assert server.stop() == 0, server.stderr
+
+
 def test_a_wait_ends_with_the_server(tmp_path: Path) -> None:
     server = start_server(tmp_path / "data", "--keep-changes", "7d", "--workers", "1")
     client = Client(server)

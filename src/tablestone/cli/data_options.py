@@ -62,9 +62,7 @@ with_reading = together(
         metavar="TEMPLATE",
         help="Column or '{a}-{b:02}'.  [default: PartitionKey]",
     ),
-    click.option(
-        "--row-key", metavar="TEMPLATE", help="The RowKey's, in the same form.  [default: RowKey]"
-    ),
+    click.option("--row-key", metavar="TEMPLATE", help="In the same form.  [default: RowKey]"),
     click.option(
         "--types",
         metavar="NAME=TYPE,...",
@@ -79,9 +77,7 @@ with_reading = together(
         help="A cell with this text counts as empty.",
     ),
     click.option("--drop", metavar="NAMES", multiple=True, help="Do not store these columns."),
-    click.option(
-        "--drop-keys", is_flag=True, help="Do not store the columns that the keys are made of."
-    ),
+    click.option("--drop-keys", is_flag=True, help="Do not store the keys' columns."),
     click.option(
         "--delimiter",
         metavar="CHARACTER",
@@ -103,7 +99,7 @@ def _delimiter(text: str | None) -> str | None:
     if text in ("tab", "\\t"):
         return "\t"
     if text is not None and (len(text) != 1 or not text.isascii() or text in '"\r\n'):
-        raise click.UsageError(f"--delimiter must be one character, not {text!r}.")
+        raise TransferRefused(f"--delimiter must be one character, not {text!r}.")
     return text
 
 

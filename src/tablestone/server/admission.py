@@ -152,6 +152,8 @@ class Rounds:
 
 
 MEBIBYTE: Final = 1024 * 1024
+WAITS_MAX: Final = 256
+"""Requests of one process that wait for changes at a time; one more is answered `ServerBusy`."""
 
 
 class Limit(enum.Enum):
@@ -182,6 +184,7 @@ class Admission:
         self.requests_max = requests_max
         self.requests = 0
         """Requests under way: those that are tasks, or wait to begin."""
+        self.waits_max = WAITS_MAX
         self.waiting = 0
         """Those of them that wait for changes: they take no share of the limit, and have one of their own."""
         self.is_stopping = False

@@ -340,7 +340,7 @@ class Application:
         admission, wait = self._admission, response.wait
         if admission is None or wait is None:
             return response
-        if admission.waiting >= limits.CHANGE_WAITS_MAX:
+        if admission.waiting >= admission.waits_max:
             admission.count_refused(Limit.WAITING, request.client)
             return self._pipeline.refusal(request.headers, Limit.WAITING.value, record)
         now = monotonic_seconds()

@@ -43,6 +43,8 @@ from tablestone.model.operations import (
     Operation,
     QueryEntities,
     QueryTables,
+    ReadTableChanges,
+    Since,
     UpdateEntity,
 )
 
@@ -57,6 +59,7 @@ ONE_OF_EACH: dict[type, Operation] = {
         DeleteTable("Weather"),
         QueryEntities("Weather", None, 1, None, None),
         GetEntity("Weather", KEY, None),
+        ReadTableChanges("Weather", Since.NOW),
         InsertEntity("Weather", ENTITY),
         UpdateEntity("Weather", ENTITY, IF_MATCH_ANY),
         MergeEntity("Weather", ENTITY, IF_MATCH_ANY),
@@ -67,7 +70,7 @@ ONE_OF_EACH: dict[type, Operation] = {
 }
 """An operation of each type that a role can permit, except those of the service itself."""
 OF_THE_SERVICE = {f"{SERVICE}/read", f"{SERVICE}/write", GENERATE_USER_DELEGATION_KEY}
-READING = {QueryTables, GetTable, QueryEntities, GetEntity}
+READING = {QueryTables, GetTable, QueryEntities, GetEntity, ReadTableChanges}
 PERMITTED = {
     DATA_READER: READING,
     DATA_CONTRIBUTOR: set(ONE_OF_EACH),
