@@ -69,8 +69,8 @@ async def keep(engine: Engine, retention: Retention | None = ALL) -> None:
 def kept(engine: Engine) -> KeptChanges:
     """What is kept, once everything is trimmed that is not to be kept."""
     log = log_of(engine)
-    while isinstance(log, SqliteChangeLog) and log.trim():
-        pass
+    while isinstance(log, SqliteChangeLog) and log.has_surplus():
+        log.trim()
     found = log.kept()
     assert found is not None
     return found

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import shutil
-from contextlib import closing, contextmanager
+from bisect import bisect_left
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
@@ -70,16 +71,15 @@ _STATE: Final = """
 SELECT storage, epoch, began, began_empty, oldest.number, oldest.time, oldest.is_empty, oldest.bytes_up_to,
     newest.number, newest.bytes_up_to
 FROM change_log,
-    (SELECT number, time, rows = x'' AS is_empty, bytes_up_to FROM change_records
+    (SELECT number, time, length(rows) = 0 AS is_empty, bytes_up_to FROM change_records
         WHERE number >= (SELECT began FROM change_log) ORDER BY number LIMIT 1) oldest,
     (SELECT number, bytes_up_to FROM change_records ORDER BY number DESC LIMIT 1) newest
 WHERE epoch IS NOT NULL
 """
 _RETENTION: Final = "SELECT epoch, began, ticks_max, bytes_max FROM change_log"
 _NEWEST: Final = "SELECT number, time, bytes_up_to FROM change_records ORDER BY number DESC LIMIT 1"
-_OLDEST: Final = (
-    "SELECT number, time, bytes_up_to, rows = x'' FROM change_records ORDER BY number LIMIT ?"
-)
+_ENDS: Final = "SELECT min(number), max(number) FROM change_records"
+_KEPT: Final = "SELECT time, bytes_up_to, length(rows) = 0 FROM change_records WHERE number = ?"
 _TIME: Final = "SELECT time FROM change_records WHERE number = ?"
 _READ: Final = """
 SELECT number, time, subject, about, partition, rows FROM change_records WHERE number > ? ORDER BY number LIMIT ?
@@ -270,60 +270,55 @@ class SqliteChangeLog:
         return time
 
     def since(self, time: int) -> int:
-        with _unavailable("read"):
-            # Numbers have no holes and times never step back, so the half is searched that has the time.
-            ends = self._reader.execute(
-                "SELECT min(number), max(number) + 1 FROM change_records"
-            ).get
-            first, end = int(ends[0]), int(ends[1])
-            while first < end:
-                middle = (first + end) // 2
-                if self._reader.execute(_TIME, (middle,)).get < time:
-                    first = middle + 1
-                else:
-                    end = middle
-        return first
+        with _unavailable("read"), self._one_moment():
+            first, last = self._reader.execute(_ENDS).get
+            # Numbers have no holes and times never step back, so halving finds it.
+            return bisect_left(
+                range(last + 1), time, lo=first, key=lambda n: self._reader.execute(_TIME, (n,)).get
+            )
 
-    def trim(self, *, makes_room: bool = False) -> bool:
-        """Remove the oldest records that are not to be kept, in one commit; True if more may follow.
+    def has_surplus(self, *, makes_room: bool = False) -> bool:
+        """Whether `trim` has something to remove. Quick."""
+        if not self.is_there:
+            return False
+        with self._one_moment():
+            return _surplus(self._reader, self._clock(), makes_room=makes_room) is not None
 
-        The tables exist (`is_there`). `makes_room`: the disk is nearly full, so the oldest go before their time.
+    def trim(self, *, makes_room: bool = False) -> None:
+        """Remove the oldest records that are not to be kept, as many as one short commit can.
+
+        `makes_room`: the disk is nearly full, so the oldest go before their time.
         """
         now = self._clock()
-        with closing(self._directory.connect_reader()) as reader:
-            if self._surplus(reader, now, makes_room=makes_room) is None:
-                return False
         with self._directory.committing() as writer:
             writer.execute("BEGIN IMMEDIATE")
-            last = self._surplus(writer, now, makes_room=makes_room)
+            last = _surplus(writer, now, makes_room=makes_room)
             if last is None:
-                return False  # closing the connection ends the transaction
+                return  # closing the connection ends the transaction
             if last == writer.execute(_LAST).get:
                 _append_empty(writer, now)
             writer.execute("DELETE FROM change_records WHERE number <= ?", (last,))
             writer.execute("COMMIT")
             copy_long_log(writer, at_once=makes_room)  # other commits may not follow
-        return True
 
-    def _surplus(
-        self, connection: apsw.Connection, now: int, *, makes_room: bool = False
-    ) -> int | None:
-        """The last of the oldest records that one commit removes; None if there is nothing to remove."""
-        epoch, began, ticks_max, bytes_max = connection.execute(_RETENTION).get
-        newest, _time, all_bytes = connection.execute(_NEWEST).get
-        oldest_time = 0 if ticks_max is None else now - ticks_max
-        surplus: int | None = None
-        before: int | None = None
-        begin = 0
-        for number, time, bytes_up_to, is_empty in connection.execute(_OLDEST, (TRIM_RECORDS_MAX,)):
-            begin = bytes_up_to if before is None else begin
-            is_kept = epoch is not None and number >= began and not makes_room
-            if is_kept and time >= oldest_time and all_bytes - bytes_up_to < bytes_max:
-                break
-            if (number == newest and is_empty) or bytes_up_to - begin > TRIM_BYTES_MAX:
-                break
-            surplus = before = number
-        return surplus
+
+def _surplus(connection: apsw.Connection, now: int, *, makes_room: bool) -> int | None:
+    """The last of the oldest records that one commit removes; None if there is nothing to remove."""
+    epoch, began, ticks_max, bytes_max = connection.execute(_RETENTION).get
+    first, last = connection.execute(_ENDS).get
+    all_bytes = connection.execute(_KEPT, (last,)).get[1]
+    first_bytes = connection.execute(_KEPT, (first,)).get[1]
+    oldest_time = 0 if ticks_max is None else now - ticks_max
+
+    def stays(number: int) -> bool:
+        time, bytes_up_to, is_empty = connection.execute(_KEPT, (number,)).get
+        if (number == last and is_empty) or bytes_up_to - first_bytes > TRIM_BYTES_MAX:
+            return True
+        is_kept = epoch is not None and number >= began and not makes_room
+        return is_kept and time >= oldest_time and all_bytes - bytes_up_to < bytes_max
+
+    end = bisect_left(range(min(last + 1, first + TRIM_RECORDS_MAX)), True, lo=first, key=stays)
+    return None if end == first else end - 1
 
 
 def _append_empty(writer: apsw.Connection, time: int) -> None:

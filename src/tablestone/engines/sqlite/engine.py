@@ -242,7 +242,7 @@ class SqliteEngine:
         The commits are short, with pauses for those of requests.
         """
         room = self._room
-        self._may_make_room = False
+        self._may_make_room = not room.lacks_room
         try:
             if not self.changes.is_there:
                 return
@@ -255,11 +255,10 @@ class SqliteEngine:
                     self._directory.path,
                 )
             self._makes_room = makes_room
-            is_left = True
-            while is_left:
+            while self.changes.has_surplus(makes_room=room.lacks_room):
                 lacks_room = room.lacks_room
-                is_left = await asyncio.to_thread(self.changes.trim, makes_room=lacks_room)
-                self._may_make_room |= is_left or not lacks_room
+                await asyncio.to_thread(self.changes.trim, makes_room=lacks_room)
+                self._may_make_room = True
                 await asyncio.sleep(0 if lacks_room else STEP_PAUSE_SECONDS)
                 room.look(log_bytes, self.size().free_bytes)
         except (apsw.Error, EngineUnavailable) as error:
