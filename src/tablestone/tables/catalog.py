@@ -6,10 +6,10 @@ entity, so one planner serves queries for both.
 """
 
 import functools
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -54,17 +54,24 @@ class TableRecord:
     identifiers: tuple[SignedIdentifier, ...] = ()
     claim: tuple[str, int] | None = None
     """Of a deleted table on a cluster: the server that sweeps it, and the time in ticks until which others do not."""
+    members: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """All that is stored beside name, id, ticks and version; also what this version does not know."""
+
+
+_OWN_MEMBERS: Final = ("name", "id", "ticks", "version")
 
 
 def read_record(stored: bytes) -> TableRecord:
     raw = orjson.loads(stored)
+    name, table_id, ticks, version = [raw.pop(member) for member in _OWN_MEMBERS]
     return TableRecord(
-        raw["name"],
-        bytes.fromhex(raw["id"]),
-        raw["ticks"],
-        raw["version"],
+        name,
+        bytes.fromhex(table_id),
+        ticks,
+        version,
         tuple(map(_read_identifier, raw.get("identifiers", ()))),
         tuple(raw["claim"]) if "claim" in raw else None,
+        raw,
     )
 
 
@@ -202,9 +209,20 @@ class Catalog:
         self, owner: Owner, table: str, identifiers: tuple[SignedIdentifier, ...]
     ) -> None:
         """Replace the stored access policies of a table, or raise `TableNotFound`; the next request sees them."""
+        await self.change_members(owner, table, lambda _record: {"identifiers": identifiers})
+
+    async def change_members(
+        self, owner: Owner, table: str, decide: Callable[[TableRecord], Mapping[str, Any]]
+    ) -> None:
+        """Replace some members of a table's row, as `decide` says, or raise `TableNotFound`; others stay.
+
+        A member that is None goes. `decide` may be called again after a conflict, and may raise. The next request of
+        every process sees the change.
+        """
 
         def replacement(old: TableRecord, _conflicts: int) -> tuple[Change, ...]:
-            render = record_renderer(old.name, old.table_id, old.ticks, identifiers=identifiers)
+            members = {k: v for k, v in {**old.members, **decide(old)}.items() if v is not None}
+            render = record_renderer(old.name, old.table_id, old.ticks, **members)
             return (Change(storage_keys.table_row(table), old.version, Put(render)),)
 
         async with self._change(owner) as change:

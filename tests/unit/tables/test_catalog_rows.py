@@ -1,12 +1,16 @@
 """The check of stored rows knows each row of a catalog by its key, and reports one in the wrong place."""
 
 import asyncio
+import json
+from typing import Any
 
 import pytest
 
 from tablestone.engines.contract import ABSENT, Change, Put, WriteSet
 from tablestone.engines.memory import MemoryEngine
 from tablestone.tables import storage_keys
+from tablestone.tables.account_incarnation import Named
+from tablestone.tables.catalog import Catalog
 from tablestone.tables.integrity import check_rows
 
 TABLE_ID = bytes(range(8))
@@ -39,3 +43,26 @@ def test_a_row_is_in_its_place(row: bytes, *, is_in_place: bool) -> None:
 
     faults = asyncio.run(found())
     assert [fault.endswith(DESCRIBES) for fault in faults] == ([] if is_in_place else [True])
+
+
+def test_a_change_of_a_table_keeps_the_other_members_of_its_row() -> None:
+    async def stored() -> Any:
+        engine = MemoryEngine(lambda: 1)
+        more = b'"later":{"a":[1]},"identifiers":[{"id":"p","policy":null}]'
+        change = Change(
+            storage_keys.table_row("tab"), ABSENT, Put(lambda _: RECORD[:-1] + b"," + more + b"}")
+        )
+        await engine.commit(WriteSet(storage_keys.catalog_partition("acct"), (change,)))
+        catalog = Catalog(engine, lambda: 2, lambda: TABLE_ID)
+        await catalog.set_identifiers(Named("acct"), "Tab", ())
+        await catalog.change_members(
+            Named("acct"), "Tab", lambda _: {"new": 5, "later": None, "none": None}
+        )
+        await catalog.change_members(
+            Named("acct"), "Tab", lambda old: {"again": old.members["new"]}
+        )
+        return json.loads(await engine.get(storage_keys.table_place("acct", "tab")) or b"")
+
+    assert asyncio.run(stored()) == {
+        **json.loads(RECORD), "version": 4, "identifiers": [], "new": 5, "again": 5
+    }  # fmt: skip
