@@ -153,6 +153,20 @@ def test_deleted_tables_are_swept(private_server: StartServer, tmp_path: Path) -
     wait_until(lambda: value(server, "swept_rows_total") == 4, AT_LENGTH)
 
 
+def test_changes_and_how_far_readers_are_behind(private_server: StartServer, tmp_path: Path) -> None:
+    server = private_server(tmp_path, "--admin=0", "--workers=2", "--keep-changes=1h")
+    work(server)
+    wait_until(lambda: value(server, "changes_records") == 5, AT_LENGTH)
+    assert value(server, "changes_lag_seconds") == 0
+    wait_until(lambda: value(server, "changes_oldest_seconds") > 2, AT_LENGTH)
+    with connections(server, 4) as opened:
+        opened[0].send("GET", "/Secret?comp=changes", expected=200)
+        for each in opened:
+            each.send("GET", "/Secret?comp=changes&since=now", expected=200)
+    wait_until(lambda: value(server, "changes_lag_seconds") > 1, AT_LENGTH)
+    assert value(server, "changes_lag_seconds") < value(server, "changes_oldest_seconds")
+
+
 def test_without_the_library_only_metrics_are_missing(
     private_server: StartServer, tmp_path: Path
 ) -> None:

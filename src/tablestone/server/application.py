@@ -469,6 +469,7 @@ class WorkerMeasures:
         self._engine = engine
         self._gauges = {figure.name for figure in figures if figure.kind is FigureKind.GAUGE}
         self._caches = service.caches
+        self._feeds = service.feeds
         self._sweeper = sweeper
         self.connections: Sized = ()
         """The open connections."""
@@ -496,6 +497,7 @@ class WorkerMeasures:
         now = {
             "connections": len(self.connections),
             "sweeping": int(self._sweeper is not None and self._sweeper.is_busy),
+            "changes_lag_seconds": self._feeds.lag_seconds(),
             "engine": {name: each for name, each in values.items() if name in self._gauges},
         }
         return totals, now

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tablestone import limits
-from tablestone.clock import Clock
+from tablestone.clock import TICKS_PER_SECOND, Clock
 from tablestone.engines.change_record import ChangeLog, ChangeRecord, ChangesRead, KeptChanges
 from tablestone.engines.contract import Engine, EngineUnavailable
 from tablestone.model.errors import StorageError
@@ -31,6 +31,8 @@ from tablestone.tables.change_notes import About, CommitKind, deletion_subject, 
 
 EXAMINED_MAX: Final = 2_000
 """Changed rows that one page of an account's feed examines; of a table's feed it examines those that it shows."""
+LAG_SECONDS: Final = 60
+"""How long `ChangeFeeds.lag_seconds` remembers a reader."""
 
 
 class ChangeFeeds:
@@ -40,6 +42,24 @@ class ChangeFeeds:
         self._log = engine.changes
         self._catalog = catalog
         self._clock = clock
+        self._lags: dict[int, float] = {}
+        """The largest lag that was noted in a second, of the last seconds."""
+
+    def lag_seconds(self) -> float:
+        """How far readers are behind: the age of the oldest change that one had not seen when it asked, lately."""
+        second = self._clock() // TICKS_PER_SECOND
+        recent = (lag for at, lag in self._lags.items() if second - LAG_SECONDS < at <= second)
+        return max(recent, default=0.0)
+
+    def _note_lag(self, unseen: Sequence[ChangeRecord]) -> None:
+        """Note that a reader had not seen these records when it asked."""
+        if unseen:
+            now = self._clock()
+            second = now // TICKS_PER_SECOND
+            recent = range(second - LAG_SECONDS + 1, second + 1)
+            self._lags = {at: lag for at, lag in self._lags.items() if at in recent}
+            lag = max(0, now - unseen[0].time) / TICKS_PER_SECOND
+            self._lags[second] = max(lag, self._lags.get(second, 0.0))
 
     @property
     def are_kept(self) -> bool:
@@ -53,6 +73,7 @@ class ChangeFeeds:
         read = feed.read(feed.start(operation.since, self._clock()))
         if (await self._catalog.require(owner, operation.table)).table_id != table_id:
             raise StorageError("TableNotFound")
+        self._note_lag(read.records)
         return feed.found(read.records, read.reached, operation.bounds)
 
     async def of_account(self, owner: Owner, operation: ReadAccountChanges) -> ChangesFound:
@@ -75,6 +96,7 @@ class ChangeFeeds:
             ):
                 shown.append(record)
         await self._catalog.incarnations.require(owner)
+        self._note_lag(shown)
         return feed.found(shown, read.reached, None)
 
     async def _end(self, owner: Owner, about: About) -> float:

@@ -129,6 +129,10 @@ GAUGES: Final = {
     "sweeping": _gauge("sweeping", "1 while deleted tables have rows left, else 0."),
 }
 """Metrics of the whole server, by the name of their value in a report. Values of workers are added."""
+CHANGES_LAG: Final = _gauge(
+    "changes_lag_seconds",
+    "Age of the oldest change that a reader of the feed had not seen when it asked, in the last minute.",
+)
 WORKER_CPU: Final = _counter("worker_cpu_seconds", "Processor time of a worker.", "worker")
 WORKER_GAUGES: Final = {
     "resident_bytes": _gauge("worker_resident_memory_bytes", "Memory of a worker.", "worker"),
@@ -147,6 +151,7 @@ OWN_METRICS: Final = (
     TABLE_FAILURES,
     *TOTALS.values(),
     *GAUGES.values(),
+    CHANGES_LAG,
     *(WORKER_CPU, *WORKER_GAUGES.values(), WORKER_AGE),
 )
 """All metrics except those of engines."""
@@ -192,6 +197,8 @@ def samples_of_server(
     yield Samples(REFUSED_BY_LIMIT, {(limit,): number for limit, number in refused.items()})
     for name, metric in GAUGES.items():
         yield Samples(metric, {(): sum(values.get(name, 0) for values in now)})
+    lag = max((values.get("changes_lag_seconds", 0) for values in now), default=0)
+    yield Samples(CHANGES_LAG, {(): lag})
 
 
 def samples_of_workers(

@@ -99,7 +99,7 @@ def test_the_dashboard_shows_every_metric() -> None:
         name.removeprefix("tablestone_") for name in shown
     }
     assert left_out == {
-        *("changes_records", "changes_oldest_seconds"),
+        *("changes_records", "changes_oldest_seconds", "changes_lag_seconds"),
         *("build_info", "memory_rows", "connections_accepted_total"),
         *("table_request_bytes_total", "table_response_bytes_total"),
         *("table_request_seconds_total", "table_request_failures_total"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
-from tablestone.clock import system_clock
+from tablestone.clock import TICKS_PER_SECOND, system_clock
 from tablestone.engines.change_record import Retention
 from tablestone.engines.contract import ANY, Change, Put, WriteSet
 from tablestone.engines.memory import MemoryEngine
@@ -37,10 +37,11 @@ class Tables:
     """A service in memory that keeps changes."""
 
     def __init__(self) -> None:
-        self.engine = MemoryEngine(system_clock)
+        self.now = system_clock()
+        self.engine = MemoryEngine(lambda: self.now)
         ids = itertools.count(1)
         self.service = TableService(
-            self.engine, system_clock, lambda: 0.0, lambda: next(ids).to_bytes(8, "big")
+            self.engine, lambda: self.now, lambda: 0.0, lambda: next(ids).to_bytes(8, "big")
         )
 
     async def create(self) -> bytes:
@@ -156,3 +157,25 @@ async def test_a_cursor_with_the_number_but_not_the_time_of_a_record_is_refused(
     cursor = ChangeCursor(kept.storage, kept.epoch, kept.last, 5, table_id)
     with pytest.raises(StorageError, match="InvalidChangeCursor"):
         await tables.of_table(cursor)
+
+
+async def test_the_lag_is_that_of_the_reader_behind_all_others(tables: Tables) -> None:
+    def lag_after(seconds: int) -> float:
+        tables.now += seconds * TICKS_PER_SECOND
+        return tables.service.feeds.lag_seconds()
+
+    table_id = await tables.create()
+    await tables.put(table_id, b"1")
+    assert lag_after(100) == 0  # nobody has asked
+    await tables.of_table(Since.NOW)
+    assert lag_after(0) == 0  # and has seen all
+    await tables.of_account()
+    assert lag_after(0) == 100
+    await tables.put(table_id, b"2")
+    tables.now += 5 * TICKS_PER_SECOND
+    await tables.of_table(tables.now - 5 * TICKS_PER_SECOND)
+    assert lag_after(0) == 100
+    assert lag_after(55) == 5
+    assert lag_after(5) == 0
+    await tables.of_account(Named("nobody"))
+    assert lag_after(0) == 0  # all are of another account
