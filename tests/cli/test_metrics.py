@@ -153,7 +153,9 @@ def test_deleted_tables_are_swept(private_server: StartServer, tmp_path: Path) -
     wait_until(lambda: value(server, "swept_rows_total") == 4, AT_LENGTH)
 
 
-def test_changes_and_how_far_readers_are_behind(private_server: StartServer, tmp_path: Path) -> None:
+def test_changes_and_how_far_readers_are_behind(
+    private_server: StartServer, tmp_path: Path
+) -> None:
     server = private_server(tmp_path, "--admin=0", "--workers=2", "--keep-changes=1h")
     work(server)
     wait_until(lambda: value(server, "changes_records") == 5, AT_LENGTH)
