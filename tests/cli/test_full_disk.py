@@ -1,5 +1,6 @@
 """A server whose data fills the disk: reads and deletes go on, and the deletes make it writable again."""
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from azure.core.exceptions import HttpResponseError
 from azure.data.tables import TableClient, TableServiceClient
 
 from cli.admin_pages import json_page
-from cli.command_line import tablestone
+from cli.command_line import Ended, tablestone
 from cli.small_disk import small_disk
 from conftest import StartServer
 
@@ -19,6 +20,11 @@ TEXT = "x" * 30_000
 WAIT_SECONDS_MAX = 120.0
 PAUSE_SECONDS = 0.01
 """On disks as small as these, quicker writes could fill the margin between two looks."""
+
+
+LEFT_BYTES = 36 * 1024
+"""Enough for SQLite to open the database, and too little for a commit that begins or ends the record of changes."""
+KEEP = ("--keep-changes", "7d")
 
 
 @pytest.fixture
@@ -120,3 +126,34 @@ def test_the_oldest_changes_go_before_writes_are_refused(
     assert tablestone("check", "--data", larger_disk / "data").lines == [
         f"{larger_disk / 'data'}: healthy"
     ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verb"), [((), KEEP, "begin"), (KEEP, (), "end")], ids=["begin", "end"]
+)
+def test_a_record_of_changes_begins_or_ends_as_a_whole(
+    private_server: StartServer,
+    disk: Path,
+    before: tuple[str, ...],
+    after: tuple[str, ...],
+    verb: str,
+) -> None:
+    data = disk / "data"
+    server = private_server(data, "--workers", "2", *before)
+    TableServiceClient.from_connection_string(server.connection_string).create_table("readings")
+    assert server.stop() == 0
+    found = os.statvfs(disk)
+    filler = disk / "filler"
+    filler.write_bytes(bytes(found.f_bavail * found.f_frsize - LEFT_BYTES))
+    assert tablestone("serve", "--port", "0", "--data", data, "--workers", "2", *after) == Ended(
+        2,
+        [],
+        f"tablestone: The record of changes cannot {verb}. Storage cannot write now: database or disk is full.\n",
+    )
+    assert tablestone("check", "--data", data).lines == [f"{data}: healthy"]
+    filler.unlink()
+    for options, answer in ((before, 0 if before else 1), (after, 0 if after else 1)):
+        server = private_server(data, *options)
+        place = {"AZURE_STORAGE_CONNECTION_STRING": server.connection_string}
+        assert tablestone("changes", "readings", environment=place).status == answer
+        assert server.stop() == 0

@@ -15,7 +15,7 @@ from tablestone.accounts.identities import Identities
 from tablestone.accounts.known_accounts import KnownAccounts
 from tablestone.clock import Clock, monotonic_seconds, system_clock, unix_seconds
 from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration, WorkerSlot
-from tablestone.engines.contract import Engine, EngineUnavailable
+from tablestone.engines.contract import Engine, EngineRefused, EngineUnavailable
 from tablestone.engines.figures import Figure, FigureKind, MeasuredEngine, Values
 from tablestone.engines.kind import EngineUrl
 from tablestone.engines.registry import kind_of, open_engine
@@ -159,7 +159,11 @@ class Application:
         service = self._open_service()
         assert self._engine is not None
         if self._engine.changes is not None:
-            await self._engine.changes.keep(configuration.keep_changes)
+            try:
+                await self._engine.changes.keep(configuration.keep_changes)
+            except EngineUnavailable as error:  # the disk may be full
+                verb = "begin" if configuration.keep_changes else "end"
+                raise EngineRefused(f"The record of changes cannot {verb}. {error}") from error
         identities = Identities(
             service.documents, configuration.tokens, seconds, logs_warnings=self._slot.worker == 0
         )
