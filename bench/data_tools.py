@@ -23,7 +23,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -46,10 +46,10 @@ class Loaded(NamedTuple):
     server_cpu: float
 
 
-def entity(number: int) -> dict[str, Any]:
+def entity(number: int, partition_entities: int = PARTITION_ENTITIES) -> dict[str, Any]:
     """About 1 KiB of JSON with ten properties, as an export writes it."""
     return {
-        "PartitionKey": f"p{number // PARTITION_ENTITIES:06}",
+        "PartitionKey": f"p{number // partition_entities:06}",
         "RowKey": f"{number:09}",
         "Station": "JFK",
         "Name": "John F. Kennedy International",
@@ -74,14 +74,16 @@ def sdk_entities(count: int) -> Iterator[dict[str, Any]]:
         yield {name: value for name, value in raw.items() if "@" not in name}
 
 
-def lines(count: int) -> Path:
+def lines(count: int, partition_entities: int = PARTITION_ENTITIES) -> Path:
     """A file of entities as JSON lines."""
-    path = paths.WORK / f"entities-{count}.jsonl"
+    path = paths.WORK / f"entities-{count}-{partition_entities}.jsonl"
     if not path.exists():
         new = path.with_suffix(".new")
         with new.open("w", encoding="utf-8") as file:
             for number in range(count):
-                file.write(json.dumps(entity(number), separators=(",", ":")) + "\n")
+                file.write(
+                    json.dumps(entity(number, partition_entities), separators=(",", ":")) + "\n"
+                )
         new.replace(path)
     return path
 
@@ -96,24 +98,29 @@ def import_peak(
 ) -> int:
     """Run the command in its own process; returns its peak of resident memory, in bytes."""
     source = "-" if is_streamed else str(lines(count))
-    command = str(Path(sys.executable).with_name("tablestone"))
+    given = map(small_line, range(count)) if is_streamed else ()
+    return peak_of("import", source, table, "--quiet", given=given, at=connection_string)
+
+
+def peak_of(*arguments: str, given: Iterable[bytes] = (), at: str = "") -> int:
+    """Run a data tool in its own process, with this input; returns its peak of resident memory, in bytes."""
     environment = os.environ | {
-        "AZURE_STORAGE_CONNECTION_STRING": connection_string,
+        "AZURE_STORAGE_CONNECTION_STRING": at,
         "TABLESTONE_JOURNALS": str(paths.WORK / "journals"),
     }
     process = subprocess.Popen(
-        [command, "import", source, table, "--quiet"],
+        [str(Path(sys.executable).with_name("tablestone")), *arguments],
         env=environment,
-        stdin=subprocess.PIPE if is_streamed else None,
+        stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
     )
-    if process.stdin is not None:
-        with process.stdin as stream:
-            stream.writelines(map(small_line, range(count)))
+    assert process.stdin is not None
+    with process.stdin as stream:
+        stream.writelines(given)
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
-        raise subprocess.CalledProcessError(process.returncode, "tablestone import")
+        raise subprocess.CalledProcessError(process.returncode, ("tablestone", *arguments))
     return used.ru_maxrss * 1024
 
 
@@ -210,10 +217,7 @@ def main() -> None:
     paths.WORK.mkdir(exist_ok=True)
     data = paths.WORK / "data-tools"
     server = servers.start(servers.TABLESTONE, data)
-    connection_string = (
-        f"DefaultEndpointsProtocol=http;AccountName={servers.ACCOUNT};AccountKey={servers.KEY};"
-        f"TableEndpoint=http://{server.address}{server.base_path};"
-    )
+    connection_string = server.connection_string
     try:
         if options.profile:
             profile_batches(connection_string, options.sdk_entities)

@@ -44,6 +44,13 @@ class Server:
     constant: bool
     """Whether it answers every request with the same 200: then nothing is seeded and nothing is checked."""
 
+    @property
+    def connection_string(self) -> str:
+        return (
+            f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY};"
+            f"TableEndpoint=http://{self.address}{self.base_path};"
+        )
+
     def tree(self) -> list[int]:
         return processes.process_tree(self.process.pid)
 
