@@ -9,6 +9,7 @@ import pytest
 
 from cli.command_line import tablestone
 from tablestone.clock import system_clock
+from tablestone.engines.change_record import Retention
 from tablestone.engines.contract import EngineRefused, EngineUnavailable, StorageId, StoredRow
 from tablestone.engines.registry import open_engine
 from tablestone.engines.sqlite.backup import NewDirectory
@@ -130,3 +131,20 @@ async def test_data_of_another_origin_is_not_added_to(tmp_path: Path) -> None:
     with pytest.raises(EngineRefused, match="holds data that no unfinished unload has left"):
         NewDirectory(tmp_path / "new", SOURCE)
     assert not (part / "unloaded-from").exists()
+
+
+@pytest.mark.asyncio
+async def test_what_an_unload_fills_in_is_in_no_record_of_changes(tmp_path: Path) -> None:
+    await unfinished(tmp_path / "new")
+    with NewDirectory(tmp_path / "new", SOURCE) as target:
+        await target.write([StoredRow(b"p", b"s", 1, b"{}")])
+        target.finish()
+    engine = open_engine(f"sqlite:{tmp_path / 'new'}", system_clock)
+    log = engine.changes
+    assert log is not None
+    assert log.kept() is None
+    await log.keep(Retention(None, None))
+    kept = log.kept()
+    assert kept is not None
+    assert (kept.last + 1 - kept.first, kept.is_complete) == (0, False)
+    await engine.close()
