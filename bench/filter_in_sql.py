@@ -33,9 +33,11 @@ from tablestone.model.keys import EntityKey, encode_key
 from tablestone.model.operations import QueryEntities
 from tablestone.query.filter_parser import parse_filter
 from tablestone.tables import reads, storage_keys
+from tablestone.tables.catalog import TableRecord
 from tablestone.wire.json_payload import decode_entity
 
 TABLE_ID: Final = b"\0" * storage_keys.TABLE_ID_LENGTH
+TABLE: Final = TableRecord("Table", TABLE_ID, 1, 1)
 VERSION: Final = 638_000_000_000_000_000
 PARTITIONS: Final = 20
 COMMITS_AT_ONCE: Final = 1000
@@ -117,7 +119,7 @@ async def count(engine: Engine, text: str) -> int:
     query = QueryEntities("table", parse_filter(text), 1000, None, None)
     while True:
         page = await reads.query_entities(
-            engine, TABLE_ID, query, time.monotonic, Turns(time.monotonic)
+            engine, TABLE, query, time.monotonic, Turns(time.monotonic)
         )
         found += len(page.stored)
         if page.token is None:

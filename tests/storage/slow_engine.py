@@ -71,6 +71,7 @@ class SlowEngine:
             waits=True,
             snapshots_pass=True,
             keeps_changes=False,
+            keeps_entries=False,
         )
 
     changes: ChangeLog | None = None

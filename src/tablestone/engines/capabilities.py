@@ -37,3 +37,5 @@ class Capabilities:
     """The versions of a row that is deleted and created again continue from its last version."""
     keeps_changes: bool = False
     """The engine can keep a record of changes (`change_record`)."""
+    keeps_entries: bool = False
+    """The engine can keep entries of indexes, and its snapshots read them (`contract.IndexedSnapshot`)."""

@@ -117,6 +117,14 @@ class StoredRow(NamedTuple):
     value: bytes
 
 
+class Entry(NamedTuple):
+    """An entry of an index: bytes by which a row is found. Entries order by these bytes, then by the row's key."""
+
+    entry: bytes
+    partition: bytes
+    row: bytes
+
+
 ABSENT: Final = 0
 """Expectation: there is no row. (Also the version that is reported if there is none.)"""
 ANY: Final = -1
@@ -171,7 +179,17 @@ class _Delete:
 DELETE: Final = _Delete()
 """Mutation: remove the row. A missing row is no error; the expectation `PRESENT` makes it a conflict."""
 
-Mutation = Put | Update | _Delete | None
+
+class Reindex(NamedTuple):
+    """Leave the row as it is, and give it the entries that its value has by `WriteSet.entries_of`.
+
+    The entries in `stale` are removed unless its value has them. Without a row, all of them are.
+    """
+
+    stale: Sequence[bytes] = ()
+
+
+Mutation = Put | Update | Reindex | _Delete | None
 """The change of a row whose expectation holds; None only checks."""
 
 
@@ -188,12 +206,23 @@ class WriteSet(NamedTuple):
 
     `invalidates_caches`: any process may keep these rows in memory, so the commit ends the validity of all caches
     (`Engine.generation`). `note`: a record of the changed rows is kept, if changes are kept at all; None: it never is.
+
+    If `capabilities.keeps_entries`: `entries_of` returns the entries of a stored value. Of each row that changes, the
+    entries of the old value go and those of the new one come, in the same commit. It is pure and quick. `decided_under`
+    is the generation of the cached rows on which the write set relies, `NO_GENERATION` if there was none: unless it is
+    still the present one, nothing is applied and the conflict is `outdated`. None: it relies on none.
     """
 
     partition: bytes
     changes: Sequence[Change]
     invalidates_caches: bool = False
     note: Note | None = None
+    entries_of: Callable[[bytes], Sequence[bytes]] | None = None
+    decided_under: int | None = None
+
+
+NO_GENERATION: Final = -1
+"""A generation that is never the present one."""
 
 
 class Committed(NamedTuple):
@@ -212,16 +241,21 @@ class Conflict:
     """Nothing was applied: the expectation of the change at `index` (the first that failed) did not hold.
 
     `version_found` is the row's version, or `ABSENT`. `refused`: the expectation held, and the `Update` refused.
+    `outdated`: no expectation was looked at, because the generation is not that of `WriteSet.decided_under`.
     """
 
     index: int
     version_found: int
     refused: Any = None
+    outdated: bool = False
+
+
+OUTDATED: Final = Conflict(0, ABSENT, outdated=True)
 
 
 def effect_of(
     change: Change, index: int, version_found: int, value: bytes | None
-) -> Put | _Delete | Conflict | None:
+) -> Put | Reindex | _Delete | Conflict | None:
     """What the change at `index` does to a row of this version and value (`ABSENT` and None for none)."""
     if not expectation_holds(change.expectation, version_found):
         return Conflict(index, version_found)
@@ -323,6 +357,18 @@ class Snapshot(Protocol):
 
     async def close(self) -> None:
         """Release the moment."""
+        ...
+
+
+class IndexedSnapshot(Snapshot, Protocol):
+    """The snapshots of an engine that has `capabilities.keeps_entries`."""
+
+    async def entries(self, start: Entry, end: Entry, *, entries_max: int) -> list[Entry]:
+        """The first entries with `start <= entry < end`, at the moment of this snapshot's first read."""
+        ...
+
+    async def count_entries(self, start: Entry, end: Entry, *, entries_max: int) -> int:
+        """The number of these entries, up to `entries_max`: quicker than to read them."""
         ...
 
 

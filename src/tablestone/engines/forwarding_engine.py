@@ -4,6 +4,7 @@ Knows the engine contract and nothing above it.
 """
 
 from collections.abc import Sequence
+from typing import cast
 
 from tablestone.engines.capabilities import Capabilities
 from tablestone.engines.change_record import ChangeLog
@@ -11,7 +12,9 @@ from tablestone.engines.contract import (
     Committed,
     Conflict,
     Engine,
+    Entry,
     Hint,
+    IndexedSnapshot,
     Key,
     KeyRange,
     Rows,
@@ -79,6 +82,14 @@ class ForwardingSnapshot:
         self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
     ) -> Rows:
         return await self._snapshot.read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
+
+    async def entries(self, start: Entry, end: Entry, *, entries_max: int) -> list[Entry]:
+        snapshot = cast("IndexedSnapshot", self._snapshot)
+        return await snapshot.entries(start, end, entries_max=entries_max)
+
+    async def count_entries(self, start: Entry, end: Entry, *, entries_max: int) -> int:
+        snapshot = cast("IndexedSnapshot", self._snapshot)
+        return await snapshot.count_entries(start, end, entries_max=entries_max)
 
     async def close(self) -> None:
         await self._snapshot.close()

@@ -24,11 +24,14 @@ from tablestone.engines.change_record import (
 )
 from tablestone.engines.contract import (
     ABSENT,
+    OUTDATED,
     Committed,
     Conflict,
     EngineUnavailable,
+    Entry,
     Key,
     Put,
+    Reindex,
     Rows,
     StoredRow,
     effect_of,
@@ -37,7 +40,7 @@ from tablestone.engines.figures import CHANGE_FIGURES, Figure, FigureKind, measu
 from tablestone.engines.kind import EngineKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from tablestone.clock import Clock
     from tablestone.engines.change_record import Note
@@ -55,12 +58,15 @@ class MemoryEngine:
         hints=False,
         waits=False,
         keeps_changes=True,
+        keeps_entries=True,
     )
     leases: Leases | None = None
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._rows = MemoryRows([], {})
+        self._rows = MemoryRows([], {}, [])
+        self._is_shared = False
+        """Whether a snapshot may have the rows too."""
         self._generation = 0
         self._is_open = True
         self.changes = MemoryChangeLog(clock, self._is_empty)
@@ -88,10 +94,15 @@ class MemoryEngine:
 
     async def commit(self, write_set: WriteSet) -> Committed | Conflict:
         self._require_open()
-        keys, stored = self._rows.keys, self._rows.stored
+        if write_set.decided_under not in (None, self._generation):
+            return OUTDATED
+        rows = self._rows
+        keys, stored = rows.keys, rows.stored
         now = self._clock()
         versions = [0] * len(write_set.changes)
         changed: list[ChangedRow] = []
+        reindexed: list[tuple[Key, Sequence[bytes], bytes | None]] = []
+        entries_of = write_set.entries_of
         for index, change in enumerate(write_set.changes):
             key = Key(write_set.partition, change.row)
             version_found, value = stored.get(key, (ABSENT, None))
@@ -102,11 +113,20 @@ class MemoryEngine:
                 versions[index] = version = max(now, version_found + 1)
                 before = None if mutation.before is None else mutation.before()
                 changed.append(ChangedRow(change.row, version, mutation.render(version), before))
+            elif isinstance(mutation, Reindex):
+                reindexed.append((key, mutation.stale, value))
             elif mutation is not None and version_found != ABSENT:
                 changed.append(ChangedRow(change.row, version_found, None))
         self._generation += write_set.invalidates_caches
+        if self._is_shared and (changed or reindexed):
+            rows = self._rows = rows.copy()
+            keys, stored = rows.keys, rows.stored
+            self._is_shared = False
         for row, version, value, _before in changed:
             key = Key(write_set.partition, row)
+            if entries_of is not None:
+                old = stored[key][1] if key in stored else None
+                rows.change_entries(key, [] if old is None else entries_of(old), value, entries_of)
             if value is None:
                 del stored[key]
                 del keys[bisect_left(keys, key)]
@@ -114,19 +134,24 @@ class MemoryEngine:
             if key not in stored:
                 insort(keys, key)
             stored[key] = (version, value)
+        if entries_of is not None:
+            for key, stale, value in reindexed:
+                rows.change_entries(key, stale, value, entries_of)
         if changed and write_set.note is not None:
             self.changes.append(write_set.note, write_set.partition, changed)
         return Committed(versions)
 
     def contents(self) -> MemoryRows:
-        """A copy of all rows."""
+        """All rows as they are now. The next commit changes a copy."""
         self._require_open()
-        return self._rows.copy()
+        self._is_shared = True
+        return self._rows
 
     def replace(self, contents: MemoryRows) -> None:
         """Have these rows, and no others, with the versions that they have."""
         self._require_open()
-        self._rows = contents.copy()
+        self._rows = contents
+        self._is_shared = True
         self._generation += 1  # whatever was announced may be another row now
 
     async def watch(self, *, logs_warnings: bool) -> None:
@@ -141,7 +166,7 @@ class MemoryEngine:
 
     async def close(self) -> None:
         self._is_open = False
-        self._rows = MemoryRows([], {})
+        self._rows = MemoryRows([], {}, [])
 
     def _is_empty(self) -> bool:
         return not self._rows.keys
@@ -245,13 +270,44 @@ class MemoryChangeLog:
 
 
 class MemoryRows(NamedTuple):
-    """Keys in order, and the versions and values of their rows. A copy is a snapshot, because rows are values."""
+    """Keys in order, the versions and values of their rows, and the entries of indexes in order.
+
+    A snapshot shares them until they change, because rows are values.
+    """
 
     keys: list[Key]
     stored: dict[Key, tuple[int, bytes]]
+    index_entries: list[Entry]
 
     def copy(self) -> MemoryRows:
-        return MemoryRows(self.keys.copy(), self.stored.copy())
+        return MemoryRows(self.keys.copy(), self.stored.copy(), self.index_entries.copy())
+
+    def change_entries(
+        self,
+        key: Key,
+        old: Iterable[bytes],
+        value: bytes | None,
+        entries_of: Callable[[bytes], Sequence[bytes]],
+    ) -> None:
+        """Give a row the entries that its value has, if there is one, and take those away that it had."""
+        new = set() if value is None else set(entries_of(value))
+        for entry, is_new in [(each, True) for each in new] + [(e, False) for e in set(old) - new]:
+            found = Entry(entry, *key)
+            place = bisect_left(self.index_entries, found)
+            is_there = self.index_entries[place : place + 1] == [found]
+            if is_new and not is_there:
+                self.index_entries.insert(place, found)
+            elif not is_new and is_there:
+                del self.index_entries[place]
+
+    async def entries(self, start: Entry, end: Entry, *, entries_max: int) -> list[Entry]:
+        first = bisect_left(self.index_entries, start)
+        last = bisect_left(self.index_entries, end)
+        return self.index_entries[first : min(last, first + entries_max)]
+
+    async def count_entries(self, start: Entry, end: Entry, *, entries_max: int) -> int:
+        first = bisect_left(self.index_entries, start)
+        return min(entries_max, bisect_left(self.index_entries, end) - first)
 
     def within(self, key_range: KeyRange) -> list[Key]:
         start, end = key_range
@@ -277,7 +333,7 @@ class MemoryRows(NamedTuple):
         return Rows(values, None)
 
     async def close(self) -> None:
-        """The copy goes with its last reference."""
+        """The rows go with their last reference."""
 
 
 KIND = EngineKind(

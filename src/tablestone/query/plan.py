@@ -33,7 +33,8 @@ from tablestone.model.keys import PARTITION_KEY, ROW_KEY, encode_key
 class PlanKind(enum.Enum):
     """What a plan reads: `POINT` is one key, `ROW_RANGE` a part of one partition, `RANGES` several ranges of any kind.
 
-    `NOTHING` is the plan of a filter that contradicts itself.
+    `NOTHING` is the plan of a filter that contradicts itself. `INDEX`: rows that are found by an index, in the ranges
+    of a plan of another kind (`index_plan`).
     """
 
     NOTHING = "nothing"
@@ -44,6 +45,7 @@ class PlanKind(enum.Enum):
     PARTITION_RANGE = "partition range"
     RANGES = "ranges"
     TABLE = "table"
+    INDEX = "index"
 
 
 class KeyInterval(NamedTuple):
@@ -109,7 +111,7 @@ def size(keys: KeySet) -> int:
     return sum(len(slab.rows) for slab in keys)
 
 
-def _intersect_rows(first: Rows, second: Rows) -> Rows:
+def intersect_rows(first: Rows, second: Rows) -> Rows:
     if first is ALL_ROWS or first is second:
         return second
     if second is ALL_ROWS:
@@ -128,7 +130,7 @@ def _intersect_rows(first: Rows, second: Rows) -> Rows:
     return _rows(found)
 
 
-def _union_rows(first: Rows, second: Rows) -> Rows:
+def union_rows(first: Rows, second: Rows) -> Rows:
     if first is second or not second or first is ALL_ROWS:
         return first
     if not first or second is ALL_ROWS:
@@ -172,7 +174,7 @@ def _intersect(first: KeySet, second: KeySet) -> KeySet | None:
         a, b = first[i], second[j]
         start, end = max(a.start, b.start), min(a.end, b.end)
         if start < end:
-            rows = _intersect_rows(a.rows, b.rows)
+            rows = intersect_rows(a.rows, b.rows)
             intervals += len(rows)
             if intervals > SIZE_MAX:
                 return None
@@ -194,7 +196,7 @@ def _union(first: KeySet, second: KeySet) -> KeySet | None:
         b = second[j] if j < len(second) else _END_OF_SLABS
         in_first, in_second = a.start <= position, b.start <= position
         end = min(a.end if in_first else a.start, b.end if in_second else b.start)
-        rows = _union_rows(a.rows if in_first else (), b.rows if in_second else ())
+        rows = union_rows(a.rows if in_first else (), b.rows if in_second else ())
         intervals += len(rows)
         if intervals > SIZE_MAX:
             return None

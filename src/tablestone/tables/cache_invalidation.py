@@ -8,7 +8,7 @@ docs/decisions/0008-leases.md has the reasons.
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Final, Self, TypeVar
 
@@ -81,11 +81,16 @@ class InvalidatingChange:
         return True
 
     async def commit(
-        self, changes: tuple[Change, ...], *, last: bool = True, note: Note = SETTINGS_NOTE
+        self,
+        changes: tuple[Change, ...],
+        *,
+        last: bool = True,
+        note: Note = SETTINGS_NOTE,
+        entries_of: Callable[[bytes], Sequence[bytes]] | None = None,
     ) -> Committed | Conflict:
         """Commit changes that no lease can hide any more. With `last` False, more commits of this change follow.
 
-        If `waits` was not called, no process may have cached the changed rows.
+        If `waits` was not called, no process may have cached the changed rows. No engine with leases keeps entries.
         """
         while self._lease_seconds is not None and self._unmark is not None:
             mark = self._unmark if last else self._unmark._replace(mutation=None)
@@ -101,9 +106,7 @@ class InvalidatingChange:
                 return outcome
             # The mark was removed as an old one, and its name may be taken: other processes may have cached rows since.
             await self._wait(self._lease_seconds)
-        return await self._engine.commit(
-            WriteSet(self._partition, changes, invalidates_caches=True, note=note)
-        )
+        return await self._engine.commit(WriteSet(self._partition, changes, True, note, entries_of))
 
     async def _wait(self, lease_seconds: float) -> None:
         self._unmark = await self._mark()

@@ -41,6 +41,7 @@ from tablestone.tables.account_incarnation import Incarnations, Owner, condition
 from tablestone.tables.cache_invalidation import InvalidatingChange, one_more_conflict
 from tablestone.tables.cached_rows import CachedRows
 from tablestone.tables.change_notes import About, CommitKind, note_of
+from tablestone.tables.indexes import EntriesOf, Index, entries_function, marks_of, read_indexes
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,9 @@ class TableRecord:
     """Of a deleted table on a cluster: the server that sweeps it, and the time in ticks until which others do not."""
     members: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """All that is stored beside name, id, ticks and version; also what this version does not know."""
+    indexes: tuple[Index, ...] = ()
+    entries_of: EntriesOf | None = field(default=None, compare=False)
+    """The entries of a stored entity; None without indexes."""
 
 
 _OWN_MEMBERS: Final = ("name", "id", "ticks", "version")
@@ -64,14 +68,18 @@ _OWN_MEMBERS: Final = ("name", "id", "ticks", "version")
 def read_record(stored: bytes) -> TableRecord:
     raw = orjson.loads(stored)
     name, table_id, ticks, version = [raw.pop(member) for member in _OWN_MEMBERS]
+    table_id = bytes.fromhex(table_id)
+    indexes = read_indexes(raw)
     return TableRecord(
         name,
-        bytes.fromhex(table_id),
+        table_id,
         ticks,
         version,
         tuple(map(_read_identifier, raw.get("identifiers", ()))),
         tuple(raw["claim"]) if "claim" in raw else None,
         raw,
+        indexes,
+        entries_function(table_id, indexes),
     )
 
 
@@ -275,7 +283,7 @@ class Catalog:
         is_last: bool = True,
     ) -> Committed | Conflict:
         """Commit changes that begin with the owner's conditions; `ResourceNotFound` if those do not hold."""
-        outcome = await change.commit(changes, last=is_last, note=note)
+        outcome = await change.commit(changes, last=is_last, note=note, entries_of=marks_of)
         if (
             isinstance(outcome, Conflict)
             and changes[outcome.index].row == storage_keys.INCARNATION_ROW

@@ -32,7 +32,8 @@ from tablestone.model.entity_json import (
 from tablestone.model.keys import TABLE_NAME
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import read_incarnation
-from tablestone.tables.catalog import read_record
+from tablestone.tables.catalog import every_table, read_record
+from tablestone.tables.index_building import built_indexes, wrong_entries
 from tablestone.tables.metadata import DocumentKind, Members, read_document, read_properties
 from tablestone.tables.storage_keys import Tables, in_words
 
@@ -59,6 +60,26 @@ async def check_rows(engine: Engine, readers: DocumentReaders = _NO_READERS) -> 
         is_start = rest is storage_keys.EVERYTHING
         begins = "" if is_start else f"from {in_words(rest.start, tables)} on "
         found.append(f"{begins}nothing can be read: {error}")
+    else:
+        found += await _check_indexes(engine)
+    return found
+
+
+async def _check_indexes(engine: Engine) -> list[str]:
+    found: list[str] = []
+    async for account, table in every_table(engine):
+        built = await built_indexes(engine, table)
+        for index in table.indexes:
+            missing = stale = 0
+            if index.property in built:
+                async for wrong, _ in wrong_entries(engine, table.table_id, index):
+                    missing += sum(not entries for entries in wrong.values())
+                    stale += sum(map(len, wrong.values()))
+            if missing or stale:
+                found.append(
+                    f"the index on {index.property} of table {table.name!r} of account {account} lacks {missing} "
+                    f"entries and has {stale} that no entity has: repair it with tablestone index check"
+                )
     return found
 
 

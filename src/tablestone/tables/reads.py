@@ -7,26 +7,39 @@ so a point read waits for at most one turn of a slow scan.
 
 from dataclasses import replace
 from functools import partial
+from typing import cast
 
 from tablestone import limits
 from tablestone.cooperative_scheduling import Seconds, Turn, Turns
 from tablestone.engines.capabilities import StoredIn
-from tablestone.engines.contract import Engine, Hint, Key, KeyRange, MomentPassed, Snapshot
+from tablestone.engines.contract import (
+    Engine,
+    Hint,
+    IndexedSnapshot,
+    Key,
+    KeyRange,
+    MomentPassed,
+    Rows,
+    Snapshot,
+)
 from tablestone.model.entity_json import RawEntity, key_of, read_raw, typed_property, version_of
 from tablestone.model.errors import StorageError
 from tablestone.model.filter_tree import FilterNode
 from tablestone.model.keys import ContinuationToken, EntityKey
 from tablestone.model.operations import IF_MATCH_ANY, EntitiesPage, QueryEntities, ReadConditions
 from tablestone.query.evaluate import compile_filter
-from tablestone.query.plan import plan_query
+from tablestone.query.plan import PlanKind, plan_query
 from tablestone.tables import storage_keys
+from tablestone.tables.catalog import TableRecord
 from tablestone.tables.filter_pushdown import hint_of
+from tablestone.tables.index_reads import IndexedRows, rows_by_index
 
 
 async def query_entities(
-    engine: Engine, table_id: bytes, query: QueryEntities, seconds: Seconds, turns: Turns
+    engine: Engine, table: TableRecord, query: QueryEntities, seconds: Seconds, turns: Turns
 ) -> EntitiesPage:
     """One page of the query, in key order (wire 6.6, 6.7)."""
+    table_id = table.table_id
     plan = plan_query(query.filter)
     ranges = storage_keys.key_ranges(table_id, plan.ranges)
     if query.bounds is not None:
@@ -48,9 +61,21 @@ async def query_entities(
     moment = await engine.snapshot()
     try:
         async with turns.turn() as turn:
-            scan = FilteredScan(engine, moment, table_id, plan.residual, seconds, turn)
+            indexed: IndexedRows | None = None
+            if table.indexes and engine.capabilities.keeps_entries:
+                indexed = await rows_by_index(
+                    engine,
+                    cast("IndexedSnapshot", moment),
+                    table,
+                    plan.residual,
+                    ranges,
+                    query.top,
+                    turn,
+                )
+            scan = FilteredScan(engine, moment, table_id, plan.residual, seconds, turn, indexed)
             page = await scan.page(ranges, query.top)
-            return replace(page, plan=plan.kind.value, rows_read=scan.rows_read)
+            kind = plan.kind if indexed is None else PlanKind.INDEX
+            return replace(page, plan=kind.value, rows_read=scan.rows_read)
     finally:
         await moment.close()
 
@@ -77,7 +102,7 @@ def _token(key: Key | None) -> ContinuationToken | None:
 
 
 class FilteredScan:
-    """A scan of key ranges of one table that returns only the entities that match a filter."""
+    """A scan of key ranges of one table, or of `indexed` rows in them, for the entities that match a filter."""
 
     def __init__(
         self,
@@ -87,9 +112,11 @@ class FilteredScan:
         residual: FilterNode,
         seconds: Seconds,
         turn: Turn,
+        indexed: IndexedRows | None = None,
     ) -> None:
         self._engine = engine
         self._moment = moment
+        self._indexed = indexed
         self._table_id = table_id
         self._predicate = compile_filter(residual)
         self._hint: Hint | None = None
@@ -111,12 +138,7 @@ class FilteredScan:
         size = 0
         while True:
             try:
-                rows = await self._moment.read(
-                    ranges,
-                    rows_max=self._rows_per_read,
-                    bytes_max=limits.PAGE_BYTES_MAX,
-                    hint=self._hint,
-                )
+                rows = await self._read(ranges)
             except MomentPassed:  # never at the first read, so the ranges begin with the next key
                 return EntitiesPage(found, _token(ranges[0].start))
             if self._rows_per_read < self._rows_per_read_max:
@@ -139,6 +161,16 @@ class FilteredScan:
             if not rows.values and not await self._has_time():
                 return EntitiesPage(found, _token(rows.next_key))
             ranges = storage_keys.ranges_from(ranges, rows.next_key)
+
+    async def _read(self, ranges: list[KeyRange]) -> Rows:
+        if self._indexed is not None:
+            return await self._indexed.read(ranges)
+        return await self._moment.read(
+            ranges,
+            rows_max=self._rows_per_read,
+            bytes_max=limits.PAGE_BYTES_MAX,
+            hint=self._hint,
+        )
 
     async def _has_time(self) -> bool:
         """Let other requests run after each turn; False once the time of the page is over."""

@@ -4,17 +4,18 @@
 caller has been authorized. Existence and preconditions are decided here. Does not know HTTP.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tablestone.clock import Clock
 from tablestone.cooperative_scheduling import Seconds, Turns
 from tablestone.engines.change_record import Note
-from tablestone.engines.contract import Engine
+from tablestone.engines.contract import NO_GENERATION, Engine
 from tablestone.model import operations
 from tablestone.model.errors import StorageError
 from tablestone.model.service_properties import FRESH
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Owner
+from tablestone.tables.cache_invalidation import one_more_conflict
 from tablestone.tables.catalog import Catalog, TableRecord, query_tables
 from tablestone.tables.change_notes import About, CommitKind, note_of
 from tablestone.tables.changes import ChangeFeeds
@@ -45,6 +46,7 @@ class TableService:
         self._seconds = seconds
         self._turns = Turns(seconds)
         self._throughput = throughput
+        self._keeps_entries = engine.capabilities.keeps_entries
         self.catalog = Catalog(engine, clock, fresh_id, deletion_seconds=table_deletion_seconds)
         incarnations = self.catalog.incarnations
         self.documents = Documents(engine)
@@ -67,13 +69,8 @@ class TableService:
         if isinstance(operation, operations.QueryEntities):
             return await self._query_entities(owner, operation)
         if isinstance(operation, operations.EntityGroupTransaction):
-            try:
-                table = await self.catalog.require(owner, operation.table)
-            except StorageError as error:
-                error.operation_index = 0
-                raise
             return operations.TransactionCommitted(
-                await commit_writes(self._engine, _note(owner, table), operation.writes)
+                await self._commit(owner, operation.table, operation.writes)
             )
         if isinstance(operation, operations.ServiceOperation):
             return await self._execute_on_service(owner, operation)
@@ -132,13 +129,33 @@ class TableService:
         return operations.SettingsChanged()
 
     async def _write(self, owner: Owner, write: operations.EntityWrite) -> operations.WriteResult:
-        table = await self.catalog.require(owner, write.table)
         try:
-            (result,) = await commit_writes(self._engine, _note(owner, table), (write,))
+            (result,) = await self._commit(owner, write.table, (write,))
         except StorageError as error:
             error.operation_index = None
             raise
         return result
+
+    async def _commit(
+        self, owner: Owner, table: str, writes: Sequence[operations.EntityWrite]
+    ) -> list[operations.WriteResult]:
+        """Commit the writes under the indexes that the table has: again, if those may have changed meanwhile."""
+        conflicts = 0
+        generation: int | None = None
+        while True:
+            if self._keeps_entries and (generation := self._engine.generation) is None:
+                generation = NO_GENERATION
+            try:
+                record = await self.catalog.require(owner, table)
+            except StorageError as error:
+                error.operation_index = 0
+                raise
+            results = await commit_writes(
+                self._engine, _note(owner, record), writes, record.entries_of, generation
+            )
+            if results is not None:
+                return results
+            conflicts = one_more_conflict(conflicts, f"the tables of {owner.name}")
 
     async def _get_entity(
         self, owner: Owner, operation: operations.GetEntity
@@ -155,9 +172,7 @@ class TableService:
         self, owner: Owner, operation: operations.QueryEntities
     ) -> operations.EntitiesPage:
         table = await self.catalog.require(owner, operation.table)
-        page = await query_entities(
-            self._engine, table.table_id, operation, self._seconds, self._turns
-        )
+        page = await query_entities(self._engine, table, operation, self._seconds, self._turns)
         if self._throughput is not None:
             self._throughput.end(owner.name, operation, page)
         return page

@@ -217,8 +217,12 @@ def entity_place(table_id: bytes, key: EntityKey) -> Key:
     return Key(entity_partition(table_id, key.partition_key), encode_key(key.row_key))
 
 
+def encoded_partition_key(partition: bytes) -> bytes:
+    return partition[1 + TABLE_ID_LENGTH :]
+
+
 def partition_key_of(partition: bytes) -> str:
-    return decode_key(partition[1 + TABLE_ID_LENGTH :])
+    return decode_key(encoded_partition_key(partition))
 
 
 def entity_key(key: Key) -> EntityKey:

@@ -30,6 +30,7 @@ from tablestone.engines.contract import (
 from tablestone.tables import storage_keys
 from tablestone.tables.cache_invalidation import remove_old_marks
 from tablestone.tables.catalog import TableRecord, read_record, record_renderer
+from tablestone.tables.index_building import remove_entries
 from tablestone.tables.metadata import DocumentKind
 
 log = logging.getLogger(__name__)
@@ -176,6 +177,10 @@ class Sweeper:
                 continue
             if rows:
                 await self._remove(table.table_id, rows)
+                return True
+            if self._engine.capabilities.keeps_entries and await remove_entries(
+                self._engine, table.table_id
+            ):
                 return True
             if not self._was_empty(table.table_id):
                 return True

@@ -48,6 +48,7 @@ from tablestone.model.operations import (
     entity_key,
 )
 from tablestone.tables import storage_keys
+from tablestone.tables.indexes import EntriesOf
 
 
 def _expectation(if_match: IfMatch) -> Expectation:
@@ -140,17 +141,26 @@ class EntityGroup:
 
 
 async def commit_writes(
-    engine: Engine, note: Note, writes: Sequence[EntityWrite]
-) -> list[WriteResult]:
+    engine: Engine,
+    note: Note,
+    writes: Sequence[EntityWrite],
+    entries_of: EntriesOf | None = None,
+    decided_under: int | None = None,
+) -> list[WriteResult] | None:
     """Apply all writes (of one partition, each entity once) or none. The note's subject is the id of the table.
 
-    Raises the error of the first operation that fails, with its index as `operation_index`.
+    Raises the error of the first operation that fails, with its index as `operation_index`. None: nothing was applied,
+    because the generation is another one.
     """
     partition = storage_keys.entity_partition(note.subject, entity_key(writes[0]).partition_key)
     changes = [change_of(write) for write in writes]
-    outcome = await engine.commit(WriteSet(partition, changes, note=note))
+    outcome = await engine.commit(
+        WriteSet(partition, changes, note=note, entries_of=entries_of, decided_under=decided_under)
+    )
     if isinstance(outcome, Committed):
         return [write_result(*each) for each in zip(writes, changes, outcome.versions, strict=True)]
+    if outcome.outdated:
+        return None
     if isinstance(outcome.refused, StorageError):
         raise outcome.refused.at(outcome.index)
     raise conflict_error(writes[outcome.index], outcome.version_found).at(outcome.index)

@@ -144,6 +144,7 @@ class Secondary:
                         commit.write_set.partition,
                         [Change(change.row, ANY, change.mutation)],
                         commit.write_set.invalidates_caches,
+                        entries_of=commit.write_set.entries_of,
                     )
                 )
 
@@ -173,7 +174,7 @@ async def _contents_of(engine: Engine) -> MemoryRows:
         for row in found:
             rows[Key(row.partition, row.row)] = (row.version, row.value)
         rest = KeyRange(Key(found[-1].partition, found[-1].row + b"\0"), _EVERYTHING.end)
-    return MemoryRows(sorted(rows), rows)
+    return MemoryRows(sorted(rows), rows, [])
 
 
 PARTITIONS_PER_RANGE: Final = 4

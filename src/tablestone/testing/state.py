@@ -123,7 +123,7 @@ class Snapshot(NamedTuple):
                 rows[Key(_bytes(partition), _bytes(row))] = (int(version), _bytes(value))
             except (TypeError, ValueError, binascii.Error):
                 raise StateRefused(f"Line {number} of this snapshot is not a row.") from None
-        return cls(MemoryRows(sorted(rows), rows))
+        return cls(MemoryRows(sorted(rows), rows, []))
 
 
 def _parsed(line: bytes) -> Any:

@@ -11,7 +11,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -30,8 +30,11 @@ from tablestone.configuration import AccountKeys, TokenRules
 from tablestone.engines.change_record import Retention
 from tablestone.engines.contract import Engine
 from tablestone.engines.registry import open_engine
+from tablestone.model.errors import StorageError
 from tablestone.server.requests.account_address import Addresses
 from tablestone.server.requests.pipeline import Pipeline
+from tablestone.tables.account_incarnation import Named
+from tablestone.tables.index_building import Indexes, IndexRefused
 from tablestone.tables.integrity import check_rows
 from tablestone.tables.metadata import Documents
 from tablestone.tables.service import TableService
@@ -140,6 +143,25 @@ class Door:
         except AccountRefused:
             return False
         return True
+
+    def change_index(self, account: str, table: str, name: str, change: int) -> None:
+        """Make an index over all partitions or within each, drop it, or check it; nothing if that is refused."""
+        if not self.engine.capabilities.keeps_entries:
+            return
+        indexes = Indexes(self.engine, self.service.catalog, self.ticks, lambda: b"test")
+        owner = Named(account)
+
+        async def acting() -> None:
+            if change == 2:
+                await indexes.drop(owner, table, name)
+            elif change == 3:
+                checked = await indexes.check(owner, table, name)
+                assert checked[1:] == (0, 0)
+            else:
+                await indexes.create(owner, table, name, within_partition=change == 1)
+
+        with suppress(IndexRefused, StorageError):
+            self._loop.run(acting())
 
     def close(self) -> list[str]:
         """Sweep, check everything that is stored, and release it."""

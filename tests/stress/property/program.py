@@ -186,6 +186,12 @@ class Program:
                 return
         raise AssertionError("no order of the operations explains their answers")
 
+    def change_indexes(self, random: Random) -> None:
+        """Make, drop or check an index: no answer changes."""
+        owner, table = self.owner(random), pools.table(random)
+        name = random.choice((*pools.NAMES, "RowKey", "RowKey"))
+        self.door.change_index(owner.name, table, name, random.randrange(4))
+
     def move_clock(self, random: Random) -> None:
         self.door.move_clock(random.choice(pools.CLOCK_STEPS))
 
@@ -366,4 +372,5 @@ SWARM: Final[dict[str, Step]] = {
     "clock": Program.move_clock,
     "list_tables": Program.list_tables,
     "follow": follow,
+    "indexes": Program.change_indexes,
 }

@@ -46,7 +46,8 @@ def test_a_filter_reads(row: Row) -> None:
 
 
 def test_every_kind_of_plan_has_a_row() -> None:
-    assert {row["kind"] for row in load("plan.toml")["case"]} == {kind.value for kind in PlanKind}
+    kinds = {kind.value for kind in PlanKind if kind is not PlanKind.INDEX}  # not of the keys alone
+    assert {row["kind"] for row in load("plan.toml")["case"]} == kinds
 
 
 def _holds(found: Plan, key: tuple[bytes, bytes]) -> bool:

@@ -30,9 +30,11 @@ from tablestone.model.entity_json import (
 from tablestone.model.keys import ContinuationToken, EntityKey
 from tablestone.model.operations import EntitiesPage, QueryEntities
 from tablestone.tables import reads, storage_keys
+from tablestone.tables.catalog import TableRecord
 from unit.query.query_tables import parsed
 
 TABLE_ID = b"\0" * storage_keys.TABLE_ID_LENGTH
+TABLE = TableRecord("Table", TABLE_ID, 1, 1)
 ROWS = 3_000
 PARTITIONS = ("p", "q")
 
@@ -75,7 +77,7 @@ async def _page(
     seconds: Callable[[], float],
 ) -> EntitiesPage:
     query = QueryEntities("table", parsed(text), top, None, token)
-    return await reads.query_entities(engine, TABLE_ID, query, seconds, Turns(lambda: 0.0))
+    return await reads.query_entities(engine, TABLE, query, seconds, Turns(lambda: 0.0))
 
 
 async def _pages(engine: Engine, text: str, top: int) -> list[EntitiesPage]:
@@ -249,7 +251,7 @@ def _scan(engine: Engine, turns: Turns) -> asyncio.Task[EntitiesPage]:
     now = iter(range(1_000_000))
     query = QueryEntities("table", parsed("n gt 1000"), 1_000, None, None)
     seconds = lambda: next(now) * 2 * limits.TURN_SECONDS  # noqa: E731
-    return asyncio.create_task(reads.query_entities(engine, TABLE_ID, query, seconds, turns))
+    return asyncio.create_task(reads.query_entities(engine, TABLE, query, seconds, turns))
 
 
 @pytest.mark.asyncio(loop_scope="module")

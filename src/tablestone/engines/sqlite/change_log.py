@@ -99,6 +99,15 @@ _LAST: Final = "SELECT max(number) FROM change_records"
 _BOUNDS: Final = f"SELECT began, ({_LAST}) FROM change_log"  # noqa: S608 - no value in it
 
 
+def make_tables(writer: apsw.Connection) -> None:
+    """Make the tables of the record, in the transaction that has begun, unless they are there. None are kept yet."""
+    if writer.pragma("user_version") < KEEPING_FORMAT_VERSION:
+        writer.execute(SCHEMA)
+        storage = secrets.token_bytes(ID_BYTES)
+        writer.execute("INSERT INTO change_log VALUES (?, NULL, 0, 0, NULL, 0)", (storage,))
+        writer.pragma("user_version", KEEPING_FORMAT_VERSION)
+
+
 def keeps_changes(connection: apsw.Connection) -> bool:
     """Whether commits are to be recorded now."""
     if connection.pragma("user_version") < KEEPING_FORMAT_VERSION:
@@ -185,13 +194,7 @@ class SqliteChangeLog:
             if was_kept and writer.execute(_RETENTION).get[2:] == retention:
                 return  # so a server starts on a full disk too
             writer.execute("BEGIN IMMEDIATE")
-            if writer.pragma("user_version") < KEEPING_FORMAT_VERSION:
-                writer.execute(SCHEMA)
-                writer.execute(
-                    "INSERT INTO change_log VALUES (?, NULL, 0, 0, NULL, 0)",
-                    (secrets.token_bytes(ID_BYTES),),
-                )
-                writer.pragma("user_version", KEEPING_FORMAT_VERSION)
+            make_tables(writer)
             if retention is None:
                 writer.execute("UPDATE change_log SET epoch = NULL")
             else:
@@ -261,7 +264,7 @@ class SqliteChangeLog:
     @property
     def is_there(self) -> bool:
         """Whether the tables exist: changes are kept, or were."""
-        is_there: bool = self._reader.pragma("user_version") == KEEPING_FORMAT_VERSION
+        is_there: bool = self._reader.pragma("user_version") >= KEEPING_FORMAT_VERSION
         return is_there
 
     def time_of(self, number: int) -> int | None:

@@ -23,11 +23,13 @@ from tablestone.clock import monotonic_seconds
 from tablestone.engines.change_record import write_rows
 from tablestone.engines.contract import (
     ABSENT,
+    OUTDATED,
     Committed,
     Conflict,
     EngineUnavailable,
     OutcomeUnknown,
     Put,
+    Reindex,
     Update,
     effect_of,
 )
@@ -38,6 +40,11 @@ from tablestone.engines.sqlite.change_log import (
     record_values,
 )
 from tablestone.engines.sqlite.data_directory import LOCKED_MS_MAX, PAGE_SIZE_BYTES
+from tablestone.engines.sqlite.index_entries import (
+    change_entries,
+    insert_statement,
+    make_table,
+)
 from tablestone.engines.sqlite.read import unavailable
 from tablestone.engines.sqlite.write_ahead_log import LogCopier
 
@@ -87,34 +94,47 @@ def insert_together(
     *,
     keeps_changes: bool,
 ) -> None:
-    """Insert and flush all rows, up to `ROWS_MAX`, with this version; and a record of each write set, if they are kept.
+    """Insert and flush all rows, up to `ROWS_MAX`, with this version, their entries, and records if they are kept.
 
     One call, because each has to wait for the interpreter when it returns. Raises the errors of `execute`:
     `apsw.ConstraintError` if a row exists or is named twice. Then none was inserted, and the transaction may be open.
     """
     given: list[bytes | int] = []
+    entries: list[bytes | int] = []
     records: list[tuple[Note, bytes, bytes]] = []
     rows = 0
-    for partition, changes, _invalidates_caches, note in write_sets:
+    for write_set in write_sets:
+        partition, changes, note = write_set.partition, write_set.changes, write_set.note
+        entries_of = write_set.entries_of
         changed: list[Written] = []
         for row, _expectation, put in changes:
             assert isinstance(put, Put)
             value = put.render(version)
             given += (partition, row, version, value)
             changed.append((row, version, value, None))
+            if entries_of is not None:
+                for entry in entries_of(value):
+                    entries += (entry, partition, row)
         rows += len(changes)
         if keeps_changes and note is not None:
             records.append((note, partition, write_rows(changed)))
-    if records:
+    if entries or records:
+        given += entries
         given += record_values(records, version)
-        execute(_recorded_statement(rows, len(records)), given)
+        execute(_statements(rows, len(entries) // 3, len(records)), given)
     else:
         execute(_statement(rows), given)
 
 
 @cache
-def _recorded_statement(rows: int, records: int) -> str:
-    return f"BEGIN IMMEDIATE; {_statement(rows)}; {record_statement(records)}; COMMIT"
+def _statements(rows: int, entries: int, records: int) -> str:
+    """One text of several statements, for numbers of rows, of entries and of records."""
+    texts = ["BEGIN IMMEDIATE", _statement(rows)]
+    if entries:
+        texts.append(insert_statement(entries))
+    if records:
+        texts.append(record_statement(records))
+    return "; ".join([*texts, "COMMIT"])
 
 
 @cache
@@ -309,6 +329,7 @@ class GroupCommit:
                 self._tasks.put(_Task(loop, commit, finish))
                 return
             self._execute("ROLLBACK")  # nothing was written: no flush and no second thread
+            self._generation.end()  # a write set that is outdated for a dead process is not so for ever
         except Exception as failure:  # noqa: BLE001 - a caller's `render` may raise anything
             self._undo(accepted, failure)
         else:
@@ -318,13 +339,19 @@ class GroupCommit:
     def _apply(self, write_set: WriteSet) -> Committed | Conflict:
         """Apply a whole write set to the open transaction, or nothing of it."""
         partition, now = write_set.partition, self._now
+        if write_set.decided_under not in (None, self._generation.current):
+            return OUTDATED
+        entries_of = write_set.entries_of
+        reads_values = entries_of is not None
+        # By rows: the entries that they may lose, and the value whose entries they keep or get.
+        indexed: list[tuple[bytes, Sequence[bytes], bytes | None]] = []
         versions = [0] * len(write_set.changes)
         changed: list[Written] = []
         # A row that is created again in this group must not get a version that it had before.
         latest_deleted = ABSENT
         for index, change in enumerate(write_set.changes):
             row, value = change.row, None
-            if isinstance(change.mutation, Update):
+            if reads_values or isinstance(change.mutation, Update):
                 found = self._execute(ROW_OF, (partition, row)).get
                 version_found, value = found or (ABSENT, None)
             else:
@@ -336,15 +363,33 @@ class GroupCommit:
                 versions[index] = version = max(now, version_found + 1)
                 replaced = mutation.before if self._keeps else None
                 before = None if replaced is None else replaced()
-                changed.append((row, version, mutation.render(version), before))
+                rendered = mutation.render(version)
+                changed.append((row, version, rendered, before))
+                if entries_of is not None:
+                    old = () if value is None else entries_of(value)
+                    indexed.append((row, old, rendered))
+            elif isinstance(mutation, Reindex):
+                kept = () if value is None or entries_of is None else entries_of(value)
+                indexed.append((row, [each for each in mutation.stale if each not in kept], value))
             elif mutation is not None and version_found != ABSENT:
                 changed.append((row, version_found, None, None))
                 latest_deleted = max(latest_deleted, version_found)
+                if entries_of is not None and value is not None:
+                    indexed.append((row, entries_of(value), None))
         for row, version, stored, _before in changed:
             if stored is None:
                 self._execute(DELETE_ROW, (partition, row))
             else:
                 self._execute(PUT, (partition, row, version, stored))
+        if entries_of is not None:
+            for row, old, value in indexed:
+                new = () if value is None else entries_of(value)
+                try:
+                    change_entries(self._execute, partition, row, old, new)
+                except apsw.SQLError:
+                    if not make_table(self._writer):
+                        raise
+                    change_entries(self._execute, partition, row, old, new)
         if self._keeps and changed and write_set.note is not None:
             self._records.append((write_set.note, partition, write_rows(changed)))
         self._now = max(now, latest_deleted + 1)
@@ -448,6 +493,10 @@ class GroupCommit:
         begun = monotonic_seconds()
         try:
             self._look_whether_changes_are_kept()
+            generation = self._generation.current
+            if any(each.decided_under not in (None, generation) for each in write_sets):
+                self._waiting.extendleft(reversed(group))  # the loop gives each its own outcome
+                return
             insert_together(self._execute, write_sets, version, keeps_changes=self._keeps)
         except Exception as error:  # noqa: BLE001 - the loop applies the group, and meets the error again
             _log.debug("A group of inserts is applied one by one: %s", error)

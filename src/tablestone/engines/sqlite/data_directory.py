@@ -90,7 +90,9 @@ def remove_unfinished_copies(path: Path) -> None:
 FORMAT_VERSION: Final = 1
 """The value of `PRAGMA user_version`; it increases when an older Tablestone could not read a newer one's data."""
 KEEPING_FORMAT_VERSION: Final = 2
-"""The same for a directory that keeps changes, or did (`change_log`): the newest that this Tablestone reads."""
+"""The same for a directory that keeps changes, or did (`change_log`)."""
+INDEXED_FORMAT_VERSION: Final = 3
+"""The same for one with entries of indexes (`index_entries`): the newest that this Tablestone reads."""
 APPLICATION_ID: Final = 0x54425354
 """The value of `PRAGMA application_id`, "TBST": it identifies Tablestone's files among SQLite databases."""
 
@@ -351,10 +353,10 @@ class DataDirectory:
                 raise EngineRefused(
                     f"{self.database} belongs to another program: it is not Tablestone data."
                 )
-            elif version > KEEPING_FORMAT_VERSION:
+            elif version > INDEXED_FORMAT_VERSION:
                 raise EngineRefused(
                     f"The data directory {self.path} was written by a newer version of Tablestone "
-                    f"(format {version}; this one reads {KEEPING_FORMAT_VERSION})."
+                    f"(format {version}; this one reads {INDEXED_FORMAT_VERSION})."
                 )
             elif version < FORMAT_VERSION and not read_only:
                 raise EngineRefused(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import apsw
 
 from tablestone.engines.capabilities import Capabilities, StoredIn
-from tablestone.engines.contract import EngineUnavailable, Put, Update
+from tablestone.engines.contract import EngineUnavailable, Put, Reindex, Update
 from tablestone.engines.figures import CHANGE_FIGURES, Figure, FigureKind, measure_changes
 from tablestone.engines.kind import EngineKind, Opening
 from tablestone.engines.sqlite.change_log import SqliteChangeLog, wrong_records
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tablestone.engines.contract import (
         Committed,
         Conflict,
+        Entry,
         Hint,
         Key,
         KeyRange,
@@ -98,6 +99,7 @@ class SqliteEngine:
         hints=True,
         waits=False,
         keeps_changes=True,
+        keeps_entries=True,
     )
     leases: Leases | None = None
 
@@ -333,7 +335,7 @@ class SqliteEngine:
 def _needs_room(write_set: WriteSet) -> bool:
     """Whether a write set stores rows of data. Changes of tables and documents are small, and deletions need them."""
     return not write_set.invalidates_caches and any(
-        isinstance(change.mutation, Put | Update) for change in write_set.changes
+        isinstance(change.mutation, Put | Update | Reindex) for change in write_set.changes
     )
 
 
@@ -349,6 +351,12 @@ class SqliteSnapshot:
         self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
     ) -> Rows:
         return self._rows.read(ranges, rows_max, bytes_max, hint)
+
+    async def entries(self, start: Entry, end: Entry, *, entries_max: int) -> list[Entry]:
+        return self._rows.entries(start, end, entries_max)
+
+    async def count_entries(self, start: Entry, end: Entry, *, entries_max: int) -> int:
+        return self._rows.count_entries(start, end, entries_max)
 
     async def close(self) -> None:
         self._rows.end()

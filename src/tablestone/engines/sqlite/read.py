@@ -10,12 +10,14 @@ import apsw
 from tablestone.engines.contract import (
     EngineDamaged,
     EngineUnavailable,
+    Entry,
     Key,
     KeyRange,
     Rows,
     StoredRow,
 )
 from tablestone.engines.figures import PartitionRows, RowsCounted
+from tablestone.engines.sqlite.data_directory import INDEXED_FORMAT_VERSION
 from tablestone.engines.sqlite.hinted_read import HintedReader, walk_of
 
 if TYPE_CHECKING:
@@ -29,6 +31,23 @@ READ_POINT: Final = "SELECT value FROM stored_rows WHERE partition = ? AND row =
 SCAN: Final = """
 SELECT partition, row, version, value FROM stored_rows
 WHERE (partition, row) >= (?, ?) AND (partition, row) < (?, ?) ORDER BY partition, row LIMIT ?
+"""
+
+_OF_ONE_VALUE: Final = """
+SELECT entry, partition, row FROM index_entries
+WHERE entry = ? AND (partition, row) >= (?, ?) AND (partition, row) < (?, ?)
+ORDER BY partition, row LIMIT ?
+"""
+_ENTRIES: Final = """
+SELECT entry, partition, row FROM index_entries
+WHERE (entry, partition, row) >= (?, ?, ?) AND (entry, partition, row) < (?, ?, ?)
+ORDER BY entry, partition, row LIMIT ?
+"""
+_COUNT_ENTRIES: Final = """
+SELECT count(*) FROM (
+    SELECT 1 FROM index_entries
+    WHERE (entry, partition, row) >= (?, ?, ?) AND (entry, partition, row) < (?, ?, ?) LIMIT ?
+)
 """
 
 
@@ -73,6 +92,29 @@ class RowReader:
             found: Iterable[Any] = self._execute(SCAN, (*key_range.start, *key_range.end, rows_max))
             return [StoredRow(*stored) for stored in found]
         except apsw.Error as error:
+            raise unavailable("read", error) from error
+
+    def entries(self, start: Entry, end: Entry, entries_max: int) -> list[Entry]:
+        """Entries of indexes, in order."""
+        if start.entry == end.entry:
+            found = self._of_entries(_OF_ONE_VALUE, (*start, *end[1:], entries_max))
+        else:
+            found = self._of_entries(_ENTRIES, (*start, *end, entries_max))
+        return [Entry(*each) for each in found]
+
+    def count_entries(self, start: Entry, end: Entry, entries_max: int) -> int:
+        """The number of entries, up to a limit."""
+        for (count,) in self._of_entries(_COUNT_ENTRIES, (*start, *end, entries_max)):
+            return int(count)
+        return 0
+
+    def _of_entries(self, statement: str, given: tuple[bytes | int, ...]) -> list[Any]:
+        try:
+            return list(self._connection.execute(statement, given))
+        except apsw.Error as error:
+            is_made = self._connection.pragma("user_version") >= INDEXED_FORMAT_VERSION
+            if isinstance(error, apsw.SQLError) and not is_made:
+                return []  # there is no such table
             raise unavailable("read", error) from error
 
     def begin(self) -> None:

@@ -264,7 +264,8 @@ ROOTS: Final = ((3, 4), (2, 3))
 """The first pages of the table and of the index: with auto-vacuum, and in a database that was made without it."""
 
 
-CHANGE_TABLES: Final = frozenset({"change_log", "change_records"})
+OTHER_TABLES: Final = frozenset({"change_log", "change_records", "index_entries"})
+"""The tables that are not rows: the record of changes, and entries, which are made again of the rows."""
 
 
 class SalvagedRows:
@@ -301,7 +302,7 @@ class SalvagedRows:
         for rowid, key in self._entries(index):
             if not self._has(rowid):
                 self._missing[rowid] = key
-        self._pass_over_changes()
+        self._pass_over_other_tables()
         if self._gaps:
             yield from self._rows_of_other_pages()
 
@@ -434,9 +435,9 @@ class SalvagedRows:
         partition, row, rowid = self._columns(payload, (bytes, bytes, int))
         return rowid, Key(partition, row)
 
-    def _pass_over_changes(self) -> None:
-        """Account for the pages of the record of changes: they hold no rows of their own."""
-        waiting = self._roots_of_changes()
+    def _pass_over_other_tables(self) -> None:
+        """Account for the pages of the other tables: they hold no rows of their own."""
+        waiting = self._roots_of_other_tables()
         while waiting:
             number = waiting.pop()
             with suppress(BadPage):
@@ -457,8 +458,8 @@ class SalvagedRows:
                     except BadPage:
                         self.damaged_pages.add(number)
 
-    def _roots_of_changes(self) -> list[int]:
-        """The first pages of the trees of the record of changes, as the schema says."""
+    def _roots_of_other_tables(self) -> list[int]:
+        """The first pages of the trees of the other tables, as the schema says."""
         try:
             schema = take_apart(1, self._pages.read(1), self._usable)
             cells = [table_leaf_cell(schema, cell, self._usable)[1] for cell in schema.cells]
@@ -468,7 +469,7 @@ class SalvagedRows:
         return [
             entry[3]
             for entry in entries
-            if len(entry) == 5 and entry[2] in CHANGE_TABLES and isinstance(entry[3], int)
+            if len(entry) == 5 and entry[2] in OTHER_TABLES and isinstance(entry[3], int)
         ]
 
     def _rows_of_other_pages(self) -> Iterator[FoundRow]:

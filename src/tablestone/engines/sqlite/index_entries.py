@@ -1,0 +1,62 @@
+"""The entries of indexes in the database: one table, which is there once an index was made.
+
+The commits write entries in the transaction of their rows (`commit`); snapshots read them (`read`).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from tablestone.engines.sqlite.change_log import make_tables
+from tablestone.engines.sqlite.data_directory import INDEXED_FORMAT_VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import apsw
+
+SCHEMA: Final = """
+CREATE TABLE index_entries (
+    entry BLOB NOT NULL,
+    partition BLOB NOT NULL,
+    row BLOB NOT NULL,
+    PRIMARY KEY (entry, partition, row)
+) STRICT, WITHOUT ROWID
+"""
+
+_INSERT: Final = "INSERT OR IGNORE INTO index_entries (entry, partition, row) VALUES (?, ?, ?)"
+_DELETE: Final = "DELETE FROM index_entries WHERE entry = ? AND partition = ? AND row = ?"
+
+
+@cache
+def insert_statement(entries: int) -> str:
+    """The statement that inserts so many entries of new rows."""
+    given = ", ".join(["(?, ?, ?)"] * entries)
+    return f"INSERT OR IGNORE INTO index_entries (entry, partition, row) VALUES {given}"  # noqa: S608 - no value in it
+
+
+def change_entries(
+    execute: Callable[[str, Sequence[Any]], object],
+    partition: bytes,
+    row: bytes,
+    old: Sequence[bytes],
+    new: Sequence[bytes],
+) -> None:
+    """Take the old entries from a row, and give it the new ones."""
+    for entry in old:
+        if entry not in new:
+            execute(_DELETE, (entry, partition, row))
+    for entry in new:
+        if entry not in old:
+            execute(_INSERT, (entry, partition, row))
+
+
+def make_table(writer: apsw.Connection) -> bool:
+    """Make the table, in the transaction that has begun; False if it was there."""
+    if writer.pragma("user_version") >= INDEXED_FORMAT_VERSION:
+        return False
+    make_tables(writer)
+    writer.execute(SCHEMA)
+    writer.pragma("user_version", INDEXED_FORMAT_VERSION)
+    return True

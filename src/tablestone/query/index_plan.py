@@ -1,0 +1,155 @@
+"""The plan of an index: the places at which every entity that matches a filter has an entry.
+
+A place is the type of a property and its value, as bytes whose order is that of the comparisons (`evaluate`). An index
+has one place for each entity that has the property. What is found there may not match: each entity that is read is
+evaluated with the whole filter.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from tablestone.model.edm import EdmType, EdmValue
+from tablestone.model.filter_tree import (
+    And,
+    BooleanProperty,
+    Comparison,
+    ComparisonOperator,
+    FilterNode,
+    Or,
+)
+from tablestone.model.keys import encode_key
+from tablestone.query.evaluate import TRUE_OF_MISMATCH, WIDENS_TO
+from tablestone.query.plan import Rows, after, intersect_rows, union_rows
+
+# Stored in entries: these numbers never change.
+_TYPES: Final = {
+    EdmType.STRING: 1,
+    EdmType.INT32: 2,
+    EdmType.INT64: 3,
+    EdmType.DOUBLE: 4,
+    EdmType.BOOLEAN: 5,
+    EdmType.DATE_TIME: 6,
+    EdmType.GUID: 7,
+    EdmType.BINARY: 8,
+    EdmType.GEOGRAPHY_POINT: 9,
+}
+VALUE_BYTES_MAX: Final = 1024
+"""The bytes of a value in its place. A longer value is cut, so its place is shared with others."""
+_SIGN: Final = 1 << 63
+_INT64: Final = struct.Struct(">Q")
+_DOUBLE: Final = struct.Struct(">d")
+
+
+def place_of(value: EdmValue) -> bytes:
+    """The place of an entity with this value of the property. A point has no order: it has the type alone."""
+    return bytes((_TYPES[value.type],)) + _value_bytes(value)[:VALUE_BYTES_MAX]
+
+
+def _value_bytes(value: EdmValue) -> bytes:
+    kind, given = value
+    found: Any = given
+    if kind is EdmType.STRING or kind is EdmType.GUID:
+        return encode_key(found)
+    if kind is EdmType.DOUBLE:
+        (bits,) = _INT64.unpack(_DOUBLE.pack(found + 0.0))  # negative zero is zero
+        return _INT64.pack(bits ^ (_SIGN if bits < _SIGN else 2 * _SIGN - 1))
+    if kind is EdmType.BOOLEAN:
+        return b"\1" if found else b"\0"
+    if kind is EdmType.BINARY:
+        return bytes(found)
+    if kind is EdmType.GEOGRAPHY_POINT:
+        return b""
+    return _INT64.pack(found + _SIGN)
+
+
+Way = Mapping[str, Rows]
+"""Intervals of places by property. An entity that matches has a place in those of one property at least."""
+
+INTERVALS_MAX: Final = 100
+"""The intervals of a way; one that would have more is none."""
+
+
+def is_in_key_order(way: Way) -> bool:
+    """Whether every interval is one place, whose entries are in the order of the keys."""
+    return all(end == after(start) for places in way.values() for start, end in places)
+
+
+def ways_of(node: FilterNode, properties: Collection[str]) -> list[Way]:
+    """The ways to find the entities that match, by indexes of these properties. Each is sufficient alone."""
+    if isinstance(node, Comparison):
+        if node.name not in properties or node.operator is ComparisonOperator.NOT_EQUAL:
+            return []
+        return [{node.name: _places(node)}]
+    if isinstance(node, BooleanProperty):
+        if node.name not in properties:
+            return []
+        literal = EdmValue(EdmType.BOOLEAN, True)
+        return [{node.name: _places(Comparison(node.name, ComparisonOperator.EQUAL, literal))}]
+    if isinstance(node, And):
+        return _ways_of_all(node, properties)
+    if isinstance(node, Or):
+        return _way_of_any(node, properties)
+    return []
+
+
+def _ways_of_all(node: And, properties: Collection[str]) -> list[Way]:
+    """The ways of each term; those by one property alone are one, because an entity has one place."""
+    by_property: dict[str, Rows] = {}
+    others: list[Way] = []
+    for term in node.terms:
+        for way in ways_of(term, properties):
+            if len(way) > 1:
+                others.append(way)
+                continue
+            for name, places in way.items():
+                known = by_property.get(name)
+                by_property[name] = places if known is None else intersect_rows(known, places)
+    return [*({name: places} for name, places in by_property.items()), *others]
+
+
+def _way_of_any(node: Or, properties: Collection[str]) -> list[Way]:
+    """One way, if each term has one."""
+    whole: dict[str, Rows] = {}
+    for term in node.terms:
+        ways = ways_of(term, properties)
+        if not ways:
+            return []
+        for name, places in min(ways, key=lambda way: not is_in_key_order(way)).items():
+            whole[name] = union_rows(whole.get(name, ()), places)
+    return [whole] if sum(map(len, whole.values())) <= INTERVALS_MAX else []
+
+
+def _places(node: Comparison) -> Rows:
+    """The places of all values for which the comparison can be true (wire 6.4)."""
+    kind, value = node.literal
+    compared = WIDENS_TO.get(kind, (kind,))
+    found: Rows = ()
+    for each, number in _TYPES.items():
+        if each in compared:
+            widened: Any = float(value) if each is EdmType.DOUBLE else value  # type: ignore[arg-type]
+            interval = _interval(number, node.operator, _value_bytes(EdmValue(each, widened)))
+            found = union_rows(found, (interval,))
+        elif node.operator in TRUE_OF_MISMATCH:
+            found = union_rows(found, ((bytes((number,)), bytes((number + 1,))),))
+    return found
+
+
+def _interval(number: int, operator: ComparisonOperator, value: bytes) -> tuple[bytes, bytes]:
+    """The places of values of one type. At a place that is cut, there may be any longer value."""
+    first, end = bytes((number,)), bytes((number + 1,))
+    place = first + value[:VALUE_BYTES_MAX]
+    is_cut = len(value) >= VALUE_BYTES_MAX
+    match operator:
+        case ComparisonOperator.GREATER_THAN:
+            return (place if is_cut else after(place), end)
+        case ComparisonOperator.GREATER_THAN_OR_EQUAL:
+            return (place, end)
+        case ComparisonOperator.LESS_THAN:
+            return (first, after(place) if is_cut else max(place, first + b"\0"))
+        case ComparisonOperator.LESS_THAN_OR_EQUAL:
+            return (first, after(place))
+        case _:
+            return (place, after(place))

@@ -1,0 +1,144 @@
+"""The indexes of a table: what is stored of them with the table, and the entries of its entities.
+
+An entity that has the property has one entry; entries are written in the commit of their entity, from the commit on
+that stores the index. An index that was built has an entry of its own, its mark, in the commit that says so: storage
+that came without entries has no mark, and nothing is looked for in it. docs/decisions/0020-indexes.md has the reasons.
+"""
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from tablestone.engines.contract import Entry
+from tablestone.model.entity_json import read_raw, typed_property
+from tablestone.model.keys import encode_key
+from tablestone.query.index_plan import place_of
+
+MEMBER: Final = "indexes"
+"""The member of a table's row that has them."""
+INDEXES_MAX: Final = 16
+"""The indexes of a table. Ours."""
+
+
+class IndexState(enum.Enum):
+    """How far an index is. Entries are kept in each state; queries use an index that is ready."""
+
+    BUILDING = "building"
+    READY = "ready"
+    BROKEN = "broken"
+    """Entries may be missing: storage lost them, or came without them."""
+    DROPPING = "dropping"
+    """Its entries are being removed; no new ones are written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index on one property. `number` is its own in the table, and part of its entries."""
+
+    property: str
+    number: int
+    within_partition: bool
+    """Each partition has an order of its own: the index serves queries of one partition."""
+    state: IndexState
+    claim: tuple[str, int] | None = None
+    """Who builds or drops it, and until when (ticks) nobody else does."""
+    reached: tuple[str, str] | None = None
+    """The key that a build has reached: the entities before it have their entries."""
+
+    def to_json(self) -> dict[str, Any]:
+        """What is stored; `read_indexes` reads it."""
+        found: dict[str, Any] = {"property": self.property, "number": self.number}
+        if self.within_partition:
+            found["partition"] = True
+        found["state"] = self.state.value
+        if self.claim is not None:
+            found["claim"] = self.claim
+        if self.reached is not None:
+            found["reached"] = list(self.reached)
+        return found
+
+
+def read_indexes(members: Mapping[str, Any]) -> tuple[Index, ...]:
+    """The indexes by the members of a table's row."""
+    return tuple(
+        Index(
+            raw["property"],
+            raw["number"],
+            raw.get("partition", False),
+            IndexState(raw["state"]),
+            tuple(raw["claim"]) if "claim" in raw else None,
+            tuple(raw["reached"]) if "reached" in raw else None,
+        )
+        for raw in members.get(MEMBER, ())
+    )
+
+
+# An entry of an index begins with the id of its table and its number. Then follow a mark and its state, or the place of
+# an entity; within a partition, the partition comes before the place.
+_MARK: Final = b"\0"
+_PLACE: Final = b"\1"
+
+
+def index_head(table_id: bytes, number: int) -> bytes:
+    """What all entries of an index begin with."""
+    return table_id + bytes((number,))
+
+
+def places_head(table_id: bytes, index: Index, partition_key: bytes) -> bytes:
+    """What the entries of the entities of a partition begin with, before their places. The key is encoded."""
+    head = index_head(table_id, index.number) + _PLACE
+    return _within(head, partition_key) if index.within_partition else head
+
+
+def _within(head: bytes, partition_key: bytes) -> bytes:
+    return head + len(partition_key).to_bytes(2, "big") + partition_key
+
+
+def all_entries(prefix: bytes) -> tuple[Entry, Entry]:
+    """The first entry that may begin with the prefix, and the first one after all of those."""
+    return Entry(prefix, b"", b""), Entry(prefix + b"\xff" * 8, b"", b"")
+
+
+def mark_of(table_id: bytes, number: int, state: IndexState) -> bytes:
+    """The entry that the row of a table has for an index in this state."""
+    return index_head(table_id, number) + _MARK + state.value.encode("ascii")
+
+
+def marks_of(stored: bytes) -> list[bytes]:
+    """The entries of a row of a catalog: the marks of a table's indexes (`WriteSet.entries_of`)."""
+    raw = orjson.loads(stored)
+    if MEMBER not in raw:
+        return []
+    table_id = bytes.fromhex(raw["id"])
+    return [mark_of(table_id, index.number, index.state) for index in read_indexes(raw)]
+
+
+EntriesOf = Callable[[bytes], Sequence[bytes]]
+
+
+def entries_function(table_id: bytes, indexes: Sequence[Index]) -> EntriesOf | None:
+    """The function that gives the entries of a stored entity; None if there are no indexes to write."""
+    heads = [
+        (index.property, index.within_partition, index_head(table_id, index.number) + _PLACE)
+        for index in indexes
+        if index.state is not IndexState.DROPPING
+    ]
+    if not indexes:
+        return None
+
+    def entries_of(stored: bytes) -> list[bytes]:
+        raw = read_raw(stored)
+        entries: list[bytes] = []
+        for name, within_partition, head in heads:
+            value = typed_property(raw, name)
+            if value is None:
+                continue
+            if within_partition:
+                head = _within(head, encode_key(raw["PartitionKey"]))  # noqa: PLW2901
+            entries.append(head + place_of(value))
+        return entries
+
+    return entries_of

@@ -1,0 +1,205 @@
+"""Entries of indexes: they change in the commit of their rows, and a snapshot reads them in order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import apsw
+import pytest
+import pytest_asyncio
+
+from storage.conftest import engines_of
+from storage.two_engines import TwoEngines
+from storage.write_sets import committed, put
+from tablestone.engines.contract import (
+    ABSENT,
+    ANY,
+    DELETE,
+    NO_GENERATION,
+    OUTDATED,
+    Change,
+    Conflict,
+    Entry,
+    IndexedSnapshot,
+    Key,
+    KeyRange,
+    Put,
+    Refusal,
+    Reindex,
+    Update,
+    WriteSet,
+)
+from tablestone.engines.registry import open_engine
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
+
+    from storage.conftest import HeldClock
+    from tablestone.engines.contract import Engine, Mutation
+
+pytestmark = pytest.mark.asyncio
+
+FIRST, END = Entry(b"", b"", b""), Entry(b"\xff", b"", b"")
+
+
+@pytest.fixture(params=["memory", "sqlite", "two on sqlite"])
+def opened(request: pytest.FixtureRequest, clock: HeldClock, data: Path) -> Engine:
+    if request.param == "two on sqlite":
+        return TwoEngines(data, clock)
+    return engines_of(request.param, clock, data)[0]
+
+
+@pytest_asyncio.fixture
+async def engine(opened: Engine) -> AsyncIterator[Engine]:
+    yield opened
+    assert await opened.check() == []
+    await opened.close()
+
+
+def words(value: bytes) -> list[bytes]:
+    """The words of a value are its entries."""
+    return value.split()
+
+
+def write(
+    row: bytes, mutation: Mutation, expectation: int = ANY, partition: bytes = b"p"
+) -> WriteSet:
+    return WriteSet(partition, (Change(row, expectation, mutation),), entries_of=words)
+
+
+async def entries(
+    engine: Engine, start: Entry = FIRST, end: Entry = END, entries_max: int = 100
+) -> list[Entry]:
+    moment = cast("IndexedSnapshot", await engine.snapshot())
+    try:
+        return await moment.entries(start, end, entries_max=entries_max)
+    finally:
+        await moment.close()
+
+
+def of_row(*found: bytes) -> list[Entry]:
+    return [Entry(entry, b"p", b"r") for entry in found]
+
+
+APPEND = Update(lambda value: put((value or b"") + b" more"))
+REFUSE = Update(lambda _value: Refusal("no"))
+
+# (the value before, the mutation, the entries afterwards)
+MUTATIONS: list[tuple[bytes | None, Mutation, list[bytes]]] = [
+    (None, put(b"a b"), [b"a", b"b"]),
+    (None, put(b""), []),
+    (b"a b", put(b"b c"), [b"b", b"c"]),
+    (b"a b", put(b""), []),
+    (b"a b", APPEND, [b"a", b"b", b"more"]),
+    (None, APPEND, [b"more"]),
+    (b"a b", REFUSE, [b"a", b"b"]),
+    (b"a b", DELETE, []),
+    (None, DELETE, []),
+    (b"a b", None, [b"a", b"b"]),
+    (b"a b", Reindex(), [b"a", b"b"]),
+    (b"a b", Reindex((b"a", b"z")), [b"a", b"b"]),
+    (None, Reindex((b"a",)), []),
+]
+
+
+@pytest.mark.parametrize(("before", "mutation", "after"), MUTATIONS)
+async def test_entries_follow_the_value(
+    engine: Engine, before: bytes | None, mutation: Mutation, after: list[bytes]
+) -> None:
+    if before is not None:
+        await committed(engine, write(b"r", put(before), ABSENT))
+    await engine.commit(write(b"r", mutation))
+    assert await entries(engine) == of_row(*after)
+
+
+async def test_a_conflict_changes_no_entry(engine: Engine) -> None:
+    await committed(engine, write(b"r", put(b"a"), ABSENT))
+    changes = (Change(b"q", ABSENT, put(b"x")), Change(b"r", ABSENT, put(b"b")))
+    outcome = await engine.commit(WriteSet(b"p", changes, entries_of=words))
+    assert isinstance(outcome, Conflict)
+    assert await entries(engine) == of_row(b"a")
+
+
+async def test_reindex_finds_and_removes_what_other_commits_left(engine: Engine) -> None:
+    await committed(engine, WriteSet(b"p", (Change(b"r", ABSENT, put(b"a")),)))
+    assert await entries(engine) == []
+    (version,) = await committed(engine, write(b"r", Reindex()))
+    assert version == 0
+    assert await entries(engine) == of_row(b"a")
+    await committed(engine, WriteSet(b"p", (Change(b"r", ANY, put(b"b")),)))
+    await committed(engine, write(b"r", Reindex((b"a", b"b"))))
+    assert await entries(engine) == of_row(b"b")
+    await committed(engine, WriteSet(b"p", (Change(b"r", ANY, DELETE),)))
+    await committed(engine, write(b"r", Reindex((b"b",))))
+    assert await entries(engine) == []
+
+
+async def test_entries_are_read_in_order_from_any_place(engine: Engine) -> None:
+    rows = [(p, r) for p in (b"p", b"p\0", b"q") for r in (b"", b"a", b"a\0", b"b")]
+    for partition, row in reversed(rows):
+        await committed(engine, write(row, put(b"k " + row.strip(b"\0")), ABSENT, partition))
+    every = sorted(
+        Entry(entry, partition, row)
+        for partition, row in rows
+        for entry in {b"k", *([row.strip(b"\0")] if row else [])}
+    )
+    assert await entries(engine) == every
+    for start in every:
+        for end in every:
+            wanted = [each for each in every if start <= each < end]
+            assert await entries(engine, start, end) == wanted
+            assert await entries(engine, start, end, 2) == wanted[:2]
+
+
+async def test_a_snapshot_shows_the_entries_of_its_moment(engine: Engine) -> None:
+    await committed(engine, write(b"r", put(b"a"), ABSENT))
+    moment = cast("IndexedSnapshot", await engine.snapshot())
+    before = await moment.entries(FIRST, END, entries_max=9)
+    await committed(engine, write(b"r", put(b"b")))
+    whole = [KeyRange(Key(b"", b""), Key(b"z", b""))]
+    rows = await moment.read(whole, rows_max=9, bytes_max=99)
+    assert (await moment.entries(FIRST, END, entries_max=9), rows.values) == (before, [b"a"])
+    await moment.close()
+    assert await entries(engine) == of_row(b"b")
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("mutation", [put(b"a"), APPEND])
+async def test_a_write_set_decided_under_another_generation_is_outdated(
+    engine: Engine, mutation: Put | Update, rows: int
+) -> None:
+    def decided(under: int | None) -> WriteSet:
+        changes = [Change(b"%d" % n, ABSENT, mutation) for n in range(rows)]
+        return WriteSet(b"p", changes, entries_of=words, decided_under=under)
+
+    assert await engine.commit(decided(NO_GENERATION)) == OUTDATED
+    before = engine.generation
+    await committed(engine, WriteSet(b"c", (Change(b"t", ANY, put(b"")),), invalidates_caches=True))
+    assert await engine.commit(decided(before)) == OUTDATED
+    assert await entries(engine) == []
+    await committed(engine, decided(engine.generation))
+    assert len(await entries(engine)) == rows
+
+
+async def test_a_directory_with_entries_has_a_format_of_its_own(
+    data: Path, clock: HeldClock
+) -> None:
+    """An older version refuses it: `test_sqlite_directory`."""
+    engine = open_engine(f"sqlite:{data}", clock)
+    await committed(engine, write(b"r", put(b"a"), ABSENT))
+    await engine.close()
+    assert apsw.Connection(str(data / "tablestone.db")).pragma("user_version") == 3
+
+
+async def test_many_inserts_at_once_have_their_entries(engine: Engine) -> None:
+    def inserts(first: int) -> Sequence[WriteSet]:
+        return [
+            write(b"%d" % n, put(b"k %d" % n), ABSENT, b"p%d" % (n % 7))
+            for n in range(first, first + 40)
+        ]
+
+    for first in (0, 40):  # the first group makes the table of entries
+        for write_set in inserts(first):
+            await committed(engine, write_set)
+    assert len(await entries(engine, entries_max=999)) == 160

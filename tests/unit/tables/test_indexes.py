@@ -1,0 +1,344 @@
+"""Making, checking and dropping indexes: beside writers, stopped anywhere, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from contextlib import suppress
+from typing import TYPE_CHECKING, cast
+
+import pytest
+import pytest_asyncio
+
+from tablestone.clock import TICKS_PER_SECOND
+from tablestone.engines.contract import (
+    ANY,
+    Change,
+    Entry,
+    IndexedSnapshot,
+    Put,
+    Reindex,
+    WriteSet,
+)
+from tablestone.engines.forwarding_engine import ForwardingEngine
+from tablestone.engines.memory import MemoryEngine
+from tablestone.engines.registry import open_engine
+from tablestone.model.edm import EdmType, EdmValue
+from tablestone.model.entity import Entity
+from tablestone.model.entity_json import members
+from tablestone.model.errors import StorageError
+from tablestone.model.keys import EntityKey
+from tablestone.model.operations import EntitiesPage, InsertOrReplaceEntity, QueryEntities
+from tablestone.query.filter_parser import parse_filter
+from tablestone.query.plan import PlanKind
+from tablestone.tables import storage_keys
+from tablestone.tables.account_incarnation import Named
+from tablestone.tables.index_building import CLAIM_SECONDS, Checked, Indexes, IndexRefused
+from tablestone.tables.indexes import IndexState
+from tablestone.tables.integrity import check_rows
+from tablestone.tables.service import TableService
+from tablestone.tables.sweeping import Sweeper
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
+
+    from tablestone.engines.contract import Committed, Conflict, Engine, KeyRange, StoredRow
+
+pytestmark = pytest.mark.asyncio
+
+OWNER = Named("account")
+
+
+class Stopped(Exception):
+    """The process was killed."""
+
+
+class StoppingEngine(ForwardingEngine):
+    """An engine on which a process ends before or after its nth commit."""
+
+    def __init__(self, engine: Engine, commits: int, *, after: bool) -> None:
+        super().__init__(engine)
+        self._left = commits
+        self._after = after
+
+    async def commit(self, write_set: WriteSet) -> Committed | Conflict:
+        self._left -= 1
+        if self._left == 0 and self._after:
+            await super().commit(write_set)
+        if self._left <= 0:
+            raise Stopped
+        return await super().commit(write_set)
+
+
+class Tables:
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.now = 638_000_000_000_000_000
+        ids = itertools.count(1)
+        self._ids = lambda: next(ids).to_bytes(8, "big")
+        self.service = TableService(engine, self.clock, lambda: 0.0, self._ids)
+
+    def clock(self) -> int:
+        return self.now
+
+    def indexes(self, engine: Engine | None = None) -> Indexes:
+        """Those of a process of its own."""
+        return Indexes(engine or self.engine, self.service.catalog, self.clock, self._ids)
+
+    async def put(self, row: str, color: str, partition: str = "p") -> None:
+        texts = members({"color": EdmValue(EdmType.STRING, color)})
+        entity = Entity(EntityKey(partition, row), texts)
+        await self.service.execute(OWNER, InsertOrReplaceEntity("Things", entity))
+
+    async def red(self) -> tuple[list[str], str]:
+        """The row keys of red things, and the plan."""
+        query = QueryEntities("Things", parse_filter("color eq 'red'"), 1000, None, None)
+        page = await self.service.execute(OWNER, query)
+        assert isinstance(page, EntitiesPage)
+        return [stored.split(b'"RowKey":"')[1].split(b'"')[0].decode() for stored in page.stored], (
+            page.plan or ""
+        )
+
+    async def entries(self) -> list[Entry]:
+        moment = cast("IndexedSnapshot", await self.engine.snapshot())
+        found = await moment.entries(
+            Entry(b"", b"", b""), Entry(b"\xff", b"", b""), entries_max=9999
+        )
+        await moment.close()
+        return found
+
+    async def states(self) -> dict[str, IndexState]:
+        table = await self.service.catalog.require(OWNER, "Things")
+        return {index.property: index.state for index in table.indexes}
+
+
+@pytest_asyncio.fixture(params=["memory", "sqlite"])
+async def tables(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Tables]:
+    """Seven things of two colors in three partitions."""
+    url = "memory:" if request.param == "memory" else f"sqlite:{tmp_path / 'data'}"
+    opened = Tables(open_engine(url, lambda: opened.now))
+    await opened.service.catalog.create(OWNER, "Things")
+    for number in range(7):
+        await opened.put(f"r{number}", "red" if number % 2 else "blue", f"p{number % 3}")
+    yield opened
+    assert await check_rows(opened.engine) == []
+    await opened.engine.close()
+
+
+BY_INDEX = (["r3", "r1", "r5"], PlanKind.INDEX.value)
+BY_SCAN = (["r3", "r1", "r5"], PlanKind.TABLE.value)
+
+
+async def test_a_new_index_is_used_and_a_dropped_one_is_not(tables: Tables) -> None:
+    assert await tables.red() == BY_SCAN
+    assert await tables.indexes().create(OWNER, "Things", "color") == 7
+    assert await tables.red() == BY_INDEX
+    await tables.put("r1", "green", "p1")
+    await tables.put("r0", "red", "p0")
+    assert await tables.red() == (["r0", "r3", "r5"], PlanKind.INDEX.value)
+    await tables.indexes().drop(OWNER, "Things", "color")
+    assert await tables.red() == (["r0", "r3", "r5"], PlanKind.TABLE.value)
+    assert await tables.entries() == []
+
+
+@pytest.mark.parametrize("after", [True, False])
+@pytest.mark.parametrize("commits", range(1, 9))
+async def test_making_that_is_stopped_anywhere_changes_no_answer_and_goes_on(
+    tables: Tables, commits: int, *, after: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tablestone.tables.index_building.ROWS_PER_STEP", 2)
+    stopped = StoppingEngine(tables.engine, commits, after=after)
+    service = TableService(stopped, tables.clock, lambda: 0.0, lambda: b"x" * 8)
+    making = Indexes(stopped, service.catalog, tables.clock, lambda: b"first")
+    with suppress(Stopped):
+        await making.create(OWNER, "Things", "color")
+    assert (await tables.red())[0] == BY_SCAN[0]
+    assert await check_rows(tables.engine) == []
+    tables.now += 2 * CLAIM_SECONDS * TICKS_PER_SECOND
+    with suppress(IndexRefused):  # it was ready
+        await tables.indexes().create(OWNER, "Things", "color")
+    assert await tables.red() == BY_INDEX
+
+
+@pytest.mark.parametrize("after", [True, False])
+@pytest.mark.parametrize("commits", range(1, 9))
+async def test_dropping_that_is_stopped_anywhere_goes_on(
+    tables: Tables, commits: int, *, after: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await tables.indexes().create(OWNER, "Things", "color")
+    monkeypatch.setattr("tablestone.tables.index_building.ROWS_PER_STEP", 2)
+    stopped = StoppingEngine(tables.engine, commits, after=after)
+    service = TableService(stopped, tables.clock, lambda: 0.0, lambda: b"x" * 8)
+    dropping = Indexes(stopped, service.catalog, tables.clock, lambda: b"first")
+    with suppress(Stopped):
+        await dropping.drop(OWNER, "Things", "color")
+    assert (await tables.red())[0] == BY_SCAN[0]
+    assert await check_rows(tables.engine) == []
+    await tables.put("r9", "blue")
+    tables.now += 2 * CLAIM_SECONDS * TICKS_PER_SECOND
+    with suppress(IndexRefused):  # it was gone
+        await tables.indexes().drop(OWNER, "Things", "color")
+    assert await tables.entries() == []
+    await tables.indexes().create(OWNER, "Things", "color")
+    assert await tables.red() == BY_INDEX
+
+
+async def test_a_long_build_says_how_far_it_is(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tablestone.tables.index_building.ROWS_PER_STEP", 2)
+
+    def progress(entities: int) -> None:
+        tables.now += CLAIM_SECONDS * TICKS_PER_SECOND
+        if entities == 4:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        await tables.indexes().create(OWNER, "Things", "color", progress=progress)
+    tables.now += CLAIM_SECONDS * TICKS_PER_SECOND
+    assert await tables.indexes().create(OWNER, "Things", "color") < 7  # not from the beginning
+    assert await tables.red() == BY_INDEX
+
+
+async def test_a_write_that_was_decided_before_the_index_was_made_has_its_entry(
+    tables: Tables,
+) -> None:
+    held = asyncio.Event()
+    waits = asyncio.Event()
+
+    class LateEngine(ForwardingEngine):
+        async def commit(self, write_set: WriteSet) -> Committed | Conflict:
+            waits.set()
+            await held.wait()
+            return await super().commit(write_set)
+
+    late = Tables(LateEngine(tables.engine))
+    late.service.catalog = tables.service.catalog
+    writing = asyncio.create_task(late.put("r9", "red", "p9"))
+    await waits.wait()
+    await tables.indexes().create(OWNER, "Things", "color")
+    held.set()
+    await writing
+    assert await tables.red() == ([*BY_INDEX[0], "r9"], PlanKind.INDEX.value)
+
+
+async def test_entries_of_a_deleted_table_are_swept(tables: Tables) -> None:
+    await tables.indexes().create(OWNER, "Things", "color")
+    await tables.service.catalog.delete(OWNER, "Things")
+    await tables.service.catalog.create(OWNER, "Things")
+    assert await tables.red() == ([], PlanKind.TABLE.value)
+    sweeper = Sweeper(tables.engine, tables.clock, lambda: b"a server")
+    while await sweeper.sweep("account"):
+        pass
+    assert await tables.entries() == []
+
+
+async def test_a_check_finds_and_repairs_what_is_wrong(tables: Tables) -> None:
+    await tables.indexes().create(OWNER, "Things", "color")
+    table = await tables.service.catalog.require(OWNER, "Things")
+    right = await tables.entries()
+    of_rows = [each for each in right if each.partition.startswith(storage_keys.ENTITIES)]
+    lost, moved = of_rows[0], of_rows[1]
+    for entry, stale in ((lost, [lost.entry]), (moved, [moved.entry + b"x"])):
+        change = Change(entry.row, ANY, Reindex(stale))
+        known = [] if entry is lost else [moved.entry + b"x", moved.entry]
+
+        def entries_of(_value: bytes, known: list[bytes] = known) -> list[bytes]:
+            return known
+
+        write_set = WriteSet(entry.partition, (change,), entries_of=entries_of)
+        await tables.engine.commit(write_set)
+    assert table.entries_of is not None
+    assert len(await tables.entries()) == len(right)
+    assert [
+        fault.split(" lacks ")[1].split(":")[0] for fault in await check_rows(tables.engine)
+    ] == ["1 entries and has 1 that no entity has"]
+    assert await tables.indexes().check(OWNER, "Things", "color") == Checked(7, 1, 1)
+    assert await tables.entries() == right
+    assert await tables.indexes().check(OWNER, "Things", "color") == Checked(7, 0, 0)
+
+
+async def test_rows_that_came_without_entries_are_not_looked_for_in_them(tables: Tables) -> None:
+    await tables.indexes().create(OWNER, "Things", "color")
+    version = 0
+    other = Tables(MemoryEngine(lambda: version))
+    for row in await tables.engine.scan(storage_keys.EVERYTHING, rows_max=99):
+        version = row.version
+
+        def render(_version: int, value: bytes = row.value) -> bytes:
+            return value
+
+        await other.engine.commit(WriteSet(row.partition, (Change(row.row, ANY, Put(render)),)))
+    assert await other.red() == BY_SCAN
+    assert await other.indexes().check(OWNER, "Things", "color") == Checked(7, 7, 0)
+    assert await other.red() == BY_INDEX
+
+
+async def _create(indexes: Indexes, name: str = "color") -> None:
+    await indexes.create(OWNER, "Things", name)
+
+
+# (what was done before, what is asked for, the sentence)
+REFUSED: list[tuple[list[str], Callable[[Indexes], Awaitable[object]], str]] = [
+    ([], lambda i: _create(i, "PartitionKey"), "An index on PartitionKey is not possible"),
+    ([], lambda i: _create(i, "Timestamp"), "An index on Timestamp is not possible"),
+    ([], lambda i: _create(i, "odata.etag"), "An index on odata.etag is not possible"),
+    ([], lambda i: _create(i, "no name"), "'no name' cannot be the name of a property."),
+    ([], lambda i: _create(i, ""), "'' cannot be the name of a property."),
+    (["color"], _create, "Things already has an index on color."),
+    (
+        ["color"],
+        lambda i: i.create(OWNER, "Things", "color", within_partition=True),
+        "Things has an index on color over all partitions: drop it first.",
+    ),
+    ([f"a{n}" for n in range(16)], _create, "Things has 16 indexes: more are not possible."),
+    ([], lambda i: i.drop(OWNER, "Things", "color"), "Things has no index on color."),
+    ([], lambda i: i.check(OWNER, "Things", "color"), "Things has no index on color."),
+]
+
+
+@pytest.mark.parametrize(("before", "act", "sentence"), REFUSED)
+async def test_what_is_not_possible_is_said_in_one_sentence(
+    tables: Tables, before: list[str], act: Callable[[Indexes], Awaitable[object]], sentence: str
+) -> None:
+    for name in before:
+        await _create(tables.indexes(), name)
+    with pytest.raises(IndexRefused, match=sentence):
+        await act(tables.indexes())
+    assert await tables.states() == dict.fromkeys(before, IndexState.READY)
+
+
+async def test_two_builds_at_once(tables: Tables) -> None:
+    first, second = tables.indexes(), tables.indexes()
+
+    def progress(_entities: int) -> None:
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        await first.create(OWNER, "Things", "color", progress=progress)
+    for act in (second.create, second.drop):
+        with pytest.raises(IndexRefused, match="Another process works on the index on color"):
+            await act(OWNER, "Things", "color")
+    with pytest.raises(IndexRefused, match="The index on color is building"):
+        await second.check(OWNER, "Things", "color")
+    tables.now += 2 * CLAIM_SECONDS * TICKS_PER_SECOND
+    await second.create(OWNER, "Things", "color")
+    assert await tables.red() == BY_INDEX
+
+
+@pytest.mark.parametrize("table", ["Absent", "things2"])
+async def test_a_table_that_does_not_exist(tables: Tables, table: str) -> None:
+    with pytest.raises(StorageError, match="TableNotFound"):
+        await tables.indexes().create(OWNER, table, "color")
+
+
+async def test_a_table_that_is_deleted_during_the_build(tables: Tables) -> None:
+    class DeletingEngine(ForwardingEngine):
+        async def scan(self, key_range: KeyRange, *, rows_max: int) -> list[StoredRow]:
+            await tables.service.catalog.delete(OWNER, "Things")
+            await tables.service.catalog.create(OWNER, "Things")
+            return await super().scan(key_range, rows_max=rows_max)
+
+    with pytest.raises(IndexRefused, match=r"The table Things was deleted\.|was dropped"):
+        await tables.indexes(DeletingEngine(tables.engine)).create(OWNER, "Things", "color")
