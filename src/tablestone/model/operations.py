@@ -374,7 +374,7 @@ class CommitFound(NamedTuple):
     """One commit in a feed: changes of entities of one partition, or the creation or deletion of a table."""
 
     kind: str
-    """`entities`, `table-created` or `table-deleted`."""
+    """`entities`, `expired`, `table-created` or `table-deleted`."""
     table: str
     """The name as the table was created."""
     number: int

@@ -31,6 +31,7 @@ from tablestone.engines.contract import (
 )
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.errors import StorageError
+from tablestone.model.expiry import ExpiryPolicy
 from tablestone.model.filter_tree import Comparison, map_comparisons
 from tablestone.model.keys import PARTITION_KEY
 from tablestone.model.operations import AccessPolicy, QueryTables, SignedIdentifier, TablesPage
@@ -60,6 +61,7 @@ class TableRecord:
     indexes: tuple[Index, ...] = ()
     entries_of: EntriesOf | None = field(default=None, compare=False)
     """The entries of a stored entity; None without indexes."""
+    expiry: ExpiryPolicy | None = None
 
 
 _OWN_MEMBERS: Final = ("name", "id", "ticks", "version")
@@ -80,6 +82,7 @@ def read_record(stored: bytes) -> TableRecord:
         raw,
         indexes,
         entries_function(table_id, indexes),
+        ExpiryPolicy.from_members(raw["expiry"]) if "expiry" in raw else None,
     )
 
 
@@ -218,6 +221,20 @@ class Catalog:
     ) -> None:
         """Replace the stored access policies of a table, or raise `TableNotFound`; the next request sees them."""
         await self.change_members(owner, table, lambda _record: {"identifiers": identifiers})
+
+    async def change_expiry(
+        self,
+        owner: Owner,
+        table: str,
+        edit: Callable[[ExpiryPolicy | None], ExpiryPolicy | None],
+    ) -> None:
+        """Replace the expiry policy of a table by the result of `edit`, as below; None is no policy."""
+
+        def decide(old: TableRecord) -> Mapping[str, Any]:
+            policy = edit(old.expiry)
+            return {"expiry": None if policy is None else policy.members()}
+
+        await self.change_members(owner, table, decide)
 
     async def change_members(
         self, owner: Owner, table: str, decide: Callable[[TableRecord], Mapping[str, Any]]

@@ -17,10 +17,15 @@ class CommitKind(enum.Enum):
     """The kind of a commit. The value is stored in records, so it never changes."""
 
     ENTITIES = "entities"
+    EXPIRED = "expired"
+    """Entities that the sweeper deleted."""
     TABLE_CREATED = "table-created"
     TABLE_DELETED = "table-deleted"
     SETTINGS = "settings"
     """Accounts, policies, roles and the like: in the record, for a replica, and in no feed."""
+
+
+OF_ENTITIES: Final = (CommitKind.ENTITIES, CommitKind.EXPIRED)
 
 
 class About(NamedTuple):
@@ -39,7 +44,7 @@ def note_of(about: About) -> Note:
     """The note of a commit to a table, or of the table itself."""
     kind, account, incarnation, table, table_id = about
     text = orjson.dumps((kind.value, account, incarnation, table, table_id.hex()))
-    if kind is CommitKind.ENTITIES:
+    if kind in OF_ENTITIES:
         return Note(table_id, text)
     is_deletion = kind is CommitKind.TABLE_DELETED
     return Note(deletion_subject(table_id) if is_deletion else b"+" + table_id, text)

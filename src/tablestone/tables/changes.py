@@ -27,7 +27,13 @@ from tablestone.model.operations import (
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Owner
 from tablestone.tables.catalog import Catalog
-from tablestone.tables.change_notes import About, CommitKind, deletion_subject, read_about
+from tablestone.tables.change_notes import (
+    OF_ENTITIES,
+    About,
+    CommitKind,
+    deletion_subject,
+    read_about,
+)
 
 EXAMINED_MAX: Final = 2_000
 """Changed rows that one page of an account's feed examines; of a table's feed it examines those that it shows."""
@@ -88,12 +94,9 @@ class ChangeFeeds:
                 continue
             if (about.account, about.incarnation) != (owner.name, owner.incarnation):
                 continue
-            if about.kind is CommitKind.ENTITIES and about.table_id not in ends:
+            if about.kind in OF_ENTITIES and about.table_id not in ends:
                 ends[about.table_id] = await self._end(owner, about)
-            if (
-                record.number < ends.get(about.table_id, math.inf)
-                or about.kind is not CommitKind.ENTITIES
-            ):
+            if about.kind not in OF_ENTITIES or record.number < ends.get(about.table_id, math.inf):
                 shown.append(record)
         await self._catalog.incarnations.require(owner)
         self._note_lag(shown)
@@ -177,7 +180,7 @@ class _Feed:
             about = read_about(note.about)
             partition_key = ""
             changed: Sequence[EntityChange] = rows
-            if about.kind is CommitKind.ENTITIES:
+            if about.kind in OF_ENTITIES:
                 partition_key = storage_keys.partition_key_of(partition)
                 if bounds is not None:
                     changed = _within(bounds, partition_key, rows)

@@ -46,7 +46,7 @@ class DocumentKind(enum.Enum):
     """The kind of a document. The value is the first part of the document's place in storage, so it never changes.
 
     Accounts (with their keys), service properties and roles (their assignments) are stored by the account's name,
-    secrets by their use.
+    secrets and leases by their use.
     """
 
     ACCOUNT = b"account"
@@ -54,6 +54,7 @@ class DocumentKind(enum.Enum):
     ROLES = b"roles"
     SECRETS = b"secrets"
     PROBE = b"probe"
+    LEASES = b"leases"
 
     __hash__ = object.__hash__
 
@@ -108,7 +109,7 @@ class Documents:
                     return
                 if await change.waits():
                     continue
-                mutation = DELETE if edited is None else Put(_renderer(edited))
+                mutation = DELETE if edited is None else Put(document_renderer(edited))
                 outcome = await change.commit((Change(place.row, version, mutation),))
                 if isinstance(outcome, Committed):
                     return
@@ -122,7 +123,7 @@ def read_document(value: bytes) -> tuple[int, Members]:
     return stored["version"], stored["members"]
 
 
-def _renderer(members: Members) -> Callable[[int], bytes]:
+def document_renderer(members: Members) -> Callable[[int], bytes]:
     def render(version: int) -> bytes:
         return orjson.dumps({"version": version, "members": members})
 
@@ -191,7 +192,7 @@ async def probe_storage(engine: Engine) -> str | None:
     try:
         await engine.get(place)
         # Not an invalidating commit: no process keeps this row in memory.
-        change = Change(place.row, ANY, Put(_renderer({})))
+        change = Change(place.row, ANY, Put(document_renderer({})))
         await engine.commit(WriteSet(place.partition, (change,)))
     except EngineDamaged as damaged:
         return str(damaged)

@@ -24,13 +24,14 @@ from tablestone.engines.contract import (
 )
 from tablestone.model.entity_json import RawEntity, key_of, read_raw, typed_property, version_of
 from tablestone.model.errors import StorageError
-from tablestone.model.filter_tree import FilterNode
+from tablestone.model.filter_tree import Constant, FilterNode
 from tablestone.model.keys import ContinuationToken, EntityKey
 from tablestone.model.operations import IF_MATCH_ANY, EntitiesPage, QueryEntities, ReadConditions
 from tablestone.query.evaluate import compile_filter
 from tablestone.query.plan import PlanKind, plan_query
 from tablestone.tables import storage_keys
 from tablestone.tables.catalog import TableRecord
+from tablestone.tables.expiry import LiveRows
 from tablestone.tables.filter_pushdown import hint_of
 from tablestone.tables.index_reads import IndexedRows, rows_by_index
 
@@ -54,7 +55,7 @@ async def query_entities(
         )
     if not ranges or query.top == 0:
         return EntitiesPage((), None, plan.kind.value)
-    if plan.residual is None:
+    if plan.residual is None and not isinstance(engine, LiveRows):
         rows = await engine.read(ranges, rows_max=query.top, bytes_max=limits.PAGE_BYTES_MAX)
         return EntitiesPage(rows.values, _token(rows.next_key), plan.kind.value, len(rows.values))
     # One page shows one moment, in any number of reads: never half of a transaction (wire 7.1).
@@ -62,17 +63,18 @@ async def query_entities(
     try:
         async with turns.turn() as turn:
             indexed: IndexedRows | None = None
+            residual = plan.residual or Constant(value=True)
             if table.indexes and engine.capabilities.keeps_entries:
                 indexed = await rows_by_index(
                     engine,
                     cast("IndexedSnapshot", moment),
                     table,
-                    plan.residual,
+                    residual,
                     ranges,
                     query.top,
                     turn,
                 )
-            scan = FilteredScan(engine, moment, table_id, plan.residual, seconds, turn, indexed)
+            scan = FilteredScan(engine, moment, table_id, residual, seconds, turn, indexed)
             page = await scan.page(ranges, query.top)
             kind = plan.kind if indexed is None else PlanKind.INDEX
             return replace(page, plan=kind.value, rows_read=scan.rows_read)
@@ -191,4 +193,6 @@ class FilteredScan:
             rows = await self._moment.read(rest, rows_max=1, bytes_max=1)
         except MomentPassed:
             rows = await self._engine.read(rest, rows_max=1, bytes_max=1)
-        return ContinuationToken(*key_of(read_raw(rows.values[0]))) if rows.values else None
+        if not rows.values:  # there is none, or it has expired
+            return _token(rows.next_key)
+        return ContinuationToken(*key_of(read_raw(rows.values[0])))

@@ -19,6 +19,7 @@ from tablestone.tables.cache_invalidation import one_more_conflict
 from tablestone.tables.catalog import Catalog, TableRecord, query_tables
 from tablestone.tables.change_notes import About, CommitKind, note_of
 from tablestone.tables.changes import ChangeFeeds
+from tablestone.tables.expiry import LiveRows
 from tablestone.tables.metadata import Documents, PropertiesOfAccounts
 from tablestone.tables.reads import query_entities, require_conditions
 from tablestone.tables.throughput_targets import Throughput
@@ -75,6 +76,13 @@ class TableService:
         if isinstance(operation, operations.ServiceOperation):
             return await self._execute_on_service(owner, operation)
         return await self._execute_on_tables(owner, operation)
+
+    def _rows_of(self, table: TableRecord) -> Engine:
+        """The rows of a table's entities, for every read and write of them: without those that have expired."""
+        policy = table.expiry
+        if policy is None or policy.suspended:
+            return self._engine
+        return LiveRows(self._engine, policy, self._clock)
 
     async def signed_identifiers(
         self, owner: Owner, table: str
@@ -151,7 +159,7 @@ class TableService:
                 error.operation_index = 0
                 raise
             results = await commit_writes(
-                self._engine, _note(owner, record), writes, record.entries_of, generation
+                self._rows_of(record), _note(owner, record), writes, record.entries_of, generation
             )
             if results is not None:
                 return results
@@ -161,7 +169,8 @@ class TableService:
         self, owner: Owner, operation: operations.GetEntity
     ) -> operations.EntityFound:
         table = await self.catalog.require(owner, operation.table)
-        stored = await self._engine.get(storage_keys.entity_place(table.table_id, operation.key))
+        place = storage_keys.entity_place(table.table_id, operation.key)
+        stored = await self._rows_of(table).get(place)
         if stored is None:
             raise StorageError("ResourceNotFound")
         if operation.conditions is not None:
@@ -172,7 +181,9 @@ class TableService:
         self, owner: Owner, operation: operations.QueryEntities
     ) -> operations.EntitiesPage:
         table = await self.catalog.require(owner, operation.table)
-        page = await query_entities(self._engine, table, operation, self._seconds, self._turns)
+        page = await query_entities(
+            self._rows_of(table), table, operation, self._seconds, self._turns
+        )
         if self._throughput is not None:
             self._throughput.end(owner.name, operation, page)
         return page

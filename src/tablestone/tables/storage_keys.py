@@ -283,6 +283,7 @@ _DOCUMENTS: Final = {
     "roles": "the roles of account {}",
     "secrets": "the server's own secret {}",
     "probe": "the row that /health/{} writes",
+    "leases": "the lease of the server that sweeps, for {}",
 }
 """The documents by the values of `DocumentKind`."""
 

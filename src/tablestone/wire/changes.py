@@ -156,11 +156,12 @@ def _lines(commit: CommitFound, feed: str) -> list[bytes]:
     if not entities:
         return [b"%b%b%b}\n" % (behind, kind.encode("ascii"), end)]
     before = f'{{"cursor":"{feed}.{number - 1}.0","kind":"'.encode("ascii")
+    deleted = b"%bexpired%b" if kind == "expired" else b"%bdelete%b"
     lines: list[bytes] = []
     following = len(entities)
     for row, version, stored, replaced in entities:
         following -= 1
-        begin = b"%bput%b" if stored is not None else b"%bdelete%b"
+        begin = b"%bput%b" if stored is not None else deleted
         begin %= (before if following else behind, end)
         if following:
             begin += b',"following":%d' % following

@@ -31,9 +31,11 @@ from tablestone.engines.change_record import Retention
 from tablestone.engines.contract import Engine
 from tablestone.engines.registry import open_engine
 from tablestone.model.errors import StorageError
+from tablestone.model.expiry import ExpiryPolicy
 from tablestone.server.requests.account_address import Addresses
 from tablestone.server.requests.pipeline import Pipeline
 from tablestone.tables.account_incarnation import Named
+from tablestone.tables.expiry_sweeping import ExpirySweeper
 from tablestone.tables.index_building import Indexes, IndexRefused
 from tablestone.tables.integrity import check_rows
 from tablestone.tables.metadata import Documents
@@ -111,6 +113,9 @@ class Door:
         accounts = KnownAccounts(
             [AccountKeys(ACCOUNT, (KEY,))], documents, self.service.catalog.incarnations
         )
+        self._expiry = ExpirySweeper(
+            self.engine, self.service.catalog, accounts.find, self.ticks, lambda: 0.0, "a server"
+        )
         self._stored_accounts = StoredAccounts(self.engine, self.ticks)
         self._pipeline = Pipeline(self.service, Addresses(accounts), identities, self.ticks)
 
@@ -162,6 +167,26 @@ class Door:
 
         with suppress(IndexRefused, StorageError):
             self._loop.run(acting())
+
+    def change_expiry(
+        self, account: str, table: str, policy: ExpiryPolicy | None
+    ) -> tuple[str, int] | None:
+        """Replace the policy of a table; the error if that fails."""
+        changing = self.service.catalog.change_expiry(Named(account), table, lambda _old: policy)
+        try:
+            self._loop.run(changing)
+        except StorageError as error:
+            return error.code, 0
+        return None
+
+    def sweep_expired(self) -> None:
+        """Remove all that has expired by now."""
+
+        async def sweep() -> None:
+            async for _ in self._expiry.steps(0):
+                pass
+
+        self._loop.run(sweep())
 
     def close(self) -> list[str]:
         """Sweep, check everything that is stored, and release it."""

@@ -8,8 +8,10 @@ rules of wire 4.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from fractions import Fraction
 from typing import Any
 
 Value = tuple[str, Any]
@@ -64,19 +66,55 @@ class Stored:
         return with_seven_digits(tag_content(self.etag).removeprefix("datetime'").rstrip("'"))
 
 
+@dataclass(frozen=True)
+class Expiry:
+    """Entities are absent from `after` seconds behind their Timestamp, or from the time in a property."""
+
+    after: int | None
+    property: str
+
+    def hides(self, stored: Stored, now: int) -> bool:
+        """Whether the entity is absent at this time, in seconds since 1970 times 10^7."""
+        if self.after is not None:
+            return tenth_microseconds(stored.timestamp) + self.after * 10**7 <= now
+        kind, content = stored.properties.get(self.property, ("", None))
+        if kind == "Edm.DateTime":
+            return tenth_microseconds(content) <= now
+        if kind in ("Edm.Int32", "Edm.Int64", "Edm.Double") and abs(content) < float("inf"):
+            return Fraction(content) * 10**7 <= now
+        return False
+
+
 @dataclass
 class Table:
-    """A table: its name as created, its entities, and its stored access policies as permissions by id."""
+    """A table: its name as created, its entities, and its stored access policies as permissions by id.
+
+    `rows` has the expired entities too, until they are swept; `expiry` is None while nothing expires.
+    """
 
     name: str
     rows: dict[Key, Stored] = field(default_factory=dict)
     policies: dict[str, str] = field(default_factory=dict)
+    expiry: Expiry | None = None
+
+    def live(self, now: int) -> dict[Key, Stored]:
+        """The entities that are there at this time."""
+        expiry = self.expiry
+        if expiry is None:
+            return self.rows
+        return {key: row for key, row in self.rows.items() if not expiry.hides(row, now)}
 
 
 def with_seven_digits(text: str) -> str:
     """`...T03:25:45.58Z` or `...T03:25:45Z` with a fraction of seven digits."""
     seconds, _, fraction = text.removesuffix("Z").partition(".")
     return f"{seconds}.{fraction:0<7}Z"
+
+
+def tenth_microseconds(text: str) -> int:
+    """A time with seven digits, since 1970."""
+    moment = datetime.fromisoformat(text[:19]).replace(tzinfo=UTC)
+    return round(moment.timestamp()) * 10**7 + int(text[20:27])
 
 
 def tag_content(etag: str) -> str:
@@ -107,17 +145,18 @@ def in_ordinal_order(properties: Properties) -> dict[str, Value]:
 
 
 class Model:
-    """One account."""
+    """One account. `now` is the server's time, in seconds since 1970 times 10^7."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], int] = lambda: 0) -> None:
         self.tables: dict[str, Table] = {}
+        self.now = now
 
     def copy_of(self, name: str) -> Model:
         """A model with that one table; changing it does not change this one."""
-        copy = Model()
+        copy = Model(self.now)
         if name.lower() in self.tables:
             table = self.tables[name.lower()]
-            copy.tables[name.lower()] = Table(table.name, dict(table.rows), dict(table.policies))
+            copy.tables[name.lower()] = replace(table, rows=dict(table.rows))
         return copy
 
     def create_table(self, name: str) -> None:
@@ -144,13 +183,18 @@ class Model:
         return self.tables[name.lower()]
 
     def get(self, name: str, key: Key) -> Stored:
-        stored = self.table(name).rows.get(key)
+        stored = self.table(name).live(self.now()).get(key)
         if stored is None:
             raise Refused("ResourceNotFound")
         return stored
 
     def has(self, name: str, key: Key) -> bool:
-        return name.lower() in self.tables and key in self.tables[name.lower()].rows
+        return name.lower() in self.tables and key in self.table(name).live(self.now())
+
+    def sweep(self) -> None:
+        """Forget what has expired."""
+        for table in self.tables.values():
+            table.rows = dict(table.live(self.now()))
 
     def set_policies(self, name: str, policies: Mapping[str, str]) -> None:
         """Replace all of them (auth 7)."""
@@ -168,7 +212,7 @@ class Model:
 
     def entities(self, name: str) -> list[tuple[Key, Stored]]:
         """All of a table, in key order."""
-        rows = self.table(name).rows
+        rows = self.table(name).live(self.now())
         return [(key, rows[key]) for key in sorted(rows, key=key_order)]
 
     def judge(self, name: str, writes: Sequence[Write]) -> None:
@@ -184,15 +228,15 @@ class Model:
             if write.key in seen:
                 raise Refused("InvalidDuplicateRow", index)
             seen.add(write.key)
-        rows = self.table(name).rows
+        rows = self.table(name).live(self.now())
         for index, write in enumerate(writes):
             _judge_stored(write, rows.get(write.key), index)
 
     def apply(self, name: str, writes: Sequence[Write], etags: Sequence[str | None]) -> None:
         """Apply writes that `judge` accepted and that were answered with these ETags."""
-        rows = self.table(name).rows
+        rows, live = self.table(name).rows, dict(self.table(name).live(self.now()))
         for write, etag in zip(writes, etags, strict=True):
-            current = rows.get(write.key)
+            current, before = live.get(write.key), rows.get(write.key)
             if write.kind == "delete":
                 assert etag is None, "a delete has no ETag (wire 3.9)"
                 del rows[write.key]
@@ -202,8 +246,8 @@ class Model:
             if write.kind != "insert":
                 properties = in_ordinal_order(_merged(write, current))
             stored = Stored(etag, properties)
-            if current is not None:
-                assert stored.timestamp > current.timestamp, "Timestamp stood still (wire 4)"
+            if before is not None:
+                assert stored.timestamp > before.timestamp, "Timestamp stood still (wire 4)"
             rows[write.key] = stored
 
 

@@ -1,4 +1,4 @@
-"""Steps of a program on stored access policies, clients with signatures under them, accounts and their keys."""
+"""Steps of a program on stored access policies, expiry, clients with signatures under them, accounts and their keys."""
 
 import base64
 import re
@@ -9,9 +9,10 @@ from xml.sax.saxutils import escape, unescape
 from sas_signing import SAS_VERSION, query_of, signed
 from stress.property import pools
 from stress.property.answers import explains, listing, outcome_of
-from stress.property.model import LETTERS, Model, Refused
+from stress.property.model import LETTERS, Expiry, Model, Refused
 from stress.property.payloads import Request, entity_path, write_request
 from stress.property.program import ALWAYS, SWARM, Owner, Program, Step
+from tablestone.model.expiry import ExpiryPolicy
 from wire.service_under_test import KEY
 
 STORED_ACCOUNTS: Final = ("youngest", "eldest")
@@ -31,6 +32,27 @@ def set_policies(program: Program, random: Random) -> None:
     answer = program.door.send(owner.request(request, random))
     expected = outcome_of(lambda: owner.model.set_policies(table, policies))
     assert outcome_of(lambda: answer.require(204)) == expected
+
+
+def set_expiry(program: Program, random: Random) -> None:
+    """Set, suspend or remove the policy by which entities of a table expire, as `tablestone expiry` does."""
+    owner, table = program.owner(random), pools.table(random)
+    after, name = random.choice(((1, None), (2, None), (None, "a"), (None, "B"), (None, "größe")))
+    on, off = ExpiryPolicy(after, name), ExpiryPolicy(after, name, suspended=True)
+    policy = random.choice((on, on, on, off, None))
+
+    def change() -> None:
+        is_on = policy is not None and not policy.suspended
+        owner.model.table(table).expiry = Expiry(after, name or "") if is_on else None
+
+    assert program.door.change_expiry(owner.name, table, policy) == outcome_of(change)
+    program.note_change()
+
+
+def sweep_expired(program: Program, _random: Random) -> None:
+    program.door.sweep_expired()
+    for owner in program.owners.values():
+        owner.model.sweep()
 
 
 def get_policies(program: Program, random: Random) -> None:
@@ -80,7 +102,7 @@ def change_account(program: Program, random: Random) -> None:
     if owner is None:
         other = new_key(program, random)
         assert program.door.administer(lambda accounts: accounts.create(name, (fresh, other)))
-        program.owners[name] = Owner(name, Model(), [fresh, other], [])
+        program.owners[name] = Owner(name, Model(program.now), [fresh, other], [])
     elif random.randrange(2):
         number = random.randrange(2)
         assert program.door.administer(
@@ -126,6 +148,8 @@ STEPS: Final[dict[str, Step]] = {
     **SWARM,
     "policies": set_policies,
     "get_policies": get_policies,
+    "expiry": set_expiry,
+    "sweep": sweep_expired,
     "with_policy": with_policy,
     "accounts": change_account,
     "old_key": with_old_key,

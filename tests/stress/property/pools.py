@@ -33,6 +33,10 @@ VALUES: tuple[Value, ...] = (
     ("Edm.Double", -0.1),
     ("Edm.DateTime", "2012-11-10T03:04:05.2000000Z"),
     ("Edm.DateTime", "1601-01-01T00:00:00.0000000Z"),
+    ("Edm.DateTime", "2017-01-05T03:25:46.3000000Z"),
+    ("Edm.Int32", 1483586746),
+    ("Edm.Int64", 1483586747),
+    ("Edm.Double", 1483586746.5),
     ("Edm.Guid", "debc44d5-04a9-42ea-ab2f-4e2cb49ff833"),
     ("Edm.Guid", "00000000-04a9-42ea-ab2f-4e2cb49ff833"),
     ("Edm.Binary", b""),
@@ -47,7 +51,7 @@ MOMENTS: tuple[Value, ...] = (
     ("Edm.DateTime", "2017-01-05T03:25:45.5889570Z"),
     ("Edm.DateTime", "2017-01-05T03:25:46.0000000Z"),
 )
-"""The clock starts at the first."""
+"""The clock starts at the first. The later ones of `VALUES`, and the numbers of seconds, come soon."""
 
 
 def wide(letter: str) -> dict[str, Value]:

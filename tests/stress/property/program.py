@@ -40,6 +40,7 @@ from stress.property.payloads import (
     parse_members,
     write_request,
 )
+from tablestone.clock import UNIX_EPOCH_TICKS
 from tablestone.tables.service import TableService
 
 FOREIGN_TAG: Final = "W/\"datetime'2012-06-15T22%3A51%3A44.9662825Z'\""
@@ -82,7 +83,7 @@ class Program:
         self, engine: str, random: Random, make_service: MakeService = TableService
     ) -> None:
         self.door = Door(engine, make_service)
-        self.main = Owner(ACCOUNT, Model(), [None], [])
+        self.main = Owner(ACCOUNT, Model(self.now), [None], [])
         self.owners = {ACCOUNT: self.main}
         self.old_keys: list[str] = []
         """Keys of accounts that were replaced or deleted."""
@@ -192,8 +193,13 @@ class Program:
         name = random.choice((*pools.NAMES, "RowKey", "RowKey"))
         self.door.change_index(owner.name, table, name, random.randrange(4))
 
+    def now(self) -> int:
+        """The server's time, for the model."""
+        return self.door.ticks() - UNIX_EPOCH_TICKS
+
     def move_clock(self, random: Random) -> None:
         self.door.move_clock(random.choice(pools.CLOCK_STEPS))
+        self.note_change()
 
     def get(self, random: Random) -> None:
         owner, table, key = (

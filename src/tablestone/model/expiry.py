@@ -1,0 +1,65 @@
+"""Expiry: the policy of a table by which its entities end, and the moment at which an entity does.
+
+Azure has nothing like it (docs/guides/expiry.md). Servers and data tools decide by the same function.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
+from tablestone.model.edm import EdmType
+from tablestone.model.entity import TIMESTAMP
+from tablestone.model.entity_json import RawEntity, typed_property
+
+_SECONDS: Final = (EdmType.INT32, EdmType.INT64, EdmType.DOUBLE)
+_SECONDS_MAX: Final = 1 << 40
+"""Later than any clock shows, so that no number is too large to multiply."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiryPolicy:
+    """Entities expire `after` so many seconds from their Timestamp, or at the time in a property; one of both is None.
+
+    While it is suspended, no entity is expired.
+    """
+
+    after: int | None = None
+    property: str | None = None
+    suspended: bool = False
+
+    @classmethod
+    def from_members(cls, members: Mapping[str, Any]) -> Self:
+        """The policy of its JSON object; raises for one that is none."""
+        after, name = members.get("after"), members.get("property")
+        is_after = isinstance(after, int) and after > 0 and name is None
+        if not is_after and not (isinstance(name, str) and after is None):
+            raise ValueError("its expiry policy has neither an age nor a property")
+        return cls(after, name, members.get("suspended") is True)
+
+    def members(self) -> dict[str, Any]:
+        """The JSON object in which the policy is stored and sent."""
+        members: dict[str, Any] = {}
+        if self.after is not None:
+            members["after"] = self.after
+        if self.property is not None:
+            members["property"] = self.property
+        return members | {"suspended": self.suspended}
+
+    def end_of(self, raw: RawEntity) -> int | None:
+        """When an entity expires, in ticks. None for one that never does: its value is absent, or no time."""
+        typed = typed_property(raw, self.property or TIMESTAMP)
+        if typed is None:
+            return None
+        value: Any = typed.value
+        if typed.type is EdmType.DATE_TIME:
+            return int(value) + (self.after or 0) * TICKS_PER_SECOND
+        if typed.type in _SECONDS and math.isfinite(value):
+            return UNIX_EPOCH_TICKS + int(min(max(value, 0), _SECONDS_MAX) * TICKS_PER_SECOND)
+        return None
+
+    def has_ended(self, raw: RawEntity, now: int) -> bool:
+        """Whether an entity has expired at this time (ticks)."""
+        end = self.end_of(raw)
+        return end is not None and end <= now and not self.suspended

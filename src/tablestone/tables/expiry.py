@@ -1,0 +1,123 @@
+"""The rows of a table with an expiry policy, without the expired ones: every read, condition and write sees these.
+
+`TableService` uses them in place of the engine, so nothing above it knows of expiry, and a table without a policy pays
+nothing. The sweeper (`expiry_sweeping`) removes the expired rows later.
+"""
+
+from collections.abc import Sequence
+
+from tablestone import limits
+from tablestone.clock import Clock
+from tablestone.engines.contract import (
+    ABSENT,
+    Change,
+    Committed,
+    Conflict,
+    Engine,
+    Hint,
+    Key,
+    KeyRange,
+    Rows,
+    Snapshot,
+    WriteSet,
+    effect_of,
+)
+from tablestone.engines.forwarding_engine import ForwardingEngine, ForwardingSnapshot
+from tablestone.model.entity_json import key_of, read_raw, version_of
+from tablestone.model.expiry import ExpiryPolicy
+from tablestone.model.keys import encode_key
+from tablestone.tables import storage_keys
+from tablestone.tables.cache_invalidation import one_more_conflict
+
+
+class LiveRows(ForwardingEngine):
+    """An engine as a table with this policy sees it; for rows of that table only.
+
+    As with a hint, a read may leave out rows: it may return none and still have a key at which to continue.
+    """
+
+    def __init__(self, engine: Engine, policy: ExpiryPolicy, clock: Clock) -> None:
+        super().__init__(engine)
+        self._policy = policy
+        self._clock = clock
+
+    async def get(self, key: Key) -> bytes | None:
+        value = await self._engine.get(key)
+        if value is None or self._policy.has_ended(read_raw(value), self._clock()):
+            return None
+        return value
+
+    async def read(self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
+        rows = await self._engine.read(ranges, rows_max=rows_max, bytes_max=bytes_max)
+        return _live(rows, self._policy, self._clock())
+
+    async def snapshot(self) -> Snapshot:
+        return _LiveSnapshot(await self._engine.snapshot(), self._policy, self._clock())
+
+    async def commit(self, write_set: WriteSet) -> Committed | Conflict:
+        """Decide by the rows that are read first, an expired one being absent, and expect their versions.
+
+        If one has another version by then, decide again. A version that was expected does not come back.
+        """
+        conflicts = 0
+        while True:
+            decided = await self._decided(write_set)
+            if isinstance(decided, Conflict):
+                return decided
+            outcome = await self._engine.commit(write_set._replace(changes=decided))
+            if isinstance(outcome, Committed) or outcome.outdated:
+                return outcome
+            if write_set.changes[outcome.index].expectation > 0:
+                return outcome
+            conflicts = one_more_conflict(conflicts, "an entity")
+
+    async def _decided(self, write_set: WriteSet) -> list[Change] | Conflict:
+        partition, changes, *_ = write_set
+        values = await self._values(partition, [change.row for change in changes])
+        now = self._clock()
+        decided: list[Change] = []
+        for index, change in enumerate(changes):
+            value = values.get(change.row)
+            version = ABSENT if value is None else version_of(value)
+            if value is None or self._policy.has_ended(read_raw(value), now):
+                effect = effect_of(change, index, ABSENT, None)
+            else:
+                effect = effect_of(change, index, version, value)
+            if isinstance(effect, Conflict):
+                return effect
+            decided.append(Change(change.row, version, effect))
+        return decided
+
+    async def _values(self, partition: bytes, rows: Sequence[bytes]) -> dict[bytes, bytes]:
+        if len(rows) == 1:
+            value = await self._engine.get(Key(partition, rows[0]))
+            return {} if value is None else {rows[0]: value}
+        found: dict[bytes, bytes] = {}
+        ranges = [KeyRange.of_row(partition, row) for row in sorted(rows)]
+        while ranges:
+            page = await self._engine.read(
+                ranges, rows_max=len(ranges), bytes_max=limits.PAGE_BYTES_MAX
+            )
+            for value in page.values:
+                found[encode_key(key_of(read_raw(value)).row_key)] = value
+            next_key = page.next_key
+            ranges = [] if next_key is None else storage_keys.ranges_from(ranges, next_key)
+        return found
+
+
+class _LiveSnapshot(ForwardingSnapshot):
+    def __init__(self, snapshot: Snapshot, policy: ExpiryPolicy, now: int) -> None:
+        super().__init__(snapshot)
+        self._policy = policy
+        self._now = now
+
+    async def read(
+        self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
+    ) -> Rows:
+        rows = await super().read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
+        return _live(rows, self._policy, self._now)
+
+
+def _live(rows: Rows, policy: ExpiryPolicy, now: int) -> Rows:
+    live = [value for value in rows.values if not policy.has_ended(read_raw(value), now)]
+    return Rows(live, rows.next_key, rows.left_out + len(rows.values) - len(live))

@@ -1,0 +1,230 @@
+"""Sweeping expired entities: one process of a server deletes them in small steps, each under the version that it read.
+
+Nobody sees an expired entity any more (`expiry`), so there is no hurry: the sweeper begins an hour after its start,
+takes what expired an hour ago, and stands still while the clock is in doubt. Where servers share storage over a
+network, one of them holds a lease. Two that sweep at once do no harm.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from tablestone import limits
+from tablestone.clock import TICKS_PER_SECOND, Clock
+from tablestone.cooperative_scheduling import Seconds
+from tablestone.engines.contract import (
+    ABSENT,
+    DELETE,
+    NO_GENERATION,
+    Change,
+    Committed,
+    Engine,
+    EngineUnavailable,
+    Put,
+    StoredRow,
+    WriteSet,
+)
+from tablestone.model.entity_json import read_raw
+from tablestone.model.errors import StorageError
+from tablestone.model.expiry import ExpiryPolicy
+from tablestone.tables import storage_keys
+from tablestone.tables.account_incarnation import Owner
+from tablestone.tables.catalog import Catalog, TableRecord, every_table
+from tablestone.tables.change_notes import About, CommitKind, note_of
+from tablestone.tables.indexes import EntriesOf
+from tablestone.tables.metadata import DocumentKind, document_renderer, read_document
+
+log = logging.getLogger(__name__)
+
+MARGIN_SECONDS: Final = 3600
+"""The time from the start to the first sweep, and from the expiry of an entity to its deletion; and how far the clock
+may jump. Clocks of servers that share storage differ by less."""
+PAUSE_SECONDS: Final = 60.0
+"""Seconds between two passes through all tables, and between two messages that a pass failed."""
+REST: Final = 4
+"""After each step, the sweeper rests so many times as long as the step took."""
+AT_ONCE: Final = 50
+"""Commits at a time, which share a flush. Where a commit waits for a network, `AT_ONCE_REMOTE`."""
+AT_ONCE_REMOTE: Final = 8
+LEASE_SECONDS: Final = 150
+"""A lease that was not renewed for so long is free. It is renewed when a fifth of this has passed."""
+
+FindOwner = Callable[[str], Awaitable[Owner | None]]
+"""The account of a name, as requests know it."""
+
+
+class ExpirySweeper:
+    """Sweeps the storage of one engine. `clock` is wall time; `seconds` never steps back, and counts sleep."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        catalog: Catalog,
+        find_owner: FindOwner,
+        clock: Clock,
+        seconds: Seconds,
+        name: str,
+    ) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._find_owner = find_owner
+        self._clock = clock
+        self._seconds = seconds
+        self._name = name
+        self._began = seconds()
+        self._offset = self._drift()
+        self._at_once = AT_ONCE_REMOTE if engine.capabilities.waits else AT_ONCE
+        self._lease: tuple[int, float] | None = None
+        """The version of the lease's row that was seen last, and when it was seen first; None before."""
+        self.swept = 0
+        """The expired entities that this process has deleted."""
+        self.is_suspended = False
+        """Whether the clock has jumped, so that nothing is swept."""
+
+    async def run(self) -> None:
+        while True:
+            try:
+                if await self._may_sweep():
+                    await self._pass()
+            except EngineUnavailable as error:
+                log.warning("sweeping expired entities waits: %s", error)
+            except Exception:
+                log.exception("sweeping expired entities failed")
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _pass(self) -> None:
+        async with aclosing(self.steps(MARGIN_SECONDS * TICKS_PER_SECOND)) as steps:
+            began = self._seconds()
+            async for _ in steps:
+                await asyncio.sleep(REST * (self._seconds() - began))
+                if not await self._may_sweep():
+                    return
+                began = self._seconds()
+
+    async def steps(self, margin: int) -> AsyncGenerator[None, None]:
+        """Delete what expired so many ticks ago in all tables, a step at a time."""
+        async for account, table in every_table(self._engine):
+            owner = None if table.expiry is None else await self._find_owner(account)
+            if owner is None:
+                continue
+            rest = storage_keys.table_range(table.table_id)
+            while (found := await self._present(owner, table)) is not None:
+                rows = await self._engine.scan(rest, rows_max=limits.SWEEP_ROWS_PER_STEP)
+                if not rows:
+                    break
+                before = self._clock() - margin
+                policy = found.policy
+                ended = [row for row in rows if policy.has_ended(read_raw(row.value), before)]
+                await self._delete(owner, table, policy, ended)
+                rest = storage_keys.after(rest, rows[-1])
+                yield
+
+    def _drift(self) -> int:
+        """The wall clock in ticks, less the time that has passed by the other one."""
+        return self._clock() - int(self._seconds() * TICKS_PER_SECOND)
+
+    def _is_clock_sound(self) -> bool:
+        jumped = abs(self._drift() - self._offset) > MARGIN_SECONDS * TICKS_PER_SECOND
+        if jumped is not self.is_suspended:
+            self.is_suspended = jumped
+            if jumped:
+                log.warning("%s", SUSPENDED)
+            else:
+                log.warning("The clock is back: expired entities are swept again.")
+        return not jumped
+
+    async def _may_sweep(self) -> bool:
+        if not self._is_clock_sound() or self._seconds() < self._began + MARGIN_SECONDS:
+            return False
+        return self._engine.leases is None or await self._has_lease()
+
+    async def _has_lease(self) -> bool:
+        """Whether this server holds the lease of those that share the storage; takes it if it is free.
+
+        It is free if its row did not change for `LEASE_SECONDS` of this server's own clock, whatever other clocks show.
+        """
+        place = storage_keys.document_place(DocumentKind.LEASES.value, "expiry")
+        stored = await self._engine.get(place)
+        version, members = (ABSENT, {}) if stored is None else read_document(stored)
+        now = self._seconds()
+        if self._lease is None or self._lease[0] != version:
+            self._lease = version, now
+        waited = now - self._lease[1]
+        is_mine = members.get("holder") == self._name
+        if is_mine and waited < LEASE_SECONDS / 5:
+            return True
+        if not is_mine and stored is not None and waited < LEASE_SECONDS:
+            return False
+        put = Put(document_renderer({"holder": self._name}))
+        change = Change(place.row, version, put)
+        outcome = await self._engine.commit(WriteSet(place.partition, (change,)))
+        if isinstance(outcome, Committed):
+            self._lease = outcome.versions[0], now
+        return isinstance(outcome, Committed)
+
+    async def _present(self, owner: Owner, table: TableRecord) -> "_Present | None":
+        """What a deletion relies on; None if the table was deleted, or its entities do not expire any more."""
+        generation = self._engine.generation
+        try:
+            found = await self._catalog.find(owner, table.name)
+        except StorageError:  # the account was deleted
+            return None
+        if found is None or found.table_id != table.table_id:
+            return None
+        if found.expiry is None or found.expiry.suspended:
+            return None
+        under = NO_GENERATION if generation is None else generation
+        return _Present(found.expiry, found.entries_of, under)
+
+    async def _delete(
+        self, owner: Owner, table: TableRecord, policy: ExpiryPolicy, rows: Sequence[StoredRow]
+    ) -> None:
+        name, incarnation = owner.name, owner.incarnation
+        about = About(CommitKind.EXPIRED, name, incarnation, table.name, table.table_id)
+        groups: list[WriteSet] = []
+        for partition, group in groupby(rows, key=lambda row: row.partition):
+            changes = [Change(row.row, row.version, DELETE) for row in group]
+            while changes:
+                some = changes[: limits.CHANGE_SET_OPERATIONS_MAX]
+                groups.append(WriteSet(partition, some, note=note_of(about)))
+                del changes[: len(some)]
+        for first in range(0, len(groups), self._at_once):
+            present = await self._present(owner, table)
+            if present is None or present.policy != policy:
+                return  # it was changed meanwhile
+            deleting = [
+                self._commit(
+                    group._replace(entries_of=present.entries_of, decided_under=present.generation)
+                )
+                for group in groups[first : first + self._at_once]
+            ]
+            self.swept += sum(await asyncio.gather(*deleting))
+
+    async def _commit(self, write_set: WriteSet) -> int:
+        """Delete the entities that have their version still; returns their number."""
+        changes = list(write_set.changes)
+        while changes:
+            outcome = await self._engine.commit(write_set._replace(changes=changes))
+            if isinstance(outcome, Committed):
+                break
+            if outcome.outdated:
+                return 0  # the next pass takes them
+            del changes[outcome.index]  # it was renewed
+        return len(changes)
+
+
+class _Present(NamedTuple):
+    """The policy and the indexes of a table under a generation of the engine."""
+
+    policy: ExpiryPolicy
+    entries_of: EntriesOf | None
+    generation: int
+
+
+SUSPENDED: Final = (
+    "The clock has jumped by more than an hour since the server started, so expired entities are hidden and not swept. "
+    "Set the clock right, and start the server again if this stays."
+)

@@ -1,0 +1,372 @@
+"""Expired entities on every engine: each operation on one, conflicts between its read and its commit, pages, sweeping.
+
+`tests/stress/property/test_expiry.py` tries the rule at random.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import pytest_asyncio
+
+from tablestone.clock import TICKS_PER_SECOND as SECOND
+from tablestone.clock import UNIX_EPOCH_TICKS
+from tablestone.engines.contract import Committed, Conflict, WriteSet
+from tablestone.engines.forwarding_engine import ForwardingEngine
+from tablestone.model.edm import EdmType, EdmValue
+from tablestone.model.entity import Entity
+from tablestone.model.entity_json import key_of, members, read_raw, typed_properties
+from tablestone.model.errors import StorageError
+from tablestone.model.expiry import ExpiryPolicy
+from tablestone.model.keys import EntityKey
+from tablestone.model.operations import (
+    IF_MATCH_ANY,
+    DeleteEntity,
+    EntitiesPage,
+    EntityFound,
+    EntityGroupTransaction,
+    EntityInserted,
+    EntityWrite,
+    EntityWritten,
+    GetEntity,
+    InsertEntity,
+    InsertOrMergeEntity,
+    InsertOrReplaceEntity,
+    MergeEntity,
+    QueryEntities,
+    ReadConditions,
+    TransactionCommitted,
+    UpdateEntity,
+)
+from tablestone.query.filter_parser import parse_filter
+from tablestone.tables.account_incarnation import Named, Owner
+from tablestone.tables.expiry_sweeping import ExpirySweeper
+from tablestone.tables.service import TableService
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from storage.conftest import HeldClock
+    from tablestone.engines.contract import Engine
+    from tablestone.model.operations import Operation, Result
+
+pytestmark = pytest.mark.asyncio
+
+OWNER: Final = Named("expiry")
+TABLE: Final = "Sessions"
+KEY: Final = EntityKey("p", "r")
+POLICY: Final = ExpiryPolicy(after=60)
+
+
+class OvertakenEngine(ForwardingEngine):
+    """Lets another client act before the next commit, once."""
+
+    meanwhile: Callable[[], Awaitable[object]] | None = None
+    commits = 0
+
+    async def commit(self, write_set: WriteSet) -> Committed | Conflict:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            await meanwhile()
+        self.commits += 1
+        return await super().commit(write_set)
+
+
+class Sessions:
+    """A table whose entities expire after a minute."""
+
+    def __init__(self, engine: Engine, clock: HeldClock) -> None:
+        clock.now = UNIX_EPOCH_TICKS + 1_700_000_000 * SECOND
+        self.clock = clock
+        self.engine = OvertakenEngine(engine)
+        ids = count(1)
+        self.service = TableService(
+            self.engine, clock, lambda: 0.0, lambda: next(ids).to_bytes(8, "big")
+        )
+        self.sweeper = ExpirySweeper(
+            self.engine, self.service.catalog, self.owner, clock, lambda: 0.0, "server"
+        )
+
+    async def owner(self, _name: str) -> Owner:
+        return OWNER
+
+    async def policy(self, policy: ExpiryPolicy | None) -> None:
+        await self.service.catalog.change_expiry(OWNER, TABLE, lambda _old: policy)
+
+    async def do(self, operation: Operation) -> Result:
+        return await self.service.execute(OWNER, operation)
+
+    async def put(self, row: str = "r", **numbers: int) -> int:
+        written = await self.do(InsertOrReplaceEntity(TABLE, entity(row, **numbers)))
+        assert isinstance(written, EntityWritten)
+        return written.version
+
+    async def outcome(self, operation: Operation) -> str:
+        """The code of the error, or what is stored then: the properties of the one entity."""
+        try:
+            await self.do(operation)
+            found = await self.do(GetEntity(TABLE, KEY, None))
+        except StorageError as error:
+            return error.code
+        assert isinstance(found, EntityFound)
+        return " ".join(typed_properties(read_raw(found.stored)))
+
+    async def rows(self, top: int = 1000, text: str | None = None) -> list[str]:
+        page = await self.do(
+            QueryEntities(TABLE, None if text is None else parse_filter(text), top, None, None)
+        )
+        assert isinstance(page, EntitiesPage)
+        return [key_of(read_raw(stored)).row_key for stored in page.stored]
+
+    async def sweep(self, margin: int = 0) -> int:
+        before = self.sweeper.swept
+        async for _ in self.sweeper.steps(margin):
+            pass
+        return self.sweeper.swept - before
+
+    def pass_by(self, seconds: float) -> None:
+        self.clock.now += int(seconds * SECOND)
+
+
+def entity(row: str = "r", **numbers: int) -> Entity:
+    typed = {name: EdmValue(EdmType.INT32, number) for name, number in numbers.items()}
+    return Entity(EntityKey("p", row), members(typed))
+
+
+@pytest_asyncio.fixture
+async def sessions(engine: Engine, clock: HeldClock) -> Sessions:
+    made = Sessions(engine, clock)
+    await made.service.catalog.create(OWNER, TABLE)
+    await made.policy(POLICY)
+    return made
+
+
+NEW: Final = entity(new=1)
+
+
+def read(if_match: int | None = None, if_none_match: int | None = None) -> GetEntity:
+    return GetEntity(TABLE, KEY, None, ReadConditions(None, if_match, if_none_match))
+
+
+CASES: Final[dict[str, tuple[Callable[[int], Operation], str, str]]] = {
+    # operation by the version that is stored: its outcome while the entity lives, and once it has expired
+    "read": (lambda _: GetEntity(TABLE, KEY, None), "old", "ResourceNotFound"),
+    "read if-match": (read, "old", "ResourceNotFound"),
+    "read if-none-match": (
+        lambda version: read(None, version),
+        "ConditionNotMet",
+        "ResourceNotFound",
+    ),
+    "insert": (lambda _: InsertEntity(TABLE, NEW), "EntityAlreadyExists", "new"),
+    "replace": (lambda _: InsertOrReplaceEntity(TABLE, NEW), "new", "new"),
+    "insert or merge": (lambda _: InsertOrMergeEntity(TABLE, NEW), "new old", "new"),
+    "merge": (lambda _: MergeEntity(TABLE, NEW, IF_MATCH_ANY), "new old", "ResourceNotFound"),
+    "merge if-match": (
+        lambda version: MergeEntity(TABLE, NEW, version),
+        "new old",
+        "ResourceNotFound",
+    ),
+    "update": (lambda _: UpdateEntity(TABLE, NEW, IF_MATCH_ANY), "new", "ResourceNotFound"),
+    "update if-match": (
+        lambda version: UpdateEntity(TABLE, NEW, version),
+        "new",
+        "ResourceNotFound",
+    ),
+    "update of another version": (
+        lambda version: UpdateEntity(TABLE, NEW, version - 1),
+        "UpdateConditionNotSatisfied",
+        "ResourceNotFound",
+    ),
+    "delete": (
+        lambda version: DeleteEntity(TABLE, KEY, version),
+        "ResourceNotFound",
+        "ResourceNotFound",
+    ),
+}
+
+
+def grouped(operation: Operation) -> Operation:
+    """A write with another one in a transaction."""
+    if isinstance(operation, GetEntity):
+        return operation
+    assert isinstance(operation, EntityWrite)
+    other = InsertOrReplaceEntity(TABLE, entity("other", n=1))
+    return EntityGroupTransaction(TABLE, "p", [other, operation])
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_an_expired_entity_is_absent(sessions: Sessions, case: str) -> None:
+    """Alone and inside a transaction; and it is there again while the policy is suspended."""
+    make, alive, expired = CASES[case]
+    for wait, expected in ((59, alive), (60, expired)):
+        for form in (make, lambda version: grouped(make(version))):
+            sessions.pass_by(1)
+            version = await sessions.put(old=1)
+            sessions.pass_by(wait)
+            assert await sessions.outcome(form(version)) == expected, wait
+    sessions.pass_by(1)
+    version = await sessions.put(old=1)
+    sessions.pass_by(60)
+    await sessions.policy(ExpiryPolicy(after=60, suspended=True))
+    assert await sessions.outcome(make(version)) == alive
+
+
+@pytest.mark.parametrize("limit", ["p", "r"])
+async def test_a_transaction_names_the_operation_that_fails(sessions: Sessions, limit: str) -> None:
+    await sessions.put("p", n=1)
+    sessions.pass_by(60)
+    await sessions.put("r", n=1)
+    writes = [InsertOrReplaceEntity(TABLE, entity(f"{number}", n=1)) for number in range(90)]
+    last = UpdateEntity(TABLE, entity(limit, n=2), IF_MATCH_ANY)
+    transaction = EntityGroupTransaction(TABLE, "p", [*writes, last])
+    if limit == "r":
+        done = await sessions.do(transaction)
+        assert isinstance(done, TransactionCommitted)
+        assert await sessions.rows() == sorted([*(f"{number}" for number in range(90)), "r"])
+        return
+    with pytest.raises(StorageError) as refused:
+        await sessions.do(transaction)
+    assert (refused.value.code, refused.value.operation_index) == ("ResourceNotFound", 90)
+    assert await sessions.rows() == ["r"]
+
+
+@pytest.mark.parametrize(
+    ("make", "meanwhile", "expected"),
+    [
+        # Someone else renews the entity between the read and the commit.
+        (lambda _: InsertEntity(TABLE, NEW), "renew", "EntityAlreadyExists"),
+        (lambda _: InsertOrMergeEntity(TABLE, NEW), "renew", "new renewed"),
+        (lambda _: InsertOrReplaceEntity(TABLE, NEW), "renew", "new"),
+        (lambda _: MergeEntity(TABLE, NEW, IF_MATCH_ANY), "renew", "ResourceNotFound"),
+        # It is swept.
+        (lambda _: InsertEntity(TABLE, NEW), "sweep", "new"),
+        (lambda _: InsertOrMergeEntity(TABLE, NEW), "sweep", "new"),
+    ],
+)
+async def test_a_conflict_over_an_expired_entity_is_decided_again(
+    sessions: Sessions, make: Callable[[int], Operation], meanwhile: str, expected: str
+) -> None:
+    version = await sessions.put(old=1)
+    sessions.pass_by(60)
+    if meanwhile == "renew":
+        sessions.engine.meanwhile = lambda: sessions.put(renewed=1)
+    else:
+        sessions.engine.meanwhile = sessions.sweep
+    assert await sessions.outcome(make(version)) == expected
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda version: UpdateEntity(TABLE, NEW, version), "UpdateConditionNotSatisfied"),
+        (lambda version: DeleteEntity(TABLE, KEY, version), "UpdateConditionNotSatisfied"),
+        (lambda _: UpdateEntity(TABLE, NEW, IF_MATCH_ANY), "new"),
+        (lambda _: MergeEntity(TABLE, NEW, IF_MATCH_ANY), "new renewed"),
+    ],
+)
+async def test_if_match_is_judged_once(
+    sessions: Sessions, make: Callable[[int], Operation], expected: str
+) -> None:
+    """A version that another client replaces before the commit is 412, after one attempt; `*` is tried again."""
+    version = await sessions.put(old=1)
+    sessions.engine.meanwhile = lambda: sessions.put(renewed=1)
+    sessions.engine.commits = 0
+    assert await sessions.outcome(make(version)) == expected
+    assert sessions.engine.commits == (3 if expected.startswith("new") else 2)
+
+
+async def test_pages_are_full_and_tokens_name_expired_entities(sessions: Sessions) -> None:
+    for row in range(6):
+        await sessions.put(f"{row}", n=1)
+    sessions.pass_by(60)
+    for row in (1, 4):
+        await sessions.put(f"{row}", n=2)
+    page = await sessions.do(QueryEntities(TABLE, None, 1, None, None))
+    assert isinstance(page, EntitiesPage)
+    assert [key_of(read_raw(stored)).row_key for stored in page.stored] == ["1"]
+    assert page.token is not None
+    assert page.token.next_row_key in {"2", "3"}
+    page = await sessions.do(QueryEntities(TABLE, None, 2, None, page.token))
+    assert isinstance(page, EntitiesPage)
+    assert [key_of(read_raw(stored)).row_key for stored in page.stored] == ["4"]
+    assert await sessions.rows(text="n ge 1") == ["1", "4"]
+    assert await sessions.rows(text="PartitionKey eq 'p' and RowKey eq '0'") == []
+
+
+VALUES: Final = {
+    # the value of the property when the time is 1,700,000,000 seconds: whether the entity has expired
+    EdmValue(EdmType.DATE_TIME, UNIX_EPOCH_TICKS + 1_700_000_000 * SECOND): True,
+    EdmValue(EdmType.DATE_TIME, UNIX_EPOCH_TICKS + 1_700_000_000 * SECOND + 1): False,
+    EdmValue(EdmType.INT32, 1_700_000_000): True,
+    EdmValue(EdmType.INT32, 1_700_000_001): False,
+    EdmValue(EdmType.INT32, -1): True,
+    EdmValue(EdmType.INT64, 1_699_999_999): True,
+    EdmValue(EdmType.INT64, 2**63 - 1): False,
+    EdmValue(EdmType.INT64, -(2**63)): True,
+    EdmValue(EdmType.DOUBLE, 1_700_000_000.0): True,
+    EdmValue(EdmType.DOUBLE, 1_700_000_000.5): False,
+    EdmValue(EdmType.DOUBLE, 1e300): False,
+    EdmValue(EdmType.DOUBLE, -1e300): True,
+    EdmValue(EdmType.DOUBLE, float("inf")): False,
+    EdmValue(EdmType.DOUBLE, float("-inf")): False,
+    EdmValue(EdmType.STRING, "2012-01-01T00:00:00Z"): False,
+    EdmValue(EdmType.STRING, "5"): False,
+    EdmValue(EdmType.BOOLEAN, True): False,
+    EdmValue(EdmType.BINARY, b"5"): False,
+}
+
+
+async def test_which_values_have_expired(sessions: Sessions) -> None:
+    """All others never do, as an absent one; hidden and swept alike."""
+    await sessions.policy(ExpiryPolicy(property="expires"))
+    live = ["absent"]
+    await sessions.put("absent", n=1)
+    for number, (value, has_expired) in enumerate(VALUES.items()):
+        key = EntityKey("p", f"{number:02}")
+        await sessions.do(InsertOrReplaceEntity(TABLE, Entity(key, members({"expires": value}))))
+        live += [] if has_expired else [key.row_key]
+    assert await sessions.rows() == sorted(live)
+    assert await sessions.sweep() == sum(VALUES.values())
+    await sessions.policy(None)
+    assert await sessions.rows() == sorted(live)
+
+
+async def test_a_sweep_takes_what_expired_before_and_spares_what_was_renewed(
+    sessions: Sessions,
+) -> None:
+    for row in range(120):
+        await sessions.put(f"{row:03}", n=1)
+    sessions.pass_by(60)
+    assert await sessions.sweep(margin=1) == 0
+    sessions.pass_by(1)
+    sessions.engine.meanwhile = lambda: sessions.put("050", n=2)
+    assert await sessions.sweep(margin=SECOND) == 119
+    assert await sessions.rows() == ["050"]
+    sessions.pass_by(120)
+    await sessions.policy(ExpiryPolicy(after=60, suspended=True))
+    assert await sessions.sweep() == 0
+    assert await sessions.rows() == ["050"]
+
+
+async def test_a_sweep_stops_at_a_suspension(sessions: Sessions) -> None:
+    """Also between two commits of a step: 120 entities are two."""
+    sessions.sweeper._at_once = 1
+    for row in range(120):
+        await sessions.put(f"{row:03}", n=1)
+    sessions.pass_by(60)
+    sessions.engine.meanwhile = lambda: sessions.policy(ExpiryPolicy(after=60, suspended=True))
+    assert await sessions.sweep() == 100
+    assert len(await sessions.rows()) == 20
+
+
+async def test_an_insert_over_an_expired_entity_says_its_version(sessions: Sessions) -> None:
+    old = await sessions.put(old=1)
+    sessions.pass_by(60)
+    inserted = await sessions.do(InsertEntity(TABLE, NEW))
+    assert isinstance(inserted, EntityInserted)
+    assert inserted.version > old
+    found = await sessions.do(GetEntity(TABLE, KEY, None))
+    assert isinstance(found, EntityFound)
+    assert found.stored == inserted.render(inserted.version)
