@@ -167,7 +167,11 @@ class ExpirySweeper:
 
     async def _present(self, owner: Owner, table: TableRecord) -> "_Present | None":
         """What a deletion relies on; None if the table was deleted, or its entities do not expire any more."""
-        generation = self._engine.generation
+        generation: int | None = None
+        if self._engine.capabilities.keeps_entries and (
+            (generation := self._engine.generation) is None
+        ):
+            generation = NO_GENERATION
         try:
             found = await self._catalog.find(owner, table.name)
         except StorageError:  # the account was deleted
@@ -176,8 +180,7 @@ class ExpirySweeper:
             return None
         if found.expiry is None or found.expiry.suspended:
             return None
-        under = NO_GENERATION if generation is None else generation
-        return _Present(found.expiry, found.entries_of, under)
+        return _Present(found.expiry, found.entries_of, generation)
 
     async def _delete(
         self, owner: Owner, table: TableRecord, policy: ExpiryPolicy, rows: Sequence[StoredRow]
@@ -217,11 +220,11 @@ class ExpirySweeper:
 
 
 class _Present(NamedTuple):
-    """The policy and the indexes of a table under a generation of the engine."""
+    """The policy and the indexes of a table under a generation of the engine, if its commits can rely on one."""
 
     policy: ExpiryPolicy
     entries_of: EntriesOf | None
-    generation: int
+    generation: int | None
 
 
 SUSPENDED: Final = (

@@ -120,7 +120,7 @@ class Follower:
                 entity = line["entity"]
                 put = Operation("PUT", odata.key_of(entity), odata.body_of(entity))
                 transaction.append(put)
-            elif kind == "delete":
+            elif kind in ("delete", "expired"):
                 transaction.append(Operation("DELETE", odata.key_of(line), if_match="*"))
             else:
                 raise TransferFailed(f"This version of Tablestone does not know a change {kind!r}.")
