@@ -182,6 +182,10 @@ UNDERSTOOD = {
     "changes by size": Given(
         {"keep_changes": Retention(None, 20 << 30)}, command_line={"keep-changes": "20GiB"}
     ),
+    "changes for ever": Given(
+        {"keep_changes": Retention(2**63 - 1, 2**63 - 1)},
+        command_line={"keep-changes": "999999999d,999999999TiB"},
+    ),
     "changes by both, in the file": Given(
         {"keep_changes": Retention(90 * 60 * TICKS_PER_SECOND, 64 << 20)},
         file="keep-changes = '64MiB, 90m'",

@@ -291,8 +291,8 @@ class Pipeline:
             and self._service.feeds.are_kept
             and not found.is_secondary
         ):
-            reading = caller.permit(decode_changes(method, decoded))
-            page = record.result = await self._service.execute(found.account, reading)
+            reading = record.operation = decode_changes(method, decoded)
+            page = record.result = await self._service.execute(found.account, caller.permit(reading))
             assert isinstance(reading, ReadTableChanges | ReadAccountChanges)
             assert isinstance(page, ChangesFound)
             return respond_with_changes(request, reading, page, stamp)
