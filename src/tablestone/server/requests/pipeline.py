@@ -292,7 +292,9 @@ class Pipeline:
             and not found.is_secondary
         ):
             reading = record.operation = decode_changes(method, decoded)
-            page = record.result = await self._service.execute(found.account, caller.permit(reading))
+            page = record.result = await self._service.execute(
+                found.account, caller.permit(reading)
+            )
             assert isinstance(reading, ReadTableChanges | ReadAccountChanges)
             assert isinstance(page, ChangesFound)
             return respond_with_changes(request, reading, page, stamp)
