@@ -107,9 +107,10 @@ async def rows_by_index(
             best, fewest = keys, len(keys)
         else:
             many.append((entries, keys))
-    rows_max = _rows_within(engine, table, ranges) if scattered else 0
+    is_whole = ranges == [storage_keys.table_range(table.table_id)]
+    counting = engine if isinstance(engine, CountsRows) and not is_whole else None
     for entries in scattered:
-        found = await _all_keys(moment, entries, ranges, min(fewest - 1, rows_max), turn)
+        found = await _all_keys(moment, counting, entries, ranges, fewest - 1, turn)
         if found is not None:
             best, fewest = found, len(found)
     if best is not None:
@@ -118,7 +119,7 @@ async def rows_by_index(
         if _are_sparse(engine, first):
             return IndexedRows(moment, top, None, entries)
     for entries in scattered:
-        found = await _all_keys(moment, entries, ranges, rows_max, turn)
+        found = await _all_keys(moment, counting, entries, ranges, SORTED_ENTRIES_MAX, turn)
         if found is not None:
             return IndexedRows(moment, top, found, ())
     return None
@@ -170,17 +171,28 @@ async def _first_keys(
 
 async def _all_keys(
     moment: IndexedSnapshot,
+    counting: CountsRows | None,
     entries: Sequence[_Entries],
     ranges: Sequence[KeyRange],
     entries_max: int,
     turn: Turn,
 ) -> list[Key] | None:
-    """All keys in the ranges that have one of the entries, in order; None if there are more entries than the limit."""
-    left = entries_max
+    """All keys in the ranges that have one of the entries, in order.
+
+    None if there are more entries than the limit, or more than rows in the ranges.
+    """
+    total = 0
     for first, last in entries:
         start, end = Entry(first, b"", b""), Entry(last, b"", b"")
-        left -= await moment.count_entries(start, end, entries_max=left + 1)
-        if left < 0:
+        total += await moment.count_entries(start, end, entries_max=entries_max + 1 - total)
+        if total > entries_max:
+            return None
+    if counting is not None and len(ranges) <= STREAMS_MAX:
+        rows = 0
+        for key_range in ranges:
+            if rows < total:
+                rows += _rows_in(counting, key_range, total - rows)
+        if rows < total:
             return None
     found: set[Key] = set()
     for first, last in entries:
@@ -198,18 +210,8 @@ async def _all_keys(
     ]
 
 
-def _rows_within(engine: Engine, table: TableRecord, ranges: Sequence[KeyRange]) -> int:
-    """The number of rows in the ranges, up to the most entries that are sorted."""
-    is_whole = list(ranges) == [storage_keys.table_range(table.table_id)]
-    if is_whole or len(ranges) > STREAMS_MAX or not isinstance(engine, CountsRows):
-        return SORTED_ENTRIES_MAX
-    rows = 0
-    for key_range in ranges:
-        counted = engine.count_rows(key_range, SORTED_ENTRIES_MAX - rows)
-        rows += sum(each.rows for each in counted.partitions)
-        if rows >= SORTED_ENTRIES_MAX:
-            break
-    return rows
+def _rows_in(engine: CountsRows, key_range: KeyRange, rows_max: int) -> int:
+    return sum(each.rows for each in engine.count_rows(key_range, rows_max).partitions)
 
 
 def _are_sparse(engine: Engine, keys: Sequence[Key]) -> bool:
@@ -217,5 +219,4 @@ def _are_sparse(engine: Engine, keys: Sequence[Key]) -> bool:
     if not isinstance(engine, CountsRows):
         return True  # its scans have no hints: each of their rows costs as much as one by an entry
     rows_max = SPARSE * len(keys)
-    counted = engine.count_rows(KeyRange(keys[0], keys[-1]), rows_max)
-    return sum(each.rows for each in counted.partitions) >= rows_max
+    return _rows_in(engine, KeyRange(keys[0], keys[-1]), rows_max) >= rows_max

@@ -1,0 +1,236 @@
+"""What an index gives to queries, and what it costs an insert: `python -m bench.indexes [--entities 200000]`.
+
+Tablestone and Azurite get the same entities of 1 KiB: 20 of each customer, all over the table; 20,000 in one partition;
+and as many in a partition each. Each query is asked one after another. Then two Tablestone servers take inserts in
+turn, one of which has an index on their Name (977 names).
+
+Exits with 1 if an answer has other entities, or a figure does not reach its floor.
+"""
+
+import argparse
+import asyncio
+import json
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from bench import generator, machine, paths, servers
+from bench.data_tools import TEXT, peak_of
+from bench.generator import Job, Measured
+from bench.options import how_many
+from tablestone.clock import system_clock
+from tablestone.engines.registry import open_engine
+from tablestone.tables.account_incarnation import Named
+from tablestone.tables.catalog import Catalog
+from tablestone.tables.index_building import Indexes
+from tablestone.tables.storage_keys import fresh_table_id
+from tablestone.tools.client import Query, TableEndpoint
+from tablestone.tools.connection import Connection, Scheme
+
+TABLE: Final = "Bench"
+OF_A_CUSTOMER: Final = 20
+IN_A_PARTITION: Final = 20_000
+TIMES_AZURITE: Final = 50
+TIMES_PARTITION_READ_MAX: Final = 3.0
+INSERT_COST_MAX: Final = 0.2
+SECONDS: Final = 1.5
+"""Of the questions of one kind, and of a round of inserts."""
+
+
+class Question(NamedTuple):
+    """A query that an index serves, the number of matches, and the table that it is of."""
+
+    title: str
+    filter: str
+    matches: int
+    table: str = TABLE
+
+
+def questions(entities: int) -> list[Question]:
+    customer = f"c{entities // OF_A_CUSTOMER // 2:06}"
+    return [
+        Question("20 of one customer", f"customer eq '{customer}'", OF_A_CUSTOMER),
+        Question("no match in a partition", "PartitionKey eq 'one' and amount ge 100000000", 0),
+        Question(
+            "RowKey over partitions", "RowKey ge '000005000' and RowKey lt '000005020'", 20, "Apart"
+        ),
+        Question("a partition of 20", "PartitionKey eq 'twenty'", OF_A_CUSTOMER),
+    ]
+
+
+def entity(partition: str, number: int, customer: str) -> dict[str, Any]:
+    row, amount = f"{number:09}", number * 7919 % 1_000_003
+    return {
+        "PartitionKey": partition, "RowKey": row, "customer": customer, "amount": amount, "Text": TEXT,
+    }  # fmt: skip
+
+
+def written(entities: int) -> dict[str, Path]:
+    """The files of the entities, by table."""
+    customers = entities // OF_A_CUSTOMER
+    tables = {
+        TABLE: [
+            *(entity(f"p{n % 1999:05}", n, f"c{n % customers:06}") for n in range(entities)),
+            *(entity("one", n, "of one partition") for n in range(IN_A_PARTITION)),
+            *(entity("twenty", n, "of twenty") for n in range(OF_A_CUSTOMER)),
+        ],
+        "Apart": [entity(f"p{n:09}", n, "apart") for n in range(IN_A_PARTITION)],
+    }
+    files: dict[str, Path] = {}
+    for table, those in tables.items():
+        files[table] = paths.WORK / f"{table}.jsonl"
+        ordered = sorted(those, key=lambda each: (each["PartitionKey"], each["RowKey"]))
+        files[table].write_text("".join(json.dumps(each) + "\n" for each in ordered))
+    return files
+
+
+def make_index(data: Path, table: str, name: str) -> float:
+    """Make an index beside the server; returns the seconds."""
+
+    async def making() -> None:
+        engine = open_engine(f"sqlite:{data}", system_clock, shared=True)
+        catalog = Catalog(engine, system_clock, fresh_table_id)
+        indexes = Indexes(engine, catalog, system_clock, fresh_table_id)
+        await indexes.create(Named(servers.ACCOUNT), table, name)
+        await engine.close()
+
+    started = time.monotonic()
+    asyncio.run(making())
+    return time.monotonic() - started
+
+
+def milliseconds(server: servers.Server, question: Question) -> Iterator[str | float]:
+    """The median time of one answer, and before it what is wrong with it."""
+    url = f"http://{server.address}{server.base_path}"
+    query = Query(question.table, question.filter)
+    times: list[float] = []
+    with TableEndpoint(
+        Connection(url, servers.ACCOUNT, Scheme.ACCOUNT_KEY, servers.KEY)
+    ) as endpoint:
+        started = time.monotonic()
+        found = 0
+        while not times or (time.monotonic() - started < SECONDS and len(times) < 1000):
+            begun = time.monotonic()
+            page = endpoint.page(query, None)
+            found = len(page.entities)
+            while page.next_token is not None:
+                page = endpoint.page(query, page.next_token)
+                found += len(page.entities)
+            times.append((time.monotonic() - begun) * 1000)
+    if found != question.matches:
+        yield f"{server.name}, {question.title}: {found} entities in place of {question.matches}"
+    yield statistics.median(times)
+
+
+def asked(server: servers.Server, entities: int) -> Iterator[str | dict[str, float]]:
+    found: dict[str, float] = {}
+    for question in questions(entities):
+        for each in milliseconds(server, question):
+            if isinstance(each, str):
+                yield each
+            else:
+                found[question.title] = each
+    yield found
+
+
+def inserts(stack: ExitStack, rounds: int) -> Iterator[str]:
+    """Print what an index costs an insert."""
+    both = {}
+    for name in ("plain", "indexed"):
+        both[name] = servers.start_tablestone(name, paths.DATA / name, "")
+        stack.callback(both[name].stop)
+    measured: dict[str, list[Measured]] = {name: [] for name in both}
+    for number in range(rounds + 1):
+        table = f"Inserts{number}"
+        for name, server in list(both.items())[:: 1 if number % 2 else -1]:
+            generator.generate(server, Job(table, {"create_table": 1}, connections=1, requests=1))
+            if name == "indexed":
+                make_index(paths.DATA / name, table, "Name")
+            job = Job(table, {"insert": 1}, unique=f"{number}", warmup=0.5, seconds=SECONDS)
+            found = generator.run(server, job)
+            if number:
+                measured[name].append(found)
+    rate = {name: statistics.median(m.per_second for m in of) for name, of in measured.items()}
+    cpu = {name: statistics.median(m.server_cpu for m in of) for name, of in measured.items()}
+    cost = 1 - rate["indexed"] / rate["plain"]
+    print(
+        f"inserts: {rate['plain']:,.0f}/s and {cpu['plain']:.0f} µs of CPU; with an index {rate['indexed']:,.0f}/s and "
+        f"{cpu['indexed']:.0f} µs: {cost:.0%} fewer"
+    )
+    if cost > INSERT_COST_MAX:
+        yield f"an index costs an insert {cost:.0%}"
+
+
+def bench(entities: int, rounds: int) -> Iterator[str]:
+    """Print the figures; yields what is wrong."""
+    shutil.rmtree(paths.DATA, ignore_errors=True)
+    files = written(entities)
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, paths.DATA)
+        data = paths.DATA / "queries"
+        tablestone = servers.start_tablestone("tablestone", data, "")
+        stack.callback(tablestone.stop)
+        azurite = servers.start(servers.AZURITE, paths.DATA / servers.AZURITE)
+        stack.callback(azurite.stop)
+        for server in (tablestone, azurite):
+            for table, file in files.items():
+                peak_of("import", str(file), table, "--quiet", at=server.connection_string)
+        found: dict[str, dict[str, float]] = {}
+        for name, server in (("scan", tablestone), ("azurite", azurite), ("index", tablestone)):
+            if name == "index":
+                for table, indexed in ((TABLE, "customer"), (TABLE, "amount"), ("Apart", "RowKey")):
+                    seconds = make_index(data, table, indexed)
+                    print(
+                        f"the index on {indexed} of {table} was made in {seconds:.1f} s", flush=True
+                    )
+            for each in asked(server, entities):
+                if isinstance(each, str):
+                    yield each
+                else:
+                    found[name] = each
+        azurite.stop()
+        print(f"{'ms':<24} {'azurite':>10} {'scan':>10} {'index':>10}  times azurite")
+        for question in questions(entities):
+            of = {name: times[question.title] for name, times in found.items()}
+            times = of["azurite"] / of["index"]
+            print(
+                f"{question.title:<24} {of['azurite']:>10.2f} {of['scan']:>10.2f} {of['index']:>10.2f}  {times:,.0f}"
+            )
+        yield from _too_slow(found)
+        yield from inserts(stack, rounds)
+
+
+def _too_slow(found: dict[str, dict[str, float]]) -> Iterator[str]:
+    for title in ("20 of one customer", "no match in a partition"):
+        if found["azurite"][title] < TIMES_AZURITE * found["index"][title]:
+            yield f"{title}: less than {TIMES_AZURITE} times Azurite"
+    by_index, read = (found["index"][each] for each in ("20 of one customer", "a partition of 20"))
+    if by_index > TIMES_PARTITION_READ_MAX * read:
+        yield f"20 of one customer take {by_index / read:.1f} times a partition of 20"
+    if found["index"]["RowKey over partitions"] > found["scan"]["RowKey over partitions"]:
+        yield "RowKey over partitions is slower than its scan"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--entities", type=how_many, default=200_000, help="default: %(default)s")
+    parser.add_argument(
+        "--rounds", type=how_many, default=5, help="of inserts; default: %(default)s"
+    )
+    options = parser.parse_args()
+    paths.WORK.mkdir(exist_ok=True)
+    for name, version in machine.versions([servers.TABLESTONE, servers.AZURITE]).items():
+        print(f"{name} {version}")
+    wrong = list(bench(options.entities, options.rounds))
+    for sentence in wrong:
+        print(f"wrong: {sentence}", file=sys.stderr)
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
