@@ -8,7 +8,7 @@ ends. Each step is a commit; a pass that is killed is continued by whoever asks 
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
@@ -20,10 +20,12 @@ from tablestone.engines.contract import (
     OUTDATED,
     Change,
     Engine,
+    EngineUnavailable,
     Entry,
     IndexedSnapshot,
     Key,
     KeyRange,
+    OutcomeUnknown,
     Reindex,
     WriteSet,
 )
@@ -116,10 +118,10 @@ class Indexes:
                 raise IndexRefused(f"{record.name} already has an index on {name}.")
             return index
 
-        record = await self._claim(owner, table, name, decide)
-        entities = await self._build(owner, record, name, progress)
-        await self._change(owner, record.name, name, lambda old: _ended(old, IndexState.READY))
-        return entities
+        async with self._claimed(owner, table, name, decide) as record:
+            entities = await self._build(owner, record, name, progress)
+            await self._change(owner, record.name, name, lambda old: _ended(old, IndexState.READY))
+            return entities
 
     async def _build(self, owner: Owner, record: TableRecord, name: str, progress: Progress) -> int:
         index = _index(record, name)
@@ -187,11 +189,11 @@ class Indexes:
                 raise IndexRefused(f"{record.name} has no index on {name}.")
             return replace(index, state=IndexState.DROPPING, reached=None)
 
-        record = await self._claim(owner, table, name, decide)
-        prefix = index_head(record.table_id, _index(record, name).number)
-        while await remove_entries(self._engine, prefix):
-            pass
-        await self._change(owner, record.name, name, lambda _old: None)
+        async with self._claimed(owner, table, name, decide) as record:
+            prefix = index_head(record.table_id, _index(record, name).number)
+            while await remove_entries(self._engine, prefix):
+                pass
+            await self._change(owner, record.name, name, lambda _old: None)
 
     async def check(
         self, owner: Owner, table: str, name: str, progress: Progress = lambda _entities: None
@@ -209,17 +211,34 @@ class Indexes:
 
         record = await self._catalog.require(owner, table)
         is_built = name in await built_indexes(self._engine, record)
+        async with self._claimed(owner, table, name, decide) as record:
+            index = _index(record, name)
+            entities = missing = stale = 0
+            async for wrong, examined in wrong_entries(self._engine, record.table_id, index):
+                entities += examined
+                missing += sum(not entries for entries in wrong.values())
+                stale += sum(map(len, wrong.values()))
+                await self._reindex(owner, record, name, wrong)
+                progress(entities)
+            await self._change(owner, record.name, name, lambda old: _ended(old, IndexState.READY))
+            return Checked(entities, missing, stale)
+
+    @asynccontextmanager
+    async def _claimed(
+        self,
+        owner: Owner,
+        table: str,
+        name: str,
+        decide: Callable[[Index | None, Sequence[Index], TableRecord], Index],
+    ) -> "AsyncIterator[TableRecord]":
+        """Work on an index. If the work fails, as on a full disk, whoever asks for it again may go on at once."""
         record = await self._claim(owner, table, name, decide)
-        index = _index(record, name)
-        entities = missing = stale = 0
-        async for wrong, examined in wrong_entries(self._engine, record.table_id, index):
-            entities += examined
-            missing += sum(not entries for entries in wrong.values())
-            stale += sum(map(len, wrong.values()))
-            await self._reindex(owner, record, name, wrong)
-            progress(entities)
-        await self._change(owner, record.name, name, lambda old: _ended(old, IndexState.READY))
-        return Checked(entities, missing, stale)
+        try:
+            yield record
+        except BaseException:
+            with suppress(EngineUnavailable, OutcomeUnknown, IndexRefused, StorageError):
+                await self._change(owner, record.name, name, lambda old: replace(old, claim=None))
+            raise
 
     async def _claim(
         self,

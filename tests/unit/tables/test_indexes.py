@@ -14,6 +14,7 @@ from tablestone.clock import TICKS_PER_SECOND
 from tablestone.engines.contract import (
     ANY,
     Change,
+    EngineUnavailable,
     Entry,
     IndexedSnapshot,
     Put,
@@ -310,13 +311,13 @@ async def test_what_is_not_possible_is_said_in_one_sentence(
 
 
 async def test_two_builds_at_once(tables: Tables) -> None:
-    first, second = tables.indexes(), tables.indexes()
-
-    def progress(_entities: int) -> None:
-        raise Stopped
-
+    killed = StoppingEngine(tables.engine, 2, after=False)
+    service = TableService(killed, tables.clock, lambda: 0.0, lambda: b"x" * 8)
     with pytest.raises(Stopped):
-        await first.create(OWNER, "Things", "color", progress=progress)
+        await Indexes(killed, service.catalog, tables.clock, lambda: b"first").create(
+            OWNER, "Things", "color"
+        )
+    second = tables.indexes()
     for act in (second.create, second.drop):
         with pytest.raises(IndexRefused, match="Another process works on the index on color"):
             await act(OWNER, "Things", "color")
@@ -325,6 +326,40 @@ async def test_two_builds_at_once(tables: Tables) -> None:
     tables.now += 2 * CLAIM_SECONDS * TICKS_PER_SECOND
     await second.create(OWNER, "Things", "color")
     assert await tables.red() == BY_INDEX
+
+
+@pytest.mark.parametrize("act", ["create", "drop", "check"])
+async def test_a_disk_that_is_full_in_the_middle(
+    tables: Tables, act: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was asked for fails, no answer changes, and the same goes on once there is room."""
+    monkeypatch.setattr("tablestone.tables.index_building.ROWS_PER_STEP", 2)
+    if act != "create":
+        await tables.indexes().create(OWNER, "Things", "color")
+    if act == "check":
+        entry = next(e for e in await tables.entries() if e.partition.startswith(b"\x02"))
+        lost = WriteSet(
+            entry.partition,
+            (Change(entry.row, ANY, Reindex((entry.entry,))),),
+            entries_of=lambda _value: (),
+        )
+        await tables.engine.commit(lost)
+
+    class FullDisk(ForwardingEngine):
+        left = 2
+
+        async def commit(self, write_set: WriteSet) -> Committed | Conflict:
+            self.left -= not write_set.invalidates_caches
+            if self.left <= (act == "check") and not write_set.invalidates_caches:
+                raise EngineUnavailable("The disk is full.")
+            return await super().commit(write_set)
+
+    with pytest.raises(EngineUnavailable):
+        await getattr(tables.indexes(FullDisk(tables.engine)), act)(OWNER, "Things", "color")
+    if act != "check":
+        assert (await tables.red())[0] == BY_SCAN[0]
+    await getattr(tables.indexes(), act)(OWNER, "Things", "color")
+    assert await tables.red() == (BY_SCAN if act == "drop" else BY_INDEX)
 
 
 @pytest.mark.parametrize("table", ["Absent", "things2"])
