@@ -308,6 +308,8 @@ MAKES_THE_DIRECTORY = {
     "account show": False,
     "account rotate-key": False,
     "account delete": False,
+    "index create": False,
+    "index list": False,
     "role assign": True,
     "role list": False,
     "role remove": False,

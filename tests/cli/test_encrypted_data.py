@@ -143,6 +143,8 @@ COMMANDS = (
     "sas account weather --permissions r --resource-types o --expiry 1h",
     "sas account devstoreaccount1 --permissions r --resource-types o --expiry 1h",
     "account show devstoreaccount1 --connection-string",
+    "index create Orders customer",
+    "index list",
     "role list",
     "token",
     "decrypt",

@@ -54,6 +54,7 @@ SERVER_COMMANDS: Final = (
         "decrypt", "maintenance", "Write an encrypted data directory without encryption."
     ),
     ListedCommand("encrypt", "maintenance", "Encrypt a data directory with a key."),
+    ListedCommand("index", "index", "Make, list, check and drop indexes of tables."),
     _tool("insight", "insight", "Show hot partitions and scanning queries of a server."),
     ListedCommand("rekey", "maintenance", "Change the key of an encrypted data directory."),
     ListedCommand("restore", "backup", "Make a data directory from a backup."),

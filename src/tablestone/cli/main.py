@@ -177,12 +177,14 @@ def _status_of(error: Exception) -> int | None:
     from tablestone.cli.options import BrokenOption  # noqa: PLC0415 - as above
     from tablestone.engines import contract  # noqa: PLC0415 - as above
     from tablestone.server.worker import StartRefused  # noqa: PLC0415 - as above
+    from tablestone.tables.index_building import IndexGone, IndexRefused  # noqa: PLC0415 - as above
 
     # Failures first: EngineFull is an EngineRefused too.
     unfinished = (contract.EngineFull, contract.EngineUnavailable, contract.OutcomeUnknown)
-    if isinstance(error, (BackupFailed, *unfinished)):
+    if isinstance(error, (BackupFailed, IndexGone, *unfinished)):
         return FAILED
-    if isinstance(error, BrokenOption | StartRefused | AccountRefused | contract.EngineRefused):
+    refused = BrokenOption | StartRefused | AccountRefused | IndexRefused | contract.EngineRefused
+    if isinstance(error, refused):
         return NOT_STARTED
     return None
 

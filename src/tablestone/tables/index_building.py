@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from tablestone import limits
 from tablestone.clock import TICKS_PER_SECOND, Clock
+from tablestone.engines.capabilities import Capabilities
 from tablestone.engines.contract import (
     ANY,
     NO_GENERATION,
@@ -63,6 +64,10 @@ class IndexRefused(Exception):
     """An index cannot be made, checked or dropped; the text is one sentence."""
 
 
+class IndexGone(IndexRefused):
+    """An index, or its table, was taken away from whoever works on it."""
+
+
 class Checked(NamedTuple):
     """The result of a check: entities of the table, entries that were missing, and entries that no entity has."""
 
@@ -77,10 +82,7 @@ class Indexes:
     def __init__(
         self, engine: Engine, catalog: Catalog, clock: Clock, fresh_id: Callable[[], bytes]
     ) -> None:
-        if not engine.capabilities.keeps_entries:
-            raise IndexRefused(
-                "This engine keeps no indexes: write a second table with the property as its key, as on Azure."
-            )
+        require_keeps_entries(engine.capabilities)
         self._engine = engine
         self._catalog = catalog
         self._clock = clock
@@ -99,7 +101,7 @@ class Indexes:
 
         Raises `IndexRefused`, or `TableNotFound`.
         """
-        _require_indexable(name)
+        require_indexable(name)
 
         def decide(index: Index | None, indexes: Sequence[Index], record: TableRecord) -> Index:
             if index is None:
@@ -161,7 +163,7 @@ class Indexes:
             generation = self._engine.generation
             present = await self._catalog.find(owner, record.name)
             if present is None or present.table_id != record.table_id:
-                raise IndexRefused(f"The table {record.name} was deleted.")
+                raise IndexGone(f"The table {record.name} was deleted.")
             index = _index(present, name)
             entries_of = entries_function(record.table_id, (index,))
             if generation is None:
@@ -207,10 +209,10 @@ class Indexes:
                 raise IndexRefused(
                     f"The index on {name} is {index.state.value}: it cannot be checked."
                 )
-            return index if is_built else replace(index, state=IndexState.BROKEN)
+            return replace(index, state=states.get(name, index.state))
 
         record = await self._catalog.require(owner, table)
-        is_built = name in await built_indexes(self._engine, record)
+        states = {each.property: each.state for each in await indexes_of(self._engine, record)}
         async with self._claimed(owner, table, name, decide) as record:
             index = _index(record, name)
             entities = missing = stale = 0
@@ -276,14 +278,24 @@ class Indexes:
         def members(record: TableRecord) -> Mapping[str, Any]:
             index = _index(record, name)
             if index.claim is None or index.claim[0] != self._name:
-                raise IndexRefused(f"Another process works on the index on {name} now.")
+                raise IndexGone(f"Another process works on the index on {name} now.")
             changed = [change(each) if each is index else each for each in record.indexes]
             return _members([each for each in changed if each is not None])
 
         await self._catalog.change_members(owner, table, members)
 
 
-def _require_indexable(name: str) -> None:
+def require_keeps_entries(capabilities: Capabilities) -> None:
+    """Raise `IndexRefused` if an engine cannot keep an entry in the commit of its entity."""
+    if not capabilities.keeps_entries:
+        raise IndexRefused(
+            "This engine keeps no indexes, because a commit there changes one partition, and an index is in another: "
+            "write a second table with the property as its key, as on Azure."
+        )
+
+
+def require_indexable(name: str) -> None:
+    """Raise `IndexRefused` if no index on the property is possible."""
     if name in (PARTITION_KEY, "Timestamp") or name.startswith("odata."):
         raise IndexRefused(
             f"An index on {name} is not possible: index another property, or RowKey."
@@ -302,7 +314,7 @@ def _index(record: TableRecord, name: str) -> Index:
     for index in record.indexes:
         if index.property == name:
             return index
-    raise IndexRefused(f"The index on {name} of {record.name} was dropped.")
+    raise IndexGone(f"The index on {name} of {record.name} was dropped.")
 
 
 def _ended(index: Index, state: IndexState) -> Index:
@@ -318,18 +330,18 @@ async def _moment(engine: Engine) -> "AsyncIterator[IndexedSnapshot]":
         await moment.close()
 
 
-async def built_indexes(engine: Engine, table: TableRecord) -> set[str]:
-    """The properties whose index is ready and has its entries in this storage."""
+async def indexes_of(engine: Engine, table: TableRecord) -> list[Index]:
+    """The indexes of a table. One that is said to be ready and has no mark in this storage is broken."""
     if not table.indexes or not engine.capabilities.keeps_entries:
-        return set()
+        return []
+    found = []
     async with _moment(engine) as moment:
-        return {
-            index.property
-            for index in table.indexes
-            if await moment.entries(
-                *all_entries(mark_of(table.table_id, index.number, IndexState.READY)), entries_max=1
-            )
-        }
+        for index in table.indexes:
+            mark = all_entries(mark_of(table.table_id, index.number, IndexState.READY))
+            if index.state is IndexState.READY and not await moment.entries(*mark, entries_max=1):
+                index = replace(index, state=IndexState.BROKEN)  # noqa: PLW2901
+            found.append(index)
+    return found
 
 
 async def remove_entries(engine: Engine, prefix: bytes) -> bool:

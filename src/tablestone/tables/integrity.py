@@ -33,7 +33,8 @@ from tablestone.model.keys import TABLE_NAME
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import read_incarnation
 from tablestone.tables.catalog import every_table, read_record
-from tablestone.tables.index_building import built_indexes, wrong_entries
+from tablestone.tables.index_building import indexes_of, wrong_entries
+from tablestone.tables.indexes import IndexState
 from tablestone.tables.metadata import DocumentKind, Members, read_document, read_properties
 from tablestone.tables.storage_keys import Tables, in_words
 
@@ -68,10 +69,9 @@ async def check_rows(engine: Engine, readers: DocumentReaders = _NO_READERS) -> 
 async def _check_indexes(engine: Engine) -> list[str]:
     found: list[str] = []
     async for account, table in every_table(engine):
-        built = await built_indexes(engine, table)
-        for index in table.indexes:
+        for index in await indexes_of(engine, table):
             missing = stale = 0
-            if index.property in built:
+            if index.state is IndexState.READY:
                 async for wrong, _ in wrong_entries(engine, table.table_id, index):
                     missing += sum(not entries for entries in wrong.values())
                     stale += sum(map(len, wrong.values()))

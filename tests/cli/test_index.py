@@ -1,0 +1,188 @@
+"""`tablestone index`: its sentences, beside a server and without one, and on a disk that is full."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from azure.data.tables import TableServiceClient
+
+from cli.command_line import tablestone
+from cli.small_disk import small_disk
+from conftest import StartServer
+from server_process import COMMAND, clean_environment
+from tablestone.cli.main import main
+from tablestone.clock import system_clock
+from tablestone.engines.registry import open_engine
+from tablestone.model.edm import EdmType, EdmValue
+from tablestone.model.entity import Entity
+from tablestone.model.entity_json import members
+from tablestone.model.keys import EntityKey
+from tablestone.model.operations import (
+    CreateTable,
+    DeleteTable,
+    EntityGroupTransaction,
+    InsertOrReplaceEntity,
+)
+from tablestone.tables import storage_keys
+from tablestone.tables.account_incarnation import Named
+from tablestone.tables.service import TableService
+
+ACCOUNT = Named("devstoreaccount1")
+
+
+def seed(data: Path, entities: int) -> None:
+    """A directory with a table Orders, and one that was deleted."""
+
+    async def fill() -> None:
+        engine = open_engine(f"sqlite:{data}", system_clock)
+        service = TableService(engine, system_clock, time.monotonic, storage_keys.fresh_table_id)
+        for name in ("Orders", "Old"):
+            await service.execute(ACCOUNT, CreateTable(name))
+        await service.execute(ACCOUNT, DeleteTable("Old"))
+        text = members({"customer": EdmValue(EdmType.STRING, "c" * 500)})
+        for first in range(0, entities, 100):
+            writes = tuple(
+                InsertOrReplaceEntity("Orders", Entity(EntityKey("p", f"{number:06}"), text))
+                for number in range(first, min(first + 100, entities))
+            )
+            await service.execute(ACCOUNT, EntityGroupTransaction("Orders", "p", writes))
+        await engine.close()
+
+    asyncio.run(fill())
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("index") / "data"
+    seed(place, 30)
+    return place
+
+
+ABSENT = "tablestone: There is no table {} in the account {}."
+# One after the other: (command, exit status, what it prints)
+SEQUENCE = [
+    ("list", 0, ""),
+    ("create Orders PartitionKey", 2, "tablestone: An index on PartitionKey is not possible: "),
+    ("create Orders Timestamp", 2, "tablestone: An index on Timestamp is not possible: "),
+    ("create Orders odata.etag", 2, "tablestone: An index on odata.etag is not possible: "),
+    ("create Nothing customer", 2, ABSENT.format("Nothing", "devstoreaccount1")),
+    ("create Old customer", 2, ABSENT.format("Old", "devstoreaccount1")),
+    ("list Nothing", 2, ABSENT.format("Nothing", "devstoreaccount1")),
+    (
+        "create Orders customer --account other",
+        2,
+        ABSENT.format("Orders", "other")[:-1] + ", and no account of that name is stored.",
+    ),
+    ("list --account other", 0, ""),
+    ("create Orders customer", 0, "Orders has an index on customer: 30 entities read."),
+    ("create orders RowKey --partition", 0, "orders has an index on RowKey within each partition"),
+    ("list", 0, "Orders\tcustomer\ttable\tready\nOrders\tRowKey\tpartition\tready"),
+    ("list orders", 0, "Orders\tcustomer\ttable\tready\nOrders\tRowKey\tpartition\tready"),
+    ("create Orders customer", 2, "tablestone: Orders already has an index on customer."),
+    ("check Orders customer", 0, "The index on customer of Orders is right: 30 entities."),
+    ("check Orders absent", 2, "tablestone: Orders has no index on absent."),
+    *((f"create Orders p{number}", 0, f"Orders has an index on p{number}") for number in range(14)),
+    ("create Orders p14", 2, "tablestone: Orders has 16 indexes: more are not possible."),
+    ("drop Orders customer", 0, "Orders has no index on customer any more."),
+    ("drop Orders customer", 2, "tablestone: Orders has no index on customer."),
+]
+
+
+def test_the_sentences(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command, status, printed in SEQUENCE:
+        assert main(["index", *command.split(), "--data", str(data)]) == status, command
+        both = "".join(capsys.readouterr())
+        assert both.startswith(printed), command
+        assert bool(both) == bool(printed), command
+    assert main(["check", "--data", str(data)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ("--engine memory", "Indexes cannot be stored: the engine memory stores nothing."),
+        ("--engine cassandra://127.0.0.1:1/t", "This engine keeps no indexes, because a commit "),
+        ("--data {nowhere}", "The data directory {nowhere} holds no Tablestone data."),
+    ],
+)
+@pytest.mark.parametrize("command", ["create T p", "list", "check T p", "drop T p"])
+def test_storage_that_has_no_indexes(
+    command: str, options: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nowhere = tmp_path / "nowhere"
+    line = f"index {command} {options}".format(nowhere=nowhere)
+    assert main(line.split()) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("tablestone: " + sentence.format(nowhere=nowhere))
+    assert error.count("\n") == 1
+    assert not nowhere.exists()
+
+
+def test_an_index_is_kept_by_every_process_of_a_server_from_then_on(
+    private_server: StartServer, tmp_path: Path
+) -> None:
+    place = tmp_path / "data"
+    server = private_server(place, "--workers", "2")
+    service = TableServiceClient.from_connection_string(server.connection_string)
+    table = service.create_table("Orders")
+    table.create_entity({"PartitionKey": "p", "RowKey": "before", "customer": "a"})
+    assert tablestone("index", "create", "Orders", "customer", "--data", place).status == 0
+    for number in range(8):
+        with TableServiceClient.from_connection_string(server.connection_string) as other:
+            entity = {"PartitionKey": "p", "RowKey": f"after{number}", "customer": "a"}
+            other.get_table_client("Orders").upsert_entity(entity)
+    assert len(list(table.query_entities("customer eq 'a'"))) == 9
+    checked = tablestone("index", "check", "Orders", "customer", "--data", place)
+    assert (checked.status, checked.lines) == (
+        0,
+        ["The index on customer of Orders is right: 9 entities."],
+    )
+    assert server.stop() == 0
+    assert server.stderr == ""
+
+
+def test_a_disk_that_gets_full_during_a_build(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 16 * 1024 * 1024) as disk:
+        place = disk / "data"
+        seed(place, 4_000)
+        filler = disk / "filler"
+        found = os.statvfs(disk)
+        filler.write_bytes(bytes(found.f_bavail * found.f_frsize - 1024 * 1024))
+        create = ("index", "create", "Orders", "customer", "--data", place)
+        full = tablestone(*create)
+        assert full.status == 1
+        assert full.stderr.startswith("tablestone: Storage cannot write now: ")
+        assert full.stderr.endswith(f" {place}. The same command continues.\n")
+        assert full.stderr.count("\n") == 1
+        filler.unlink()
+        listed = tablestone("index", "list", "--data", place)
+        assert listed.lines in ([], ["Orders\tcustomer\ttable\tbuilding"])
+        again = tablestone(*create)
+        assert (again.status, again.stderr) == (0, "")
+        assert tablestone("check", "--data", place).lines == [f"{place}: healthy"]
+
+
+def test_a_build_that_is_interrupted_continues(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "data"
+    seed(place, 10_000)
+    create = ("index", "create", "Orders", "customer", "--data", str(place))
+    building = subprocess.Popen(
+        [COMMAND, *create], stderr=subprocess.PIPE, text=True, env=clean_environment()
+    )
+    while building.poll() is None:
+        assert main(["index", "list", "--data", str(place)]) == 0
+        if capsys.readouterr().out:
+            break
+    building.send_signal(signal.SIGINT)
+    _, error = building.communicate()
+    stopped = "tablestone: Stopped. The same command continues."
+    assert (building.returncode, error.strip()) == (130, stopped)
+    again = tablestone(*create)
+    assert (again.status, again.stderr) == (0, "")
+    assert main(["index", "check", "Orders", "customer", "--data", str(place)]) == 0
