@@ -49,6 +49,7 @@ def test_what_the_kinds_of_this_package_can_do() -> None:
         hints=False,
         waits=False,
         keeps_changes=True,
+        keeps_entries=True,
     )
     assert capabilities_of("sqlite:anywhere") == Capabilities(
         stored_in=StoredIn.DIRECTORY,
@@ -56,6 +57,7 @@ def test_what_the_kinds_of_this_package_can_do() -> None:
         hints=True,
         waits=False,
         keeps_changes=True,
+        keeps_entries=True,
     )
 
 
