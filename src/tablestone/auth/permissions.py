@@ -71,6 +71,7 @@ NEEDS: Final[dict[type, Need]] = {
         "o", _any_of("d"), _any_of("d"), _any_of((f"{ENTITIES}/delete",))
     ),
     operations.EntityGroupTransaction: _NEVER,
+    operations.ListIndexes: _NEVER,
     # Only the owner may read or change stored access policies (auth 2.4, 4.4).
     operations.GetTableAcl: _NEVER,
     operations.SetTableAcl: _NEVER,

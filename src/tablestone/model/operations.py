@@ -255,8 +255,16 @@ class ReadAccountChanges:
     wait_seconds: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class ListIndexes:
+    """Ask for the indexes of a table that has some."""
+
+    table: str
+
+
 ServiceOperation = (
     GetTableAcl
+    | ListIndexes
     | ReadTableChanges
     | ReadAccountChanges
     | SetTableAcl
@@ -351,6 +359,21 @@ class TableAclFound:
     identifiers: tuple[SignedIdentifier, ...]
 
 
+class IndexFound(NamedTuple):
+    """An index of a table. Queries use it if its state is `ready`."""
+
+    property: str
+    within_partition: bool
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class IndexesFound:
+    """The indexes of a table."""
+
+    indexes: Sequence[IndexFound]
+
+
 @dataclass(frozen=True, slots=True)
 class ServicePropertiesFound:
     """The account's service properties."""
@@ -412,6 +435,7 @@ class UserDelegationKey:
 
 ServiceResult = (
     TableAclFound
+    | IndexesFound
     | ServicePropertiesFound
     | ServiceStats
     | SettingsChanged

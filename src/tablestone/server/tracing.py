@@ -64,6 +64,7 @@ ROUTES: Final = {
     **dict.fromkeys(("GetTable", "DeleteTable"), "/{account}/Tables({table})"),
     **dict.fromkeys(("QueryTables", "CreateTable"), "/{account}/Tables"),
     **dict.fromkeys(("GetTableAcl", "SetTableAcl"), "/{account}/{table}?comp=acl"),
+    "ListIndexes": "/{account}/{table}?comp=indexes",
 }
 """The template of the path of an operation; that of the others is the account's."""
 _ACCOUNT_ROUTE: Final = "/{account}/"

@@ -20,6 +20,7 @@ from tablestone.tables.catalog import Catalog, TableRecord, query_tables
 from tablestone.tables.change_notes import About, CommitKind, note_of
 from tablestone.tables.changes import ChangeFeeds
 from tablestone.tables.expiry import LiveRows
+from tablestone.tables.index_building import indexes_of
 from tablestone.tables.metadata import Documents, PropertiesOfAccounts
 from tablestone.tables.reads import query_entities, require_conditions
 from tablestone.tables.throughput_targets import Throughput
@@ -91,6 +92,11 @@ class TableService:
         record = await self.catalog.find(owner, table)
         return () if record is None else record.identifiers
 
+    async def has_indexes(self, owner: Owner, table: str) -> bool:
+        """Whether `ListIndexes` has something to list."""
+        record = await self.catalog.find(owner, table)
+        return record is not None and bool(record.indexes) and self._keeps_entries
+
     async def _execute_on_tables(
         self,
         owner: Owner,
@@ -118,6 +124,14 @@ class TableService:
         if isinstance(operation, operations.GetTableAcl):
             record = await self.catalog.require(owner, operation.table)
             return operations.TableAclFound(record.identifiers)
+        if isinstance(operation, operations.ListIndexes):
+            record = await self.catalog.require(owner, operation.table)
+            return operations.IndexesFound(
+                [
+                    operations.IndexFound(index.property, index.within_partition, index.state.value)
+                    for index in await indexes_of(self._engine, record)
+                ]
+            )
         if isinstance(operation, operations.ReadTableChanges):
             return await self.feeds.of_table(owner, operation)
         if isinstance(operation, operations.ReadAccountChanges):

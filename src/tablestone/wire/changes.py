@@ -32,7 +32,7 @@ from tablestone.wire.address import AddressKind, Parameters
 from tablestone.wire.decode import DecodedRequest, table_in_url
 from tablestone.wire.encode import Stamp
 from tablestone.wire.messages import RawRequest, RawResponse, Wait
-from tablestone.wire.service_resources import headers_of
+from tablestone.wire.service_resources import headers_of, unknown_comp
 
 CURSOR_HEADER: Final = b"x-tablestone-cursor"
 """The cursor behind all that a page has examined."""
@@ -51,7 +51,7 @@ def decode_changes(method: str, decoded: DecodedRequest) -> Operation:
     kind, restype = decoded.address.kind, decoded.parameters.get("restype")
     is_of_table = kind is AddressKind.ENTITY_SET and restype is None
     if not is_of_table and not (kind is AddressKind.SERVICE and restype == "service"):
-        raise StorageError("InvalidQueryParameterValue", early=True, at_front_door=True)
+        raise unknown_comp()
     if method != "GET":
         raise StorageError("MethodNotAllowed", early=True)
     wait = decoded.parameters.get("wait", "0")

@@ -1,4 +1,4 @@
-"""Requests with `comp` or `restype` and their XML: policies, service properties, statistics, user delegation keys.
+"""Requests with `comp` or `restype`: policies, service properties, statistics, user delegation keys, indexes.
 
 Makes an operation of a request and a response of a result, as `decode` and `encode` do for OData. Errors are always
 XML, whatever Accept says (wire 2.4, 8.2). Elements are read in any order, and written exactly as the service does: a
@@ -15,6 +15,8 @@ from email.utils import format_datetime
 from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element
 
+import orjson
+
 from tablestone import limits
 from tablestone.clock import TICKS_PER_SECOND
 from tablestone.model.edm import format_date_time_fixed, utf16_length
@@ -25,6 +27,9 @@ from tablestone.model.operations import (
     GetServiceStats,
     GetTableAcl,
     GetUserDelegationKey,
+    IndexesFound,
+    IndexFound,
+    ListIndexes,
     Operation,
     Result,
     ServicePropertiesFound,
@@ -406,6 +411,18 @@ def write_service_stats(last_sync: int) -> bytes:
     return _document(_element("StorageServiceStats", _element("GeoReplication", replication)))
 
 
+def write_indexes(indexes: Iterable[IndexFound]) -> bytes:
+    """The indexes of a table (docs/protocol/indexes.md)."""
+    return orjson.dumps(
+        {
+            "indexes": [
+                {"property": name, "withinPartition": within_partition, "state": state}
+                for name, within_partition, state in indexes
+            ]
+        }
+    )
+
+
 _VERSION_OF_POLICIES: Final = "2012-02-12"
 """The first version with stored access policies (wire 3.8)."""
 _VERSION_OF_STATS: Final = VERSION_JSON
@@ -429,6 +446,15 @@ def is_service_request(parameters: Parameters) -> bool:
     return "comp" in parameters or "restype" in parameters
 
 
+def is_indexes_request(parameters: Parameters) -> bool:
+    return parameters.get("comp") == "indexes"
+
+
+def unknown_comp() -> StorageError:
+    """The service's answer to a `comp` that it does not know."""
+    return StorageError("InvalidQueryParameterValue", early=True, at_front_door=True)
+
+
 def decode_service_operation(method: str, decoded: DecodedRequest) -> Operation:
     """The operation of the request; raises the service's error if the request is wrong."""
     parameters = decoded.parameters
@@ -436,7 +462,7 @@ def decode_service_operation(method: str, decoded: DecodedRequest) -> Operation:
         (decoded.address.kind, parameters.get("restype"), parameters.get("comp"))
     )
     if resource is None or decoded.version < resource.since:
-        raise StorageError("InvalidQueryParameterValue", early=True, at_front_door=True)
+        raise unknown_comp()
     decode = resource.methods.get(method)
     if decode is None:
         raise StorageError("MethodNotAllowed", early=True)
@@ -471,6 +497,9 @@ _RESOURCES: Final[dict[tuple[AddressKind, str | None, str | None], _Resource]] =
         _VERSION_OF_POLICIES,
         {"GET": _get_table_acl, "HEAD": _get_table_acl, "PUT": _set_table_acl},
     ),
+    (AddressKind.ENTITY_SET, None, "indexes"): _Resource(
+        "", {"GET": lambda decoded: ListIndexes(table_in_url(decoded.address))}
+    ),
     (AddressKind.SERVICE, "service", "properties"): _Resource(
         "",
         {"GET": lambda _decoded: GetServiceProperties(), "PUT": _set_service_properties},
@@ -485,8 +514,8 @@ _RESOURCES: Final[dict[tuple[AddressKind, str | None, str | None], _Resource]] =
 """The resources by the kind of address, `restype` and `comp`."""
 
 
-def respond_with_xml(operation: Operation, result: Result, stamp: Stamp) -> RawResponse:
-    """The response to an operation that succeeded (wire 2.4)."""
+def respond_on_service(operation: Operation, result: Result, stamp: Stamp) -> RawResponse:
+    """The response to an operation that succeeded: XML (wire 2.4), or JSON for what is Tablestone's own."""
     if isinstance(result, TableAclFound):
         return _document_answer(write_signed_identifiers(result.identifiers), stamp)
     if isinstance(result, ServicePropertiesFound):
@@ -495,6 +524,8 @@ def respond_with_xml(operation: Operation, result: Result, stamp: Stamp) -> RawR
         return _document_answer(write_service_stats(result.last_sync), stamp)
     if isinstance(result, UserDelegationKey):
         return _document_answer(write_user_delegation_key(result), stamp)
+    if isinstance(result, IndexesFound):
+        return _document_answer(write_indexes(result.indexes), stamp, b"application/json")
     if isinstance(operation, SetServiceProperties):
         return RawResponse(202, headers_of(stamp))
     return RawResponse(204, [*headers_of(stamp), (b"content-length", b"0")])
@@ -512,8 +543,10 @@ def respond_with_xml_error(error: StorageError, stamp: Stamp, now: int) -> RawRe
     return response
 
 
-def _document_answer(body: bytes, stamp: Stamp) -> RawResponse:
-    return RawResponse(200, [*headers_of(stamp), (b"content-type", b"application/xml")], body)
+def _document_answer(
+    body: bytes, stamp: Stamp, content_type: bytes = b"application/xml"
+) -> RawResponse:
+    return RawResponse(200, [*headers_of(stamp), (b"content-type", content_type)], body)
 
 
 def headers_of(stamp: Stamp) -> list[tuple[bytes, bytes]]:

@@ -79,9 +79,11 @@ from tablestone.wire.messages import Answer, Headers, RawRequest, RawResponse
 from tablestone.wire.negotiate import negotiate
 from tablestone.wire.service_resources import (
     decode_service_operation,
+    is_indexes_request,
     is_service_request,
-    respond_with_xml,
+    respond_on_service,
     respond_with_xml_error,
+    unknown_comp,
 )
 from tablestone.wire.versions import (
     VERSION_EARLIEST,
@@ -298,6 +300,10 @@ class Pipeline:
             assert isinstance(reading, ReadTableChanges | ReadAccountChanges)
             assert isinstance(page, ChangesFound)
             return respond_with_changes(request, reading, page, stamp)
+        if is_indexes_request(parameters) and not await self._service.has_indexes(
+            found.account, address.table
+        ):
+            raise unknown_comp()
         asked = record.operation = decode_service_operation(method, decoded)
         operation = caller.permit(asked)
         if isinstance(operation, GetServiceStats) and not found.is_secondary and not found.prefix:
@@ -310,7 +316,7 @@ class Pipeline:
             )
         else:
             result = await self._service.execute(found.account, operation)
-        return respond_with_xml(operation, result, stamp)
+        return respond_on_service(operation, result, stamp)
 
     def _noted(
         self, error: StorageError, client: str, account: str, request_id: str
