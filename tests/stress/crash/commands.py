@@ -21,6 +21,7 @@ from stress.crash.stored_place import StoredPlace
 from stress.crash.table_writers import read_policies, read_tables
 from stress.crash.writers import (
     QUIET,
+    TABLE,
     Connection,
     Life,
     UntilKilled,
@@ -35,7 +36,7 @@ ACCOUNTS = ("fleetingone", "fleetingtwo")
 TABLES, POLICIES = "table", "policies of"
 COMMAND_SECONDS_MAX = 180
 BETWEEN_COMMANDS_SECONDS = (0.0, 0.3)
-BETWEEN_BACKUPS_SECONDS = (0.0, 0.6)
+BETWEEN_COMMANDS_BESIDE = (0.0, 0.6)
 
 AccountState = tuple[str, str, frozenset[str]]
 """The two keys of an account, and its tables."""
@@ -172,8 +173,48 @@ def contents(connection: Connection) -> Contents:
     )
 
 
-class BackupTaker(threading.Thread):
-    """Makes backups until the server is gone, and restores one that was made while others wrote."""
+class Beside(threading.Thread):
+    """Runs commands beside the server until it is gone."""
+
+    def __init__(self, life: Life, data: StoredPlace, randomness: Random) -> None:
+        super().__init__(daemon=True)
+        self.life = life
+        self.data = data
+        self.random = randomness
+        self.unexpected: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            while not self.life.is_ending.wait(self.random.uniform(*BETWEEN_COMMANDS_BESIDE)):
+                self.run_next()
+        except Exception as error:  # noqa: BLE001  the test reports it, not the thread
+            self.unexpected = error
+
+    def run_next(self) -> None:
+        raise NotImplementedError
+
+
+REFUSED_CHANGES = ("already has an index", "has no index", "is being dropped", "Another process")
+"""What is said of an index that is there, is not, or that a killed command worked on."""
+
+
+class IndexChanger(Beside):
+    """Makes, checks and drops indexes of what the writers write. `tablestone check` compares their entries later."""
+
+    def run_next(self) -> None:
+        name = self.random.choice(("number", "padding", "merged1", "RowKey"))
+        act = self.random.choice(("create", "create", "check", "drop"))
+        try:
+            run_command(self.life, ["index", act, TABLE, name, *self.data.options])
+        except CommandKilled:
+            pass
+        except AssertionError as failed:
+            if not any(words in str(failed) for words in REFUSED_CHANGES):
+                raise
+
+
+class BackupTaker(Beside):
+    """Makes backups, and restores one that was made while others wrote."""
 
     def __init__(
         self,
@@ -183,24 +224,13 @@ class BackupTaker(threading.Thread):
         journals: Sequence[Journal | NamedJournal],
         randomness: Random,
     ) -> None:
-        super().__init__(daemon=True)
-        self.life = life
-        self.data = data
+        super().__init__(life, data, randomness)
         self.place = place
         self.journals = journals
-        self.random = randomness
         self.restored = 0
         self.complaints: list[str] = []
-        self.unexpected: Exception | None = None
 
-    def run(self) -> None:
-        try:
-            while not self.life.is_ending.wait(self.random.uniform(*BETWEEN_BACKUPS_SECONDS)):
-                self.back_up()
-        except Exception as error:  # noqa: BLE001  the test reports it, not the thread
-            self.unexpected = error
-
-    def back_up(self) -> None:
+    def run_next(self) -> None:
         """Make a backup. If it is killed there is none, or a complete one if the kill came in its last moment."""
         shutil.rmtree(self.place, ignore_errors=True)
         self.place.mkdir(parents=True)

@@ -22,6 +22,8 @@ from stress.crash.commands import (
     TABLES,
     AccountWriter,
     BackupTaker,
+    Beside,
+    IndexChanger,
     contents,
     read_accounts,
     refused_accounts,
@@ -147,7 +149,7 @@ class Run:
     def _live(self, server: ServerProcess, randomness: Random, kills_left: int) -> Iterator[str]:
         """Let the writers write while processes are killed, up to `kills_left` times; the last kill ends the server."""
         life = Life(server)
-        threads: list[UntilKilled | BackupTaker] = [*self._writers(life, randomness)]
+        threads: list[UntilKilled | Beside] = [*self._writers(life, randomness)]
         backups = BackupTaker(
             life,
             self.data,
@@ -155,7 +157,7 @@ class Run:
             self._in_backups,
             Random(randomness.random()),
         )
-        threads.append(backups)
+        threads += [backups, IndexChanger(life, self.data, Random(randomness.random()))]
         self.lives += 1
         try:
             for thread in threads:
