@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
 import pytest
+from azure.data.tables import TableAccessPolicy, TableClient
 
 from sas_signing import completed, query_of, signed
 from server_process import ServerProcess, start_server
@@ -246,6 +247,27 @@ def test_a_wait_ends_with_its_table(client: Client) -> None:
     waiting.join(timeout=3)
     assert [page.status for page in found] == [404]
     assert "TableNotFound" in found[0].error
+
+
+def test_a_wait_ends_with_its_permission(client: Client) -> None:
+    """Also with a key that is rotated: each second, the request is authenticated again."""
+    client.create("Orders")
+    table = TableClient.from_connection_string(client.server.connection_string, "Orders")
+    table.set_table_access_policy({"reader": TableAccessPolicy(permission="r", expiry="2099-01-01")})
+    given = completed({"tn": "Orders", "si": "reader", "se": "-"})
+    parameters = signed(client.server.account_name, client.server.account_key, given)
+    target = f"/Orders?comp=changes&since=now&{query_of(parameters)}"
+    assert client.signed_by_sas(target).status == 200
+    found: list[Page] = []
+    waiting = threading.Thread(
+        target=lambda: found.append(client.signed_by_sas(f"{target}&wait=20"))
+    )
+    waiting.start()
+    time.sleep(0.3)
+    assert not found
+    table.set_table_access_policy({})
+    waiting.join(timeout=3)
+    assert [page.status for page in found] == [403]
 
 
 def test_only_so_many_requests_wait(tmp_path: Path) -> None:
