@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import struct
 import threading
 import time
 from http.client import HTTPConnection
@@ -17,7 +19,7 @@ from server_process import ServerProcess, start_server
 from signing import signed_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -268,6 +270,53 @@ def test_a_wait_ends_with_its_permission(client: Client) -> None:
     table.set_table_access_policy({})
     waiting.join(timeout=3)
     assert [page.status for page in found] == [403]
+
+
+def closed(connection: socket.socket) -> None:
+    connection.close()
+
+
+def reset(connection: socket.socket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+def half_closed(connection: socket.socket) -> None:
+    connection.shutdown(socket.SHUT_WR)
+    assert connection.recv(100).startswith(b"HTTP/1.1 200 OK")
+    connection.close()
+
+
+@pytest.mark.parametrize("end", [closed, reset, half_closed])
+@pytest.mark.parametrize("pause", [0.0, 0.3], ids=["at once", "later"])
+def test_a_wait_ends_with_its_connection(
+    one_waits: Client, end: Callable[[socket.socket], None], pause: float
+) -> None:
+    server = one_waits.server
+    path = f"/{server.account_name}/Orders?comp=changes&since=now&wait=20"
+    head = [f"GET {path} HTTP/1.1", f"Host: {urlsplit(server.endpoint).netloc}"]
+    fields = signed_headers(server.account_name, server.account_key, method="GET", target=path)
+    head += [f"{name}: {value}" for name, value in fields]
+    connection = socket.create_connection(server.address, timeout=5)
+    connection.sendall("\r\n".join([*head, "", ""]).encode())
+    time.sleep(pause)
+    end(connection)
+    time.sleep(0.3)
+    assert one_waits.changes("Orders", since="now", wait=1).status == 200
+
+
+@pytest.fixture(scope="module")
+def one_waits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """A server at which one request waits at a time."""
+    server = start_server(
+        tmp_path_factory.mktemp("one") / "data",
+        *("--keep-changes", "7d", "--workers", "1"),
+        constants={"tablestone.server.admission.WAITS_MAX": 1},
+    )
+    client = Client(server)
+    client.create("Orders")
+    yield client
+    assert server.stop() == 0, server.stderr
 
 
 def test_only_so_many_requests_wait(tmp_path: Path) -> None:

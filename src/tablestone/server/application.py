@@ -349,7 +349,7 @@ class Application:
             return self._pipeline.refusal(request.headers, Limit.WAITING.value, record)
         now = monotonic_seconds()
         end, look_again = now + wait.seconds, now + LOOK_AGAIN_SECONDS
-        gone = asyncio.ensure_future(_disconnected(receive))
+        gone = asyncio.ensure_future(_ended(receive))
         admission.waiting += 1
         try:
             while wait is not None and now < end and not admission.is_stopping and not gone.done():
@@ -409,10 +409,11 @@ class Application:
             self._refused.log_counts()
 
 
-async def _disconnected(receive: Receive) -> None:
-    """Return when the client has closed the connection."""
-    while (await receive())["type"] != "http.disconnect":
+async def _ended(receive: Receive) -> None:
+    """Return when the client has closed the connection, or its side of it."""
+    while (await receive()).get("more_body"):
         pass
+    await receive()  # nothing is left of the request, so this is its end
 
 
 async def _no_body() -> bytes:

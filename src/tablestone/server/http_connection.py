@@ -53,12 +53,16 @@ class Exchange(RequestResponseCycle):
     """Ends the connection after an answer to a request whose body has not arrived whole."""
     limit: Limit | None = None
     """The limit that this request exceeds, if it is refused before its turn has come."""
+    has_ended = False
+    """Whether the client sends no more. Then `receive` has a second message behind the whole request, and no body."""
 
     async def receive(self) -> Any:
         """As uvicorn's; a body that arrives in pieces is counted, which may raise `ServerBusy`."""
         message: Any = await super().receive()
         if self.hold is not None and message.get("more_body"):
             self.hold(len(message["body"]))
+        if self.has_ended:
+            self.message_event.set()
         return message
 
     async def send(self, message: Any) -> None:
@@ -451,6 +455,8 @@ class HttpConnection(HttpToolsProtocol):
         if self.scheme == "https" or last is None or last.response_complete or last.more_body:
             return False
         last.keep_alive = False
+        last.has_ended = True
+        last.message_event.set()
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
