@@ -255,7 +255,9 @@ def test_a_wait_ends_with_its_permission(client: Client) -> None:
     """Also with a key that is rotated: each second, the request is authenticated again."""
     client.create("Orders")
     table = TableClient.from_connection_string(client.server.connection_string, "Orders")
-    table.set_table_access_policy({"reader": TableAccessPolicy(permission="r", expiry="2099-01-01")})
+    table.set_table_access_policy(
+        {"reader": TableAccessPolicy(permission="r", expiry="2099-01-01")}
+    )
     given = completed({"tn": "Orders", "si": "reader", "se": "-"})
     parameters = signed(client.server.account_name, client.server.account_key, given)
     target = f"/Orders?comp=changes&since=now&{query_of(parameters)}"
