@@ -61,9 +61,8 @@ async def check_rows(engine: Engine, readers: DocumentReaders = _NO_READERS) -> 
         is_start = rest is storage_keys.EVERYTHING
         begins = "" if is_start else f"from {in_words(rest.start, tables)} on "
         found.append(f"{begins}nothing can be read: {error}")
-    else:
-        found += await _check_indexes(engine)
-    return found
+    # Of a damaged row nobody can say which entries it has.
+    return found or await _check_indexes(engine)
 
 
 async def _check_indexes(engine: Engine) -> list[str]:
