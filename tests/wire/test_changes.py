@@ -289,21 +289,25 @@ def half_closed(connection: socket.socket) -> None:
     connection.close()
 
 
-@pytest.mark.parametrize("end", [closed, reset, half_closed])
-@pytest.mark.parametrize("pause", [0.0, 0.3], ids=["at once", "later"])
+@pytest.mark.parametrize(
+    ("end", "waits"),
+    [(closed, [20]), (reset, [20]), (half_closed, [20]), (closed, [1, 20])],
+    ids=["closed", "reset", "half-closed", "behind another request"],
+)
 def test_a_wait_ends_with_its_connection(
-    one_waits: Client, end: Callable[[socket.socket], None], pause: float
+    one_waits: Client, end: Callable[[socket.socket], None], waits: list[int]
 ) -> None:
     server = one_waits.server
-    path = f"/{server.account_name}/Orders?comp=changes&since=now&wait=20"
-    head = [f"GET {path} HTTP/1.1", f"Host: {urlsplit(server.endpoint).netloc}"]
-    fields = signed_headers(server.account_name, server.account_key, method="GET", target=path)
-    head += [f"{name}: {value}" for name, value in fields]
     connection = socket.create_connection(server.address, timeout=5)
-    connection.sendall("\r\n".join([*head, "", ""]).encode())
-    time.sleep(pause)
-    end(connection)
+    for seconds in waits:
+        path = f"/{server.account_name}/Orders?comp=changes&since=now&wait={seconds}"
+        head = [f"GET {path} HTTP/1.1", f"Host: {urlsplit(server.endpoint).netloc}"]
+        fields = signed_headers(server.account_name, server.account_key, method="GET", target=path)
+        head += [f"{name}: {value}" for name, value in fields]
+        connection.sendall("\r\n".join([*head, "", ""]).encode())
     time.sleep(0.3)
+    end(connection)
+    time.sleep(len(waits) - 0.5)
     assert one_waits.changes("Orders", since="now", wait=1).status == 200
 
 
