@@ -245,8 +245,12 @@ def test_a_scan_is_explained_with_advice(
     tools: DataTools, weather: str, arguments: tuple[str, ...], words: str
 ) -> None:
     told = tools.run("query", weather, *arguments, "--explain").stderr.splitlines()
-    (advice,) = [line for line in told if line.startswith("advice (")]
+    advice, *others = [line for line in told if line.startswith("advice (")]
     assert words in advice
+    # A filter that an index would serve is told so, behind the keys; --newest has no filter.
+    assert [line[: len("advice (index)")] for line in others] == ["advice (index)"] * bool(
+        "--filter" in arguments
+    )
     assert told[told.index(advice) + 1].startswith("  cost of writes: ")
 
 

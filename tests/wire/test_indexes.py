@@ -3,20 +3,31 @@
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
 from cli.command_line import tablestone
 from sas_signing import completed, query_of, signed
 from server_process import start_server
+from tablestone.model.operations import IndexFound
+from tablestone.query.filter_parser import parse_filter
+from tablestone.tools.client import TableEndpoint
+from tablestone.tools.connection import Connection, Scheme
+from tablestone.tools.queries import planned
 from wire.test_changes import Client
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("indexes") / "data"
+
+
+@pytest.fixture(scope="module")
+def client(data: Path) -> Iterator[Client]:
     """A server with two tables, of which Orders has indexes."""
-    data = tmp_path_factory.mktemp("indexes") / "data"
-    server = start_server(data, "--workers", "2")
+    server = start_server(data, "--workers", "2", "--access-log", str(data.parent / "access.log"))
     client = Client(server)
     for table in ("Orders", "Plain"):
         client.create(table)
@@ -52,6 +63,50 @@ def test_without_an_index_the_answer_is_that_of_the_service(
         return status, sorted(headers), re.sub(rb"(Id|Time):\S+", rb"\1", body)
 
     assert answer("indexes") == answer("nothing")
+
+
+def test_what_the_tools_know(client: Client) -> None:
+    """A caller who may not ask knows nothing, and where there are none there may be some."""
+    server = client.server
+    account, key = server.account_name, server.account_key
+    query = query_of(signed(account, key, completed({"tn": "Orders", "sp": "r"})))
+    by_key = Connection(server.endpoint, account, Scheme.ACCOUNT_KEY, key)
+    by_signature = Connection(server.endpoint, account, Scheme.SHARED_ACCESS_SIGNATURE, query)
+    with TableEndpoint(by_key) as endpoint:
+        found = endpoint.indexes("Orders")
+        assert found == [
+            IndexFound("customer", False, "ready"),
+            IndexFound("RowKey", True, "ready"),
+        ]
+        assert endpoint.indexes("Plain") == []
+    with TableEndpoint(by_signature) as endpoint:
+        assert endpoint.indexes("Orders") is None
+
+
+PLANS = [
+    ("customer eq 'c'", "index"),
+    ("customer eq 'c' and amount gt 1", "index"),
+    ("RowKey ge 'a' and amount eq 1", "table"),
+    ("PartitionKey eq 'p' and not (RowKey eq 'q') and customer lt 'd'", "index"),
+    ("customer ne 'c'", "table"),
+    ("PartitionKey eq 'p'", "partition"),
+]
+
+
+@pytest.mark.parametrize(("text", "plan"), PLANS)
+def test_the_plan_that_the_tools_show_is_that_of_the_server(
+    client: Client, data: Path, text: str, plan: str
+) -> None:
+    indexes = [IndexFound("customer", False, "ready"), IndexFound("RowKey", True, "ready")]
+    assert planned(parse_filter(text), indexes)[0].kind.value == plan
+    client.send(
+        "GET",
+        f"/Orders()?$filter={quote(text)}",
+        x_ms_client_request_id=f"query{PLANS.index((text, plan))}",
+    )
+    lines = (data.parent / "access.log").read_text().splitlines()
+    (line,) = [each for each in lines if f"query{PLANS.index((text, plan))} " in each]
+    assert line.endswith(f"plan={plan}")
 
 
 def test_another_method(client: Client) -> None:

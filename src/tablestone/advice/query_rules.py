@@ -22,9 +22,15 @@ from tablestone.advice.workload import QueryUse, TableUse
 from tablestone.limits import PARTITION_RATE_TARGET
 from tablestone.model.edm import EdmType
 from tablestone.model.entity import TIMESTAMP
-from tablestone.model.filter_tree import property_names
+from tablestone.model.filter_tree import (
+    Comparison,
+    ComparisonOperator,
+    leaves,
+    property_names,
+)
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
-from tablestone.query.plan import PlanKind
+from tablestone.query.index_plan import properties_by_index
+from tablestone.query.plan import PlanKind, plan_query
 
 _READS: Final = {
     PlanKind.TABLE: "every entity of the table",
@@ -226,10 +232,22 @@ DATA_SERIES: Final = Rule(
     "An insert becomes a merge of one property; if several writers merge the same entity, each needs its ETag.",
 )
 
+INDEX: Final = Rule(
+    "index",
+    "An index of Tablestone",
+    Severity.NOTE,
+    (rule.INTER_PARTITION_INDEX, rule.QUERY_DENSITY),
+    "A scan has a condition that an index would serve, and the server is a Tablestone that keeps indexes.",
+    _SCAN,
+    "If the table stays on Tablestone, make an index instead: {commands}. Azure has no indexes: code that must also "
+    "run there needs keys or copies of its own.",
+    "Each insert and delete, and each change of {names}, also writes an entry of the index, in the same commit.{more}",
+)
+
 QUERY_RULES: Final = (
     *(COMPOUND_KEY, INTER_PARTITION_INDEX, INDEX_ENTITIES, INTRA_PARTITION_INDEX, ROW_KEY_ALONE),
     *(FLAG, RANGE_ALONE, ALTERNATIVES, NEGATION, NOTHING_FOUND, TIMESTAMP_SEARCH, LOG_TAIL),
-    *(WHOLE_TABLE, WHOLE_PARTITION, OR_OF_ROW_KEYS, DATA_SERIES),
+    *(WHOLE_TABLE, WHOLE_PARTITION, OR_OF_ROW_KEYS, DATA_SERIES, INDEX),
 )
 """The rules on queries, in the order in which advice of equal severity is given."""
 
@@ -240,13 +258,16 @@ def query_findings(table: TableUse, thresholds: Thresholds) -> Iterator[Finding]
     for use in table.queries:
         branches = conditions_of(use.filter)
         if _is_wasteful(use, thresholds):
-            if names := _unfound(table, use):
+            names = _unfound(table, use)
+            if names:
                 yield NOTHING_FOUND, _of_nothing(use, names, table.known_properties)
             elif len(branches) > 1:
                 sides = "; ".join(_side(AskedQuery(use, each)) for each in branches)
                 yield ALTERNATIVES, _about(use, count=len(branches), sides=sides)
             elif use.filter is not None:
                 scans.append(AskedQuery(use, branches[0]))
+            if not names:
+                yield from _of_index(table, use)
         yield from _of_use(table, use, branches, thresholds)
     yield from _copies(table, scans, thresholds)
     for query in scans:
@@ -296,6 +317,35 @@ def _copies(
             names = (*query.equal, *query.ranges[:1], ROW_KEY)
             row_key = template(names, query.conditions.types)
             yield COMPOUND_KEY, _about(query.use, **(keys_inside(query) | {"row_key": row_key}))
+
+
+def _of_index(table: TableUse, use: QueryUse) -> Iterator[Finding]:
+    """The indexes that would serve a scan; none if there are such: then the server found a scan quicker."""
+    plan = plan_query(use.filter)
+    if table.indexes is None or properties_by_index(plan, table.indexes):
+        return
+    fixed = {
+        leaf.name: isinstance(leaf, Comparison) and leaf.operator is not ComparisonOperator.EQUAL
+        for leaf in leaves(plan.residual)
+        if leaf.name not in (PARTITION_KEY, TIMESTAMP)
+    }
+    alone = sorted(fixed, key=lambda name: fixed[name])
+    found = [properties_by_index(plan, {name: False}) for name in alone]
+    names = next(filter(None, found), properties_by_index(plan, dict.fromkeys(alone, False)))
+    missing = [name for name in names if name not in table.indexes]
+    if missing:
+        # Over all partitions, the values of a range are not beside those of the same partition.
+        within = " --partition" if PARTITION_KEY in conditions_of(use.filter)[0].equal else ""
+        commands = [
+            f"`tablestone index create {table.name} {name}{within if fixed[name] else ''}`"
+            for name in missing
+        ]
+        more = ""
+        if table.writes.total:
+            period = f"In {table.period}" if table.period else "Here"
+            more = f" {period}, there were {table.writes.total:,} writes."
+        shown = _joined([f"`{name}`" for name in missing], "and")
+        yield INDEX, _about(use, commands=_joined(commands, "and"), names=shown, more=more)
 
 
 def _fixes_flags_only(query: AskedQuery) -> bool:

@@ -6,7 +6,7 @@ requests. An unknown number is None, and a rule that needs it says nothing.
 
 import enum
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -141,6 +141,8 @@ class TableUse:
     writes: WriteUse = field(default_factory=WriteUse)
     period: str = ""
     """The period in words, such as `the last hour`; empty if it has no name."""
+    indexes: Mapping[str, bool] | None = None
+    """The properties that have an index, and whether it is within partitions; None if it is unknown, and on Azure."""
     known_properties: frozenset[str] = frozenset()
     """The names of properties that entities were seen to have; empty if none are known."""
     is_one_task: bool = False

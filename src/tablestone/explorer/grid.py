@@ -7,6 +7,7 @@ entities in the order of their keys only. The explorer sorts the first entities 
 import secrets
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from threading import Lock
 from typing import Any, Final, NamedTuple
@@ -49,7 +50,15 @@ from tablestone.tools import odata
 from tablestone.tools.client import Query, RawEntity, Token
 from tablestone.tools.errors import TransferRefused
 from tablestone.tools.formats.rows import TYPE_NAMES
-from tablestone.tools.queries import Cost, Met, Refinement, TableReader, all_of, checked_filter
+from tablestone.tools.queries import (
+    Cost,
+    Met,
+    Refinement,
+    TableReader,
+    all_of,
+    checked_filter,
+    within_partitions,
+)
 
 CELL_LENGTH_MAX: Final = 120
 """Characters of a value in the grid. The panel of the entity shows the whole value."""
@@ -199,6 +208,8 @@ def table(request: Request, build_problem: str = "") -> Response:
     overview = account.overview()
     # What the server counted of the table's other requests decides whether it needs the present keys.
     use = overview.of(name).use or TableUse(name)
+    indexes = account.endpoint.indexes(name)
+    use = replace(use, indexes=within_partitions(indexes))
     return page(
         request,
         "table.html",
@@ -208,7 +219,8 @@ def table(request: Request, build_problem: str = "") -> Response:
         problem=problem,
         problem_in=field if problem else "",
         status=400 if build_problem else None,
-        plan=None if problem else plan_of(query.filter),
+        plan=None if problem else plan_of(query.filter, indexes),
+        indexes=indexes,
         advice=[] if problem else advice_on(use, query.filter, seen, _known(query, seen)),
         typed={each: request.query_params.get(each, "") for each in BUILT},
         build_problem=build_problem,

@@ -4,7 +4,7 @@ The filter is parsed by the service's own parser, so its errors are those of the
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -23,9 +23,10 @@ from tablestone.model.edm import EdmType, utf16_length
 from tablestone.model.entity import is_identifier
 from tablestone.model.errors import StorageError
 from tablestone.model.filter_tree import print_literal
+from tablestone.model.operations import IndexFound
 from tablestone.query.filter_lexer import CLOSE, END, INVALID, LITERAL, NAME, OPEN, tokens
 from tablestone.query.filter_parser import parse_filter
-from tablestone.query.plan import PlanKind, plan_query
+from tablestone.query.plan import PlanKind
 from tablestone.tools.errors import TransferRefused
 from tablestone.tools.formats.rows import TYPE_NAMES
 from tablestone.tools.queries import (
@@ -33,6 +34,7 @@ from tablestone.tools.queries import (
     filter_hint,
     plan_lines,
     plan_name,
+    planned,
     prefix_filter,
     value_without_quotes,
 )
@@ -114,12 +116,12 @@ def _located(text: str, error: StorageError) -> FilterProblem:
     )
 
 
-def plan_of(text: str) -> ShownPlan:
-    plan = plan_query(parse_filter(text))
+def plan_of(text: str, indexes: Sequence[IndexFound] | None = None) -> ShownPlan:
+    plan, by_index = planned(parse_filter(text), indexes)
     is_scan = plan.kind in (PlanKind.TABLE, PlanKind.PARTITION_RANGE) or (
         plan.kind is PlanKind.PARTITION and plan.residual is not None
     )
-    return ShownPlan(plan_name(plan.kind), is_scan and bool(text), plan_lines(plan))
+    return ShownPlan(plan_name(plan.kind), is_scan and bool(text), plan_lines(plan, by_index))
 
 
 def advice_on(

@@ -207,7 +207,8 @@ class TableSize:
     """The size of a table at the moment `at`: its partitions, entities and stored bytes.
 
     `growth` has the sizes of the last day, ascending, up to the present one. `largest` are the largest partitions by
-    bytes. `name` is the table's name as it was created; requests may spell it in another case.
+    bytes. `name` is the table's name as it was created; requests may spell it in another case. `indexes` are the
+    properties that have an index, and whether it is within partitions; None if the engine keeps none.
     """
 
     at: float
@@ -217,6 +218,7 @@ class TableSize:
     growth: tuple[SizeSample, ...]
     largest: tuple[PartitionSize, ...]
     name: str = ""
+    indexes: dict[str, bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from tablestone.model.filter_tree import (
 )
 from tablestone.model.keys import encode_key
 from tablestone.query.evaluate import TRUE_OF_MISMATCH, WIDENS_TO
-from tablestone.query.plan import Rows, after, intersect_rows, union_rows
+from tablestone.query.plan import Plan, Rows, after, intersect_rows, union_rows
 
 # Stored in entries: these numbers never change.
 _TYPES: Final = {
@@ -75,6 +75,21 @@ INTERVALS_MAX: Final = 100
 def is_in_key_order(way: Way) -> bool:
     """Whether every interval is one place, whose entries are in the order of the keys."""
     return all(end == after(start) for places in way.values() for start, end in places)
+
+
+def properties_by_index(plan: Plan, indexes: Mapping[str, bool]) -> tuple[str, ...]:
+    """The properties by whose indexes the entities of a plan can be found; none if they cannot.
+
+    `indexes` says of each property whether its index is within partitions.
+    """
+    if plan.residual is None or not plan.ranges:
+        return ()
+    next_partition = plan.ranges[0].start[0] + b"\0"
+    is_one = all(end is not None and end <= (next_partition, b"") for _, end in plan.ranges)
+    usable = [name for name, within_partition in indexes.items() if is_one or not within_partition]
+    ways = ways_of(plan.residual, usable)
+    in_order = [way for way in ways if is_in_key_order(way)]
+    return tuple((in_order or ways)[0]) if ways else ()
 
 
 def ways_of(node: FilterNode, properties: Collection[str]) -> list[Way]:

@@ -20,6 +20,7 @@ from tablestone import __version__, limits
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
 from tablestone.extras import needs
 from tablestone.model.keys import EntityKey
+from tablestone.model.operations import IndexFound
 from tablestone.tools.connection import Connection, Scheme
 from tablestone.tools.errors import (
     ServiceError,
@@ -325,6 +326,20 @@ class TableEndpoint:
         if cursor is None:  # a service that does not look at `comp`
             raise ServiceError(response.status_code, "", "")
         return content.splitlines(), cursor, MORE_HEADER in response.headers
+
+    def indexes(self, table: str) -> list[IndexFound] | None:
+        """The indexes of a table; None where none are possible, as on Azure, and for a caller who may not know."""
+        if self.connection.is_production:
+            return None
+        try:
+            # A service that does not look at `comp` answers with entities: one at most.
+            _, content = self._send("GET", f"/{_in_path(table)}?comp=indexes&%24top=1")
+        except (ServiceError, Unreachable) as error:
+            return [] if isinstance(error, ServiceError) and error.status == 400 else None
+        found = read_json(content).get("indexes", ())
+        return [
+            IndexFound(each["property"], each["withinPartition"], each["state"]) for each in found
+        ]
 
     def write(self, table: str, operation: Operation) -> str | None:
         """One write outside a transaction. Returns the new ETag."""

@@ -226,6 +226,7 @@ def _table(report: InsightReport, table: TableInsight, period: str) -> TableUse:
             if (use := query_use(shape)) is not None
         ),
         writes=_writes(table, period),
+        indexes=size.indexes if size else None,
         period=PERIOD_WORDS.get(period, ""),
     )
 

@@ -26,10 +26,12 @@ from tablestone.advice.workload import QueryUse, TableUse
 from tablestone.model.edm import INT64_MAX, INT64_MIN, EdmType, EdmValue
 from tablestone.model.entity import entity_size
 from tablestone.model.errors import StorageError
-from tablestone.model.filter_tree import ComparisonOperator, print_filter
+from tablestone.model.filter_tree import ComparisonOperator, FilterNode, print_filter
 from tablestone.model.keys import PARTITION_KEY, decode_key, encode_key
+from tablestone.model.operations import IndexFound
 from tablestone.query import filter_lexer
 from tablestone.query.filter_parser import parse_filter
+from tablestone.query.index_plan import properties_by_index
 from tablestone.query.plan import END, KeyInterval, Plan, PlanKind, plan_query
 from tablestone.tools import odata
 from tablestone.tools.client import Page, Query, RawEntity, TableEndpoint, Token, Walk, endless
@@ -337,18 +339,19 @@ def explain(
     seconds: float,
     newest: bool,
     types: Mapping[str, EdmType] | None = None,
+    indexes: Sequence[IndexFound] | None = None,
 ) -> list[str]:
     """The lines that `--explain` prints. `newest`: only the last entities of what is read are shown.
 
-    `types` are those of the properties of the entities that were received.
+    `types` are those of the properties of the entities that were received; `indexes` are None if they are unknown.
     """
     tree = parse_filter(query.filter) if query.filter else None
-    plan = plan_query(tree)
-    lines = [f"plan: {plan_name(plan.kind)}", *(f"  {line}" for line in plan_lines(plan))]
+    plan, by_index = planned(tree, indexes)
+    lines = [f"plan: {plan_name(plan.kind)}", *(f"  {line}" for line in plan_lines(plan, by_index))]
     asked = None if tree is None else with_stored_types(tree, types or {})
     returned = 0 if cost.requests and not cost.entities else None
     use = QueryUse(asked, entities_returned=returned, plan=plan.kind, reads_newest=newest)
-    for advice in advise_on_query(use, TableUse(query.table)):
+    for advice in advise_on_query(use, TableUse(query.table, indexes=within_partitions(indexes))):
         lines += [f"advice ({advice.rule}): {advice.change}", f"  cost of writes: {advice.cost}"]
     lines.append(
         f"cost: {shown_count(cost.requests, 'request')}, "
@@ -359,16 +362,34 @@ def explain(
     return lines
 
 
+def planned(
+    tree: FilterNode | None, indexes: Sequence[IndexFound] | None
+) -> tuple[Plan, tuple[str, ...]]:
+    """The plan of a filter, and the properties by whose indexes the entities are found."""
+    plan = plan_query(tree)
+    ready = within_partitions([each for each in indexes or () if each.state == "ready"])
+    by_index = properties_by_index(plan, ready or {})
+    return (plan._replace(kind=PlanKind.INDEX) if by_index else plan), by_index
+
+
+def within_partitions(indexes: Sequence[IndexFound] | None) -> dict[str, bool] | None:
+    """The properties of indexes, and whether each is within partitions."""
+    return None if indexes is None else {each.property: each.within_partition for each in indexes}
+
+
 def plan_name(kind: PlanKind) -> str:
     """The kind of a plan as the design guide calls it: point, row range, partition, partition range or table scan."""
     return "table scan" if kind is PlanKind.TABLE else kind.value
 
 
-def plan_lines(plan: Plan) -> list[str]:
-    """The ranges of keys that a plan reads, and the condition tested on each entity in them."""
+def plan_lines(plan: Plan, by_index: Sequence[str] = ()) -> list[str]:
+    """The ranges of keys that a plan reads, the indexes by which, and the condition tested on each entity."""
     lines = [f"keys: {_range(interval)}" for interval in plan.ranges[:RANGES_SHOWN_MAX]]
     if len(plan.ranges) > RANGES_SHOWN_MAX:
         lines.append(f"and {len(plan.ranges) - RANGES_SHOWN_MAX:,} ranges more")
+    if by_index:
+        names = " and ".join(by_index)
+        lines.append(f"by the index on {names}, unless a scan reads less")
     if plan.residual is not None:
         lines.append(f"tested on each entity there: {print_filter(plan.residual)}")
     return lines

@@ -141,6 +141,7 @@ def query(
             seconds=monotonic_seconds() - started,
             newest=newest and top is not None,
             types=met.types,
+            indexes=endpoint.indexes(table),
         )
     elif contains or refinement.reads_everything or distinct is not None:
         # The client reads more than it shows.

@@ -53,6 +53,7 @@ class _Counted:
     account: str
     name: str
     table_id: bytes
+    indexes: dict[str, bool] | None
     partitions: int = 0
     entities: int = 0
     size: int = 0
@@ -174,6 +175,7 @@ class SizeSurvey:
             thinned((*growth, sample)),
             tuple(largest),
             table.name,
+            table.indexes,
         )
 
     def _shown(self, partition: bytes) -> tuple[str, bool]:
@@ -201,6 +203,13 @@ async def _tables(engine: Engine) -> list[_Counted] | None:
     if not isinstance(engine, CountsRows):
         return None
     return [
-        _Counted(account, record.name, record.table_id)
+        _Counted(
+            account,
+            record.name,
+            record.table_id,
+            {index.property: index.within_partition for index in record.indexes}
+            if engine.capabilities.keeps_entries
+            else None,
+        )
         async for account, record in every_table(engine)
     ]
