@@ -7,7 +7,6 @@ entities in the order of their keys only. The explorer sorts the first entities 
 import secrets
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from threading import Lock
 from typing import Any, Final, NamedTuple
@@ -57,7 +56,6 @@ from tablestone.tools.queries import (
     TableReader,
     all_of,
     checked_filter,
-    within_partitions,
 )
 
 CELL_LENGTH_MAX: Final = 120
@@ -209,7 +207,6 @@ def table(request: Request, build_problem: str = "") -> Response:
     # What the server counted of the table's other requests decides whether it needs the present keys.
     use = overview.of(name).use or TableUse(name)
     indexes = account.endpoint.indexes(name)
-    use = replace(use, indexes=within_partitions(indexes))
     return page(
         request,
         "table.html",
@@ -221,7 +218,7 @@ def table(request: Request, build_problem: str = "") -> Response:
         status=400 if build_problem else None,
         plan=None if problem else plan_of(query.filter, indexes),
         indexes=indexes,
-        advice=[] if problem else advice_on(use, query.filter, seen, _known(query, seen)),
+        advice=[] if problem else advice_on(use, query.filter, seen, _known(query, seen), indexes),
         typed={each: request.query_params.get(each, "") for each in BUILT},
         build_problem=build_problem,
         kinds=tuple(TYPE_NAMES),

@@ -37,6 +37,7 @@ from tablestone.tools.queries import (
     planned,
     prefix_filter,
     value_without_quotes,
+    within_partitions,
 )
 
 AROUND_LENGTH: Final = 60
@@ -129,16 +130,19 @@ def advice_on(
     text: str,
     seen: Mapping[str, SeenTypes],
     known: frozenset[str] = frozenset(),
+    indexes: Sequence[IndexFound] | None = None,
 ) -> list[Advice]:
     """Advice on the keys of a table for a valid filter; empty if the filter uses the present keys well.
 
-    `known` are all properties of the entities, if known. A number in the filter gets the type that was seen in the
-    property: in `total gt 50`, 50 may be a Double.
+    `known` are all properties of the entities, and `indexes` those of the table, if known. A number in the filter gets
+    the type that was seen in the property: in `total gt 50`, 50 may be a Double.
     """
     stored = {name: next(iter(types)) for name, types in seen.items() if types}
     tree = parse_filter(text)
-    use = QueryUse(None if tree is None else with_stored_types(tree, stored))
-    return advise_on_query(use, replace(table, known_properties=known))
+    plan, _ = planned(tree, indexes)
+    use = QueryUse(None if tree is None else with_stored_types(tree, stored), plan=plan.kind)
+    known_table = replace(table, known_properties=known, indexes=within_partitions(indexes))
+    return advise_on_query(use, known_table)
 
 
 def completions(text: str, caret: int, seen: Mapping[str, SeenTypes]) -> list[Completion]:
