@@ -112,6 +112,17 @@ def test_one_table_and_some_tables(sides: Sides) -> None:
     assert sides.tools.run("diff", *sides.places, "Orders", "Stock", "--quiet").status == 0
 
 
+def test_a_table_that_is_not_there_is_named_and_may_come_later(sides: Sides) -> None:
+    sides.source.create_table("Orders")
+    words = ("Orders", "Later")
+    first = sides.tools.run(*sides.words("--until-caught-up", *words))
+    assert "Later: the source has no such table now.\n" in first.stderr
+    sides.source.create_table("Later")
+    sides.put("Later", "p", "1")
+    assert sides.catch_up(*words) == "2 changes applied. The same command continues.\n"
+    sides.require_equal()
+
+
 def test_follow_says_its_lag_and_ends_when_told(sides: Sides) -> None:
     sides.source.create_table("Orders")
     process = sides.tools.start(*sides.words())

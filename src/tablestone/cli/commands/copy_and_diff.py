@@ -263,9 +263,10 @@ def _follow(
             report = _copy(source, target, name, copying, journal, quiet=quiet)
             tell(_copy_lines(report)[0])
         except TransferFailed as failed:
-            # A table that was deleted meanwhile: the feed says so too.
+            # Such as one that was deleted meanwhile: the feed says so too.
             if getattr(failed.__cause__, "code", "") != "TableNotFound":
                 raise
+            tell(f"{name}: the source has no such table now.")
     journal.save({**journal.state, "copied": True})
     try:
         with service_errors_as_failures(target.connection):
