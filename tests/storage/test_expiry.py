@@ -320,7 +320,7 @@ VALUES: Final = {
 
 async def test_which_values_have_expired(sessions: Sessions) -> None:
     """All others never do, as an absent one; hidden and swept alike."""
-    await sessions.policy(ExpiryPolicy(property="expires"))
+    await sessions.policy(ExpiryPolicy(property_name="expires"))
     live = ["absent"]
     await sessions.put("absent", n=1)
     for number, (value, has_expired) in enumerate(VALUES.items()):

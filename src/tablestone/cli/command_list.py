@@ -54,6 +54,11 @@ SERVER_COMMANDS: Final = (
         "decrypt", "maintenance", "Write an encrypted data directory without encryption."
     ),
     ListedCommand("encrypt", "maintenance", "Encrypt a data directory with a key."),
+    ListedCommand(
+        "expiry",
+        "expiry",
+        "Let entities of a table expire: hide them at once, and remove them later.",
+    ),
     ListedCommand("index", "index", "Make, list, check and drop indexes of tables."),
     _tool("insight", "insight", "Show hot partitions and scanning queries of a server."),
     ListedCommand("rekey", "maintenance", "Change the key of an encrypted data directory."),

@@ -252,7 +252,7 @@ def parse_tables(text: str) -> tuple[str, ...]:
     return names
 
 
-_KEPT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+SECONDS_OF_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _KEPT_BYTES: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _KEPT_MOST: Final = (1 << 63) - 1
 """What SQLite can store: for ever."""
@@ -269,8 +269,8 @@ def parse_retention(text: str) -> Retention:
         number, unit = int(found[1]), found[2]
         if unit in _KEPT_BYTES and size is None:
             size = min(number * _KEPT_BYTES[unit], _KEPT_MOST)
-        elif unit in _KEPT_SECONDS and ticks is None:
-            ticks = min(number * _KEPT_SECONDS[unit] * TICKS_PER_SECOND, _KEPT_MOST)
+        elif unit in SECONDS_OF_UNITS and ticks is None:
+            ticks = min(number * SECONDS_OF_UNITS[unit] * TICKS_PER_SECOND, _KEPT_MOST)
         else:
             raise must_be("one age, one size or both, such as 7d,20GiB", text)
     return Retention(ticks, size)

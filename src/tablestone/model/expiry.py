@@ -14,6 +14,7 @@ from tablestone.model.entity import TIMESTAMP
 from tablestone.model.entity_json import RawEntity, typed_property
 
 _SECONDS: Final = (EdmType.INT32, EdmType.INT64, EdmType.DOUBLE)
+_UNITS: Final = (("h", 3600), ("m", 60), ("s", 1))
 _SECONDS_MAX: Final = 1 << 40
 """Later than any clock shows, so that no number is too large to multiply."""
 
@@ -26,7 +27,7 @@ class ExpiryPolicy:
     """
 
     after: int | None = None
-    property: str | None = None
+    property_name: str | None = None
     suspended: bool = False
 
     @classmethod
@@ -38,18 +39,26 @@ class ExpiryPolicy:
             raise ValueError("its expiry policy has neither an age nor a property")
         return cls(after, name, members.get("suspended") is True)
 
+    @property
+    def in_words(self) -> str:
+        """Such as `24h after their Timestamp`."""
+        if self.after is None:
+            return f"at the time in {self.property_name}"
+        unit, seconds = next(each for each in _UNITS if self.after % each[1] == 0)
+        return f"{self.after // seconds}{unit} after their Timestamp"
+
     def members(self) -> dict[str, Any]:
         """The JSON object in which the policy is stored and sent."""
         members: dict[str, Any] = {}
         if self.after is not None:
             members["after"] = self.after
-        if self.property is not None:
-            members["property"] = self.property
+        if self.property_name is not None:
+            members["property"] = self.property_name
         return members | {"suspended": self.suspended}
 
     def end_of(self, raw: RawEntity) -> int | None:
         """When an entity expires, in ticks. None for one that never does: its value is absent, or no time."""
-        typed = typed_property(raw, self.property or TIMESTAMP)
+        typed = typed_property(raw, self.property_name or TIMESTAMP)
         if typed is None:
             return None
         value: Any = typed.value

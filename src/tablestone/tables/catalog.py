@@ -184,6 +184,13 @@ class Catalog:
             raise StorageError("TableAlreadyExists" if exists else "TableBeingDeleted")
         return (Change(row, taken.version, DELETE),)
 
+    async def is_being_deleted(self, owner: Owner, table: str) -> bool:
+        """Whether rows of a deleted table of this name are still to be swept."""
+        notes = await self._engine.scan(
+            storage_keys.deleted_rows(owner.name), rows_max=limits.PAGE_ENTITIES_MAX
+        )
+        return any(read_record(note.value).name.lower() == table.lower() for note in notes)
+
     async def delete(self, owner: Owner, table: str) -> None:
         """Delete the table, or raise `ResourceNotFound` (wire 3.4)."""
         async with self._change(owner) as change:

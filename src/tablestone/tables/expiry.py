@@ -5,6 +5,7 @@ nothing. The sweeper (`expiry_sweeping`) removes the expired rows later.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tablestone import limits
 from tablestone.clock import Clock
@@ -103,6 +104,30 @@ class LiveRows(ForwardingEngine):
             next_key = page.next_key
             ranges = [] if next_key is None else storage_keys.ranges_from(ranges, next_key)
         return found
+
+
+class EndedEntities(NamedTuple):
+    """The entities of a table: all, those that have expired, and those that never will."""
+
+    entities: int
+    ended: int
+    never: int
+
+
+async def count_ended(
+    engine: Engine, table_id: bytes, policy: ExpiryPolicy, now: int
+) -> EndedEntities:
+    """Count what a policy does to a table, also one that is suspended."""
+    entities = ended = never = 0
+    rest = storage_keys.table_range(table_id)
+    while rows := await engine.scan(rest, rows_max=limits.SWEEP_ROWS_PER_STEP):
+        for row in rows:
+            end = policy.end_of(read_raw(row.value))
+            entities += 1
+            never += end is None
+            ended += end is not None and end <= now
+        rest = storage_keys.after(rest, rows[-1])
+    return EndedEntities(entities, ended, never)
 
 
 class _LiveSnapshot(ForwardingSnapshot):

@@ -91,8 +91,8 @@ drafts = st.builds(
 policies = st.sampled_from(
     (
         *(ExpiryPolicy(after=1), ExpiryPolicy(after=2)),
-        *(ExpiryPolicy(property="end"), ExpiryPolicy(property="end")),
-        ExpiryPolicy(property="end", suspended=True),
+        *(ExpiryPolicy(property_name="end"), ExpiryPolicy(property_name="end")),
+        ExpiryPolicy(property_name="end", suspended=True),
         None,
     )
 )

@@ -1,0 +1,160 @@
+"""`tablestone expiry`: what it says before it switches a policy on, what it stores, and each refusal in a sentence."""
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+import pytest
+from click.testing import CliRunner
+
+from tablestone.cli.commands.expiry import expiry
+from tablestone.cli.options import BrokenOption
+from tablestone.clock import TICKS_PER_SECOND, system_clock
+from tablestone.engines.registry import open_engine
+from tablestone.model.edm import EdmType, EdmValue
+from tablestone.model.entity import Entity
+from tablestone.model.entity_json import members
+from tablestone.model.expiry import ExpiryPolicy
+from tablestone.model.keys import EntityKey
+from tablestone.model.operations import InsertEntity
+from tablestone.tables.account_incarnation import Named
+from tablestone.tables.service import TableService
+from tablestone.tables.storage_keys import fresh_table_id
+
+OWNER: Final = Named("devstoreaccount1")
+COUNTS: Final = "4 entities, 1 expired now, 2 never"
+
+
+@pytest.fixture(autouse=True)
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with the table Sessions: one entity of four has expired, one is to, and two never will."""
+    place = tmp_path / "data"
+    monkeypatch.setenv("TABLESTONE_DATA", str(place))
+
+    async def fill() -> None:
+        engine = open_engine(f"sqlite:{place}", system_clock)
+        tables = TableService(engine, system_clock, lambda: 0.0, fresh_table_id)
+        now = system_clock()
+        values = (
+            EdmValue(EdmType.DATE_TIME, now - TICKS_PER_SECOND),
+            EdmValue(EdmType.DATE_TIME, now + 3600 * TICKS_PER_SECOND),
+            EdmValue(EdmType.STRING, "soon"),
+        )
+        for table in ("Sessions", "Gone"):
+            await tables.catalog.create(OWNER, table)
+        for number, value in enumerate((*values, None)):
+            properties = {} if value is None else {"expires": value}
+            entity = Entity(EntityKey("p", str(number)), members(properties))
+            await tables.execute(OWNER, InsertEntity("Sessions", entity))
+        await tables.catalog.delete(OWNER, "Gone")
+        await engine.close()
+
+    asyncio.run(fill())
+    return place
+
+
+def said(line: str) -> list[str]:
+    """The lines that the command prints, and the sentence with which it refuses."""
+    result = CliRunner().invoke(expiry, line.split())
+    lines = result.stdout.splitlines()
+    if result.exception is None:
+        return lines
+    assert isinstance(result.exception, BrokenOption), result.exception
+    return [*lines, f"refused: {result.exception}"]
+
+
+def stored(data: Path) -> ExpiryPolicy | None:
+    async def read() -> ExpiryPolicy | None:
+        engine = open_engine(f"sqlite:{data}", system_clock, read_only=True)
+        tables = TableService(engine, system_clock, lambda: 0.0, fresh_table_id)
+        record = await tables.catalog.require(OWNER, "Sessions")
+        await engine.close()
+        return record.expiry
+
+    return asyncio.run(read())
+
+
+def test_a_policy_is_set_suspended_resumed_and_removed(data: Path) -> None:
+    waits = "refused: Nothing was changed: this needs --yes without a terminal."
+    counts = f"Sessions, at the time in expires: {COUNTS}."
+    done = "Entities of Sessions expire at the time in expires."
+    listed = "devstoreaccount1\tSessions\tat the time in expires"
+    policy = ExpiryPolicy(property_name="expires")
+    assert said("list") == []
+    assert said("set sessions --property expires") == [counts, waits]
+    assert stored(data) is None
+    assert said("set Sessions --property expires --yes") == [counts, done]
+    assert stored(data) == policy
+    assert said("list") == [f"{listed}\tactive\t{COUNTS}"]
+    assert len(said("suspend Sessions")) == 1
+    assert stored(data) == ExpiryPolicy(property_name="expires", suspended=True)
+    assert said("list") == [f"{listed}\tsuspended\t{COUNTS}"]
+    assert said("resume Sessions") == [counts, waits]
+    assert said("resume Sessions --yes") == [counts, done]
+    assert stored(data) == policy
+    assert said("set Sessions --after 90m --yes")[0].endswith("4 entities, 0 expired now.")
+    assert stored(data) == ExpiryPolicy(after=5400)
+    assert len(said("remove Sessions")) == 1
+    assert stored(data) is None
+
+
+NO_POLICY: Final = "Sessions has no expiry policy."
+AGE: Final = "--after must be an age such as 90m, 24h or 7d, not"
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("set Sessions", "Give either --after or --property."),
+        ("set Sessions --after 24h --property expires", "Give either --after or --property."),
+        ("set Sessions --after 0", f"{AGE} '0'."),
+        ("set Sessions --after 0h", f"{AGE} '0h'."),
+        ("set Sessions --after 24", f"{AGE} '24'."),
+        ("set Sessions --after -1h", f"{AGE} '-1h'."),
+        ("set Sessions --after 1w", f"{AGE} '1w'."),
+        (
+            "set Sessions --property PartitionKey",
+            "--property PartitionKey is a key, and a text that never expires.",
+        ),
+        (
+            "set Sessions --property RowKey",
+            "--property RowKey is a key, and a text that never expires.",
+        ),
+        (
+            "set Sessions --property Timestamp",
+            "--property Timestamp is the time of the last write: use --after.",
+        ),
+        (
+            "set Sessions --property a-b",
+            "--property must be the name of a property, not 'a-b'.",
+        ),
+        ("set Gone --after 1h --yes", "The table Gone is being deleted."),
+        ("suspend Gone", "The table Gone is being deleted."),
+        ("set Other --after 1h --yes", "There is no table Other in account devstoreaccount1."),
+        (
+            "set Sessions --account other1 --after 1h",
+            "There is no table Sessions in account other1.",
+        ),
+        ("suspend Sessions", NO_POLICY),
+        ("resume Sessions --yes", NO_POLICY),
+        ("remove Sessions", NO_POLICY),
+        (
+            "set Sessions --after 1h --engine memory:",
+            "Expiry policies cannot be stored: the engine memory stores nothing.",
+        ),
+    ],
+)
+def test_each_refusal_is_one_sentence(
+    line: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "memory" in line:
+        monkeypatch.delenv("TABLESTONE_DATA")
+    assert said(line) == [f"refused: {sentence}"]
+
+
+def test_a_property_that_no_entity_has_is_named() -> None:
+    assert said("set Sessions --property expire --yes") == [
+        "Sessions, at the time in expire: 4 entities, 0 expired now, 4 never.",
+        "No entity of Sessions has a time in expire.",
+        "Entities of Sessions expire at the time in expire.",
+    ]
