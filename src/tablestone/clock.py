@@ -6,6 +6,7 @@ Time is counted in *ticks*, as in the service: 100 ns since 0001-01-01T00:00:00Z
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 Clock = Callable[[], int]
 """Returns the present moment in ticks (100 ns since 0001-01-01T00:00:00Z)."""
@@ -40,3 +41,14 @@ def elapsed_seconds() -> float:
     It orders the events of one machine. It may not count the time for which a hypervisor stops a virtual machine.
     """
     return time.clock_gettime(_ELAPSED)
+
+
+class Moment(NamedTuple):
+    """One moment by two clocks: the wall's ticks, and `elapsed_seconds`."""
+
+    ticks: int
+    elapsed: float
+
+
+def this_moment() -> Moment:
+    return Moment(system_clock(), elapsed_seconds())

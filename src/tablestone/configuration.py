@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from tablestone.clock import Moment
 from tablestone.engines.change_record import Retention
 from tablestone.engines.contract import StorageId
 from tablestone.engines.kind import EncryptionKey
@@ -201,7 +202,7 @@ class WorkerSlot:
     If several processes use one storage, `storage` names it. A worker that replaces another gets the same value.
     `shares` keeps what is left of the throughput targets.
     `reports` takes the reports of the worker, if there is an admin address, and `insight` the counts of its partitions
-    and queries, if the address shows them. Several workers share `quiet`.
+    and queries, if the address shows them. Several workers share `quiet`. The server `began` at this moment; None: now.
     """
 
     worker: int = 0
@@ -211,6 +212,7 @@ class WorkerSlot:
     quiet: QuietAddresses | None = None
     shares: SharedSlots | None = None
     insight: WorkerReports | None = None
+    began: Moment | None = None
 
 
 LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "::1"))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from tablestone import limits
 from tablestone.accounts.identities import Identities
 from tablestone.accounts.known_accounts import KnownAccounts
-from tablestone.clock import Clock, monotonic_seconds, system_clock, unix_seconds
+from tablestone.clock import Clock, elapsed_seconds, monotonic_seconds, system_clock, unix_seconds
 from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration, WorkerSlot
 from tablestone.engines.contract import Engine, EngineRefused, EngineUnavailable
 from tablestone.engines.figures import Figure, FigureKind, MeasuredEngine, Values
@@ -32,6 +32,7 @@ from tablestone.server.requests.body import (
     is_worth_discarding,
 )
 from tablestone.server.requests.pipeline import Pipeline
+from tablestone.tables.expiry_sweeping import ExpirySweeper
 from tablestone.tables.service import TableService
 from tablestone.tables.storage_keys import fresh_table_id
 from tablestone.tables.sweeping import Sweeper
@@ -67,6 +68,7 @@ class Parts(NamedTuple):
     seconds: Callable[[], float] = monotonic_seconds
     open_engine: Callable[..., Engine] = open_engine
     make_service: Callable[..., TableService] = TableService
+    elapsed: Callable[[], float] = elapsed_seconds
 
 
 class Trace(Protocol):
@@ -190,6 +192,7 @@ class Application:
             asyncio.create_task(self._engine.watch(logs_warnings=self._slot.worker == 0)),
         ]
         sweeper: Sweeper | None = None
+        expiry: ExpirySweeper | None = None
         if self._slot.worker == 0:  # one is enough; two sweepers would disturb each other
             await self._create_tables(service, accounts)
             sweeper = Sweeper(
@@ -198,10 +201,22 @@ class Application:
                 fresh_table_id,
                 deletion_seconds=configuration.table_deletion_seconds,
             )
+            expiry = ExpirySweeper(
+                self._engine,
+                service.catalog,
+                accounts.find,
+                clock,
+                self._parts.elapsed,
+                fresh_table_id().hex(),
+                self._slot.began,
+            )
             self._background.append(asyncio.create_task(sweeper.run()))
+            self._background.append(asyncio.create_task(expiry.run()))
         if self._slot.reports is not None and self._counts is not None:
             figures = kind_of(EngineUrl.parse(configuration.engine).scheme).figures
-            self._measures = WorkerMeasures(self._counts, self._engine, figures, service, sweeper)
+            self._measures = WorkerMeasures(
+                self._counts, self._engine, figures, service, sweeper, expiry
+            )
             windows = self._windows
             reporter = WorkerReporter(
                 self._slot.reports,
@@ -229,7 +244,7 @@ class Application:
     def _open_service(self) -> TableService:
         """Open the engine, and make the table service on it."""
         configuration = self._configuration
-        clock, seconds, open_the_engine, make_service = self._parts
+        clock, seconds, open_the_engine, make_service, _ = self._parts
         self._engine = open_the_engine(
             configuration.engine,
             clock,
@@ -460,7 +475,7 @@ async def _send(send: Send, response: RawResponse) -> None:
 
 
 class WorkerMeasures:
-    """What a worker reports. `figures` are those of the kind of its engine; one of several workers has a sweeper."""
+    """What a worker reports. `figures` are those of the kind of its engine; one of several workers has the sweepers."""
 
     def __init__(
         self,
@@ -469,6 +484,7 @@ class WorkerMeasures:
         figures: Iterable[Figure],
         service: TableService,
         sweeper: Sweeper | None,
+        expiry: ExpirySweeper | None = None,
     ) -> None:
         self._counts = counts
         self._engine = engine
@@ -476,6 +492,7 @@ class WorkerMeasures:
         self._caches = service.caches
         self._feeds = service.feeds
         self._sweeper = sweeper
+        self._expiry = expiry
         self.connections: Sized = ()
         """The open connections."""
         self.accepted: Callable[[], int] = int
@@ -493,6 +510,7 @@ class WorkerMeasures:
             "cache_hits": sum(cache.hits for cache in self._caches),
             "cache_misses": sum(cache.misses for cache in self._caches),
             "swept_rows": 0 if self._sweeper is None else self._sweeper.swept_rows,
+            "expired": 0 if self._expiry is None else self._expiry.swept,
             "accepted": self.accepted(),
             "refused_by_limit": {
                 limit: number for counts in self.refused for limit, number in counts.items()
@@ -502,6 +520,7 @@ class WorkerMeasures:
         now = {
             "connections": len(self.connections),
             "sweeping": int(self._sweeper is not None and self._sweeper.is_busy),
+            "expiry_suspended": int(self._expiry is not None and self._expiry.is_suspended),
             "changes_lag_seconds": self._feeds.lag_seconds(),
             "engine": {name: each for name, each in values.items() if name in self._gauges},
         }

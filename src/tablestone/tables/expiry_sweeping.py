@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from tablestone import limits
-from tablestone.clock import TICKS_PER_SECOND, Clock
+from tablestone.clock import TICKS_PER_SECOND, Clock, Moment
 from tablestone.cooperative_scheduling import Seconds
 from tablestone.engines.contract import (
     ABSENT,
@@ -52,12 +52,20 @@ AT_ONCE_REMOTE: Final = 8
 LEASE_SECONDS: Final = 150
 """A lease that was not renewed for so long is free. It is renewed when a fifth of this has passed."""
 
+CLOCK_JUMPED: Final = (
+    "The clock has jumped by more than an hour since the server started, so expired entities are hidden and not swept. "
+    "Set the clock right, and start the server again if this stays."
+)
+
 FindOwner = Callable[[str], Awaitable[Owner | None]]
 """The account of a name, as requests know it."""
 
 
 class ExpirySweeper:
-    """Sweeps the storage of one engine. `clock` is wall time; `seconds` never steps back, and counts sleep."""
+    """Sweeps the storage of one engine. `clock` is wall time; `seconds` never steps back, and counts sleep.
+
+    The server `began` at this moment; a worker that replaces another one continues its life.
+    """
 
     def __init__(
         self,
@@ -67,6 +75,7 @@ class ExpirySweeper:
         clock: Clock,
         seconds: Seconds,
         name: str,
+        began: Moment | None = None,
     ) -> None:
         self._engine = engine
         self._catalog = catalog
@@ -74,8 +83,9 @@ class ExpirySweeper:
         self._clock = clock
         self._seconds = seconds
         self._name = name
-        self._began = seconds()
-        self._offset = self._drift()
+        began = Moment(clock(), seconds()) if began is None else began
+        self._began = began.elapsed
+        self._offset = _offset(began)
         self._at_once = AT_ONCE_REMOTE if engine.capabilities.waits else AT_ONCE
         self._lease: tuple[int, float] | None = None
         """The version of the lease's row that was seen last, and when it was seen first; None before."""
@@ -87,7 +97,7 @@ class ExpirySweeper:
     async def run(self) -> None:
         while True:
             try:
-                if await self._may_sweep():
+                if await self.may_sweep():
                     await self._pass()
             except EngineUnavailable as error:
                 log.warning("sweeping expired entities waits: %s", error)
@@ -100,7 +110,7 @@ class ExpirySweeper:
             began = self._seconds()
             async for _ in steps:
                 await asyncio.sleep(REST * (self._seconds() - began))
-                if not await self._may_sweep():
+                if not await self.may_sweep():
                     return
                 began = self._seconds()
 
@@ -122,21 +132,19 @@ class ExpirySweeper:
                 rest = storage_keys.after(rest, rows[-1])
                 yield
 
-    def _drift(self) -> int:
-        """The wall clock in ticks, less the time that has passed by the other one."""
-        return self._clock() - int(self._seconds() * TICKS_PER_SECOND)
-
     def _is_clock_sound(self) -> bool:
-        jumped = abs(self._drift() - self._offset) > MARGIN_SECONDS * TICKS_PER_SECOND
+        now = Moment(self._clock(), self._seconds())
+        jumped = abs(_offset(now) - self._offset) > MARGIN_SECONDS * TICKS_PER_SECOND
         if jumped is not self.is_suspended:
             self.is_suspended = jumped
             if jumped:
-                log.warning("%s", SUSPENDED)
+                log.warning("%s", CLOCK_JUMPED)
             else:
                 log.warning("The clock is back: expired entities are swept again.")
         return not jumped
 
-    async def _may_sweep(self) -> bool:
+    async def may_sweep(self) -> bool:
+        """Whether this server sweeps now: it is old enough, trusts its clock, and holds the lease if there is one."""
         if not self._is_clock_sound() or self._seconds() < self._began + MARGIN_SECONDS:
             return False
         return self._engine.leases is None or await self._has_lease()
@@ -219,15 +227,14 @@ class ExpirySweeper:
         return len(changes)
 
 
+def _offset(moment: Moment) -> int:
+    """The wall clock in ticks, less the time that has passed by the clock that never steps back."""
+    return moment.ticks - int(moment.elapsed * TICKS_PER_SECOND)
+
+
 class _Present(NamedTuple):
     """The policy and the indexes of a table under a generation of the engine, if its commits can rely on one."""
 
     policy: ExpiryPolicy
     entries_of: EntriesOf | None
     generation: int | None
-
-
-SUSPENDED: Final = (
-    "The clock has jumped by more than an hour since the server started, so expired entities are hidden and not swept. "
-    "Set the clock right, and start the server again if this stays."
-)

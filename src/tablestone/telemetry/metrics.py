@@ -121,12 +121,17 @@ TOTALS: Final = {
     ),
     "cache_misses": _counter("row_cache_misses", "Such look-ups that read storage."),
     "swept_rows": _counter("swept_rows", "Rows of deleted tables that the sweeper removed."),
+    "expired": _counter("expired_entities", "Expired entities that were removed."),
     "accepted": _counter("connections_accepted", "Connections that were accepted."),
 }
 """Metrics of the whole server, by the name of their total in a report."""
 GAUGES: Final = {
     "connections": _gauge("connections", "Open connections of clients."),
     "sweeping": _gauge("sweeping", "1 while deleted tables have rows left, else 0."),
+    "expiry_suspended": _gauge(
+        "expiry_suspended",
+        "1 while no expired entity is removed, because the clock has jumped, else 0.",
+    ),
 }
 """Metrics of the whole server, by the name of their value in a report. Values of workers are added."""
 CHANGES_LAG: Final = _gauge(

@@ -49,7 +49,11 @@ class StorageService:
         self.faults = faults
         self._state: State | None = None
         parts = Parts(
-            self._now, clock.elapsed_seconds, self._open_observed_engine, self._make_observed_tables
+            self._now,
+            clock.elapsed_seconds,
+            self._open_observed_engine,
+            self._make_observed_tables,
+            clock.elapsed_seconds,
         )
         self._application = Application(configuration, WorkerSlot(0, 1), parts)
         self.refuse = self._application.refuse

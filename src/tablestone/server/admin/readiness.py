@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 
 from tablestone.clock import monotonic_seconds
 from tablestone.engines.contract import Engine, EngineRefused, EngineUnavailable
+from tablestone.tables.expiry_sweeping import CLOCK_JUMPED
 from tablestone.tables.metadata import probe_storage
 from tablestone.telemetry.worker_reports import WorkerReports
 
@@ -137,9 +138,14 @@ class Readiness:
 
     @property
     def warnings(self) -> list[str]:
-        """What the last probe found although storage is ready, in sentences."""
+        """What the last probe and the workers found although storage is ready, in sentences."""
         warning = None if self._probe is None else self._probe.warning
-        return [] if warning is None else [warning]
+        newest = map(self._reports.newest, range(self._reports.workers))
+        are_suspended = [
+            report and report.content["now"].get("expiry_suspended") for report in newest
+        ]
+        found = (warning, CLOCK_JUMPED if any(are_suspended) else None)
+        return [each for each in found if each is not None]
 
     def _silence(self, seconds_max: float) -> str | None:
         ages = self._ages()
