@@ -10,6 +10,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,10 @@ from conftest import StartServer
 from server_process import COMMAND, ServerProcess, clean_environment, start_server
 from tablestone.clock import system_clock
 from tablestone.engines.registry import open_engine
+from tablestone.model.expiry import ExpiryPolicy
+from tablestone.tables.account_incarnation import Named
+from tablestone.tables.catalog import Catalog, every_table
+from tablestone.tables.storage_keys import fresh_table_id
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "backup.md"
 DATED = re.compile(r"tablestone-\d{8}T\d{6}Z\.db")
@@ -168,6 +173,36 @@ def test_what_is_restored_has_no_record_of_changes(
         read = engine.changes.read(0, subject=None, rows_max=10, bytes_max=10**6)
         assert any(record.rows for record in read.records) is keeps
         asyncio.run(engine.close())
+
+
+def test_a_restore_suspends_expiry_and_says_so(tmp_path: Path) -> None:
+    data, made, restored = (tmp_path / name for name in ("data", "made.db", "restored"))
+    owner, policy = Named("devstoreaccount1"), ExpiryPolicy(after=60)
+
+    async def policies(directory: Path, new: ExpiryPolicy | None = None) -> list[object]:
+        engine = open_engine(f"sqlite:{directory}", system_clock)
+        catalog = Catalog(engine, system_clock, fresh_table_id)
+        if new is not None:
+            for table in ("Sessions", "Plain"):
+                await catalog.create(owner, table)
+            await catalog.change_expiry(owner, "Sessions", lambda _old: new)
+        found: list[object] = [(table.name, table.expiry) async for _, table in every_table(engine)]
+        await engine.close()
+        return found
+
+    expected = [("Plain", None), ("Sessions", policy)]
+    assert asyncio.run(policies(data, policy)) == expected
+    assert tablestone("backup", "--data", data, made).status == 0
+    ended = tablestone("restore", made, "--data", restored)
+    assert ended.status == 0
+    assert ended.lines[1:] == [
+        "The expiry of table Sessions is suspended, so that nothing is removed before you have looked. When its "
+        "entities may expire: tablestone expiry resume Sessions --account devstoreaccount1"
+    ]
+    assert names(restored) == ["lock", "tablestone.db"]
+    suspended = [("Plain", None), ("Sessions", replace(policy, suspended=True))]
+    assert asyncio.run(policies(restored)) == suspended
+    assert asyncio.run(policies(data)) == expected
 
 
 @pytest.mark.slow

@@ -75,6 +75,7 @@ NEEDS: Final[dict[type, Need]] = {
     # Only the owner may read or change stored access policies (auth 2.4, 4.4).
     operations.GetTableAcl: _NEVER,
     operations.SetTableAcl: _NEVER,
+    operations.GetTableExpiry: _NEVER,
     operations.GetServiceProperties: _READ_SERVICE,
     operations.SetServiceProperties: Need("s", _any_of("w"), (), _any_of((f"{SERVICE}/write",))),
     operations.GetServiceStats: _READ_SERVICE,

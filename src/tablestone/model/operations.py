@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from tablestone.model.entity import Entity
+from tablestone.model.expiry import ExpiryPolicy
 from tablestone.model.filter_tree import FilterNode
 from tablestone.model.keys import ContinuationToken, EntityKey, KeyBounds
 from tablestone.model.service_properties import Changes, ServiceProperties
@@ -182,6 +183,13 @@ class GetTableAcl:
 
 
 @dataclass(frozen=True, slots=True)
+class GetTableExpiry:
+    """Read the policy by which the table's entities expire."""
+
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
 class SetTableAcl:
     """Replace all stored access policies of a table."""
 
@@ -265,6 +273,7 @@ class ListIndexes:
 ServiceOperation = (
     GetTableAcl
     | ListIndexes
+    | GetTableExpiry
     | ReadTableChanges
     | ReadAccountChanges
     | SetTableAcl
@@ -375,6 +384,13 @@ class IndexesFound:
 
 
 @dataclass(frozen=True, slots=True)
+class TableExpiryFound:
+    """The policy by which a table's entities expire; None if there is none, or no table."""
+
+    policy: ExpiryPolicy | None
+
+
+@dataclass(frozen=True, slots=True)
 class ServicePropertiesFound:
     """The account's service properties."""
 
@@ -436,6 +452,7 @@ class UserDelegationKey:
 ServiceResult = (
     TableAclFound
     | IndexesFound
+    | TableExpiryFound
     | ServicePropertiesFound
     | ServiceStats
     | SettingsChanged

@@ -132,6 +132,9 @@ class TableService:
                     for index in await indexes_of(self._engine, record)
                 ]
             )
+        if isinstance(operation, operations.GetTableExpiry):
+            table = await self.catalog.find(owner, operation.table)
+            return operations.TableExpiryFound(None if table is None else table.expiry)
         if isinstance(operation, operations.ReadTableChanges):
             return await self.feeds.of_table(owner, operation)
         if isinstance(operation, operations.ReadAccountChanges):

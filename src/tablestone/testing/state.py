@@ -29,6 +29,7 @@ from tablestone.engines.registry import open_engine
 from tablestone.extras import needs
 from tablestone.model.edm import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, EdmType
 from tablestone.model.errors import StorageError
+from tablestone.model.expiry import ExpiryPolicy
 from tablestone.model.keys import (
     PARTITION_KEY,
     ROW_KEY,
@@ -374,6 +375,12 @@ class State:
         found = await self.tables.execute(await self._owner(account), ReadAccountChanges(since))
         assert isinstance(found, ChangesFound)
         return found
+
+    async def set_expiry(self, account: str, table: str, policy: ExpiryPolicy | None) -> None:
+        owner = await self._owner(account)
+        if await self.tables.catalog.find(owner, table) is None:
+            raise StorageRefused(f"There is no table {table} in account {account}.")
+        await self.tables.catalog.change_expiry(owner, table, lambda _old: policy)
 
     async def _owner(self, account: str) -> Named:
         """The account, with the incarnation with which its requests are recorded."""

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
@@ -29,6 +30,7 @@ from tablestone.configuration import (
 from tablestone.engines.change_record import Retention
 from tablestone.engines.kind import EngineUrl
 from tablestone.model.errors import StorageError
+from tablestone.model.expiry import ExpiryPolicy
 from tablestone.model.operations import ChangesFound, ChangesSince, Since
 from tablestone.server.http_server import HttpServer
 from tablestone.server.start import base_address, listen
@@ -229,6 +231,27 @@ class TableStorage:
         """
         name = self._name_of(account)
         return self._call(lambda service: service.state.dump(name))
+
+    def set_expiry(
+        self,
+        table: str,
+        *,
+        after: timedelta | None = None,
+        property_name: str | None = None,
+        account: StorageAccount | str | None = None,
+    ) -> None:
+        """Let entities expire by the storage's clock: `after` their Timestamp, or at the time in a property.
+
+        With neither, they do not expire any more.
+        """
+        seconds = None if after is None else int(after.total_seconds())
+        if seconds is not None and (seconds < 1 or property_name is not None):
+            raise StorageRefused("Entities expire after a second or more, or by a property.")
+        policy: ExpiryPolicy | None = ExpiryPolicy(seconds, property_name)
+        if after is None and property_name is None:
+            policy = None
+        name = self._name_of(account)
+        self._call(lambda service: service.state.set_expiry(name, table, policy))
 
     def changes(self, account: StorageAccount | str | None = None) -> StorageChanges:
         """What is written to the tables of an account from now on. The storage must be made with `keep_changes`."""

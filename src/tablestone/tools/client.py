@@ -19,6 +19,7 @@ from urllib.parse import quote, urlencode
 from tablestone import __version__, limits
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
 from tablestone.extras import needs
+from tablestone.model.expiry import ExpiryPolicy
 from tablestone.model.keys import EntityKey
 from tablestone.model.operations import IndexFound
 from tablestone.tools.connection import Connection, Scheme
@@ -340,6 +341,17 @@ class TableEndpoint:
         return [
             IndexFound(each["property"], each["withinPartition"], each["state"]) for each in found
         ]
+
+    def expiry(self, table: str) -> ExpiryPolicy | None:
+        """The policy by which entities of a table expire, as a Tablestone server says it to the account's key."""
+        if self.connection.scheme is not Scheme.ACCOUNT_KEY or self.connection.is_production:
+            return None
+        try:
+            path = f"/{_in_path(table)}?comp=expiry&%24top=1"  # as above
+            _, content = self._send("GET", path, retries={})
+            return ExpiryPolicy.from_members(read_json(content))
+        except (ServiceError, TransferFailed, ValueError):  # there is none, or another service
+            return None
 
     def write(self, table: str, operation: Operation) -> str | None:
         """One write outside a transaction. Returns the new ETag."""

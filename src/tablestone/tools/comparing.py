@@ -11,6 +11,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final, NamedTuple
 
+from tablestone.clock import Clock, system_clock
+from tablestone.model.expiry import ExpiryPolicy
 from tablestone.model.keys import EntityKey, encode_key
 from tablestone.tools import odata
 from tablestone.tools.client import RawEntity
@@ -65,9 +67,20 @@ class Comparison:
 
 
 class Comparer:
-    """Compares two streams; `differences` yields what differs, and `result` is complete after the last."""
+    """Compares two streams; `differences` yields what differs, and `result` is complete after the last.
 
-    def __init__(self, progress: Progress) -> None:
+    Where one side has a policy by which entities expire, those that it hides and the other side still shows are no
+    difference. A policy by Timestamps does not say which, because every endpoint assigns its own.
+    """
+
+    def __init__(
+        self,
+        progress: Progress,
+        policies: Iterable[ExpiryPolicy | None] = (),
+        clock: Clock = system_clock,
+    ) -> None:
+        self._policies = [each for each in policies if each and each.property_name]
+        self._clock = clock
         self.result = Comparison()
         self._progress = progress
         self._hashes = [hashlib.sha256(), hashlib.sha256()]
@@ -80,6 +93,8 @@ class Comparer:
         merged = heapq.merge(_keyed(0, first), _keyed(1, second), key=itemgetter(0))
         for _, same_key in groupby(merged, key=itemgetter(0)):
             raws = {side: raw for _, side, raw in same_key}
+            if len(raws) == 1 and self._policies and self._has_expired(*raws.values()):
+                continue
             texts = {self._saw(side, raw) for side, raw in raws.items()}
             if len(raws) == 2 and len(texts) == 1:
                 continue
@@ -90,6 +105,10 @@ class Comparer:
                 ((side, raw),) = raws.items()
                 yield Difference(ONLY_IN_SECOND if side else ONLY_IN_FIRST, odata.key_of(raw))
         self._close_range()
+
+    def _has_expired(self, raw: RawEntity) -> bool:
+        now = self._clock()
+        return any(policy.has_ended(raw, now) for policy in self._policies)
 
     def _saw(self, side: int, raw: RawEntity) -> bytes:
         """Count an entity; returns the same text for equal entities."""

@@ -105,6 +105,7 @@ class TableCopy:
         self._copying, self._journal = copying, journal
         self._progress, self._clock, self._tell = progress, clock, tell
         self._reader = TableReader(source)
+        self._expiry = source.expiry(table)
         state: dict[str, Any] = journal.state.get("tables", {}).get(table, {})
         self._state = dict(state)
         self._earlier = Tally(**state.get("tally", {}))
@@ -115,6 +116,10 @@ class TableCopy:
         report = CopyReport(self._table, resumed_after=self._earlier.rows)
         if not self._target.table_exists(self._table):
             report.created = self._target.create_table(self._table)
+        if self._expiry is not None and self._expiry != self._target.expiry(self._table):
+            self._tell(
+                f"{self._table}: entities expire {self._expiry.in_words} at the source, and not so at the target."
+            )
         self._state.setdefault("began", self._source_time())
         began = int(self._state["began"])
         report.began = format_date_time(began)
@@ -205,7 +210,7 @@ class TableCopy:
         self._journal.save({**self._journal.state, "tables": {**tables, self._table: self._state}})
 
     def _verify(self, report: CopyReport) -> None:
-        comparer = Comparer(self._progress)
+        comparer = Comparer(self._progress, (self._expiry, self._target.expiry(self._table)))
         target = TableReader(self._target)
         for difference in comparer.differences(
             self._reader.entities(Query(self._table)), target.entities(Query(self._table))

@@ -8,6 +8,7 @@ byte order mark, one order, times with seven digits. All rules for the values ar
 
 import base64
 import html
+import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -21,11 +22,13 @@ from tablestone import limits
 from tablestone.clock import TICKS_PER_SECOND
 from tablestone.model.edm import format_date_time_fixed, utf16_length
 from tablestone.model.errors import StorageError
+from tablestone.model.expiry import ExpiryPolicy
 from tablestone.model.operations import (
     AccessPolicy,
     GetServiceProperties,
     GetServiceStats,
     GetTableAcl,
+    GetTableExpiry,
     GetUserDelegationKey,
     IndexesFound,
     IndexFound,
@@ -512,6 +515,19 @@ _RESOURCES: Final[dict[tuple[AddressKind, str | None, str | None], _Resource]] =
     ),
 }
 """The resources by the kind of address, `restype` and `comp`."""
+
+
+def decode_expiry(method: str, decoded: DecodedRequest) -> GetTableExpiry | None:
+    """The operation of `GET /TABLE?comp=expiry`, which the service does not have; None for any other request."""
+    parameters, kind = decoded.parameters, decoded.address.kind
+    if method != "GET" or parameters.get("comp") != "expiry" or "restype" in parameters:
+        return None
+    return GetTableExpiry(decoded.address.table) if kind is AddressKind.ENTITY_SET else None
+
+
+def respond_with_expiry(policy: ExpiryPolicy, stamp: Stamp) -> RawResponse:
+    headers = [*headers_of(stamp), (b"content-type", b"application/json")]
+    return RawResponse(200, headers, json.dumps(policy.members()).encode("ascii"))
 
 
 def respond_on_service(operation: Operation, result: Result, stamp: Stamp) -> RawResponse:

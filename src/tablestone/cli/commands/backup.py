@@ -1,5 +1,6 @@
 """`tablestone backup` and `restore`: copy a data directory into one checked file, and back."""
 
+import asyncio
 import errno
 import fcntl
 import hashlib
@@ -9,7 +10,9 @@ import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,7 +36,7 @@ from tablestone.cli.options import (
     quiet_option,
     with_options,
 )
-from tablestone.clock import unix_seconds
+from tablestone.clock import system_clock, unix_seconds
 from tablestone.engines.contract import (
     EngineBroken,
     EngineDamaged,
@@ -42,9 +45,13 @@ from tablestone.engines.contract import (
     EngineUnavailable,
 )
 from tablestone.engines.kind import EncryptionKey, EngineUrl
+from tablestone.engines.registry import open_engine
 from tablestone.engines.sqlite.backup import copy_database, end_record
 from tablestone.engines.sqlite.data_directory import DATABASE_NAME, room_for_database
 from tablestone.fsync import flush, flush_directory
+from tablestone.tables.account_incarnation import Named
+from tablestone.tables.catalog import Catalog, every_table
+from tablestone.tables.storage_keys import fresh_table_id
 from tablestone.tools.progress import shown_bytes
 
 SUM_SUFFIX: Final = ".sha256"
@@ -266,10 +273,17 @@ def restore(backup: str, *, quiet: bool, **given: Any) -> None:
             _require_file(source)
             with room_for_database(directory) as place:
                 _copy(source, place, progress, key)
+                suspended = asyncio.run(_suspend_expiry(place.parent, key))
+                end_record(place, key)
             size = source.stat().st_size
     except OSError as error:
         raise BackupFailed(f"{undone}: {reason_of(error, directory / DATABASE_NAME)}.") from None
     print(f"{directory}: restored from {source}, {shown_bytes(size)}, checked")
+    for account, table in suspended:
+        print(
+            f"The expiry of table {table} is suspended, so that nothing is removed before you have looked. When its "
+            f"entities may expire: tablestone expiry resume {table} --account {account}"
+        )
 
 
 def _require_file(source: Path) -> None:
@@ -307,7 +321,29 @@ def _copy(source: Path, place: Path, progress: ByteProgress, key: EncryptionKey 
     if problems:
         more = f" ({len(problems)} problems)" if len(problems) > 1 else ""
         raise BackupFailed(f"{source} is damaged: {problems[0]}{more}. Nothing was restored.")
-    end_record(place, key)
+
+
+async def _suspend_expiry(directory: Path, key: EncryptionKey | None) -> list[tuple[str, str]]:
+    """Suspend all expiry policies of a restored database; returns their accounts and tables."""
+    open_restored = partial(
+        open_engine, str(EngineUrl(SCHEME, str(directory))), system_clock, key=key
+    )
+    engine = open_restored(read_only=True)
+    found = [
+        (account, table.name)
+        async for account, table in every_table(engine)
+        if table.expiry is not None
+    ]
+    await engine.close()
+    if found:  # only then: a directory of an older format cannot be written
+        engine = open_restored()
+        catalog = Catalog(engine, system_clock, fresh_table_id)
+        for account, name in found:
+            await catalog.change_expiry(
+                Named(account), name, lambda old: old and replace(old, suspended=True)
+            )
+        await engine.close()
+    return found
 
 
 def _require_length(source: Path) -> None:
