@@ -5,6 +5,7 @@ The connection holds a secret, so templates get single values and never these ob
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -185,6 +186,13 @@ class ExploredAccount:
             self._no_changes_until = monotonic_seconds() + ASKED_AGAIN_SECONDS
             return False
         return True
+
+    def expiry(self, table: str) -> str:
+        """When entities of the table expire, if the endpoint says that they do."""
+        with suppress(Unreachable):
+            policy = self.endpoint.expiry(table)
+            return "" if policy is None else policy.in_words
+        return ""
 
     def reader(self) -> TableReader:
         """A reader of tables that counts its cost and gives up early, because a person is waiting."""

@@ -227,6 +227,7 @@ def table(request: Request, build_problem: str = "") -> Response:
         seen=seen,
         ordered_max=ORDERED_MAX,
         overview=overview,
+        expiry=account.expiry(name),
         first=first,
         unordered=first.get("unordered", ()),
     )

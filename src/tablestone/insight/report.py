@@ -209,6 +209,7 @@ class TableSize:
     `growth` has the sizes of the last day, ascending, up to the present one. `largest` are the largest partitions by
     bytes. `name` is the table's name as it was created; requests may spell it in another case. `indexes` are the
     properties that have an index, and whether it is within partitions; None if the engine keeps none.
+    `expiry` says when its entities expire, if they do.
     """
 
     at: float
@@ -219,6 +220,7 @@ class TableSize:
     largest: tuple[PartitionSize, ...]
     name: str = ""
     indexes: dict[str, bool] | None = None
+    expiry: str = ""
 
 
 @dataclass(frozen=True, slots=True)

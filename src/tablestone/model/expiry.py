@@ -41,11 +41,12 @@ class ExpiryPolicy:
 
     @property
     def in_words(self) -> str:
-        """Such as `24h after their Timestamp`."""
-        if self.after is None:
-            return f"at the time in {self.property_name}"
-        unit, seconds = next(each for each in _UNITS if self.after % each[1] == 0)
-        return f"{self.after // seconds}{unit} after their Timestamp"
+        """When entities expire, such as `24h after their Timestamp`."""
+        words = f"at the time in {self.property_name}"
+        if self.after is not None:
+            unit, seconds = next(each for each in _UNITS if self.after % each[1] == 0)
+            words = f"{self.after // seconds}{unit} after their Timestamp"
+        return f"{words} (suspended)" if self.suspended else words
 
     def members(self) -> dict[str, Any]:
         """The JSON object in which the policy is stored and sent."""

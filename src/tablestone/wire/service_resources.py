@@ -526,8 +526,8 @@ def decode_expiry(method: str, decoded: DecodedRequest) -> GetTableExpiry | None
 
 
 def respond_with_expiry(policy: ExpiryPolicy, stamp: Stamp) -> RawResponse:
-    headers = [*headers_of(stamp), (b"content-type", b"application/json")]
-    return RawResponse(200, headers, json.dumps(policy.members()).encode("ascii"))
+    body = json.dumps(policy.members()).encode("ascii")
+    return _document_answer(body, stamp, b"application/json")
 
 
 def respond_on_service(operation: Operation, result: Result, stamp: Stamp) -> RawResponse:

@@ -85,10 +85,10 @@ def test_a_policy_is_set_suspended_resumed_and_removed(data: Path) -> None:
     assert stored(data) is None
     assert said("set Sessions --property expires --yes") == [counts, done]
     assert stored(data) == policy
-    assert said("list") == [f"{listed}\tactive\t{COUNTS}"]
+    assert said("list") == [f"{listed}\t{COUNTS}"]
     assert len(said("suspend Sessions")) == 1
     assert stored(data) == ExpiryPolicy(property_name="expires", suspended=True)
-    assert said("list") == [f"{listed}\tsuspended\t{COUNTS}"]
+    assert said("list") == [f"{listed} (suspended)\t{COUNTS}"]
     assert said("resume Sessions") == [counts, waits]
     assert said("resume Sessions --yes") == [counts, done]
     assert stored(data) == policy

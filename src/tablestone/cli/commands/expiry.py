@@ -82,7 +82,7 @@ def set_policy(
 @expiry.command(name="list")
 @with_options(CHECK_OPTIONS)
 def list_policies(**given: Any) -> None:
-    """Print every policy: account, table, policy, active or suspended, and counts of entities."""
+    """Print every policy: account, table, when its entities expire, and counts of them."""
     configuration = stored_configuration(given, "Expiry policies")
 
     async def read(engine: Engine) -> list[tuple[str, TableRecord, ExpiryPolicy, EndedEntities]]:
@@ -93,8 +93,7 @@ def list_policies(**given: Any) -> None:
         ]
 
     for account, table, policy, counts in with_engine(configuration, read, read_only=True):
-        state = "suspended" if policy.suspended else "active"
-        print("\t".join((account, table.name, policy.in_words, state, _in_words(counts))))
+        print("\t".join((account, table.name, policy.in_words, _in_words(counts))))
 
 
 @expiry.command()

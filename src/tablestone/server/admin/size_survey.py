@@ -54,6 +54,7 @@ class _Counted:
     name: str
     table_id: bytes
     indexes: dict[str, bool] | None
+    expiry: str = ""
     partitions: int = 0
     entities: int = 0
     size: int = 0
@@ -176,6 +177,7 @@ class SizeSurvey:
             tuple(largest),
             table.name,
             table.indexes,
+            table.expiry,
         )
 
     def _shown(self, partition: bytes) -> tuple[str, bool]:
@@ -210,6 +212,7 @@ async def _tables(engine: Engine) -> list[_Counted] | None:
             {index.property: index.within_partition for index in record.indexes}
             if engine.capabilities.keeps_entries
             else None,
+            "" if record.expiry is None else record.expiry.in_words,
         )
         async for account, record in every_table(engine)
     ]
