@@ -125,8 +125,9 @@ class MemoryEngine:
         for row, version, value, _before in changed:
             key = Key(write_set.partition, row)
             if entries_of is not None:
-                old = stored[key][1] if key in stored else None
-                rows.change_entries(key, [] if old is None else entries_of(old), value, entries_of)
+                had = set(entries_of(stored[key][1])) if key in stored else set()
+                new = set() if value is None else set(entries_of(value))
+                rows.change_entries(key, had - new, new - had)
             if value is None:
                 del stored[key]
                 del keys[bisect_left(keys, key)]
@@ -136,7 +137,8 @@ class MemoryEngine:
             stored[key] = (version, value)
         if entries_of is not None:
             for key, stale, value in reindexed:
-                rows.change_entries(key, stale, value, entries_of)
+                new = set() if value is None else set(entries_of(value))
+                rows.change_entries(key, set(stale) - new, new)
         if changed and write_set.note is not None:
             self.changes.append(write_set.note, write_set.partition, changed)
         return Committed(versions)
@@ -282,16 +284,9 @@ class MemoryRows(NamedTuple):
     def copy(self) -> MemoryRows:
         return MemoryRows(self.keys.copy(), self.stored.copy(), self.index_entries.copy())
 
-    def change_entries(
-        self,
-        key: Key,
-        old: Iterable[bytes],
-        value: bytes | None,
-        entries_of: Callable[[bytes], Sequence[bytes]],
-    ) -> None:
-        """Give a row the entries that its value has, if there is one, and take those away that it had."""
-        new = set() if value is None else set(entries_of(value))
-        for entry, is_new in [(each, True) for each in new] + [(e, False) for e in set(old) - new]:
+    def change_entries(self, key: Key, old: Iterable[bytes], new: Iterable[bytes]) -> None:
+        """Take the old entries from a row, and give it the new ones."""
+        for entry, is_new in [(e, True) for e in new] + [(e, False) for e in old]:
             found = Entry(entry, *key)
             place = bisect_left(self.index_entries, found)
             is_there = self.index_entries[place : place + 1] == [found]

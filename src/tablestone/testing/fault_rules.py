@@ -186,7 +186,9 @@ class Rule:
     table: str | None = _part(TEXT, "Only requests to this table.")
     operation: str | None = _part(_one_of(OPERATIONS), "Only this operation.")
     plan: str | None = _part(
-        _one_of(kind.value for kind in PlanKind), "Only queries with this plan."
+        # A rule acts before the server looks whether an index serves the query.
+        _one_of(kind.value for kind in PlanKind if kind is not PlanKind.INDEX),
+        "Only queries with this plan of keys.",
     )
     header: Mapping[str, str] = field(
         default_factory=dict,

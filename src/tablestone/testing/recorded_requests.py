@@ -140,6 +140,7 @@ class ObservedTables(TableService):
             record.error = error.code
             raise
         if isinstance(result, EntitiesPage):
+            record.plan = result.plan or record.plan  # an index may serve it
             record.rows_returned += len(result.stored)
         elif isinstance(result, TablesPage):
             record.rows_returned += len(result.tables)

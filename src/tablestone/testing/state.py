@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from itertools import count, groupby
 from pathlib import Path
@@ -23,7 +23,7 @@ from tablestone import limits
 from tablestone.accounts.stored_accounts import AccountRefused, StoredAccounts, generate_key
 from tablestone.auth.account import is_account_name
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME, Configuration
-from tablestone.engines.contract import ANY, DELETE, Change, Key, WriteSet
+from tablestone.engines.contract import ANY, DELETE, Change, Entry, Key, WriteSet
 from tablestone.engines.memory import MemoryEngine, MemoryRows
 from tablestone.engines.registry import open_engine
 from tablestone.extras import needs
@@ -45,7 +45,10 @@ from tablestone.model.operations import (
 )
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Named
+from tablestone.tables.catalog import read_record
 from tablestone.tables.change_notes import About, CommitKind, note_of
+from tablestone.tables.index_building import Indexes, IndexRefused
+from tablestone.tables.indexes import EntriesOf, marks_of
 from tablestone.tables.metadata import PropertiesOfAccounts
 from tablestone.tables.service import TableService
 from tablestone.tables.sweeping import Sweeper
@@ -124,7 +127,26 @@ class Snapshot(NamedTuple):
                 rows[Key(_bytes(partition), _bytes(row))] = (int(version), _bytes(value))
             except (TypeError, ValueError, binascii.Error):
                 raise StateRefused(f"Line {number} of this snapshot is not a row.") from None
-        return cls(MemoryRows(sorted(rows), rows, []))
+        return cls(MemoryRows(sorted(rows), rows, _entries_of(rows)))
+
+
+def _entries_of(rows: Mapping[Key, tuple[int, bytes]]) -> list[Entry]:
+    """The entries of all indexes: a file has none."""
+    of_entities: dict[bytes, EntriesOf] = {}
+    entries: list[Entry] = []
+    for key in sorted(rows):  # the catalogs come before the entities
+        value = rows[key][1]
+        entries_of: EntriesOf | None = None
+        if key.partition.startswith(storage_keys.ENTITIES):
+            entries_of = of_entities.get(storage_keys.table_id_of(key.partition))
+        elif key.partition.startswith(storage_keys.CATALOG) and storage_keys.is_table_row(key.row):
+            table = read_record(value)
+            if table.entries_of is not None:
+                of_entities[table.table_id] = table.entries_of
+                entries_of = marks_of
+        if entries_of is not None:
+            entries += [Entry(entry, *key) for entry in entries_of(value)]
+    return sorted(entries)
 
 
 def _parsed(line: bytes) -> Any:
@@ -298,6 +320,7 @@ class State:
         self.tables = TableService(
             self.engine, clock.ticks, clock.elapsed_seconds, storage_keys.fresh_table_id
         )
+        self._ticks = clock.ticks
         self._sweeper = Sweeper(self.engine, clock.ticks, storage_keys.fresh_table_id)
         self._accounts = StoredAccounts(self.engine, clock.ticks)
         self._permanent = [account.name for account in configuration.accounts]
@@ -420,7 +443,32 @@ class State:
         while rows := await self.engine.scan(every, rows_max=limits.PAGE_ENTITIES_MAX):
             for partition, group in groupby(rows, key=lambda row: row.partition):
                 changes = [Change(row.row, ANY, DELETE) for row in group]
-                await self.engine.commit(WriteSet(partition, changes, note=note_of(about)))
+                await self.engine.commit(
+                    WriteSet(partition, changes, note=note_of(about), entries_of=record.entries_of)
+                )
+
+    async def create_index(self, account: str, table: str, name: str, *, partition: bool) -> None:
+        """Make an index on a property."""
+        async with self._indexes(account, table) as (indexes, owner):
+            await indexes.create(owner, table, name, within_partition=partition)
+
+    async def drop_index(self, account: str, table: str, name: str) -> None:
+        """Drop an index."""
+        async with self._indexes(account, table) as (indexes, owner):
+            await indexes.drop(owner, table, name)
+
+    @asynccontextmanager
+    async def _indexes(self, account: str, table: str) -> AsyncIterator[tuple[Indexes, Named]]:
+        owner = await self._owner(account)
+        try:
+            yield (
+                Indexes(self.engine, self.tables.catalog, self._ticks, storage_keys.fresh_table_id),
+                owner,
+            )
+        except IndexRefused as refused:
+            raise StateRefused(str(refused)) from None
+        except StorageError:
+            raise StateRefused(f"The account {account} has no table {table}.") from None
 
     async def seed(self, account: str, rows: Iterable[SeedRow], tables: Sequence[str]) -> int:
         """Create the tables that are missing, and store entities, after all of them have been checked.

@@ -282,6 +282,28 @@ class TableStorage:
         name = self._name_of(account)
         self._call(lambda service: service.state.delete_table(name, table))
 
+    def create_index(
+        self,
+        table: str,
+        name: str,
+        *,
+        partition: bool = False,
+        account: StorageAccount | str | None = None,
+    ) -> None:
+        """Make an index on a property, without a request: a query that it serves reads less, and answers the same.
+
+        With `partition`, it serves queries of one partition only. Azure has no indexes.
+        """
+        of = self._name_of(account)
+        self._call(lambda service: service.state.create_index(of, table, name, partition=partition))
+
+    def drop_index(
+        self, table: str, name: str, *, account: StorageAccount | str | None = None
+    ) -> None:
+        """Drop an index."""
+        of = self._name_of(account)
+        self._call(lambda service: service.state.drop_index(of, table, name))
+
     def begin(self, ask: Callable[[StorageService], Coroutine[Any, Any, Value]]) -> Future[Value]:
         """Start `ask` on the loop of the storage. Any other thread may wait for the future."""
         thread = self._running

@@ -29,7 +29,12 @@ from tablestone.model.entity import Entity
 from tablestone.model.entity_json import members
 from tablestone.model.errors import StorageError
 from tablestone.model.keys import EntityKey
-from tablestone.model.operations import EntitiesPage, InsertOrReplaceEntity, QueryEntities
+from tablestone.model.operations import (
+    EntitiesPage,
+    InsertOrReplaceEntity,
+    QueryEntities,
+    SetTableAcl,
+)
 from tablestone.query.filter_parser import parse_filter
 from tablestone.query.plan import PlanKind
 from tablestone.tables import storage_keys
@@ -271,6 +276,8 @@ async def test_rows_that_came_without_entries_are_not_looked_for_in_them(tables:
             return value
 
         await other.engine.commit(WriteSet(row.partition, (Change(row.row, ANY, Put(render)),)))
+    assert await other.red() == BY_SCAN
+    await other.service.execute(OWNER, SetTableAcl("Things", ()))  # does not make it ready
     assert await other.red() == BY_SCAN
     assert await other.indexes().check(OWNER, "Things", "color") == Checked(7, 7, 0)
     assert await other.red() == BY_INDEX

@@ -1,0 +1,39 @@
+"""The indexes of a table in the head of its page, and the plan of a query that one serves."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from explorer.test_explorer_changes import show
+from tablestone.testing import TableStorage
+
+ADVICE = "tablestone index create Weather temp"
+
+
+@pytest.fixture
+def storage() -> Iterator[TableStorage]:
+    with TableStorage() as running:
+        running.seed(
+            {"Weather": [{"PartitionKey": "JFK", "RowKey": "1", "temp": 3.5, "wet": True}]}
+        )
+        yield running
+
+
+def test_the_page_of_a_table(storage: TableStorage) -> None:
+    query = "/tables/Weather?filter=temp%20gt%203.0"
+    page = show(storage, query).text
+    assert ">table scan</span>" in page
+    assert ADVICE in page
+    assert "index:" not in page
+    storage.create_index("Weather", "temp")
+    page = show(storage, query).text
+    assert ">index</span>" in page
+    assert "by the index on temp" in page
+    assert "1 index: <bdi>temp</bdi></p>" in page
+    assert ADVICE not in page
+    assert "would be better" not in page
+    storage.create_index("Weather", "wet", partition=True)
+    page = show(storage, "/tables/Weather?filter=wet").text
+    assert "2 indexes: <bdi>temp</bdi>, <bdi>wet</bdi> within partitions</p>" in page
+    assert ">table scan</span>" in page
+    assert show(storage, "/tables/Weather/policies").status_code == 200

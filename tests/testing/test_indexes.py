@@ -1,0 +1,116 @@
+"""Indexes in the test kit: made without a request, kept by all that changes the state of a storage."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from azure.data.tables import TableServiceClient
+
+from tablestone.accounts.stored_accounts import DOCUMENT_READERS
+from tablestone.tables.integrity import check_rows
+from tablestone.testing import Snapshot, StateRefused, TableStorage
+
+ORDERS = [
+    {"PartitionKey": str(number % 3), "RowKey": f"{number:03}", "customer": f"c{number % 5}"}
+    for number in range(30)
+]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def storage(request: pytest.FixtureRequest) -> Iterator[TableStorage]:
+    with TableStorage(engine=request.param) as running:
+        running.seed({"Orders": ORDERS})
+        yield running
+        primary = running.begin(lambda service: asyncio.sleep(0, service.state.primary)).result()
+        assert running.begin(lambda _: check_rows(primary, DOCUMENT_READERS)).result() == []
+
+
+@pytest.fixture
+def memory() -> Iterator[TableStorage]:
+    with TableStorage() as running:
+        running.seed({"Orders": ORDERS})
+        yield running
+
+
+def found(storage: TableStorage, *, secondary: bool = False) -> tuple[list[str], str]:
+    """The orders of a customer, and the plan of the request."""
+    text = storage.connection_string
+    mode = "secondary" if secondary else "primary"
+    if secondary:
+        text = text.replace("devstoreaccount1;", "devstoreaccount1-secondary;").replace(
+            "AccountName=devstoreaccount1-secondary", "AccountName=devstoreaccount1"
+        )
+    with TableServiceClient.from_connection_string(text) as service:
+        client = service.get_table_client("Orders")
+        rows = [each["RowKey"] for each in client.query_entities("customer eq 'c1'")]
+    request = storage.requests[-1]
+    assert request.is_secondary == secondary, mode
+    return rows, request.plan
+
+
+ROWS = ["006", "021", "001", "016", "011", "026"]
+
+
+def test_an_index_is_made_and_dropped(storage: TableStorage) -> None:
+    assert found(storage) == (ROWS, "table")
+    storage.create_index("Orders", "customer")
+    assert found(storage) == (ROWS, "index")
+    assert storage.requests[-1].rows_read == len(ROWS)
+    with storage.expect(scans=0):
+        found(storage)
+    storage.drop_index("Orders", "customer")
+    assert found(storage) == (ROWS, "table")
+
+
+def test_seeds_and_resets(storage: TableStorage) -> None:
+    storage.create_index("Orders", "customer")
+    storage.seed({"Orders": [{"PartitionKey": "9", "RowKey": "new", "customer": "c1"}]})
+    assert found(storage) == ([*ROWS, "new"], "index")
+    storage.reset(table="Orders")
+    assert found(storage) == ([], "index")
+    storage.seed({"Orders": ORDERS})
+    assert found(storage) == (ROWS, "index")
+    storage.reset()
+    storage.seed({"Orders": ORDERS})
+    assert found(storage) == (ROWS, "table")
+
+
+def test_snapshots_have_them_in_files_too(memory: TableStorage, tmp_path: Path) -> None:
+    memory.create_index("Orders", "customer")
+    snapshot = memory.snapshot()
+    snapshot.save(tmp_path / "kept")
+    assert Snapshot.load(tmp_path / "kept") == snapshot
+    for restored in (snapshot, Snapshot.load(tmp_path / "kept")):
+        memory.reset()
+        memory.restore(restored)
+        assert found(memory) == (ROWS, "index")
+    memory.seed({"Orders": [{"PartitionKey": "9", "RowKey": "new", "customer": "c1"}]})
+    assert found(memory) == ([*ROWS, "new"], "index")
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_the_secondary_has_its_own(storage: TableStorage, *, before: bool) -> None:
+    if before:
+        storage.create_index("Orders", "customer")
+    storage.secondary.freeze()
+    storage.seed({"Orders": [{"PartitionKey": "9", "RowKey": "new", "customer": "c1"}]})
+    if not before:
+        storage.create_index("Orders", "customer")
+    assert found(storage) == ([*ROWS, "new"], "index")
+    assert found(storage, secondary=True)[0] == ROWS
+    storage.secondary.follow(5)
+    storage.seed({"Orders": [{"PartitionKey": "9", "RowKey": "newer", "customer": "c1"}]})
+    assert found(storage, secondary=True)[0] == [*ROWS, "new", "newer"]
+
+
+@pytest.mark.parametrize(
+    ("table", "name", "sentence"),
+    [
+        ("Orders", "Timestamp", "An index on Timestamp is not possible"),
+        ("Nothing", "customer", "The account devstoreaccount1 has no table Nothing."),
+    ],
+)
+def test_what_is_not_possible(storage: TableStorage, table: str, name: str, sentence: str) -> None:
+    with pytest.raises(StateRefused, match=sentence):
+        storage.create_index(table, name)
