@@ -237,6 +237,18 @@ def test_a_table_whose_name_is_lost_comes_out_under_its_id(data: Path, tmp_path:
     )
 
 
+def test_indexes_do_not_come_out(data: Path, tmp_path: Path) -> None:
+    for name in ("Number", "Text"):
+        assert tablestone("index", "create", "readings", name, "--data", data).status == 0
+    salvaged = tablestone("salvage", data, tmp_path / "out")
+    assert salvaged.status == 0
+    assert salvaged.lines[2] == (
+        "table readings of account devstoreaccount1: the entities are without its indexes, on Number, Text: after "
+        "their import, tablestone index create makes them again"
+    )
+    assert len(entities_in(tmp_path / "out/devstoreaccount1/readings.jsonl")) == len(NUMBERS)
+
+
 def test_beside_a_running_server(private_server: StartServer, data: Path, tmp_path: Path) -> None:
     server = private_server(data)
     with TableServiceClient.from_connection_string(server.connection_string) as service:

@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cli.command_line import tablestone
+from tablestone.cli.commands.cluster import indexes_in_words
 from tablestone.clock import system_clock
 from tablestone.engines.change_record import Retention
 from tablestone.engines.contract import EngineRefused, EngineUnavailable, StorageId, StoredRow
 from tablestone.engines.registry import open_engine
 from tablestone.engines.sqlite.backup import NewDirectory
+from tablestone.tables.storage_migration import move
+from tablestone.testing import TableStorage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tablestone.testing.storage_service import StorageService
 
 SOURCE = StorageId(b"one keyspace")
 
@@ -34,6 +39,31 @@ def test_the_working_directory_is_filled(
         target.finish()
     assert any((tmp_path / "here").iterdir())
     assert not target.partial.exists()
+
+
+def test_indexes_come_without_entries_and_are_made_again(tmp_path: Path) -> None:
+    """The settings are rows, which are moved; a cluster has no entries."""
+    with TableStorage() as storage:
+        storage.seed({"Orders": [{"PartitionKey": "p", "RowKey": "r", "customer": "c"}]})
+        storage.create_index("Orders", "customer")
+        place = tmp_path / "data"
+
+        async def unload(service: StorageService) -> str:
+            with NewDirectory(place, SOURCE) as target:
+                await move(service.state.primary, target, lambda _rows, _bytes: None)
+                target.finish()
+            return await indexes_in_words(service.state.primary)
+
+        assert storage.begin(unload).result() == "Orders customer"
+    orders = ("Orders", "customer", "--data", place)
+    assert tablestone("check", "--data", place).lines == [f"{place}: healthy"]
+    assert tablestone("index", "list", "--data", place).lines == ["Orders\tcustomer\ttable\tbroken"]
+    repaired = tablestone("index", "check", *orders)
+    assert repaired.status == 1
+    assert "of 1 entity, 1 had no entry, and 0 entries were of no entity" in repaired.lines[0]
+    assert tablestone("index", "list", "--data", place).lines == ["Orders\tcustomer\ttable\tready"]
+    assert tablestone("index", "drop", *orders).status == 0
+    assert tablestone("check", "--data", place).lines == [f"{place}: healthy"]
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import read_incarnation
 from tablestone.tables.catalog import every_table, read_record
 from tablestone.tables.index_building import indexes_of, wrong_entries
-from tablestone.tables.indexes import IndexState
+from tablestone.tables.indexes import Index, IndexState
 from tablestone.tables.metadata import DocumentKind, Members, read_document, read_properties
 from tablestone.tables.storage_keys import Tables, in_words
 
@@ -205,6 +205,8 @@ class SalvagedTable:
     name: str | None = None
     is_deleted: bool = False
     """Its entities were being removed, so they do not come out."""
+    indexes: tuple[Index, ...] = ()
+    """Of these, nothing comes out."""
     entities: int = 0
     lost: list[LostEntity] = field(default_factory=list)
 
@@ -279,6 +281,7 @@ class _Salvage:
         record = read_record(row.value)
         table = self._table(record.table_id)
         table.is_deleted = not is_table
+        table.indexes = record.indexes
         account = storage_keys.account_of(row.partition)
         # The names become names of files.
         if _ACCOUNT_NAME.fullmatch(account) and TABLE_NAME.fullmatch(record.name):

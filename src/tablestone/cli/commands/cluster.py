@@ -224,6 +224,10 @@ async def _load(
             print(
                 f"The keyspace {address.keyspace} holds what {directory} holds: {_counted(found)}."
             )
+            if indexed := await indexes_in_words(source):
+                print(
+                    f"A cluster keeps no indexes, so the queries that these served will scan: {indexed}."
+                )
             return 0
         finally:
             await source.close()
@@ -253,15 +257,32 @@ async def _unload(address: ClusterAddress, local: LocalDirectory, *, quiet: bool
             )
             try:
                 found = await _compared(source, copy, None, advice, quiet=quiet)
+                indexed = await indexes_in_words(copy)
             finally:
                 await copy.close()
             if found.differences:
                 return 1
             target.finish()
         print(f"{directory} holds what the keyspace {address.keyspace} holds: {_counted(found)}.")
+        if indexed:
+            print(
+                f"No query uses these indexes until `tablestone index check` has made them again: {indexed}."
+            )
         return 0
     finally:
         await source.close()
+
+
+async def indexes_in_words(engine: Engine) -> str:
+    """The indexes of all tables in words; empty if there are none."""
+    return ", ".join(
+        [
+            f"{record.name} {index.property}"
+            + (f" of account {account}" * (account != DEVELOPMENT_ACCOUNT_NAME))
+            async for account, record in every_table(engine)
+            for index in record.indexes
+        ]
+    )
 
 
 async def _require_alone(engine: CassandraEngine, address: ClusterAddress) -> None:

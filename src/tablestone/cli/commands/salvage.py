@@ -155,6 +155,13 @@ def salvage(directory: str, out: str, encryption_key_file: str | None) -> int:
     for table in salvaged.tables:
         if table.entities:
             print(f"{name_of(table)}: {shown_entities(table.entities)} in {named[table.table_id]}")
+    for table in salvaged.tables:
+        if table.entities and table.indexes:
+            names = ", ".join(index.property for index in table.indexes)
+            print(
+                f"{name_of(table)}: the entities are without its indexes, on {names}: after their import, "
+                "tablestone index create makes them again"
+            )
     lost = losses(salvaged)
     for line in lost:
         print(line)
