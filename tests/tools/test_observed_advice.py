@@ -1,6 +1,7 @@
 """The advice on a server's counts: none for a scan, a listing or a load, which do not read single partitions."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -24,6 +25,7 @@ class Observed(NamedTuple):
     entities: int
     partitions: int
     rules: tuple[str, ...]
+    indexes: dict[str, bool] | None = None
 
 
 def upsert(partition: str) -> RequestRecord:
@@ -94,6 +96,7 @@ def advice_on(observed: Observed) -> list[Advice]:
     server.second()
     sizes = (SizeSample(NOON, observed.entities, 9_000),)
     size = TableSize(NOON, observed.partitions, observed.entities, 9_000, sizes, ())
+    size = replace(size, indexes=observed.indexes)
     return advise(workload_of(server.report(sizes={TABLE: size}), HOUR))
 
 
@@ -109,6 +112,29 @@ def test_the_requests_of_a_copy_are_those_of_the_period() -> None:
     (advice,) = advice_on(Observed(requests, 300, 300, ()))
     assert "Because 1 point read uses the present keys" in advice.change
     assert "In the last hour, that would have been 300 more requests." in advice.cost
+
+
+@pytest.mark.parametrize(
+    ("indexes", "rules"),
+    [
+        (None, ("inter-partition-index",)),
+        ({}, ("inter-partition-index", "index")),
+        ({"City": False}, ("inter-partition-index",)),
+    ],
+    ids=["kept by no engine", "none", "one that was not used"],
+)
+def test_an_index_is_advised_where_one_is_possible(
+    indexes: dict[str, bool] | None, rules: tuple[str, ...]
+) -> None:
+    scan = record_of(query("City eq 'x'"), page("table", 300, "p"))
+    requests = ((upsert("u"), 1), (get("p"), 1), (scan, 12))
+    assert rules_of(advice_on(Observed(requests, 300, 300, (), indexes))) == rules
+
+
+def test_a_query_that_an_index_serves_needs_nothing() -> None:
+    served = record_of(query("City eq 'x'"), page("index", 1, "p"))
+    requests = ((upsert("u"), 1), (get("p"), 1), (served, 12))
+    assert advice_on(Observed(requests, 300, 300, (), {"City": False})) == []
 
 
 def rules_of(advice: Iterable[Advice]) -> tuple[str, ...]:

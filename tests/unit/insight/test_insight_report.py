@@ -34,6 +34,7 @@ SIZE = TableSize(
     900,
     (SizeSample(1.5, 8, 800),),
     (PartitionSize("a", is_key_whole=True, entities=5, bytes=5),),
+    indexes={"customer": False},
 )
 TABLE = TableInsight(
     "weather",

@@ -25,6 +25,7 @@ from tablestone.server.admin.readiness import StorageProbe
 from tablestone.server.admin.size_survey import IN_MEMORY, SizeSurvey, _tables, thinned
 from tablestone.tables import storage_keys
 from tablestone.tables.catalog import Catalog
+from tablestone.tables.index_building import Indexes
 
 SIZES = {"": 1, "a": 7, "b": 40, "ü": 2}
 """The entities of each partition."""
@@ -99,6 +100,8 @@ def test_a_survey(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, shows_keys
         catalog = Catalog(engine, system_clock, lambda: next(ids))
         await catalog.create(Weather(), "Readings")
         await catalog.create(Weather(), "Empty")
+        indexes = Indexes(engine, catalog, system_clock, lambda: b"a command")
+        await indexes.create(Weather(), "Empty", "customer", within_partition=True)
         await fill(engine, b"12345678")
         probe = StorageProbe(opened)
         moments = count(1.0)
@@ -120,7 +123,9 @@ def test_a_survey(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, shows_keys
     assert [each.entities for each in size.largest] == [40, 7, 2, 1]
     keys = [each.partition_key for each in size.largest]
     assert keys == ["b", "a", "ü", ""] if shows_keys else all(key[0] == "#" for key in keys)
+    assert size.indexes == {}
     assert sizes["weather", "empty"].entities == 0
+    assert sizes["weather", "empty"].indexes == {"customer": True}
 
 
 def test_rows_in_memory_are_not_counted() -> None:
