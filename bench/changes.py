@@ -1,9 +1,13 @@
 """What it costs to read a feed of changes and to follow it: `python -m bench.changes [--entities 1000000]`.
 
-Entities of 1 KiB are imported into a server that keeps no changes, and into one that does. Of the latter, all query
+Entities are imported into a server that keeps no changes, and into one that does. Of the latter, all query
 pages and the whole feed are read in turn, both as a program reads them, parsed. Then `copy --follow` applies the feed
 to a third server, and `diff` compares the two. The memory of server and command has bounds that do not depend on the
 number of changes; the server's is measured at each tenth of a reading.
+
+    python -m bench.changes --partition 10000    # in key order, so what is followed goes to one partition at a time
+    python -m bench.changes --entities 200000 --text 0    # small entities
+    python -m bench.changes --entities 20000 --one-by-one    # a record for each entity, not for each transaction
 
 Exits with 1 if anything is missing or differs, takes too much memory, or is slower than it has to be.
 """
@@ -14,14 +18,17 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from typing import Final
 
 from bench import machine, paths, processes, servers
-from bench.data_tools import lines, peak_of
+from bench.data_tools import TEXT, lines, peak_of
 from bench.options import how_many
+from tablestone.tools import odata
 from tablestone.tools.changes import pages_of_changes
-from tablestone.tools.client import Query, TableEndpoint
+from tablestone.tools.client import Operation, Query, TableEndpoint
 from tablestone.tools.connection import Connection, Scheme
 from tablestone.tools.errors import read_json
 
@@ -60,14 +67,11 @@ READINGS: Final[dict[str, Callable[[TableEndpoint], Iterator[int]]]] = {
 
 def reading(name: str, server: servers.Server, entities: int) -> Generator[str, None, float]:
     """Read all entities in one way, and print the figures; yields what is wrong, returns the server's CPU."""
-    url = f"http://{server.address}{server.base_path}"
     tree = server.tree()
     memory: list[float] = []
     read, tenths = 0, 1
     started, cpu = time.monotonic(), processes.cpu_seconds(tree)
-    with TableEndpoint(
-        Connection(url, servers.ACCOUNT, Scheme.ACCOUNT_KEY, servers.KEY)
-    ) as endpoint:
+    with opened(server) as endpoint:
         for number in READINGS[name](endpoint):
             read += number
             if read >= tenths * entities // 10:
@@ -86,12 +90,27 @@ def reading(name: str, server: servers.Server, entities: int) -> Generator[str, 
     return cpu / read
 
 
-def imported(server: servers.Server, entities: int, partition: int) -> float:
-    """Import the entities; returns how many a second."""
-    source = str(lines(entities, partition))
+def imported(server: servers.Server, options: argparse.Namespace) -> float:
+    """Import the entities, or insert them one by one; returns how many a second."""
+    source = lines(options.entities, options.partition, "x" * options.text)
     started = time.monotonic()
-    peak_of("import", source, TABLE, "--quiet", at=server.connection_string)
-    return entities / (time.monotonic() - started)
+    if options.one_by_one:
+        with opened(server) as endpoint, source.open("rb") as file, ThreadPoolExecutor(16) as pool:
+            endpoint.create_table(TABLE)
+            for _ in pool.map(partial(insert, endpoint), file):
+                pass
+    else:
+        peak_of("import", str(source), TABLE, "--quiet", at=server.connection_string)
+    return int(options.entities) / (time.monotonic() - started)
+
+
+def insert(endpoint: TableEndpoint, line: bytes) -> None:
+    endpoint.write(TABLE, Operation("POST", odata.key_of(read_json(line)), line))
+
+
+def opened(server: servers.Server) -> TableEndpoint:
+    url = f"http://{server.address}{server.base_path}"
+    return TableEndpoint(Connection(url, servers.ACCOUNT, Scheme.ACCOUNT_KEY, servers.KEY))
 
 
 def followed(source: servers.Server, target: servers.Server, *more: str) -> tuple[float, float]:
@@ -102,8 +121,9 @@ def followed(source: servers.Server, target: servers.Server, *more: str) -> tupl
     return time.monotonic() - started, peak / 2**20
 
 
-def bench(entities: int, partition: int, rounds: int) -> Iterator[str]:
+def bench(options: argparse.Namespace) -> Iterator[str]:
     """Print the figures; yields what is wrong."""
+    entities: int = options.entities
     shutil.rmtree(paths.DATA, ignore_errors=True)
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, paths.DATA)
@@ -117,10 +137,10 @@ def bench(entities: int, partition: int, rounds: int) -> Iterator[str]:
         source = start("source", "--keep-changes", "7d,100GiB")
         # An import makes its table, and the follower begins before the entities: all of them come as changes.
         followed(source, target, "--restart")
-        beside, kept = (imported(server, entities, partition) for server in (plain, source))
+        beside, kept = (imported(server, options) for server in (plain, source))
         print(f"{'':<12}  entities/s  server µs of CPU  MiB first  MiB most")
         least = dict.fromkeys(READINGS, math.inf)
-        for name in rounds * list(READINGS):
+        for name in options.rounds * list(READINGS):
             least[name] = min(least[name], (yield from reading(name, source, entities)))
         if least["feed"] > READ_CPU_MOST * least["query pages"]:
             yield f"the feed takes more than {READ_CPU_MOST:.0%} of the CPU of query pages"
@@ -149,11 +169,23 @@ def main() -> int:
         metavar="N",
         help="its entities; default: %(default)s",
     )
+    parser.add_argument(
+        "--text",
+        type=int,
+        default=len(TEXT),
+        metavar="N",
+        help="the length of the text in an entity",
+    )
+    parser.add_argument(
+        "--one-by-one",
+        action="store_true",
+        help="insert each entity by itself in place of an import",
+    )
     options = parser.parse_args()
     paths.WORK.mkdir(exist_ok=True)
     for name, version in machine.versions([servers.TABLESTONE]).items():
         print(f"{name} {version}")
-    wrong = list(bench(options.entities, options.partition, options.rounds))
+    wrong = list(bench(options))
     for sentence in wrong:
         print(f"wrong: {sentence}", file=sys.stderr)
     return int(bool(wrong))
