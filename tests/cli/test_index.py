@@ -77,7 +77,7 @@ SEQUENCE = [
         2,
         ABSENT.format("Orders", "other")[:-1] + ", and no account of that name is stored.",
     ),
-    ("list --account other", 0, ""),
+    ("list --account other", 2, "tablestone: No account other is stored, and none of its tables"),
     ("create Orders customer", 0, "Orders has an index on customer: 30 entities read."),
     ("create orders RowKey --partition", 0, "orders has an index on RowKey within each partition"),
     ("list", 0, "Orders\tcustomer\ttable\tready\nOrders\tRowKey\tpartition\tready"),

@@ -68,7 +68,8 @@ class PlainLines(Progress):
             return
         self._told = now
         rate = f"{(reached.entities - reached.earlier) / (now - self._started):,.0f}/s"
-        parts = [f"{reached.entities:,} {self._counted}", shown_bytes(reached.bytes), rate]
+        size = [shown_bytes(reached.bytes)] if reached.bytes else []
+        parts = [f"{reached.entities:,} {self._counted}", *size, rate]
         if not self._counted:
             parts = [f"{shown_bytes(reached.bytes)} of {shown_bytes(reached.length or 0)}"]
         errors = [f"{reached.errors:,} {self._errors}"] if reached.errors else []

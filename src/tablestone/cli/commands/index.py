@@ -99,8 +99,13 @@ def list_indexes(table: str | None, account_name: str, **given: Any) -> None:
         return [line for record in tables for line in await _lines(engine, record)]
 
     with _table_named(configuration, account_name, table):
-        for line in with_engine(configuration, read, read_only=True):
-            print(line)
+        lines = with_engine(configuration, read, read_only=True)
+    if not lines and not _is_known(configuration, account_name):
+        raise BrokenOption(
+            f"No account {account_name} is stored, and none of its tables has an index."
+        )
+    for line in lines:
+        print(line)
 
 
 async def _lines(engine: Engine, table: TableRecord) -> list[str]:
@@ -179,16 +184,20 @@ def _table_named(configuration: Configuration, account: str, table: str | None) 
     except StorageError as error:
         if error.code != "TableNotFound":
             raise
-        known = {DEVELOPMENT_ACCOUNT_NAME, *(one.name for one in configuration.accounts)}
-        is_known = account in known or with_engine(
-            configuration,
-            lambda engine: StoredAccounts(engine, system_clock).exists(account),
-            read_only=True,
-        )
+        is_known = _is_known(configuration, account)
         unknown = "" if is_known else ", and no account of that name is stored"
         raise BrokenOption(
             f"There is no table {table} in the account {account}{unknown}."
         ) from None
+
+
+def _is_known(configuration: Configuration, account: str) -> bool:
+    known = {DEVELOPMENT_ACCOUNT_NAME, *(one.name for one in configuration.accounts)}
+    return account in known or with_engine(
+        configuration,
+        lambda engine: StoredAccounts(engine, system_clock).exists(account),
+        read_only=True,
+    )
 
 
 @contextmanager
