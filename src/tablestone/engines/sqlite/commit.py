@@ -215,8 +215,9 @@ class GroupCommit:
         self._now = 1
         """The time of the group that is applied. All its write sets share it, so the text of a version is made once."""
         self._keeps = False
-        """Whether changes are kept, as read at the generation `_keeps_since`."""
-        self._keeps_since: int | None = None
+        """Whether changes are kept, as read in this generation."""
+        self._present_generation: int | None = None
+        """The generation of the group that is applied."""
         self._records: list[tuple[Note, bytes, bytes]] = []
         """The records of the group that is applied: note, partition and written rows."""
         self._waiting: deque[_Accepted] = deque()
@@ -339,7 +340,8 @@ class GroupCommit:
     def _apply(self, write_set: WriteSet) -> Committed | Conflict:
         """Apply a whole write set to the open transaction, or nothing of it."""
         partition, now = write_set.partition, self._now
-        if write_set.decided_under not in (None, self._generation.current):
+        decided_under = write_set.decided_under
+        if decided_under is not None and decided_under != self._present_generation:
             return OUTDATED
         entries_of = write_set.entries_of
         reads_values = entries_of is not None
@@ -453,9 +455,9 @@ class GroupCommit:
     def _look_whether_changes_are_kept(self) -> None:
         """Read it inside the commit, if it may have changed: a switch of it changes the generation."""
         generation = self._generation.current
-        if generation is None or generation != self._keeps_since:
+        if generation is None or generation != self._present_generation:
             self._keeps = keeps_changes(self._writer)
-            self._keeps_since = generation
+            self._present_generation = generation
 
     def _failure(self, error: apsw.Error) -> EngineUnavailable | OutcomeUnknown:
         """The error for a write set of a group that SQLite refused."""
@@ -493,8 +495,8 @@ class GroupCommit:
         begun = monotonic_seconds()
         try:
             self._look_whether_changes_are_kept()
-            generation = self._generation.current
-            if any(each.decided_under not in (None, generation) for each in write_sets):
+            wanted = {None, self._present_generation}
+            if any(each.decided_under not in wanted for each in write_sets):
                 self._waiting.extendleft(reversed(group))  # the loop gives each its own outcome
                 return
             insert_together(self._execute, write_sets, version, keeps_changes=self._keeps)
