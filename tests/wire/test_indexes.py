@@ -83,6 +83,33 @@ def test_what_the_tools_know(client: Client) -> None:
         assert endpoint.indexes("Orders") is None
 
 
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (b'{"value":[{"PartitionKey":"p","RowKey":"r","property":"x"}]}', []),
+        (b'{"indexes":[{"name":"x"}]}', None),
+        (b'{"indexes":[5]}', None),
+        (b"[]", None),
+        (b"<feed/>", None),
+    ],
+)
+def test_answers_of_other_services(
+    content: bytes, found: list[IndexFound] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TableEndpoint, "_send", lambda *_: (None, content))
+    with TableEndpoint(
+        Connection("http://127.0.0.1:9/x", "x", Scheme.ACCOUNT_KEY, "a2V5")
+    ) as other:
+        assert other.indexes("Orders") == found
+
+
+@pytest.mark.parametrize("host", ["x.table.core.windows.net", "x.table.cosmos.azure.com"])
+def test_azure_is_not_asked(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(TableEndpoint, "_send")
+    with TableEndpoint(Connection(f"https://{host}", "x", Scheme.ACCOUNT_KEY, "a2V5")) as azure:
+        assert azure.indexes("Orders") is None
+
+
 PLANS = [
     ("customer eq 'c'", "index"),
     ("customer eq 'c' and amount gt 1", "index"),

@@ -183,6 +183,13 @@ class Indexes:
             ]
             await asyncio.sleep(0)
 
+    async def finds_nothing(self, owner: Owner, table: str, name: str) -> bool:
+        """Whether an index has no entity: its name may be a typing error."""
+        record = await self._catalog.require(owner, table)
+        places = index_head(record.table_id, _index(record, name).number) + b"\1"
+        async with _moment(self._engine) as moment:
+            return not await moment.entries(*all_entries(places), entries_max=1)
+
     async def drop(self, owner: Owner, table: str, name: str) -> None:
         """Drop an index, or continue to. Raises `IndexRefused`, or `TableNotFound`."""
 

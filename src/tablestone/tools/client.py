@@ -335,12 +335,15 @@ class TableEndpoint:
         try:
             # A service that does not look at `comp` answers with entities: one at most.
             _, content = self._send("GET", f"/{_in_path(table)}?comp=indexes&%24top=1")
-        except (ServiceError, Unreachable) as error:
-            return [] if isinstance(error, ServiceError) and error.status == 400 else None
-        found = read_json(content).get("indexes", ())
-        return [
-            IndexFound(each["property"], each["withinPartition"], each["state"]) for each in found
-        ]
+            found = read_json(content).get("indexes", ())
+            return [
+                IndexFound(each["property"], each["withinPartition"], each["state"])
+                for each in found
+            ]
+        except ServiceError as error:
+            return [] if error.status == 400 else None
+        except (Unreachable, TypeError, KeyError):
+            return None  # whoever asks has other requests, which will say what is wrong
 
     def expiry(self, table: str) -> ExpiryPolicy | None:
         """The policy by which entities of a table expire, as a Tablestone server says it to the account's key."""

@@ -67,16 +67,18 @@ def create(
     """
     require_indexable(name)
     with _progress(f"index {table} {name}", quiet=quiet) as progress:
-        entities = _act(
-            given,
-            account_name,
-            table,
-            lambda indexes, owner: indexes.create(
+
+        async def made(indexes: Indexes, owner: Named) -> tuple[int, bool]:
+            entities = await indexes.create(
                 owner, table, name, within_partition=partition, progress=progress
-            ),
-        )
+            )
+            return entities, await indexes.finds_nothing(owner, table, name)
+
+        entities, finds_nothing = _act(given, account_name, table, made)
     within = " within each partition" if partition else ""
     print(f"{table} has an index on {name}{within}: {shown_entities(entities)} read.")
+    if finds_nothing and entities:
+        print(f"No entity has {name} so far; names are case-sensitive.")
 
 
 @index.command(name="list")
