@@ -272,3 +272,14 @@ def test_a_scan_names_no_partition(capsys: pytest.CaptureFixture[str]) -> None:
         replace(made, partitions=dict.fromkeys(PERIODS, ())), HOUR, 10, (), of_one_table=False
     )
     assert "No request named a PartitionKey." in capsys.readouterr().out
+
+
+def test_when_entities_expire(capsys: pytest.CaptureFixture[str]) -> None:
+    made = stand_in.report("devstoreaccount1", None)
+    weather = next(each for each in made.tables if each.size is not None)
+    assert weather.size is not None
+    expiring = replace(weather, size=replace(weather.size, expiry="24h after their Timestamp"))
+    for table, is_told in ((weather, False), (expiring, True)):
+        print_insight(replace(made, tables=(table,)), HOUR, 10, (), of_one_table=False)
+        sentence = f"Entities of {table.table} expire 24h after their Timestamp."
+        assert (sentence in capsys.readouterr().out) is is_told

@@ -19,6 +19,7 @@ from tablestone.engines.contract import (
 from tablestone.engines.figures import CountsRows, PartitionRows
 from tablestone.engines.registry import open_engine
 from tablestone.insight.report import SizeSample, TableSize
+from tablestone.model.expiry import ExpiryPolicy
 from tablestone.model.keys import EntityKey
 from tablestone.server.admin import size_survey
 from tablestone.server.admin.readiness import StorageProbe
@@ -102,6 +103,7 @@ def test_a_survey(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, shows_keys
         await catalog.create(Weather(), "Empty")
         indexes = Indexes(engine, catalog, system_clock, lambda: b"a command")
         await indexes.create(Weather(), "Empty", "customer", within_partition=True)
+        await catalog.change_expiry(Weather(), "Empty", lambda _old: ExpiryPolicy(after=60))
         await fill(engine, b"12345678")
         probe = StorageProbe(opened)
         moments = count(1.0)
@@ -124,6 +126,8 @@ def test_a_survey(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, shows_keys
     keys = [each.partition_key for each in size.largest]
     assert keys == ["b", "a", "ü", ""] if shows_keys else all(key[0] == "#" for key in keys)
     assert size.indexes == {}
+    assert size.expiry == ""
+    assert sizes["weather", "empty"].expiry == "1m after their Timestamp"
     assert sizes["weather", "empty"].entities == 0
     assert sizes["weather", "empty"].indexes == {"customer": True}
 
