@@ -48,7 +48,3 @@ class Moment(NamedTuple):
 
     ticks: int
     elapsed: float
-
-
-def this_moment() -> Moment:
-    return Moment(system_clock(), elapsed_seconds())

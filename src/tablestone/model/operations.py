@@ -385,9 +385,9 @@ class IndexesFound:
 
 @dataclass(frozen=True, slots=True)
 class TableExpiryFound:
-    """The policy by which a table's entities expire; None if there is none, or no table."""
+    """The policy by which a table's entities expire."""
 
-    policy: ExpiryPolicy | None
+    policy: ExpiryPolicy
 
 
 @dataclass(frozen=True, slots=True)

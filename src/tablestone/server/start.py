@@ -13,7 +13,7 @@ from typing import Final
 
 import uvloop
 
-from tablestone.clock import system_clock, this_moment, unix_seconds
+from tablestone.clock import Moment, elapsed_seconds, system_clock, unix_seconds
 from tablestone.configuration import (
     INSIGHT_OFF,
     AdmissionLimits,
@@ -149,7 +149,7 @@ def _serve_together(
     reports = None if admin is None else WorkerReports(configuration.workers)
     has_insight = admin is not None and configuration.insight != INSIGHT_OFF
     insight = WorkerReports(configuration.workers) if has_insight else None
-    started, began = unix_seconds(), this_moment()
+    started, began = unix_seconds(), Moment(system_clock(), elapsed_seconds())
     shares = None if configuration.targets is None else SharedSlots()
     held: AbstractContextManager[StorageId | None] = nullcontext()
     if is_shared:

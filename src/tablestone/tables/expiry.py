@@ -5,7 +5,6 @@ nothing. The sweeper (`expiry_sweeping`) removes the expired rows later.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from tablestone import limits
 from tablestone.clock import Clock
@@ -90,9 +89,6 @@ class LiveRows(ForwardingEngine):
         return decided
 
     async def _values(self, partition: bytes, rows: Sequence[bytes]) -> dict[bytes, bytes]:
-        if len(rows) == 1:
-            value = await self._engine.get(Key(partition, rows[0]))
-            return {} if value is None else {rows[0]: value}
         found: dict[bytes, bytes] = {}
         ranges = [KeyRange.of_row(partition, row) for row in sorted(rows)]
         while ranges:
@@ -106,18 +102,10 @@ class LiveRows(ForwardingEngine):
         return found
 
 
-class EndedEntities(NamedTuple):
-    """The entities of a table: all, those that have expired, and those that never will."""
-
-    entities: int
-    ended: int
-    never: int
-
-
 async def count_ended(
     engine: Engine, table_id: bytes, policy: ExpiryPolicy, now: int
-) -> EndedEntities:
-    """Count what a policy does to a table, also one that is suspended."""
+) -> tuple[int, int, int]:
+    """The entities of a table: all, those that a policy ends now, suspended or not, and those that it never will."""
     entities = ended = never = 0
     rest = storage_keys.table_range(table_id)
     while rows := await engine.scan(rest, rows_max=limits.SWEEP_ROWS_PER_STEP):
@@ -127,7 +115,7 @@ async def count_ended(
             never += end is None
             ended += end is not None and end <= now
         rest = storage_keys.after(rest, rows[-1])
-    return EndedEntities(entities, ended, never)
+    return entities, ended, never
 
 
 class _LiveSnapshot(ForwardingSnapshot):

@@ -10,7 +10,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import Final
 
 from tablestone import limits
 from tablestone.clock import TICKS_PER_SECOND, Clock, Moment
@@ -34,7 +34,6 @@ from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Owner
 from tablestone.tables.catalog import Catalog, TableRecord, every_table
 from tablestone.tables.change_notes import About, CommitKind, note_of
-from tablestone.tables.indexes import EntriesOf
 from tablestone.tables.metadata import DocumentKind, document_renderer, read_document
 
 log = logging.getLogger(__name__)
@@ -56,9 +55,7 @@ CLOCK_JUMPED: Final = (
     "The clock has jumped by more than an hour since the server started, so expired entities are hidden and not swept. "
     "Set the clock right, and start the server again if this stays."
 )
-
-FindOwner = Callable[[str], Awaitable[Owner | None]]
-"""The account of a name, as requests know it."""
+CLOCK_IS_BACK: Final = "The clock is back: expired entities are swept again."
 
 
 class ExpirySweeper:
@@ -71,7 +68,7 @@ class ExpirySweeper:
         self,
         engine: Engine,
         catalog: Catalog,
-        find_owner: FindOwner,
+        find_owner: Callable[[str], Awaitable[Owner | None]],
         clock: Clock,
         seconds: Seconds,
         name: str,
@@ -123,29 +120,27 @@ class ExpirySweeper:
             rest = storage_keys.table_range(table.table_id)
             while (found := await self._present(owner, table)) is not None:
                 rows = await self._engine.scan(rest, rows_max=limits.SWEEP_ROWS_PER_STEP)
-                if not rows:
+                now, policy = self._trusted_now(), found[0].expiry
+                if not rows or now is None or policy is None:
                     break
-                before = self._clock() - margin
-                policy = found.policy
+                before = now - margin
                 ended = [row for row in rows if policy.has_ended(read_raw(row.value), before)]
                 await self._delete(owner, table, policy, ended)
                 rest = storage_keys.after(rest, rows[-1])
                 yield
 
-    def _is_clock_sound(self) -> bool:
+    def _trusted_now(self) -> int | None:
+        """The wall clock in ticks; None while it has jumped."""
         now = Moment(self._clock(), self._seconds())
         jumped = abs(_offset(now) - self._offset) > MARGIN_SECONDS * TICKS_PER_SECOND
         if jumped is not self.is_suspended:
             self.is_suspended = jumped
-            if jumped:
-                log.warning("%s", CLOCK_JUMPED)
-            else:
-                log.warning("The clock is back: expired entities are swept again.")
-        return not jumped
+            log.warning("%s", CLOCK_JUMPED if jumped else CLOCK_IS_BACK)
+        return None if jumped else now.ticks
 
     async def may_sweep(self) -> bool:
         """Whether this server sweeps now: it is old enough, trusts its clock, and holds the lease if there is one."""
-        if not self._is_clock_sound() or self._seconds() < self._began + MARGIN_SECONDS:
+        if self._trusted_now() is None or self._seconds() < self._began + MARGIN_SECONDS:
             return False
         return self._engine.leases is None or await self._has_lease()
 
@@ -173,22 +168,22 @@ class ExpirySweeper:
             self._lease = outcome.versions[0], now
         return isinstance(outcome, Committed)
 
-    async def _present(self, owner: Owner, table: TableRecord) -> "_Present | None":
-        """What a deletion relies on; None if the table was deleted, or its entities do not expire any more."""
+    async def _present(
+        self, owner: Owner, table: TableRecord
+    ) -> tuple[TableRecord, int | None] | None:
+        """The table now, and the generation on which a commit can rely; None if nothing of it expires any more."""
         generation: int | None = None
-        if self._engine.capabilities.keeps_entries and (
-            (generation := self._engine.generation) is None
-        ):
-            generation = NO_GENERATION
+        if self._engine.capabilities.keeps_entries:
+            generation = self._engine.generation
+            generation = NO_GENERATION if generation is None else generation
         try:
             found = await self._catalog.find(owner, table.name)
         except StorageError:  # the account was deleted
             return None
         if found is None or found.table_id != table.table_id:
             return None
-        if found.expiry is None or found.expiry.suspended:
-            return None
-        return _Present(found.expiry, found.entries_of, generation)
+        is_on = found.expiry is not None and not found.expiry.suspended
+        return (found, generation) if is_on else None
 
     async def _delete(
         self, owner: Owner, table: TableRecord, policy: ExpiryPolicy, rows: Sequence[StoredRow]
@@ -204,13 +199,12 @@ class ExpirySweeper:
                 del changes[: len(some)]
         for first in range(0, len(groups), self._at_once):
             present = await self._present(owner, table)
-            if present is None or present.policy != policy:
+            if present is None or present[0].expiry != policy:
                 return  # it was changed meanwhile
+            entries_of, under = present[0].entries_of, present[1]
             deleting = [
-                self._commit(
-                    group._replace(entries_of=present.entries_of, decided_under=present.generation)
-                )
-                for group in groups[first : first + self._at_once]
+                self._commit(each._replace(entries_of=entries_of, decided_under=under))
+                for each in groups[first : first + self._at_once]
             ]
             self.swept += sum(await asyncio.gather(*deleting))
 
@@ -230,11 +224,3 @@ class ExpirySweeper:
 def _offset(moment: Moment) -> int:
     """The wall clock in ticks, less the time that has passed by the clock that never steps back."""
     return moment.ticks - int(moment.elapsed * TICKS_PER_SECOND)
-
-
-class _Present(NamedTuple):
-    """The policy and the indexes of a table under a generation of the engine, if its commits can rely on one."""
-
-    policy: ExpiryPolicy
-    entries_of: EntriesOf | None
-    generation: int | None

@@ -92,6 +92,11 @@ class TableService:
         record = await self.catalog.find(owner, table)
         return () if record is None else record.identifiers
 
+    async def has_expiry(self, owner: Owner, table: str) -> bool:
+        """Whether `GetTableExpiry` has something to give."""
+        record = await self.catalog.find(owner, table)
+        return record is not None and record.expiry is not None
+
     async def has_indexes(self, owner: Owner, table: str) -> bool:
         """Whether `ListIndexes` has something to list."""
         record = await self.catalog.find(owner, table)
@@ -133,8 +138,10 @@ class TableService:
                 ]
             )
         if isinstance(operation, operations.GetTableExpiry):
-            table = await self.catalog.find(owner, operation.table)
-            return operations.TableExpiryFound(None if table is None else table.expiry)
+            policy = (await self.catalog.require(owner, operation.table)).expiry
+            if policy is None:
+                raise StorageError("TableNotFound")
+            return operations.TableExpiryFound(policy)
         if isinstance(operation, operations.ReadTableChanges):
             return await self.feeds.of_table(owner, operation)
         if isinstance(operation, operations.ReadAccountChanges):

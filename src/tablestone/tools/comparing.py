@@ -11,7 +11,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from tablestone.clock import Clock, system_clock
+from tablestone.clock import system_clock
 from tablestone.model.expiry import ExpiryPolicy
 from tablestone.model.keys import EntityKey, encode_key
 from tablestone.tools import odata
@@ -73,14 +73,8 @@ class Comparer:
     difference. A policy by Timestamps does not say which, because every endpoint assigns its own.
     """
 
-    def __init__(
-        self,
-        progress: Progress,
-        policies: Iterable[ExpiryPolicy | None] = (),
-        clock: Clock = system_clock,
-    ) -> None:
+    def __init__(self, progress: Progress, policies: Iterable[ExpiryPolicy | None] = ()) -> None:
         self._policies = [each for each in policies if each and each.property_name]
-        self._clock = clock
         self.result = Comparison()
         self._progress = progress
         self._hashes = [hashlib.sha256(), hashlib.sha256()]
@@ -107,8 +101,7 @@ class Comparer:
         self._close_range()
 
     def _has_expired(self, raw: RawEntity) -> bool:
-        now = self._clock()
-        return any(policy.has_ended(raw, now) for policy in self._policies)
+        return any(policy.has_ended(raw, system_clock()) for policy in self._policies)
 
     def _saw(self, side: int, raw: RawEntity) -> bytes:
         """Count an entity; returns the same text for equal entities."""

@@ -22,7 +22,6 @@ from tablestone import limits
 from tablestone.clock import TICKS_PER_SECOND
 from tablestone.model.edm import format_date_time_fixed, utf16_length
 from tablestone.model.errors import StorageError
-from tablestone.model.expiry import ExpiryPolicy
 from tablestone.model.operations import (
     AccessPolicy,
     GetServiceProperties,
@@ -41,6 +40,7 @@ from tablestone.model.operations import (
     SetTableAcl,
     SignedIdentifier,
     TableAclFound,
+    TableExpiryFound,
     UserDelegationKey,
 )
 from tablestone.model.service_properties import (
@@ -503,6 +503,9 @@ _RESOURCES: Final[dict[tuple[AddressKind, str | None, str | None], _Resource]] =
     (AddressKind.ENTITY_SET, None, "indexes"): _Resource(
         "", {"GET": lambda decoded: ListIndexes(table_in_url(decoded.address))}
     ),
+    (AddressKind.ENTITY_SET, None, "expiry"): _Resource(
+        "", {"GET": lambda decoded: GetTableExpiry(table_in_url(decoded.address))}
+    ),
     (AddressKind.SERVICE, "service", "properties"): _Resource(
         "",
         {"GET": lambda _decoded: GetServiceProperties(), "PUT": _set_service_properties},
@@ -517,19 +520,6 @@ _RESOURCES: Final[dict[tuple[AddressKind, str | None, str | None], _Resource]] =
 """The resources by the kind of address, `restype` and `comp`."""
 
 
-def decode_expiry(method: str, decoded: DecodedRequest) -> GetTableExpiry | None:
-    """The operation of `GET /TABLE?comp=expiry`, which the service does not have; None for any other request."""
-    parameters, kind = decoded.parameters, decoded.address.kind
-    if method != "GET" or parameters.get("comp") != "expiry" or "restype" in parameters:
-        return None
-    return GetTableExpiry(decoded.address.table) if kind is AddressKind.ENTITY_SET else None
-
-
-def respond_with_expiry(policy: ExpiryPolicy, stamp: Stamp) -> RawResponse:
-    body = json.dumps(policy.members()).encode("ascii")
-    return _document_answer(body, stamp, b"application/json")
-
-
 def respond_on_service(operation: Operation, result: Result, stamp: Stamp) -> RawResponse:
     """The response to an operation that succeeded: XML (wire 2.4), or JSON for what is Tablestone's own."""
     if isinstance(result, TableAclFound):
@@ -540,6 +530,9 @@ def respond_on_service(operation: Operation, result: Result, stamp: Stamp) -> Ra
         return _document_answer(write_service_stats(result.last_sync), stamp)
     if isinstance(result, UserDelegationKey):
         return _document_answer(write_user_delegation_key(result), stamp)
+    if isinstance(result, TableExpiryFound):
+        body = json.dumps(result.policy.members()).encode("ascii")
+        return _document_answer(body, stamp, b"application/json")
     if isinstance(result, IndexesFound):
         return _document_answer(write_indexes(result.indexes), stamp, b"application/json")
     if isinstance(operation, SetServiceProperties):

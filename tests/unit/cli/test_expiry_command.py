@@ -112,17 +112,12 @@ AGE: Final = "--after must be an age such as 90m, 24h or 7d, not"
         ("set Sessions --after 24", f"{AGE} '24'."),
         ("set Sessions --after -1h", f"{AGE} '-1h'."),
         ("set Sessions --after 1w", f"{AGE} '1w'."),
-        (
-            "set Sessions --property PartitionKey",
-            "--property PartitionKey is a key, and a text that never expires.",
-        ),
-        (
-            "set Sessions --property RowKey",
-            "--property RowKey is a key, and a text that never expires.",
-        ),
-        (
-            "set Sessions --property Timestamp",
-            "--property Timestamp is the time of the last write: use --after.",
+        *(
+            (
+                f"set Sessions --property {name}",
+                f"--property {name} is not possible: for the Timestamp, use --after.",
+            )
+            for name in ("PartitionKey", "RowKey", "Timestamp")
         ),
         (
             "set Sessions --property a-b",
@@ -154,7 +149,6 @@ def test_each_refusal_is_one_sentence(
 
 def test_a_property_that_no_entity_has_is_named() -> None:
     assert said("set Sessions --property expire --yes") == [
-        "Sessions, at the time in expire: 4 entities, 0 expired now, 4 never.",
-        "No entity of Sessions has a time in expire.",
+        "Sessions, at the time in expire: 4 entities, and none has a time in this property.",
         "Entities of Sessions expire at the time in expire.",
     ]

@@ -27,7 +27,7 @@ from tablestone.model.expiry import ExpiryPolicy
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog, TableRecord, every_table
-from tablestone.tables.expiry import EndedEntities, count_ended
+from tablestone.tables.expiry import count_ended
 from tablestone.tables.storage_keys import fresh_table_id
 from tablestone.tools.progress import shown_entities
 
@@ -71,10 +71,7 @@ def expiry() -> None:
 def set_policy(
     table: str, account_name: str, after: str | None, name: str | None, *, yes: bool, **given: Any
 ) -> None:
-    """Set the policy of a table, or replace it.
-
-    Says first how many entities expire now.
-    """
+    """Set the policy of a table, or replace it. Says first how many entities expire now."""
     policy = _policy(after, name)
     _Policies(given, account_name, table).switch_on(lambda _old: policy, yes=yes)
 
@@ -85,15 +82,15 @@ def list_policies(**given: Any) -> None:
     """Print every policy: account, table, when its entities expire, and counts of them."""
     configuration = stored_configuration(given, "Expiry policies")
 
-    async def read(engine: Engine) -> list[tuple[str, TableRecord, ExpiryPolicy, EndedEntities]]:
+    async def read(engine: Engine) -> list[tuple[str, ...]]:
         return [
-            (account, table, table.expiry, await _count(engine, table, table.expiry))
+            (account, table.name, policy.in_words, await _count(engine, table, policy))
             async for account, table in every_table(engine)
-            if table.expiry is not None
+            if (policy := table.expiry) is not None
         ]
 
-    for account, table, policy, counts in with_engine(configuration, read, read_only=True):
-        print("\t".join((account, table.name, policy.in_words, _in_words(counts))))
+    for fields in with_engine(configuration, read, read_only=True):
+        print("\t".join(fields))
 
 
 @expiry.command()
@@ -103,7 +100,7 @@ def suspend(table: str, account_name: str, **given: Any) -> None:
     """Suspend a policy: nothing is hidden and nothing is removed."""
     policies = _Policies(given, account_name, table)
     policies.change(lambda old: replace(old, suspended=True))
-    print(f"{policies.table} is suspended from expiry: all entities that it still has are there.")
+    print(f"The expiry of {policies.table} is suspended: all its entities are there.")
 
 
 @expiry.command()
@@ -111,10 +108,7 @@ def suspend(table: str, account_name: str, **given: Any) -> None:
 @yes_option
 @with_options(CHANGE_OPTIONS)
 def resume(table: str, account_name: str, *, yes: bool, **given: Any) -> None:
-    """Let a suspended policy act again.
-
-    Says first how many entities expire now.
-    """
+    """Let a suspended policy act again. Says first how many entities expire now."""
     policies = _Policies(given, account_name, table)
     policies.switch_on(lambda old: replace(policies.required(old), suspended=False), yes=yes)
 
@@ -126,9 +120,7 @@ def remove(table: str, account_name: str, **given: Any) -> None:
     """Remove the policy of a table."""
     policies = _Policies(given, account_name, table)
     policies.change(lambda _old: None)
-    print(
-        f"{policies.table} has no expiry policy any more: all entities that it still has are there."
-    )
+    print(f"{policies.table} has no expiry policy any more: all its entities are there.")
 
 
 def _policy(after: str | None, name: str | None) -> ExpiryPolicy:
@@ -141,10 +133,8 @@ def _policy(after: str | None, name: str | None) -> ExpiryPolicy:
             raise BrokenOption(f"--after {must_be('an age such as 90m, 24h or 7d', after)}.")
         return ExpiryPolicy(after=int(age[1]) * SECONDS_OF_UNITS[age[2]])
     assert name is not None
-    if name == TIMESTAMP:
-        raise BrokenOption("--property Timestamp is the time of the last write: use --after.")
-    if name in (PARTITION_KEY, ROW_KEY):
-        raise BrokenOption(f"--property {name} is a key, and a text that never expires.")
+    if name in (PARTITION_KEY, ROW_KEY, TIMESTAMP):
+        raise BrokenOption(f"--property {name} is not possible: for the Timestamp, use --after.")
     try:
         require_property_name(name)
     except StorageError:
@@ -168,15 +158,13 @@ class _Policies:
     def switch_on(self, edit: Callable[[ExpiryPolicy | None], ExpiryPolicy], *, yes: bool) -> None:
         """Say how many entities expire now, ask, and change the policy."""
 
-        async def look(engine: Engine) -> tuple[ExpiryPolicy, EndedEntities]:
+        async def look(engine: Engine) -> ExpiryPolicy:
             record = await self._find(engine)
             policy = edit(record.expiry)
-            return policy, await _count(engine, record, policy)
+            print(f"{self.table}, {policy.in_words}: {await _count(engine, record, policy)}.")
+            return policy
 
-        policy, counts = with_engine(self._configuration, look, read_only=True)
-        print(f"{self.table}, {policy.in_words}: {_in_words(counts)}.")
-        if policy.property_name and counts.entities and counts.entities == counts.never:
-            print(f"No entity of {self.table} has a time in {policy.property_name}.")
+        policy = with_engine(self._configuration, look, read_only=True)
         if not yes:
             if not sys.stdin.isatty():
                 raise BrokenOption("Nothing was changed: this needs --yes without a terminal.")
@@ -212,10 +200,9 @@ class _Policies:
         raise BrokenOption(f"There is no table {self.table} in account {self._owner.name}.")
 
 
-async def _count(engine: Engine, table: TableRecord, policy: ExpiryPolicy) -> EndedEntities:
-    return await count_ended(engine, table.table_id, policy, system_clock())
-
-
-def _in_words(counts: EndedEntities) -> str:
-    never = f", {counts.never:,} never" if counts.never else ""
-    return f"{shown_entities(counts.entities)}, {counts.ended:,} expired now{never}"
+async def _count(engine: Engine, table: TableRecord, policy: ExpiryPolicy) -> str:
+    entities, ended, never = await count_ended(engine, table.table_id, policy, system_clock())
+    if entities and entities == never:
+        return f"{shown_entities(entities)}, and none has a time in this property"
+    never_words = f", {never:,} never" if never else ""
+    return f"{shown_entities(entities)}, {ended:,} expired now{never_words}"

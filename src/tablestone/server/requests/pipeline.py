@@ -41,7 +41,6 @@ from tablestone.model.operations import (
     ReadAccountChanges,
     ReadTableChanges,
     Result,
-    TableExpiryFound,
 )
 from tablestone.model.service_properties import CorsRule
 from tablestone.server.requests.account_address import Addresses, FoundAccount
@@ -79,12 +78,10 @@ from tablestone.wire.encode import (
 from tablestone.wire.messages import Answer, Headers, RawRequest, RawResponse
 from tablestone.wire.negotiate import negotiate
 from tablestone.wire.service_resources import (
-    decode_expiry,
     decode_service_operation,
     is_indexes_request,
     is_service_request,
     respond_on_service,
-    respond_with_expiry,
     respond_with_xml_error,
     unknown_comp,
 )
@@ -307,13 +304,10 @@ class Pipeline:
             found.account, address.table
         ):
             raise unknown_comp()
-        expiry = decode_expiry(method, decoded) if caller is OWNER else None
-        if expiry is not None:
-            policy = await self._service.execute(found.account, expiry)
-            assert isinstance(policy, TableExpiryFound)
-            if policy.policy is not None:  # else the answer to an unknown `comp`
-                record.operation = expiry
-                return respond_with_expiry(policy.policy, stamp)
+        if parameters.get("comp") == "expiry" and (
+            caller is not OWNER or not await self._service.has_expiry(found.account, address.table)
+        ):
+            raise unknown_comp()
         asked = record.operation = decode_service_operation(method, decoded)
         operation = caller.permit(asked)
         if isinstance(operation, GetServiceStats) and not found.is_secondary and not found.prefix:
