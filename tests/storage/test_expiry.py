@@ -350,6 +350,16 @@ async def test_a_sweep_takes_what_expired_before_and_spares_what_was_renewed(
     assert await sessions.rows() == ["050"]
 
 
+async def test_a_sweep_stops_where_the_clock_jumps(sessions: Sessions) -> None:
+    """They are hidden all the same."""
+    await sessions.put("r", n=1)
+    sessions.pass_by(3601)
+    assert await sessions.rows() == []
+    assert await sessions.sweep() == 0
+    sessions.pass_by(-1)
+    assert await sessions.sweep() == 1
+
+
 async def test_a_sweep_stops_at_a_suspension(sessions: Sessions) -> None:
     """Also within a step, whose 120 entities are two commits; at once if the engine knows what a commit relies on."""
     sessions.sweeper._at_once = 1
