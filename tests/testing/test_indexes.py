@@ -1,6 +1,5 @@
 """Indexes in the test kit: made without a request, kept by all that changes the state of a storage."""
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,8 +21,13 @@ def storage(request: pytest.FixtureRequest) -> Iterator[TableStorage]:
     with TableStorage(engine=request.param) as running:
         running.seed({"Orders": ORDERS})
         yield running
-        primary = running.begin(lambda service: asyncio.sleep(0, service.state.primary)).result()
-        assert running.begin(lambda _: check_rows(primary, DOCUMENT_READERS)).result() == []
+        assert faults(running) == []
+
+
+def faults(storage: TableStorage) -> list[str]:
+    return storage.begin(
+        lambda service: check_rows(service.state.primary, DOCUMENT_READERS)
+    ).result()
 
 
 @pytest.fixture
@@ -69,6 +73,7 @@ def test_seeds_and_resets(storage: TableStorage) -> None:
     assert found(storage) == ([*ROWS, "new"], "index")
     storage.reset(table="Orders")
     assert found(storage) == ([], "index")
+    assert faults(storage) == []
     storage.seed({"Orders": ORDERS})
     assert found(storage) == (ROWS, "index")
     storage.reset()

@@ -268,8 +268,8 @@ QUERIES = (
         ("inter-partition-index", "index"),
         (
             "make an index instead: `tablestone index create Orders customer`. Azure has no",
-            "each change of `customer`, also writes an entry of the index, in the same commit. In the "
-            "last hour, there were 7,000 writes.",
+            "each change of `customer`, also writes an entry of the index, in the same commit. With one "
+            "index, a server took 8 % fewer inserts a second. In the last hour, there were 7,000 writes.",
         ),
         "decision 20: an eq has its entries in key order, so it is preferred to a range",
     ),
