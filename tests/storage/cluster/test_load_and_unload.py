@@ -72,6 +72,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
         service.delete_table("Gone")
     finally:
         server.stop(signal.SIGTERM)
+    run("index", "create", "Many", "n", "--data", str(directory))
     return directory
 
 
@@ -117,6 +118,7 @@ def test_a_directory_comes_into_the_cluster_and_back_as_it_was(
     assert (
         f"The keyspace {KEYSPACE} holds what {directory} holds: 1 account, 2 tables, 480" in loaded
     )
+    assert loaded.endswith("so the queries that these served will scan: Many n.\n")
     again = tablestone("cluster", "load", "--from", str(directory), "--engine", url)
     assert again.returncode == 2
     assert f"The keyspace {KEYSPACE} holds data already" in again.stderr
@@ -124,6 +126,8 @@ def test_a_directory_comes_into_the_cluster_and_back_as_it_was(
     server = start_server(tmp_path, "--engine", url, "--workers", "1")
     try:
         assert shown(server) == before
+        many = service_of(server).get_table_client("Many")
+        assert [each["RowKey"] for each in many.query_entities("n eq 5")] == ["r"]
         assert DEVELOPMENT_ACCOUNT_NAME in run("account", "list", "--engine", url)
         in_use = tablestone("cluster", "unload", "--to", str(tmp_path / "new"), "--engine", url)
         assert (in_use.returncode, "stop every server first" in in_use.stderr) == (2, True)
@@ -145,6 +149,9 @@ def test_a_directory_comes_into_the_cluster_and_back_as_it_was(
 
     unloaded = run("cluster", "unload", "--to", str(tmp_path / "new"), "--engine", url)
     assert "1 account, 2 tables, 480 entities" in unloaded
+    assert "until `tablestone index check` has made them again: Many n.\n" in unloaded
+    listed = run("index", "list", "--data", str(tmp_path / "new"))
+    assert listed == "Many\tn\ttable\tbroken\n"
     refused = tablestone("cluster", "unload", "--to", str(tmp_path / "new"), "--engine", url)
     assert (refused.returncode, "is not empty" in refused.stderr) == (2, True)
     assert run("check", "--data", str(tmp_path / "new")).endswith("healthy\n")
