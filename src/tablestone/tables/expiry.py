@@ -57,7 +57,8 @@ class LiveRows(ForwardingEngine):
     async def commit(self, write_set: WriteSet) -> Committed | Conflict:
         """Decide by the rows that are read first, an expired one being absent, and expect their versions.
 
-        If one has another version by then, decide again. A version that was expected does not come back.
+        If one has another version by then, decide again. A version does not come back: then `If-Match` fails, with 412
+        or, if the entity has expired meanwhile, with 404.
         """
         conflicts = 0
         while True:
@@ -66,8 +67,6 @@ class LiveRows(ForwardingEngine):
                 return decided
             outcome = await self._engine.commit(write_set._replace(changes=decided))
             if isinstance(outcome, Committed) or outcome.outdated:
-                return outcome
-            if write_set.changes[outcome.index].expectation > 0:
                 return outcome
             conflicts = one_more_conflict(conflicts, "an entity")
 
