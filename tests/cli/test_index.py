@@ -197,3 +197,28 @@ def test_a_build_that_is_interrupted_continues(
     again = tablestone(*create)
     assert (again.status, again.stderr) == (0, "")
     assert main(["index", "check", "Orders", "customer", "--data", str(place)]) == 0
+
+
+def test_an_index_goes_with_its_directory(tmp_path: Path) -> None:
+    """Whatever writes the database anew leaves the index ready, and right."""
+    data, made, restored = (tmp_path / name for name in ("data", "made.db", "restored"))
+    key = tmp_path / "key"
+    key.write_text("5e" * 32)
+    seed(data, 300)
+    with_key = ("--data", restored, "--encryption-key-file", key)
+    for command in (
+        ("index", "create", "Orders", "customer", "--data", data),
+        ("compact", "--data", data),
+        ("upgrade", "--data", data),
+        ("backup", "--data", data, made),
+        ("restore", made, "--data", restored),
+        ("encrypt", *with_key),
+    ):
+        ended = tablestone(*command)
+        assert ended.status == 0, ended
+    for place in (("--data", data), with_key):
+        listed = tablestone("index", "list", *place)
+        assert listed.lines == ["Orders\tcustomer\ttable\tready"]
+        checked = tablestone("index", "check", "Orders", "customer", *place)
+        assert checked.lines == ["The index on customer of Orders is right: 300 entities."]
+        assert tablestone("check", *place).status == 0

@@ -133,8 +133,9 @@ async def _compared(url: str, seed: int) -> int:
     return by_index
 
 
-@pytest.fixture(autouse=True)
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, params=[1024, 4], ids=["whole values", "values that are cut"])
+def few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tablestone.query.index_plan.VALUE_BYTES_MAX", request.param)
     for name, value in LIMITS.items():
         monkeypatch.setattr(f"tablestone.tables.index_reads.{name}", value)
 
