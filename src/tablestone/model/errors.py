@@ -111,7 +111,7 @@ ERRORS: Final[dict[str, ErrorRow]] = {
     "ChangesNotKept": ErrorRow(
         410,
         "The changes from there on are not kept any more. Begin again: take a cursor with since=now, copy the "
-        "entities, and go on from the cursor.",
+        "entities to where there are none, and go on from the cursor.",
     ),
     "InvalidXmlDocument": ErrorRow(400, "XML specified is not syntactically valid."),
     "InvalidXmlNodeValue": ErrorRow(

@@ -218,6 +218,6 @@ def _within(
 def _not_here(why: str) -> StorageError:
     return StorageError(
         "InvalidChangeCursor",
-        f"The cursor in since {why}. Begin again: take a cursor with since=now, copy the entities, and go on from the "
-        "cursor.",
+        f"The cursor in since {why}. Begin again: take a cursor with since=now, copy the entities to where there are "
+        "none, and go on from the cursor.",
     )

@@ -21,7 +21,7 @@ from tablestone.tools.formats.rows import Row
 from tablestone.tools.progress import Progress, Reached
 from tablestone.tools.queries import TableReader
 from tablestone.tools.resume_journal import Journal
-from tablestone.tools.writing import OnConflict, TableWriter, Tally
+from tablestone.tools.writing import CHOICES, EntityConflict, OnConflict, TableWriter, Tally
 
 PAGES_PER_CHECKPOINT: Final = 10
 ROUNDS_MAX: Final = 20
@@ -145,10 +145,9 @@ class TableCopy:
         on_conflict = copying.on_conflict
         if copying.since is not None and on_conflict is OnConflict.FAIL:
             on_conflict = OnConflict.REPLACE  # the target has the earlier version
-        if copying.follows and self._state.get("begun"):
-            on_conflict = (
-                OnConflict.REPLACE
-            )  # the source may have changed what an earlier run wrote
+        if copying.follows and self._state.get("begun") and not self._state.get("conflict"):
+            # The source may have changed what an earlier run wrote.
+            on_conflict = OnConflict.REPLACE
         kept = self._state.get("token")
         token = Token(*kept) if kept else None
         # An entity that the target has unchanged is no conflict: an earlier run may have written it.
@@ -168,6 +167,12 @@ class TableCopy:
                     self._save(page.next_token, copied=page.next_token is None, tally=writer.tally)
                 total = self._earlier + writer.tally
                 self._progress.update(Reached(total.rows, total.bytes, earlier=self._earlier.rows))
+        except EntityConflict:
+            self._state["conflict"] = (
+                True  # so a run that goes on overwrites nothing of the target's own
+            )
+            self._save_state()
+            raise
         finally:
             writer.close()
         self._earlier += writer.tally
@@ -206,6 +211,9 @@ class TableCopy:
     def _save(self, token: Token | None, *, copied: bool, tally: Tally | None = None) -> None:
         total = self._earlier + (tally or Tally())
         self._state |= {"begun": True, "token": token, "copied": copied, "tally": asdict(total)}
+        self._save_state()
+
+    def _save_state(self) -> None:
         tables = self._journal.state.get("tables", {})
         self._journal.save({**self._journal.state, "tables": {**tables, self._table: self._state}})
 
@@ -227,6 +235,7 @@ class TableCopy:
             parallel=self._copying.parallel,
             reject=_refuse,
             resumed=resumed,
+            choices="replace" if self._copying.follows else CHOICES,
         )
 
 

@@ -83,7 +83,8 @@ class Follower:
                 self._apply(lines, writer)
                 joined += 1
                 time = parse_date_time(lines[-1]["time"]) if lines else self._clock()
-                self._tell_lag(time, is_last=page.is_last)
+                if not page.is_last:
+                    self._tell_lag(time, is_last=False)
                 may_join = lines and not page.is_last and joined < PAGES_JOINED_MAX
                 if may_join and writer.is_busy:
                     continue
@@ -94,6 +95,8 @@ class Follower:
                 if page.is_last or (until is not None and time >= until):
                     writer.wait()
                     self._save(sent)
+                    if page.is_last:  # only now: what is told to be caught up is stored
+                        self._tell_lag(time, is_last=True)
                     if until is not None:
                         return
         finally:

@@ -71,6 +71,13 @@ class Tally:
 Reject = Callable[[Row, str], None]
 
 
+CHOICES: Final = "skip, replace or merge"
+
+
+class EntityConflict(TransferFailed):
+    """The target has an entity of its own under the key of one that was to be written (`OnConflict.FAIL`)."""
+
+
 class TableWriter:
     """Writes rows into one table. After `drain`, every added row is stored, skipped or rejected."""
 
@@ -85,8 +92,9 @@ class TableWriter:
         resumed: bool = False,
         tell: Callable[[], None] = lambda: None,
         has_header: bool = False,
+        choices: str = CHOICES,
     ) -> None:
-        """`tell` is called whenever rows may have been stored, on the thread of `add` and `drain`."""
+        """`choices` are the other values of `--on-conflict` that are possible. `tell` is called whenever rows may have been stored, on the thread of `add` and `drain`."""
         self.tally = Tally()
         self._endpoint = endpoint
         self._table = table
@@ -102,6 +110,7 @@ class TableWriter:
         self._groups: dict[str, list[Row]] = {}
         self._sizes: dict[str, int] = {}
         self._has_header = has_header
+        self._choices = choices
         self._keys: set[EntityKey] = set()
         self._repeated: set[EntityKey] = set()
         self._futures: list[Future[None]] = []
@@ -229,9 +238,9 @@ class TableWriter:
                 header = " (the header is row 1)" if self._has_header else ""
                 start = f"Row {row.number}{header}: an" if row.number else "An"
                 earlier = ", from an earlier row" if row.key in self._repeated else ""
-                raise TransferFailed(
+                raise EntityConflict(
                     f"{start} entity with PartitionKey {row.key.partition_key!r} and RowKey "
-                    f"{row.key.row_key!r} is in {self._table} already{earlier}. --on-conflict skip, replace or merge "
+                    f"{row.key.row_key!r} is in {self._table} already{earlier}. --on-conflict {self._choices} "
                     f"says what becomes of such {'rows' if row.number else 'entities'}."
                 )
         return left

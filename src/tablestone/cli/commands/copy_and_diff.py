@@ -274,7 +274,9 @@ def _follow(
             follower.run(now + MARGIN_TICKS if ends else None)
     except TransferFailed as failed:
         if getattr(failed.__cause__, "code", "") in ("ChangesNotKept", "InvalidChangeCursor"):
-            raise TransferFailed(f"{failed} --restart does so.") from None
+            raise TransferFailed(
+                f"{failed} --restart does so; what the source deleted meanwhile stays in a target that is not empty."
+            ) from None
         raise
     line = f"{shown_count(follower.changes, 'change')} applied. The same command continues."
     print_report([line], {"changes": follower.changes}, as_json=as_json)
