@@ -38,6 +38,8 @@ class LiveRows(ForwardingEngine):
 
     def __init__(self, engine: Engine, policy: ExpiryPolicy, clock: Clock) -> None:
         super().__init__(engine)
+        self.all_rows = engine
+        """With the expired ones: for counting."""
         self._policy = policy
         self._clock = clock
 

@@ -39,6 +39,7 @@ from tablestone.tables.account_incarnation import Owner
 from tablestone.tables.catalog import Catalog, TableRecord
 from tablestone.tables.indexes import (
     INDEXES_MAX,
+    LAST_MEMBER,
     MEMBER,
     EntriesOf,
     Index,
@@ -87,6 +88,7 @@ class Indexes:
         self._catalog = catalog
         self._clock = clock
         self._name = fresh_id().hex()
+        self._claimed_at = 0
 
     async def create(
         self,
@@ -109,7 +111,7 @@ class Indexes:
                     raise IndexRefused(
                         f"{record.name} has {INDEXES_MAX} indexes: more are not possible."
                     )
-                number = min(set(range(1, INDEXES_MAX + 1)) - {each.number for each in indexes})
+                number = record.members.get(LAST_MEMBER, 0) + 1
                 return Index(name, number, within_partition, IndexState.BUILDING)
             if index.state is IndexState.DROPPING:
                 raise IndexRefused(f"The index on {name} is being dropped: drop it again first.")
@@ -131,7 +133,6 @@ class Indexes:
         if index.reached is not None:
             reached = storage_keys.entity_place(record.table_id, EntityKey(*index.reached))
             rest = KeyRange(reached, rest.end)
-        said_at = self._clock()
         entities = 0
         while rows := await self._engine.scan(rest, rows_max=ROWS_PER_STEP):
             keys = [Key(row.partition, row.row) for row in rows]
@@ -139,8 +140,7 @@ class Indexes:
             rest = storage_keys.after(rest, rows[-1])
             entities += len(rows)
             progress(entities)
-            if self._clock() - said_at > CLAIM_SECONDS * TICKS_PER_SECOND // 2:
-                said_at = self._clock()
+            if self._is_to_claim_again:
                 here = replace(
                     index, claim=self._fresh_claim(), reached=storage_keys.entity_key(keys[-1])
                 )
@@ -201,7 +201,7 @@ class Indexes:
         async with self._claimed(owner, table, name, decide) as record:
             prefix = index_head(record.table_id, _index(record, name).number)
             while await remove_entries(self._engine, prefix):
-                pass
+                await self._claim_again(owner, record, name)
             await self._change(owner, record.name, name, lambda _old: None)
 
     async def check(
@@ -222,12 +222,19 @@ class Indexes:
         states = {each.property: each.state for each in await indexes_of(self._engine, record)}
         async with self._claimed(owner, table, name, decide) as record:
             index = _index(record, name)
+            is_broken = False
             entities = missing = stale = 0
             async for wrong, examined in wrong_entries(self._engine, record.table_id, index):
                 entities += examined
                 missing += sum(not entries for entries in wrong.values())
                 stale += sum(map(len, wrong.values()))
+                if missing and not is_broken:  # no query uses it until it is right
+                    is_broken = True
+                    await self._change(
+                        owner, record.name, name, lambda old: replace(old, state=IndexState.BROKEN)
+                    )
                 await self._reindex(owner, record, name, wrong)
+                await self._claim_again(owner, record, name)
                 progress(entities)
             await self._change(owner, record.name, name, lambda old: _ended(old, IndexState.READY))
             return Checked(entities, missing, stale)
@@ -269,13 +276,25 @@ class Indexes:
                     )
             claimed = replace(index, claim=self._fresh_claim())
             others = [each for each in record.indexes if each.property != name]
-            return _members([*others, claimed])
+            last = max(claimed.number, record.members.get(LAST_MEMBER, 0))
+            return {**_members([*others, claimed]), LAST_MEMBER: last}
 
         await self._catalog.change_members(owner, table, members)
         return await self._catalog.require(owner, table)
 
     def _fresh_claim(self) -> tuple[str, int]:
-        return self._name, self._clock() + CLAIM_SECONDS * TICKS_PER_SECOND
+        self._claimed_at = self._clock()
+        return self._name, self._claimed_at + CLAIM_SECONDS * TICKS_PER_SECOND
+
+    @property
+    def _is_to_claim_again(self) -> bool:
+        return self._clock() - self._claimed_at > CLAIM_SECONDS * TICKS_PER_SECOND // 2
+
+    async def _claim_again(self, owner: Owner, record: TableRecord, name: str) -> None:
+        """Say in time that the work goes on. `IndexGone` if another process has taken it over."""
+        if self._is_to_claim_again:
+            claim = self._fresh_claim()
+            await self._change(owner, record.name, name, lambda old: replace(old, claim=claim))
 
     async def _change(
         self, owner: Owner, table: str, name: str, change: Callable[[Index], Index | None]

@@ -120,7 +120,7 @@ async def rows_by_index(
             return IndexedRows(moment, top, None, entries)
     for entries in scattered:
         found = await _all_keys(moment, counting, entries, ranges, SORTED_ENTRIES_MAX, turn)
-        if found is not None:
+        if found is not None and (not isinstance(residual, And) or _are_sparse(engine, found)):
             return IndexedRows(moment, top, found, ())
     return None
 
@@ -218,5 +218,7 @@ def _are_sparse(engine: Engine, keys: Sequence[Key]) -> bool:
     """Whether few of the rows between these keys have one of the entries."""
     if not isinstance(engine, CountsRows):
         return True  # its scans have no hints: each of their rows costs as much as one by an entry
+    if not keys:
+        return True
     rows_max = SPARSE * len(keys)
     return _rows_in(engine, KeyRange(keys[0], keys[-1]), rows_max) >= rows_max

@@ -19,6 +19,10 @@ from tablestone.query.index_plan import place_of
 
 MEMBER: Final = "indexes"
 """The member of a table's row that has them."""
+LAST_MEMBER: Final = "lastIndex"
+"""The member that has the number of the newest index. It is never used again, so that work on a dropped index that goes
+on late cannot touch the entries of another one."""
+NUMBER_BYTES: Final = 4
 INDEXES_MAX: Final = 16
 """The indexes of a table. Ours."""
 
@@ -36,7 +40,7 @@ class IndexState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """An index on one property. `number` is its own in the table, and part of its entries."""
+    """An index on one property. `number` is part of its entries; no other index of the table ever has it."""
 
     property: str
     number: int
@@ -84,7 +88,7 @@ _PLACE: Final = b"\1"
 
 def index_head(table_id: bytes, number: int) -> bytes:
     """What all entries of an index begin with."""
-    return table_id + bytes((number,))
+    return table_id + number.to_bytes(NUMBER_BYTES, "big")
 
 
 def places_head(table_id: bytes, index: Index, partition_key: bytes) -> bytes:

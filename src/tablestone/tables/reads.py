@@ -66,7 +66,7 @@ async def query_entities(
             residual = plan.residual or Constant(value=True)
             if table.indexes and engine.capabilities.keeps_entries:
                 indexed = await rows_by_index(
-                    engine,
+                    engine.all_rows if isinstance(engine, LiveRows) else engine,
                     cast("IndexedSnapshot", moment),
                     table,
                     residual,

@@ -94,7 +94,10 @@ class TableWriter:
         has_header: bool = False,
         choices: str = CHOICES,
     ) -> None:
-        """`choices` are the other values of `--on-conflict` that are possible. `tell` is called whenever rows may have been stored, on the thread of `add` and `drain`."""
+        """`tell` is called whenever rows may have been stored, on the thread of `add` and `drain`.
+
+        `choices` are the values of `--on-conflict` that a refusal names.
+        """
         self.tally = Tally()
         self._endpoint = endpoint
         self._table = table

@@ -49,7 +49,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
-    from tablestone.engines.contract import Committed, Conflict, Engine, KeyRange, StoredRow
+    from tablestone.engines.contract import (
+        Committed,
+        Conflict,
+        Engine,
+        KeyRange,
+        Snapshot,
+        StoredRow,
+    )
 
 pytestmark = pytest.mark.asyncio
 
@@ -367,6 +374,55 @@ async def test_a_disk_that_is_full_in_the_middle(
         assert (await tables.red())[0] == BY_SCAN[0]
     await getattr(tables.indexes(), act)(OWNER, "Things", "color")
     assert await tables.red() == (BY_SCAN if act == "drop" else BY_INDEX)
+
+
+@pytest.mark.parametrize("act", ["drop", "check"])
+async def test_work_that_goes_on_late_touches_no_other_index(
+    tables: Tables, act: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that was suspended for longer than its claim goes on beside an index that came since."""
+    monkeypatch.setattr("tablestone.tables.index_building.ROWS_PER_STEP", 2)
+    await tables.indexes().create(OWNER, "Things", "color")
+
+    class Suspended(ForwardingEngine):
+        snapshots = 0
+
+        async def snapshot(self) -> Snapshot:
+            self.snapshots += 1
+            if self.snapshots == 4:
+                tables.now += 2 * CLAIM_SECONDS * TICKS_PER_SECOND
+                await tables.indexes().drop(OWNER, "Things", "color")
+                await tables.indexes().create(OWNER, "Things", "RowKey")
+                await tables.indexes().create(OWNER, "Things", "color")
+            return await super().snapshot()
+
+    late = tables.indexes(Suspended(tables.engine))
+    with pytest.raises(IndexRefused, match="Another process works on the index on color now"):
+        await getattr(late, act)(OWNER, "Things", "color")
+    assert await tables.red() == BY_INDEX
+    assert set((await tables.states()).values()) == {IndexState.READY}
+
+
+async def test_an_index_that_lacks_entries_is_not_used_while_it_is_repaired(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tablestone.tables.index_building.ROWS_PER_STEP", 2)
+    await tables.indexes().create(OWNER, "Things", "color")
+    for entry in await tables.entries():
+        if entry.partition.startswith(storage_keys.ENTITIES):
+            change = Change(entry.row, ANY, Reindex((entry.entry,)))
+            lost = WriteSet(entry.partition, (change,), entries_of=lambda _value: ())
+            await tables.engine.commit(lost)
+    killed = StoppingEngine(tables.engine, 4, after=False)
+    service = TableService(killed, tables.clock, lambda: 0.0, lambda: b"x" * 8)
+    with pytest.raises(Stopped):
+        await Indexes(killed, service.catalog, tables.clock, lambda: b"first").check(
+            OWNER, "Things", "color"
+        )
+    assert await tables.red() == BY_SCAN
+    tables.now += 2 * CLAIM_SECONDS * TICKS_PER_SECOND
+    assert (await tables.indexes().check(OWNER, "Things", "color")).missing
+    assert await tables.red() == BY_INDEX
 
 
 @pytest.mark.parametrize("table", ["Absent", "things2"])
