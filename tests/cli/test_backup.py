@@ -197,7 +197,7 @@ def test_a_restore_suspends_expiry_and_says_so(tmp_path: Path) -> None:
     assert ended.status == 0
     assert ended.lines[1:] == [
         "The expiry of table Sessions is suspended, so that nothing is removed before you have looked. When its "
-        "entities may expire: tablestone expiry resume Sessions --account devstoreaccount1"
+        f"entities may expire: tablestone expiry resume Sessions --account devstoreaccount1 --data {restored}"
     ]
     assert names(restored) == ["lock", "tablestone.db"]
     suspended = [("Plain", None), ("Sessions", replace(policy, suspended=True))]

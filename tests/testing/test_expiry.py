@@ -81,6 +81,9 @@ def test_bad_policies_are_refused(storage: TableStorage) -> None:
     for given in ({"after": timedelta()}, {"after": HOUR, "property_name": "expires"}):
         with pytest.raises(StorageRefused, match="Entities expire after a second or more"):
             storage.set_expiry("Sessions", **given)
+    for name in ("", "a b", "PartitionKey", "RowKey", "Timestamp"):
+        with pytest.raises(StorageRefused, match="Entities cannot expire by the property"):
+            storage.set_expiry("Sessions", property_name=name)
 
 
 @pytest.fixture

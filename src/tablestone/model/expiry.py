@@ -10,13 +10,24 @@ from typing import Any, Final, Self
 
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
 from tablestone.model.edm import EdmType
-from tablestone.model.entity import TIMESTAMP
+from tablestone.model.entity import TIMESTAMP, require_property_name
 from tablestone.model.entity_json import RawEntity, typed_property
+from tablestone.model.errors import StorageError
+from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 
 _SECONDS: Final = (EdmType.INT32, EdmType.INT64, EdmType.DOUBLE)
 _UNITS: Final = (("h", 3600), ("m", 60), ("s", 1))
 _SECONDS_MAX: Final = 1 << 40
 """Later than any clock shows, so that no number is too large to multiply."""
+
+
+def is_expiry_property(name: str) -> bool:
+    """Whether a property of this name may say when an entity expires."""
+    try:
+        require_property_name(name)
+    except StorageError:
+        return False
+    return name not in (PARTITION_KEY, ROW_KEY, TIMESTAMP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +70,8 @@ class ExpiryPolicy:
 
     def end_of(self, raw: RawEntity) -> int | None:
         """When an entity expires, in ticks. None for one that never does: its value is absent, or no time."""
-        typed = typed_property(raw, self.property_name or TIMESTAMP)
+        name = TIMESTAMP if self.property_name is None else self.property_name
+        typed = typed_property(raw, name)
         if typed is None:
             return None
         value: Any = typed.value

@@ -30,7 +30,7 @@ from tablestone.configuration import (
 from tablestone.engines.change_record import Retention
 from tablestone.engines.kind import EngineUrl
 from tablestone.model.errors import StorageError
-from tablestone.model.expiry import ExpiryPolicy
+from tablestone.model.expiry import ExpiryPolicy, is_expiry_property
 from tablestone.model.operations import ChangesFound, ChangesSince, Since
 from tablestone.server.http_server import HttpServer
 from tablestone.server.start import base_address, listen
@@ -247,6 +247,8 @@ class TableStorage:
         seconds = None if after is None else int(after.total_seconds())
         if seconds is not None and (seconds < 1 or property_name is not None):
             raise StorageRefused("Entities expire after a second or more, or by a property.")
+        if property_name is not None and not is_expiry_property(property_name):
+            raise StorageRefused(f"Entities cannot expire by the property {property_name!r}.")
         policy: ExpiryPolicy | None = ExpiryPolicy(seconds, property_name)
         if after is None and property_name is None:
             policy = None

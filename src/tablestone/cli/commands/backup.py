@@ -282,7 +282,8 @@ def restore(backup: str, *, quiet: bool, **given: Any) -> None:
     for account, table in suspended:
         print(
             f"The expiry of table {table} is suspended, so that nothing is removed before you have looked. When its "
-            f"entities may expire: tablestone expiry resume {table} --account {account}"
+            f"entities may expire: tablestone expiry resume {table} --account {account} "
+            f"--data {shlex.quote(str(directory))}"
         )
 
 

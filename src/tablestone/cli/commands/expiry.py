@@ -21,9 +21,9 @@ from tablestone.cli.stored_data import stored_configuration, with_engine
 from tablestone.clock import system_clock
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME
 from tablestone.engines.contract import Engine
-from tablestone.model.entity import TIMESTAMP, require_property_name
+from tablestone.model.entity import TIMESTAMP
 from tablestone.model.errors import StorageError
-from tablestone.model.expiry import ExpiryPolicy
+from tablestone.model.expiry import ExpiryPolicy, is_expiry_property
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog, TableRecord, every_table
@@ -135,10 +135,8 @@ def _policy(after: str | None, name: str | None) -> ExpiryPolicy:
     assert name is not None
     if name in (PARTITION_KEY, ROW_KEY, TIMESTAMP):
         raise BrokenOption(f"--property {name} is not possible: for the Timestamp, use --after.")
-    try:
-        require_property_name(name)
-    except StorageError:
-        raise BrokenOption(f"--property {must_be('the name of a property', name)}.") from None
+    if not is_expiry_property(name):
+        raise BrokenOption(f"--property {must_be('the name of a property', name)}.")
     return ExpiryPolicy(property_name=name)
 
 
