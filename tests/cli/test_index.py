@@ -13,6 +13,7 @@ from azure.data.tables import TableServiceClient
 from cli.command_line import tablestone
 from cli.small_disk import small_disk
 from conftest import StartServer
+from docs.guides.page_commands import GUIDES, run_page
 from server_process import COMMAND, clean_environment
 from tablestone.cli.main import main
 from tablestone.clock import system_clock
@@ -82,12 +83,12 @@ SEQUENCE = [
     (
         "create orders RowKey --partition",
         0,
-        "orders has an index on RowKey within each partition: 30 entities read.\n",
+        "Orders has an index on RowKey within each partition: 30 entities read.\n",
     ),
     ("list", 0, "Orders\tcustomer\ttable\tready\nOrders\tRowKey\tpartition\tready"),
     ("list orders", 0, "Orders\tcustomer\ttable\tready\nOrders\tRowKey\tpartition\tready"),
     ("create Orders customer", 2, "tablestone: Orders already has an index on customer."),
-    ("check Orders customer", 0, "The index on customer of Orders is right: 30 entities."),
+    ("check orders customer", 0, "The index on customer of Orders is right: 30 entities."),
     ("check Orders absent", 2, "tablestone: Orders has no index on absent."),
     *(
         (
@@ -98,7 +99,7 @@ SEQUENCE = [
         for number in range(14)
     ),
     ("create Orders p14", 2, "tablestone: Orders has 16 indexes: more are not possible."),
-    ("drop Orders customer", 0, "Orders has no index on customer any more."),
+    ("drop ORDERS customer", 0, "Orders has no index on customer any more."),
     ("drop Orders customer", 2, "tablestone: Orders has no index on customer."),
 ]
 
@@ -110,6 +111,12 @@ def test_the_sentences(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert both == printed if printed.endswith("\n") else both.startswith(printed), command
         assert bool(both) == bool(printed), command
     assert main(["check", "--data", str(data)]) == 0
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_guide(tmp_path: Path) -> None:
+    seed(tmp_path / "data", 3000)
+    run_page((GUIDES / "indexes.md").read_text(encoding="utf-8"), tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,22 @@ def test_the_secondary_has_its_own(storage: TableStorage, *, before: bool) -> No
     assert found(storage, secondary=True)[0] == [*ROWS, "new", "newer"]
 
 
+@pytest.mark.parametrize("engine", ["memory", "sqlite"])
+def test_pages_of_realism_end_where_they_do_without_an_index(engine: str) -> None:
+    with TableStorage(engine=engine, realism=True) as storage:
+        storage.seed({"Orders": [{**each, "PartitionKey": each["RowKey"]} for each in ORDERS]})
+
+        def pages() -> list[list[str]]:
+            with TableServiceClient.from_connection_string(storage.connection_string) as service:
+                found = service.get_table_client("Orders").query_entities("customer eq 'c1'")
+                return [[each["RowKey"] for each in page] for page in found.by_page()]
+
+        without = pages()
+        storage.create_index("Orders", "customer")
+        assert pages() == without
+        assert len(without) > 1
+
+
 @pytest.mark.parametrize(
     ("table", "name", "sentence"),
     [

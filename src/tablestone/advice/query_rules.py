@@ -267,7 +267,7 @@ def query_findings(table: TableUse, thresholds: Thresholds) -> Iterator[Finding]
                 yield ALTERNATIVES, _about(use, count=len(branches), sides=sides)
             elif use.filter is not None:
                 scans.append(AskedQuery(use, branches[0]))
-            if not names:
+            if table.known_properties.issuperset(names) or not table.known_properties:
                 yield from _of_index(table, use)
         yield from _of_use(table, use, branches, thresholds)
     yield from _copies(table, scans, thresholds)

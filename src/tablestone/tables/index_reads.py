@@ -94,9 +94,8 @@ async def rows_by_index(
         entries = _entries_of(table, usable, way, partition)
         is_merged = is_in_key_order(way) and len(entries) * len(ranges) <= STREAMS_MAX
         (in_order if is_merged else scattered).append(entries)
-    if in_order and not isinstance(
-        residual, And
-    ):  # every entry is of a row that matches, but for cut values
+    if in_order and not isinstance(residual, And):
+        # Every entry is of a row that matches, but for cut values.
         return IndexedRows(moment, top, None, in_order[0])
     fewest = FEW_ENTRIES + 1
     best: list[Key] | None = None

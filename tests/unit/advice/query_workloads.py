@@ -98,6 +98,30 @@ QUERIES = (
         "Wire, 6.4: a property that an entity does not have makes a comparison false",
     ),
     Case(
+        "the same, where an index is possible",
+        table(
+            "Flights",
+            indexes={},
+            known_properties=frozenset(("dest", "delay")),
+            queries=(asked("dest eq ?", 20, FLIGHTS, 0),),
+        ),
+        ("nothing-found", "index"),
+        ("Check that entities have `dest`", "`tablestone index create Flights dest`"),
+        "Indexes: a scan that finds nothing reads as much as one that finds little",
+    ),
+    Case(
+        "the same, where an index would be on a property that no entity has",
+        table(
+            "Flights",
+            indexes={},
+            known_properties=frozenset(("dest", "delay")),
+            queries=(asked("Dest eq ?", 20, FLIGHTS, 0),),
+        ),
+        ("nothing-found",),
+        ("No entity seen so far has `Dest`", "Did you mean `dest`? Check"),
+        "Wire, 6.4: a property that an entity does not have makes a comparison false",
+    ),
+    Case(
         "the same, where the names of the entities are known",
         table(
             "Flights", queries=(asked("Dest eq ?"),), known_properties=frozenset(("dest", "delay"))

@@ -74,7 +74,7 @@ def create(
             )
             return entities, await indexes.finds_nothing(owner, table, name)
 
-        entities, finds_nothing = _act(given, account_name, table, made)
+        table, (entities, finds_nothing) = _act(given, account_name, table, made)
     within = " within each partition" if partition else ""
     print(f"{table} has an index on {name}{within}: {shown_entities(entities)} read.")
     if finds_nothing and entities:
@@ -127,7 +127,7 @@ def check(table: str, name: str, account_name: str, *, quiet: bool, **given: Any
     Exit status 1 if something was repaired.
     """
     with _progress(f"check {table} {name}", quiet=quiet) as progress:
-        entities, missing, stale = _act(
+        table, (entities, missing, stale) = _act(
             given,
             account_name,
             table,
@@ -148,7 +148,9 @@ def check(table: str, name: str, account_name: str, *, quiet: bool, **given: Any
 @with_options(CHANGE_OPTIONS)
 def drop(table: str, name: str, account_name: str, **given: Any) -> None:
     """Drop an index. No entity changes."""
-    _act(given, account_name, table, lambda indexes, owner: indexes.drop(owner, table, name))
+    table, _ = _act(
+        given, account_name, table, lambda indexes, owner: indexes.drop(owner, table, name)
+    )
     print(f"{table} has no index on {name} any more.")
 
 
@@ -163,13 +165,16 @@ def _act(
     account: str,
     table: str,
     act: Callable[[Indexes, Named], Awaitable[Answer]],
-) -> Answer:
+) -> tuple[str, Answer]:
+    """The table's name as it was created, and what the action returns."""
     configuration = _configuration(given)
+    owner = Named(account)
 
-    def with_indexes(engine: Engine) -> Awaitable[Answer]:
+    async def with_indexes(engine: Engine) -> tuple[str, Answer]:
         fresh_id = storage_keys.fresh_table_id
-        indexes = Indexes(engine, Catalog(engine, system_clock, fresh_id), system_clock, fresh_id)
-        return act(indexes, Named(account))
+        catalog = Catalog(engine, system_clock, fresh_id)
+        found = await catalog.require(owner, table)
+        return found.name, await act(Indexes(engine, catalog, system_clock, fresh_id), owner)
 
     with _table_named(configuration, account, table), advising_after_interrupt():
         try:
