@@ -62,6 +62,8 @@ CALLS: list[tuple[str, str, Any]] = [
     ("GET", "/accounts", None),
     ("POST", "/seed?account=orders", {"Orders": [ENTITY, {"PartitionKey": "p", "RowKey": "2"}]}),
     ("GET", "/dump?account=orders", None),
+    ("POST", "/indexes", {"account": "orders", "table": "Orders", "property": "total"}),
+    ("DELETE", "/indexes?account=orders&table=Orders&property=total", None),
     ("POST", "/reset", {"account": "orders", "table": "Orders"}),
     ("POST", "/reset", {"account": "orders"}),
     ("POST", "/reset", {}),
@@ -174,6 +176,15 @@ def test_every_operation_answers_as_the_document_says(control: ControlClient) ->
             *("POST", "/faults", {"error": "ServerBusy", "reset": "after"}, 400),
             "A rule does one thing: error and reset are 2.",
         ),
+        ("POST", "/indexes", {"table": "T"}, 400, "property is missing: it is a text."),
+        (
+            *("POST", "/indexes", {"table": "Gone", "property": "p"}, 400),
+            "The account devstoreaccount1 has no table Gone.",
+        ),
+        (
+            *("POST", "/indexes", {"table": "Gone", "property": "Timestamp"}, 400),
+            "An index on Timestamp is not possible: index another property, or RowKey.",
+        ),
         ("PUT", "/secondary", {}, 400, "seconds is missing: it is a number of seconds, or null."),
         ("PUT", "/secondary", {"seconds": -1}, 400, "seconds is a number of seconds, or null."),
         ("POST", "/clock/set", {"to": "noon"}, 400, "to is a moment such as 2030-01-01T00:00:00Z."),
@@ -193,6 +204,25 @@ def test_a_refusal_is_one_sentence_and_changes_nothing(
     assert answer.status == status
     assert sentence in answer.value["error"]
     assert (control.done("GET", "/faults"), control.done("GET", "/dump")) == before
+
+
+def test_an_index_serves_queries(control: ControlClient) -> None:
+    account = control.done("POST", "/accounts")
+    name = account["name"]
+    control.done("POST", f"/seed?account={name}", {"Orders": [ENTITY]})
+    where = {"account": name, "table": "Orders", "property": "total"}
+
+    def plan() -> str:
+        with TableServiceClient.from_connection_string(account["connection_string"]) as service:
+            assert list(service.get_table_client("Orders").query_entities("total eq 5"))
+        return str(control.done("GET", "/requests")["requests"][-1]["plan"])
+
+    assert plan() == "table"
+    for partition, expected in ((True, "table"), (False, "index")):
+        control.done("POST", "/indexes", {**where, "partition": partition})
+        assert plan() == expected
+        control.done("DELETE", f"/indexes?account={name}&table=Orders&property=total")
+    assert plan() == "table"
 
 
 def test_a_body_that_is_not_json_is_refused(control: ControlClient) -> None:

@@ -149,6 +149,26 @@ class Control:
     async def dump(self, account: str = DEVELOPMENT_ACCOUNT_NAME) -> Any:
         return await self._storage.state.dump(account)
 
+    @operation("POST /indexes", "Make an index.", None, 204, schema.INDEX)
+    async def create_index(
+        self,
+        table: str,
+        property: str,  # noqa: A002
+        account: str = DEVELOPMENT_ACCOUNT_NAME,
+        *,
+        partition: bool = False,
+    ) -> None:
+        await self._storage.state.create_index(account, table, property, partition=partition)
+
+    @operation("DELETE /indexes", "Drop an index.", None, 204, query=schema.INDEXED)
+    async def drop_index(
+        self,
+        table: str,
+        property: str,  # noqa: A002
+        account: str = DEVELOPMENT_ACCOUNT_NAME,
+    ) -> None:
+        await self._storage.state.drop_index(account, table, property)
+
     @operation("GET /snapshots", "The snapshots.", "Snapshots")
     async def list_snapshots(self) -> Any:
         return {"snapshots": list(self._snapshots)}

@@ -14,6 +14,7 @@ from tablestone.testing.fault_rules import (
     NUMBER,
     PARTS,
     TEXT,
+    TRUTH,
     WHOLE,
     Kind,
     Member,
@@ -126,6 +127,12 @@ RESET: Final = (
     Member("account", TEXT, "Only this account."),
     Member("table", TEXT, "Only the entities of this table."),
 )
+INDEXED: Final = (
+    Member("table", TEXT, "The table.", True),
+    Member("property", TEXT, "The property.", True),
+    ACCOUNT,
+)
+INDEX: Final = (*INDEXED, Member("partition", TRUTH, "Only for queries of one partition."))
 FILE: Final = (ACCOUNT, Member("table", TEXT, "The table of a file."))
 SEED: Final = (Member("seed", WHOLE, "Restart the random numbers from this seed."),)
 BAD_HOUR: Final = (Member("seed", WHOLE, "The seed of the random numbers; 1 if not given."),)
