@@ -11,8 +11,9 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, TypeVar
 
+from tablestone.engines import request_time
 from tablestone.engines.capabilities import Capabilities
-from tablestone.engines.contract import EngineUnavailable, MomentPassed
+from tablestone.engines.contract import EngineBusy, EngineUnavailable, MomentPassed
 from tablestone.engines.kind import EngineKind
 from tablestone.engines.leases import Leases
 from tablestone.engines.memory import MemoryEngine
@@ -127,6 +128,8 @@ class SlowEngine:
         """Send a request until an answer comes back."""
         if not self._is_open:
             raise EngineUnavailable("The engine is closed.")
+        if request_time.left() <= 0:
+            raise EngineBusy("The time of the request is over.")
         self._under_way += 1
         try:
             while True:

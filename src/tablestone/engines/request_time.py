@@ -18,9 +18,9 @@ from tablestone.engines.contract import EngineBusy
 _until: Final[ContextVar[float]] = ContextVar("until", default=inf)
 
 
-def begin() -> None:
-    """A request begins here: this task, and those that it starts, have `limits.STORAGE_SECONDS_MAX` from now on."""
-    _until.set(monotonic_seconds() + limits.STORAGE_SECONDS_MAX)
+def begin(seconds: float = limits.STORAGE_SECONDS_MAX) -> None:
+    """A request begins here: this task, and those that it starts, have so many seconds from now on."""
+    _until.set(monotonic_seconds() + seconds)
 
 
 def extend(seconds: float) -> None:

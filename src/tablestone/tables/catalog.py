@@ -39,10 +39,14 @@ from tablestone.query.evaluate import compile_filter
 from tablestone.query.plan import plan_query
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Incarnations, Owner, conditions
-from tablestone.tables.cache_invalidation import InvalidatingChange, one_more_conflict
+from tablestone.tables.cache_invalidation import InvalidatingChange, one_more_conflict, outlast
 from tablestone.tables.cached_rows import CachedRows
 from tablestone.tables.change_notes import About, CommitKind, note_of
 from tablestone.tables.indexes import EntriesOf, Index, entries_function, marks_of, read_indexes
+
+SWEEPING_SECONDS: Final = 8
+"""Where a commit cannot rely on a policy (`WriteSet.decided_under`), expired entities are deleted for so long at most
+after a look at it. The second half is for the last call, whose outcome is certain then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,13 +239,21 @@ class Catalog:
         table: str,
         edit: Callable[[ExpiryPolicy | None], ExpiryPolicy | None],
     ) -> None:
-        """Replace the expiry policy of a table by the result of `edit`, as below; None is no policy."""
+        """Replace the expiry policy of a table by the result of `edit`, as below; None is no policy.
+
+        Afterwards nothing is swept under the old one.
+        """
+        is_swept = False
 
         def decide(old: TableRecord) -> Mapping[str, Any]:
+            nonlocal is_swept
+            is_swept = old.expiry is not None and not old.expiry.suspended
             policy = edit(old.expiry)
             return {"expiry": None if policy is None else policy.members()}
 
         await self.change_members(owner, table, decide)
+        if is_swept and not self._engine.capabilities.keeps_entries:
+            await outlast(SWEEPING_SECONDS)
 
     async def change_members(
         self, owner: Owner, table: str, decide: Callable[[TableRecord], Mapping[str, Any]]

@@ -31,9 +31,9 @@ from tablestone.tables.cache_invalidation import one_more_conflict
 
 
 class LiveRows(ForwardingEngine):
-    """An engine as a table with this policy sees it; for rows of that table only.
+    """An engine as a table with this policy sees it, by `get`, `commit` and snapshots; for rows of that table only.
 
-    As with a hint, a read may leave out rows: it may return none and still have a key at which to continue.
+    As with a hint, a snapshot may leave out rows: it may return none and still have a key at which to continue.
     """
 
     def __init__(self, engine: Engine, policy: ExpiryPolicy, clock: Clock) -> None:
@@ -48,10 +48,6 @@ class LiveRows(ForwardingEngine):
         if value is None or self._policy.has_ended(read_raw(value), self._clock()):
             return None
         return value
-
-    async def read(self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
-        rows = await self._engine.read(ranges, rows_max=rows_max, bytes_max=bytes_max)
-        return _live(rows, self._policy, self._clock())
 
     async def snapshot(self) -> Snapshot:
         return _LiveSnapshot(await self._engine.snapshot(), self._policy, self._clock())
@@ -129,9 +125,6 @@ class _LiveSnapshot(ForwardingSnapshot):
         self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
     ) -> Rows:
         rows = await super().read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
-        return _live(rows, self._policy, self._now)
-
-
-def _live(rows: Rows, policy: ExpiryPolicy, now: int) -> Rows:
-    live = [value for value in rows.values if not policy.has_ended(read_raw(value), now)]
-    return Rows(live, rows.next_key, rows.left_out + len(rows.values) - len(live))
+        has_ended, now = self._policy.has_ended, self._now
+        live = [value for value in rows.values if not has_ended(read_raw(value), now)]
+        return Rows(live, rows.next_key, rows.left_out + len(rows.values) - len(live))

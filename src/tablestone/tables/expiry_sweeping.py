@@ -15,6 +15,7 @@ from typing import Final
 from tablestone import limits
 from tablestone.clock import TICKS_PER_SECOND, Clock, Moment
 from tablestone.cooperative_scheduling import Seconds
+from tablestone.engines import request_time
 from tablestone.engines.contract import (
     ABSENT,
     DELETE,
@@ -23,6 +24,7 @@ from tablestone.engines.contract import (
     Committed,
     Engine,
     EngineUnavailable,
+    OutcomeUnknown,
     Put,
     StoredRow,
     WriteSet,
@@ -32,7 +34,7 @@ from tablestone.model.errors import StorageError
 from tablestone.model.expiry import ExpiryPolicy
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Owner
-from tablestone.tables.catalog import Catalog, TableRecord, every_table
+from tablestone.tables.catalog import SWEEPING_SECONDS, Catalog, TableRecord, every_table
 from tablestone.tables.change_notes import About, CommitKind, note_of
 from tablestone.tables.metadata import DocumentKind, document_renderer, read_document
 
@@ -96,7 +98,7 @@ class ExpirySweeper:
             try:
                 if await self.may_sweep():
                     await self._pass()
-            except EngineUnavailable as error:
+            except (EngineUnavailable, OutcomeUnknown) as error:
                 log.warning("sweeping expired entities waits: %s", error)
             except Exception:
                 log.exception("sweeping expired entities failed")
@@ -125,7 +127,8 @@ class ExpirySweeper:
                     break
                 before = now - margin
                 ended = [row for row in rows if policy.has_ended(read_raw(row.value), before)]
-                await self._delete(owner, table, policy, ended)
+                # A task of its own: its time is limited.
+                await asyncio.create_task(self._delete(owner, table, policy, ended))
                 rest = storage_keys.after(rest, rows[-1])
                 yield
 
@@ -193,11 +196,11 @@ class ExpirySweeper:
         groups: list[WriteSet] = []
         for partition, group in groupby(rows, key=lambda row: row.partition):
             changes = [Change(row.row, row.version, DELETE) for row in group]
-            while changes:
-                some = changes[: limits.CHANGE_SET_OPERATIONS_MAX]
+            for first in range(0, len(changes), limits.CHANGE_SET_OPERATIONS_MAX):
+                some = changes[first : first + limits.CHANGE_SET_OPERATIONS_MAX]
                 groups.append(WriteSet(partition, some, note=note_of(about)))
-                del changes[: len(some)]
         for first in range(0, len(groups), self._at_once):
+            request_time.begin(SWEEPING_SECONDS / 2)
             present = await self._present(owner, table)
             if present is None or present[0].expiry != policy:
                 return  # it was changed meanwhile

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from tablestone.clock import TICKS_PER_SECOND, Moment
-from tablestone.engines.contract import EngineUnavailable
+from tablestone.engines.contract import EngineUnavailable, OutcomeUnknown
 from tablestone.engines.leases import Leases
 from tablestone.engines.memory import MemoryEngine
 from tablestone.server.admin.readiness import Readiness
@@ -161,6 +161,7 @@ async def test_a_server_that_is_suspended_gives_its_lease_up(shared: MemoryEngin
     ("error", "sentence"),
     [
         (EngineUnavailable("full"), "sweeping expired entities waits: full"),
+        (OutcomeUnknown("in doubt"), "sweeping expired entities waits: in doubt"),
         (ValueError("a bug"), "sweeping expired entities failed"),
     ],
 )
