@@ -16,7 +16,7 @@ from tablestone.clock import TICKS_PER_SECOND as SECOND
 from tablestone.clock import UNIX_EPOCH_TICKS
 from tablestone.engines import request_time
 from tablestone.engines.contract import Committed, Conflict, EngineUnavailable, WriteSet
-from tablestone.engines.forwarding_engine import ForwardingEngine
+from tablestone.engines.forwarding_engine import ForwardingEngine, ForwardingSnapshot
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.entity import Entity
 from tablestone.model.entity_json import key_of, members, read_raw, typed_properties
@@ -45,14 +45,15 @@ from tablestone.model.operations import (
 from tablestone.query.filter_parser import parse_filter
 from tablestone.tables import cache_invalidation, catalog, expiry_sweeping
 from tablestone.tables.account_incarnation import Named, Owner
+from tablestone.tables.expiry import count_ended
 from tablestone.tables.expiry_sweeping import ExpirySweeper
 from tablestone.tables.service import TableService
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from storage.conftest import HeldClock
-    from tablestone.engines.contract import Engine
+    from tablestone.engines.contract import Engine, Hint, KeyRange, Rows, Snapshot
     from tablestone.model.operations import Operation, Result
 
 pytestmark = pytest.mark.asyncio
@@ -68,6 +69,28 @@ class OvertakenEngine(ForwardingEngine):
 
     meanwhile: Callable[[], Awaitable[object]] | None = None
     commits = 0
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self.hints: list[Hint | None] = []
+        """Of all reads of snapshots."""
+
+    async def snapshot(self) -> Snapshot:
+        hints = self.hints
+
+        class Noting(ForwardingSnapshot):
+            async def read(
+                self,
+                ranges: Sequence[KeyRange],
+                *,
+                rows_max: int,
+                bytes_max: int,
+                hint: Hint | None = None,
+            ) -> Rows:
+                hints.append(hint)
+                return await super().read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
+
+        return Noting(await super().snapshot())
 
     async def commit(self, write_set: WriteSet) -> Committed | Conflict:
         meanwhile, self.meanwhile = self.meanwhile, None
@@ -327,6 +350,11 @@ async def test_pages_are_full_and_tokens_name_expired_entities(sessions: Session
     assert isinstance(page, EntitiesPage)
     assert [key_of(read_raw(stored)).row_key for stored in page.stored] == ["4"]
     assert await sessions.rows(text="n ge 1") == ["1", "4"]
+    sessions.engine.hints.clear()
+    page = await sessions.do(QueryEntities(TABLE, parse_filter("n ge 2"), 1000, None, None))
+    assert isinstance(page, EntitiesPage)
+    assert page.rows_read == 6  # what the scan costs, with the expired ones
+    assert any(sessions.engine.hints) == sessions.engine.capabilities.hints
     assert await sessions.rows(text="PartitionKey eq 'p' and RowKey eq '0'") == []
 
 
@@ -363,6 +391,15 @@ async def test_which_values_have_expired(sessions: Sessions) -> None:
         await sessions.do(InsertOrReplaceEntity(TABLE, Entity(key, members({"expires": value}))))
         live += [] if has_expired else [key.row_key]
     assert await sessions.rows() == sorted(live)
+    record = await sessions.service.catalog.require(OWNER, TABLE)
+    assert record.expiry is not None
+    counts = await count_ended(sessions.engine, record.table_id, record.expiry, sessions.clock())
+    never = sum(
+        value.type not in (EdmType.DATE_TIME, EdmType.INT32, EdmType.INT64, EdmType.DOUBLE)
+        or str(value.value).endswith("inf")
+        for value in VALUES
+    )
+    assert counts == (1 + len(VALUES), sum(VALUES.values()), 1 + never)
     assert await sessions.sweep() == sum(VALUES.values())
     await sessions.policy(None)
     assert await sessions.rows() == sorted(live)
@@ -383,6 +420,22 @@ async def test_a_sweep_takes_what_expired_before_and_spares_what_was_renewed(
     await sessions.policy(ExpiryPolicy(after=60, suspended=True))
     assert await sessions.sweep() == 0
     assert await sessions.rows() == ["050"]
+
+
+async def test_more_entities_than_a_step_takes(sessions: Sessions) -> None:
+    for first in range(0, 600, 100):
+        writes = [
+            InsertOrReplaceEntity(TABLE, entity(f"{row:03}", n=1))
+            for row in range(first, first + 100)
+        ]
+        await sessions.do(EntityGroupTransaction(TABLE, "p", writes))
+    sessions.pass_by(60)
+    await sessions.put("300", n=2)
+    record = await sessions.service.catalog.require(OWNER, TABLE)
+    counts = await count_ended(sessions.engine, record.table_id, POLICY, sessions.clock())
+    assert counts == (600, 599, 0)
+    assert await sessions.sweep() == 599
+    assert await sessions.rows() == ["300"]
 
 
 async def test_a_sweep_stops_where_the_clock_jumps(sessions: Sessions) -> None:
