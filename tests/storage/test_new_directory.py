@@ -9,6 +9,7 @@ import pytest
 
 from cli.command_line import tablestone
 from tablestone.cli.commands.cluster import indexes_in_words
+from tablestone.cli.main import main
 from tablestone.clock import system_clock
 from tablestone.engines.change_record import Retention
 from tablestone.engines.contract import EngineRefused, EngineUnavailable, StorageId, StoredRow
@@ -41,7 +42,9 @@ def test_the_working_directory_is_filled(
     assert not target.partial.exists()
 
 
-def test_indexes_come_without_entries_and_are_made_again(tmp_path: Path) -> None:
+def test_indexes_come_without_entries_and_are_made_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The settings are rows, which are moved; a cluster has no entries."""
     with TableStorage() as storage:
         storage.seed({"Orders": [{"PartitionKey": "p", "RowKey": "r", "customer": "c"}]})
@@ -55,15 +58,18 @@ def test_indexes_come_without_entries_and_are_made_again(tmp_path: Path) -> None
             return await indexes_in_words(service.state.primary)
 
         assert storage.begin(unload).result() == "Orders customer"
-    orders = ("Orders", "customer", "--data", place)
-    assert tablestone("check", "--data", place).lines == [f"{place}: healthy"]
-    assert tablestone("index", "list", "--data", place).lines == ["Orders\tcustomer\ttable\tbroken"]
-    repaired = tablestone("index", "check", *orders)
-    assert repaired.status == 1
-    assert "of 1 entity, 1 had no entry, and 0 entries were of no entity" in repaired.lines[0]
-    assert tablestone("index", "list", "--data", place).lines == ["Orders\tcustomer\ttable\tready"]
-    assert tablestone("index", "drop", *orders).status == 0
-    assert tablestone("check", "--data", place).lines == [f"{place}: healthy"]
+
+    def printed(line: str, status: int = 0) -> str:
+        assert main([*line.split(), "--data", str(place)]) == status
+        return capsys.readouterr().out
+
+    assert printed("check") == f"{place}: healthy\n"
+    assert printed("index list") == "Orders\tcustomer\ttable\tbroken\n"
+    repaired = "of 1 entity, 1 had no entry, and 0 entries were of no entity"
+    assert repaired in printed("index check Orders customer", 1)
+    assert printed("index list") == "Orders\tcustomer\ttable\tready\n"
+    printed("index drop Orders customer")
+    assert printed("check") == f"{place}: healthy\n"
 
 
 @pytest.mark.parametrize(

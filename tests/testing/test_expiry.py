@@ -12,7 +12,7 @@ import pytest
 from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
 from azure.data.tables import TableClient
 
-from cli.command_line import tablestone
+from tablestone.cli.main import main
 from tablestone.model.expiry import ExpiryPolicy
 from tablestone.testing import StorageRefused, TableStorage
 from tablestone.tools.client import TableEndpoint
@@ -107,7 +107,9 @@ def test_the_policy_is_on_the_wire_while_there_is_one(
         assert endpoint.expiry("Sessions") == policy
 
 
-def test_diff_and_copy_know_what_the_source_hides(storage: TableStorage, tmp_path: Path) -> None:
+def test_diff_and_copy_know_what_the_source_hides(
+    storage: TableStorage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Of a property. Until an expired entity is swept, the other side still shows it."""
     with TableStorage() as other:
         here, there = sessions(storage), sessions(other)
@@ -120,20 +122,17 @@ def test_diff_and_copy_know_what_the_source_hides(storage: TableStorage, tmp_pat
         for name, side in (("a", storage), ("b", other)):
             (tmp_path / name).write_text(side.connection_string)
             places.append(f"@{tmp_path / name}")
-        ended = tablestone("diff", *places, "Sessions", "--json")
-        assert json.loads(ended.lines[0])["differences"] == []
-        assert ended.status == 0
+        diff = ("diff", *places, "Sessions", "--json")
+        assert main([*diff]) == 0
+        assert json.loads(capsys.readouterr().out)["differences"] == []
         there.create_entity(entity("more", n=1))
-        ended = tablestone("diff", *places, "Sessions", "--json")
-        assert [each["key"] for each in json.loads(ended.lines[0])["differences"]] == [
-            ["p", "more"]
-        ]
+        assert main([*diff]) == 1
+        (found,) = json.loads(capsys.readouterr().out)["differences"]
+        assert found["key"] == ["p", "more"]
         there.delete_entity(entity("more"))
-        copied = tablestone(
-            "copy", "--from", places[0], "--to", places[1], "Sessions", "--on-conflict", "replace"
-        )
-        assert copied.status == 0, copied
+        between = ("--from", places[0], "--to", places[1])
+        assert main(["copy", *between, "Sessions", "--on-conflict", "replace"]) == 0
         assert (
             "Sessions: entities expire at the time in expires at the source, and not so at the target."
-            in copied.stderr
+            in capsys.readouterr().err
         )

@@ -6,6 +6,7 @@ Every operation is judged by the rule: an expired entity is absent. `test_tables
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import tempfile
 from collections.abc import Coroutine
@@ -366,7 +367,9 @@ class OnCassandra(ExpiringTable):
 
 
 TestOnMemory = OnMemory.TestCase
-TestOnMemory.settings = settings(max_examples=150, stateful_step_count=25)
+TestOnMemory.settings = settings(
+    max_examples=500 if "SLOW" in os.environ else 60, stateful_step_count=25
+)
 TestOnSqlite = OnSqlite.TestCase
 TestOnSqlite.settings = settings(max_examples=15, stateful_step_count=25)
 if URL is not None:
