@@ -41,12 +41,13 @@ if TYPE_CHECKING:
 
 OWNER: Final = Named("devstoreaccount1")
 SWEEPING: Final = "tablestone.tables.expiry_sweeping"
-SOON: Final = {f"{SWEEPING}.MARGIN_SECONDS": 0.2, f"{SWEEPING}.PAUSE_SECONDS": 0.02}
-ON_A_CLUSTER: Final = {
-    **SOON,
+CONSTANTS: Final = {
+    f"{SWEEPING}.MARGIN_SECONDS": 0.2,
+    f"{SWEEPING}.PAUSE_SECONDS": 0.02,
     f"{SWEEPING}.LEASE_SECONDS": 2,
     # Always in the middle of a step, one commit after the other.
     f"{SWEEPING}.REST": 0,
+    f"{SWEEPING}.AT_ONCE": 1,
     f"{SWEEPING}.AT_ONCE_REMOTE": 1,
 }
 IN_A_PARTITION: Final = 10
@@ -180,8 +181,7 @@ def test_kills_of_the_sweeper_lose_nothing_that_lives(storage: Storage, tmp_path
 
     def start() -> None:
         where = ("--engine", storage.url) if is_shared else ()
-        constants = ON_A_CLUSTER if is_shared else SOON
-        server = start_server(tmp_path / "data", "--workers", "1", *where, constants=constants)
+        server = start_server(tmp_path / "data", "--workers", "1", *where, constants=CONSTANTS)
         running.append((server, Renewing(server, random, renewed)))
 
     def wait_for(what: Callable[[], bool]) -> None:
