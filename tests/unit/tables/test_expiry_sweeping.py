@@ -9,15 +9,23 @@ from typing import Final
 import pytest
 
 from tablestone.clock import TICKS_PER_SECOND, Moment
-from tablestone.engines.contract import EngineUnavailable, OutcomeUnknown
+from tablestone.engines.contract import Engine, EngineUnavailable, Key, OutcomeUnknown
+from tablestone.engines.forwarding_engine import ForwardingEngine
 from tablestone.engines.leases import Leases
 from tablestone.engines.memory import MemoryEngine
+from tablestone.model.edm import EdmType, EdmValue
+from tablestone.model.entity import Entity
+from tablestone.model.entity_json import key_of, members, read_raw
+from tablestone.model.expiry import ExpiryPolicy
+from tablestone.model.keys import EntityKey
+from tablestone.model.operations import InsertEntity
 from tablestone.server.admin.readiness import Readiness
-from tablestone.tables import expiry_sweeping
+from tablestone.tables import expiry_sweeping, storage_keys
 from tablestone.tables.account_incarnation import Named, Owner
 from tablestone.tables.catalog import Catalog
 from tablestone.tables.expiry_sweeping import LEASE_SECONDS, ExpirySweeper
 from tablestone.tables.integrity import check_rows
+from tablestone.tables.service import TableService
 from tablestone.telemetry.worker_reports import WorkerReport, WorkerReports
 
 pytestmark = pytest.mark.asyncio
@@ -29,7 +37,7 @@ OWNER: Final = Named("account")
 class Server:
     """A server with clocks of its own."""
 
-    def __init__(self, engine: MemoryEngine, name: str, began: Moment | None = None) -> None:
+    def __init__(self, engine: Engine, name: str, began: Moment | None = None) -> None:
         self.wall = 638_000_000_000_000_000
         self.seconds = 1000.0
         catalog = Catalog(engine, lambda: self.wall, lambda: b"12345678")
@@ -39,6 +47,12 @@ class Server:
 
     async def owner(self, _name: str) -> Owner:
         return OWNER
+
+    async def take_the_lease(self) -> None:
+        self.pass_by(HOUR)
+        await self.sweeper.may_sweep()
+        self.pass_by(LEASE_SECONDS)
+        assert await self.sweeper.may_sweep()
 
     def pass_by(self, seconds: float, jump: float = 0) -> None:
         self.seconds += seconds
@@ -139,12 +153,37 @@ async def test_one_server_of_several_holds_the_lease(shared: MemoryEngine) -> No
         return [await server.sweeper.may_sweep() for server in servers]
 
     assert await pass_by(HOUR, *both) == [True, False]
+    written = set()
     for _ in range(10):
         assert await pass_by(60, *both) == [True, False]
+        (row,) = await shared.scan(storage_keys.EVERYTHING, rows_max=2)
+        written.add(row.version)
+    assert len(written) == 10  # at each look
+    other.pass_by(0, LEASE_SECONDS)
+    assert await pass_by(0, *both) == [True, False]
+    other.pass_by(0, -LEASE_SECONDS)
     assert await pass_by(LEASE_SECONDS - 1, other) == [False]
     assert await pass_by(1, other) == [True]
     assert await pass_by(60, *both) == [False, True]
     assert await check_rows(shared) == []
+
+
+async def test_of_servers_that_find_the_lease_free_at_once_one_takes_it(
+    shared: MemoryEngine,
+) -> None:
+    class Slower(ForwardingEngine):
+        async def get(self, key: Key) -> bytes | None:
+            found = await super().get(key)
+            await asyncio.sleep(0)  # another one looks
+            return found
+
+    servers = [Server(Slower(shared), name) for name in ("one", "other", "third")]
+    for seconds in (HOUR, 2 * LEASE_SECONDS):  # there is none; its holder has not written for long
+        for server in servers:
+            server.pass_by(seconds)
+        assert sum(await asyncio.gather(*[each.sweeper.may_sweep() for each in servers])) == 1
+        await Server(shared, "dead").take_the_lease()
+        assert not any(await asyncio.gather(*[each.sweeper.may_sweep() for each in servers]))
 
 
 async def test_a_server_that_is_suspended_gives_its_lease_up(shared: MemoryEngine) -> None:
@@ -155,6 +194,34 @@ async def test_a_server_that_is_suspended_gives_its_lease_up(shared: MemoryEngin
     one.pass_by(LEASE_SECONDS, 2 * HOUR)
     other.pass_by(LEASE_SECONDS)
     assert [await each.sweeper.may_sweep() for each in (one, other)] == [False, True]
+
+
+async def test_a_pass_takes_what_expired_an_hour_ago(
+    engine: MemoryEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expiry_sweeping, "PAUSE_SECONDS", 0)
+    server = Server(engine, "one")
+    server.pass_by(HOUR)
+    tables = TableService(engine, lambda: server.wall, lambda: 0.0, lambda: b"12345678")
+    await tables.catalog.create(OWNER, "Sessions")
+    policy = ExpiryPolicy(property_name="expires")
+    await tables.catalog.change_expiry(OWNER, "Sessions", lambda _old: policy)
+    an_hour_ago = server.wall - HOUR * TICKS_PER_SECOND
+    for row, end in (("a", an_hour_ago + 1), ("b", an_hour_ago)):
+        properties = members({"expires": EdmValue(EdmType.DATE_TIME, end)})
+        write = InsertEntity("Sessions", Entity(EntityKey("p", row), properties))
+        await tables.execute(OWNER, write)
+    running = asyncio.create_task(server.sweeper.run())
+    for _ in range(100):
+        await asyncio.sleep(0)
+    running.cancel()
+    assert server.sweeper.swept == 1
+    rows = await engine.scan(storage_keys.EVERYTHING, rows_max=100)
+    assert [
+        key_of(read_raw(row.value)).row_key
+        for row in rows
+        if row.partition.startswith(storage_keys.ENTITIES)
+    ] == ["a"]
 
 
 @pytest.mark.parametrize(
