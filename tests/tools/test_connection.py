@@ -162,3 +162,8 @@ def test_the_url_of_the_table_of_a_signature(given: str, url: str) -> None:
         assert connection.url == url
         assert connection.only_table == "flights"
     assert local_connection().only_table == ""
+
+
+def test_the_variable_holds_no_name_of_a_file() -> None:
+    with pytest.raises(TransferRefused, match="must hold the connection string itself"):
+        resolve(GivenConnection(), {"AZURE_STORAGE_CONNECTION_STRING": "@azure.txt"}, {})

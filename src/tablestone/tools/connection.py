@@ -167,6 +167,11 @@ def resolve(
         return find_profile(profiles, words["--profile"])
     in_environment = environment.get(CONNECTION_STRING_VARIABLE)
     if in_environment:
+        if in_environment.startswith("@"):  # no SDK would read it either
+            raise TransferRefused(
+                f"{CONNECTION_STRING_VARIABLE} names a file, and must hold the connection string itself: "
+                "--connection-string reads @FILE."
+            )
         return parse_connection_string(in_environment)
     return local_connection()
 
