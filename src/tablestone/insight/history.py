@@ -236,7 +236,7 @@ class _Course(NamedTuple):
 
 
 class Summary:
-    """Makes a report of the tables in the history and in `sizes`.
+    """Makes a report of the tables in the history, in `sizes`, and in `expiry`: their names, and when entities expire.
 
     With `only`, a table's name in lower case, and `account`, the report has no others. Without `shows_keys`, it has a
     hash in the place of each PartitionKey.
@@ -247,6 +247,7 @@ class Summary:
         now: float,
         history: InsightHistory,
         sizes: Mapping[TableKey, TableSize],
+        expiry: Mapping[TableKey, tuple[str, str]],
         *,
         only: str | None = None,
         account: str | None = None,
@@ -255,6 +256,7 @@ class Summary:
         self._now = now
         self._history = history
         self._sizes = sizes
+        self._expiry = expiry
         self._only = only
         self._account = account
         self._shows_keys = shows_keys
@@ -305,7 +307,9 @@ class Summary:
             bytes_stored = 0 if size is None else size.bytes
             return -hour.get(key, 0), -day.get(key, 0), -bytes_stored, key
 
-        return sorted({*hour, *day, *filter(self._wanted, self._sizes)}, key=order)
+        return sorted(
+            {*hour, *day, *filter(self._wanted, (*self._sizes, *self._expiry))}, key=order
+        )
 
     def _account_insight(self, account: str) -> AccountInsight:
         rates = {}
@@ -351,12 +355,14 @@ class Summary:
             properties_max={period: table.properties_max for period, table in tables.items()},
             entity_bytes_max={period: table.entity_bytes_max for period, table in tables.items()},
             write_requests={period: table.write_requests for period, table in tables.items()},
+            expiry=self._expiry.get(key, ("", ""))[1],
         )
 
     def _name(self, key: TableKey) -> str:
         """The table's name as it was created, where its size is known; else as a request spelled it."""
         size, counted = self._sizes.get(key), self._whole[DAY].tables.get(key)
-        return (size and size.name) or (key[1] if counted is None else counted.name)
+        name = key[1] if counted is None else counted.name
+        return (size and size.name) or self._expiry.get(key, (name, ""))[0]
 
     def _partitions(self, period: str) -> tuple[tuple[PartitionActivity, ...], int]:
         """The hottest partitions, and the most entities of a partition that is not among them."""

@@ -209,7 +209,6 @@ class TableSize:
     `growth` has the sizes of the last day, ascending, up to the present one. `largest` are the largest partitions by
     bytes. `name` is the table's name as it was created; requests may spell it in another case. `indexes` are the
     properties that have an index, and whether it is within partitions; None if the engine keeps none.
-    `expiry` says when its entities expire, if they do.
     """
 
     at: float
@@ -220,7 +219,6 @@ class TableSize:
     largest: tuple[PartitionSize, ...]
     name: str = ""
     indexes: dict[str, bool] | None = None
-    expiry: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +235,7 @@ class TableInsight:
     "delete"; `write_requests` are their requests, of which a transaction is one. `lost_updates` are updates and deletes
     refused because another writer came first. `properties_max` is the most properties of a written entity, and
     `entity_bytes_max` the size of the largest one, 0 if all were small. `size` is None if it is unknown; `heat` is None
-    unless the report is about this table alone.
+    unless the report is about this table alone. `expiry` says when its entities expire, if they do.
     """
 
     account: str
@@ -254,6 +252,7 @@ class TableInsight:
     properties_max: dict[str, int] = field(default_factory=dict)
     entity_bytes_max: dict[str, int] = field(default_factory=dict)
     write_requests: dict[str, int] = field(default_factory=dict)
+    expiry: str = ""
 
 
 @dataclass(frozen=True, slots=True)

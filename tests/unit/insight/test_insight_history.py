@@ -65,8 +65,8 @@ class Server:
 
     def report(self, **options: Any) -> InsightReport:
         history = self.history
-        sizes = options.pop("sizes", {})
-        made = Summary(self.now, history, sizes, **options).report("")
+        sizes, expiry = options.pop("sizes", {}), options.pop("expiry", {})
+        made = Summary(self.now, history, sizes, expiry, **options).report("")
         assert InsightReport.from_json(made.to_json()) == made
         return made
 
@@ -309,6 +309,13 @@ def test_a_scan_by_row_key_counts_what_the_engine_passes_over() -> None:
         ("a eq 1", False): 5,
         ("a eq 1", True): 5,
     }
+
+
+def test_a_table_of_which_only_the_policy_is_known() -> None:
+    """As on Cassandra, which does not count."""
+    key = (TABLE[0], "sessions")
+    (table,) = Server(workers=1).report(expiry={key: ("Sessions", "1d after")}).tables
+    assert (table.table, table.expiry, table.size) == ("Sessions", "1d after", None)
 
 
 def test_queries_that_read_most_come_first() -> None:

@@ -23,7 +23,7 @@ from tablestone.model.expiry import ExpiryPolicy
 from tablestone.model.keys import EntityKey
 from tablestone.server.admin import size_survey
 from tablestone.server.admin.readiness import StorageProbe
-from tablestone.server.admin.size_survey import IN_MEMORY, SizeSurvey, _tables, thinned
+from tablestone.server.admin.size_survey import IN_MEMORY, NOT_TOLD, SizeSurvey, _tables, thinned
 from tablestone.tables import storage_keys
 from tablestone.tables.catalog import Catalog
 from tablestone.tables.index_building import Indexes
@@ -92,6 +92,8 @@ def test_a_survey(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, shows_keys
     """Two tables, one of them empty. A second survey adds to the growth."""
     monkeypatch.setattr(size_survey, "ROWS_PER_PIECE", 9)
 
+    expiry = {}
+
     async def surveyed() -> dict[tuple[str, str], TableSize]:
         def opened() -> Engine:
             return open_engine(f"sqlite:{tmp_path}", system_clock, shared=True)
@@ -109,8 +111,9 @@ def test_a_survey(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, shows_keys
         moments = count(1.0)
         survey = SizeSurvey(probe, "sqlite", lambda: next(moments), shows_keys=shows_keys)
         for _ in range(2):
-            tables = await probe.ask(_tables)
+            tables, found = await probe.ask(_tables)
             assert tables is not None
+            expiry.update(found)
             await survey._survey(probe, tables)
         await probe.close()
         await engine.close()
@@ -126,10 +129,32 @@ def test_a_survey(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, shows_keys
     keys = [each.partition_key for each in size.largest]
     assert keys == ["b", "a", "ü", ""] if shows_keys else all(key[0] == "#" for key in keys)
     assert size.indexes == {}
-    assert size.expiry == ""
-    assert sizes["weather", "empty"].expiry == "1m after their Timestamp"
+    assert expiry == {("weather", "empty"): ("Empty", "1m after their Timestamp")}
     assert sizes["weather", "empty"].entities == 0
     assert sizes["weather", "empty"].indexes == {"customer": True}
+
+
+def test_an_engine_that_does_not_count_tells_the_policies() -> None:
+    """As Cassandra; and it tells the present ones."""
+
+    async def surveyed() -> SizeSurvey:
+        engine = open_engine("memory:", system_clock)
+        catalog = Catalog(engine, system_clock, lambda: b"12345678")
+        await catalog.create(Weather(), "Sessions")
+        probe = StorageProbe(lambda: engine)
+        survey = SizeSurvey(probe, "cassandra", shows_keys=True)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(survey.run(), 0.5)
+        assert survey.expiry == {}
+        await catalog.change_expiry(Weather(), "Sessions", lambda _old: ExpiryPolicy(after=7200))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(survey.run(), 0.5)
+        return survey
+
+    survey = asyncio.run(surveyed())
+    assert survey.note == NOT_TOLD.format(engine="cassandra")
+    assert survey.expiry == {("weather", "sessions"): ("Sessions", "2h after their Timestamp")}
+    assert survey.sizes == {}
 
 
 def test_rows_in_memory_are_not_counted() -> None:

@@ -187,8 +187,8 @@ def _print_tables(console: Console, report: InsightReport, period: str, top: int
     title = f"The tables, by size and by use in {PERIOD_WORDS[period]}"
     _print_table(console, title, heads, rows, "There is no table.")
     for each in by_size:
-        if each.size is not None and each.size.expiry:
-            console.print(f"Entities of {each.table} expire {each.size.expiry}.")
+        if each.expiry:
+            console.print(f"Entities of {each.table} expire {each.expiry}.")
     if not report.sizes_note and any(each.size is None for each in by_size):
         console.print("`?`: not counted yet; sizes are counted in the background.", style="dim")
 

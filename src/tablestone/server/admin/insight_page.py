@@ -74,6 +74,7 @@ class InsightPage:
             now,
             self._history,
             self._survey.sizes,
+            self._survey.expiry,
             only=None if table is None else table.lower(),
             account=request.parameters.get("account"),
             shows_keys=self._shows_keys,

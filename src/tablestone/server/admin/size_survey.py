@@ -35,6 +35,8 @@ SHARE: Final = 0.05
 """The share of one processor that counting may take."""
 SURVEY_PAUSE_SECONDS: Final = 10.0
 """Seconds between two surveys, at least."""
+UNCOUNTED_PAUSE_SECONDS: Final = 60.0
+"""The same where an engine cannot count, and only the policies of the tables are read."""
 TABLES_MAX: Final = 256
 """The largest tables, whose sizes are kept."""
 PARTITIONS_SHOWN: Final = 20
@@ -54,7 +56,6 @@ class _Counted:
     name: str
     table_id: bytes
     indexes: dict[str, bool] | None
-    expiry: str = ""
     partitions: int = 0
     entities: int = 0
     size: int = 0
@@ -107,24 +108,29 @@ class SizeSurvey:
         self._shows_keys = shows_keys
         self.sizes: dict[tuple[str, str], TableSize] = {}
         """By account, and name in lower case."""
+        self.expiry: dict[tuple[str, str], tuple[str, str]] = {}
+        """The same of tables with a policy: the name as created, and when entities expire. Any engine can tell."""
         self.note = NOT_YET if probe is not None else IN_MEMORY
 
     async def run(self) -> None:
-        """Survey until this is cancelled; end at once if storage cannot tell."""
+        """Survey until this is cancelled; end at once where the rows are in a worker."""
         while self._probe is not None:
-            worked = 0.0
+            pause = SURVEY_PAUSE_SECONDS
             try:
-                tables = await self._probe.ask(_tables)
+                tables, self.expiry = await self._probe.ask(_tables)
                 if tables is None:
-                    self.note = NOT_TOLD.format(engine=self._engine_name)
-                    return
-                worked = await self._survey(self._probe, tables)
+                    self.note, pause = (
+                        NOT_TOLD.format(engine=self._engine_name),
+                        UNCOUNTED_PAUSE_SECONDS,
+                    )
+                else:
+                    pause = max(pause, await self._survey(self._probe, tables) / SHARE)
             except (EngineUnavailable, EngineRefused) as error:
                 # Not logged: readiness tells of storage that does not answer.
                 self.note = NOT_NOW.format(error=error)
             except Exception:
                 logger.exception("Counting the sizes of tables failed.")
-            await asyncio.sleep(max(SURVEY_PAUSE_SECONDS, worked / SHARE))
+            await asyncio.sleep(pause)
 
     async def _survey(self, probe: StorageProbe, tables: list[_Counted]) -> float:
         """Count all tables; the seconds of work that it took."""
@@ -177,7 +183,6 @@ class SizeSurvey:
             tuple(largest),
             table.name,
             table.indexes,
-            table.expiry,
         )
 
     def _shown(self, partition: bytes) -> tuple[str, bool]:
@@ -200,19 +205,16 @@ def thinned(samples: tuple[SizeSample, ...]) -> tuple[SizeSample, ...]:
     return tuple(kept.values())
 
 
-async def _tables(engine: Engine) -> list[_Counted] | None:
-    """The tables of all accounts; None if the engine cannot count their rows."""
-    if not isinstance(engine, CountsRows):
-        return None
-    return [
-        _Counted(
-            account,
-            record.name,
-            record.table_id,
-            {index.property: index.within_partition for index in record.indexes}
-            if engine.capabilities.keeps_entries
-            else None,
-            "" if record.expiry is None else record.expiry.in_words,
-        )
-        async for account, record in every_table(engine)
-    ]
+async def _tables(
+    engine: Engine,
+) -> tuple[list[_Counted] | None, dict[tuple[str, str], tuple[str, str]]]:
+    """The tables of all accounts, None if the engine cannot count their rows; and those with an expiry policy."""
+    keeps_entries = engine.capabilities.keeps_entries
+    tables, expiry = [], {}
+    async for account, record in every_table(engine):
+        indexes = {each.property: each.within_partition for each in record.indexes}
+        indexes_kept = indexes if keeps_entries else None
+        tables.append(_Counted(account, record.name, record.table_id, indexes_kept))
+        if record.expiry is not None:
+            expiry[account, record.name.lower()] = record.name, record.expiry.in_words
+    return tables if isinstance(engine, CountsRows) else None, expiry
