@@ -183,24 +183,30 @@ def test_a_restore_suspends_expiry_and_says_so(tmp_path: Path) -> None:
         engine = open_engine(f"sqlite:{directory}", system_clock)
         catalog = Catalog(engine, system_clock, fresh_table_id)
         if new is not None:
-            for table in ("Sessions", "Plain"):
+            for table in ("Sessions", "Plain", "Tokens"):
                 await catalog.create(owner, table)
-            await catalog.change_expiry(owner, "Sessions", lambda _old: new)
+            for table in ("Sessions", "Tokens"):
+                await catalog.change_expiry(owner, table, lambda _old: new)
         found: list[object] = [(table.name, table.expiry) async for _, table in every_table(engine)]
         await engine.close()
         return found
 
-    expected = [("Plain", None), ("Sessions", policy)]
+    expected = [("Plain", None), ("Sessions", policy), ("Tokens", policy)]
     assert asyncio.run(policies(data, policy)) == expected
     assert tablestone("backup", "--data", data, made).status == 0
     ended = tablestone("restore", made, "--data", restored)
     assert ended.status == 0
     assert ended.lines[1:] == [
-        "The expiry of table Sessions is suspended, so that nothing is removed before you have looked. When its "
-        f"entities may expire: tablestone expiry resume Sessions --account devstoreaccount1 --data {restored}"
+        "The expiry of these tables is suspended, so that nothing is removed before you have looked. When their "
+        "entities may expire:",
+        *(
+            f"  tablestone expiry resume {table} --account devstoreaccount1 --data {restored}"
+            for table in ("Sessions", "Tokens")
+        ),
     ]
     assert names(restored) == ["lock", "tablestone.db"]
-    suspended = [("Plain", None), ("Sessions", replace(policy, suspended=True))]
+    off = replace(policy, suspended=True)
+    suspended = [("Plain", None), ("Sessions", off), ("Tokens", off)]
     assert asyncio.run(policies(restored)) == suspended
     assert asyncio.run(policies(data)) == expected
 

@@ -279,12 +279,14 @@ def restore(backup: str, *, quiet: bool, **given: Any) -> None:
     except OSError as error:
         raise BackupFailed(f"{undone}: {reason_of(error, directory / DATABASE_NAME)}.") from None
     print(f"{directory}: restored from {source}, {shown_bytes(size)}, checked")
-    for account, table in suspended:
+    if suspended:
         print(
-            f"The expiry of table {table} is suspended, so that nothing is removed before you have looked. When its "
-            f"entities may expire: tablestone expiry resume {table} --account {account} "
-            f"--data {shlex.quote(str(directory))}"
+            "The expiry of these tables is suspended, so that nothing is removed before you have looked. When their "
+            "entities may expire:"
         )
+    for account, table in suspended:
+        data = shlex.quote(str(directory))
+        print(f"  tablestone expiry resume {table} --account {account} --data {data}")
 
 
 def _require_file(source: Path) -> None:
