@@ -12,7 +12,7 @@ def test_the_head_of_a_table_says_when_its_entities_expire() -> None:
         page = "/tables/Sessions"
         assert "expire" not in show(storage, page).text
         storage.set_expiry("Sessions", after=timedelta(hours=24))
-        assert "entities expire 24h after their Timestamp</p>" in show(storage, page).text
-        storage.set_expiry("Sessions", property_name="expires")
+        assert "entities expire 1d after their Timestamp</p>" in show(storage, page).text
+        storage.set_expiry("Sessions", property="expires")
         assert "entities expire at the time in expires</p>" in show(storage, page).text
         assert "entities expire" not in show(storage, f"{page}/policies").text

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cli.command_line import tablestone
-from tablestone.cli.commands.cluster import indexes_in_words
+from tablestone.cli.commands.cluster import in_words, indexes_of
 from tablestone.cli.main import main
 from tablestone.clock import system_clock
 from tablestone.engines.change_record import Retention
@@ -55,7 +55,7 @@ def test_indexes_come_without_entries_and_are_made_again(
             with NewDirectory(place, SOURCE) as target:
                 await move(service.state.primary, target, lambda _rows, _bytes: None)
                 target.finish()
-            return await indexes_in_words(service.state.primary)
+            return await in_words(service.state.primary, indexes_of)
 
         assert storage.begin(unload).result() == "Orders customer"
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pytest
 from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
@@ -17,6 +17,7 @@ from tablestone.model.expiry import ExpiryPolicy
 from tablestone.testing import StorageRefused, TableStorage
 from tablestone.tools.client import TableEndpoint
 from tablestone.tools.connection import parse_connection_string
+from tablestone.tools.copying import carry_expiry
 
 HOUR: Final = timedelta(hours=1)
 
@@ -63,7 +64,7 @@ def test_the_clock_of_the_storage_lets_entities_expire(storage: TableStorage) ->
 @pytest.mark.parametrize("kind", [datetime, int, float])
 def test_what_an_sdk_sends_as_a_time(storage: TableStorage, kind: type) -> None:
     table = sessions(storage)
-    storage.set_expiry("Sessions", property_name="expires")
+    storage.set_expiry("Sessions", property="expires")
     for row, minutes in (("past", -1), ("soon", 5)):
         moment = datetime.now(UTC) + timedelta(minutes=minutes)
         value: Any = moment if kind is datetime else kind(moment.timestamp())
@@ -78,12 +79,18 @@ def test_bad_policies_are_refused(storage: TableStorage) -> None:
     sessions(storage)
     with pytest.raises(StorageRefused, match="There is no table Other in account"):
         storage.set_expiry("Other", after=HOUR)
-    for given in ({"after": timedelta()}, {"after": HOUR, "property_name": "expires"}):
+    for given in (
+        {"after": timedelta()},
+        {"after": timedelta.max},
+        {"after": HOUR, "property": "expires"},
+    ):
         with pytest.raises(StorageRefused, match="Entities expire after a second or more"):
             storage.set_expiry("Sessions", **given)
     for name in ("", "a b", "PartitionKey", "RowKey", "Timestamp"):
-        with pytest.raises(StorageRefused, match="Entities cannot expire by the property"):
-            storage.set_expiry("Sessions", property_name=name)
+        with pytest.raises(StorageRefused, match="or by a property of theirs"):
+            storage.set_expiry("Sessions", property=name)
+    with pytest.raises(TypeError, match=r"after is a timedelta, such as .* not 24\."):
+        storage.set_expiry("Sessions", after=24)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -103,12 +110,34 @@ def test_the_policy_is_on_the_wire_while_there_is_one(
         ExpiryPolicy(property_name="expires"),
     ):
         after = None if policy.after is None else timedelta(seconds=policy.after)
-        storage.set_expiry("Sessions", after=after, property_name=policy.property_name)
+        storage.set_expiry("Sessions", after=after, property=policy.property_name)
         assert endpoint.expiry("Sessions") == policy
 
 
+class Ended(NamedTuple):
+    status: int
+    lines: list[str]
+    errors: list[str]
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command in this process, with journals of its own."""
+    monkeypatch.setenv("TABLESTONE_JOURNALS", str(tmp_path / "journals"))
+
+    def run_command(*words: str) -> Ended:
+        status = main([*words])
+        out, err = capsys.readouterr()
+        return Ended(status, out.splitlines(), err.splitlines())
+
+    return run_command
+
+
 def test_diff_and_copy_know_what_the_source_hides(
-    storage: TableStorage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    storage: TableStorage, tmp_path: Path, run: Run
 ) -> None:
     """Of a property. Until an expired entity is swept, the other side still shows it."""
     with TableStorage() as other:
@@ -117,22 +146,123 @@ def test_diff_and_copy_know_what_the_source_hides(
         for table in (here, there):
             table.create_entity(entity("dead", expires=ends))
             table.create_entity(entity("live", n=1))
-        storage.set_expiry("Sessions", property_name="expires")
-        places = []
-        for name, side in (("a", storage), ("b", other)):
-            (tmp_path / name).write_text(side.connection_string)
-            places.append(f"@{tmp_path / name}")
-        diff = ("diff", *places, "Sessions", "--json")
-        assert main([*diff]) == 0
-        assert json.loads(capsys.readouterr().out)["differences"] == []
+        storage.set_expiry("Sessions", property="expires")
+        places = places_of(tmp_path, storage, other)
+        ended = run("diff", *places, "Sessions", "--json")
+        found = json.loads(ended.lines[0])
+        assert found["differences"] == []
+        assert (found["left_out"], found["expiry"]) == (1, ["at the time in expires", ""])
+        assert ended.status == 0
+        assert run("diff", *places, "Sessions").lines == [
+            "Sessions: 1 entity on both sides, and they are equal.",
+            "  entities expire at the time in expires in A",
+            "  1 left out: expired on one side, and not yet on the other",
+        ]
         there.create_entity(entity("more", n=1))
-        assert main([*diff]) == 1
-        (found,) = json.loads(capsys.readouterr().out)["differences"]
+        ended = run("diff", *places, "Sessions", "--json")
+        assert ended.status == 1
+        (found,) = json.loads(ended.lines[0])["differences"]
         assert found["key"] == ["p", "more"]
         there.delete_entity(entity("more"))
         between = ("--from", places[0], "--to", places[1])
-        assert main(["copy", *between, "Sessions", "--on-conflict", "replace"]) == 0
+        copied = run("copy", *between, "Sessions", "--on-conflict", "replace")
+        assert copied.status == 0
         assert (
             "Sessions: entities expire at the time in expires at the source, and not so at the target."
-            in capsys.readouterr().err
+            in copied.errors
         )
+        assert "  1 left out: expired on one side, and not yet on the other" in copied.lines
+
+
+def places_of(tmp_path: Path, *sides: TableStorage) -> list[str]:
+    places = []
+    for number, side in enumerate(sides):
+        (tmp_path / str(number)).write_text(side.connection_string)
+        places.append(f"@{tmp_path / str(number)}")
+    return places
+
+
+def test_diff_says_why_a_side_may_show_less(
+    storage: TableStorage, tmp_path: Path, run: Run
+) -> None:
+    """By Timestamps: which ones it hides, only the endpoint knows."""
+    with TableStorage() as other:
+        for side in (storage, other):
+            sessions(side).create_entity(entity("old"))
+        other.set_expiry("Sessions", after=timedelta(days=7))
+        other.clock.advance(days=8)
+        ended = run("diff", *places_of(tmp_path, storage, other), "Sessions")
+        assert ended.status == 1
+        assert ended.lines[:2] == [
+            "Sessions: 1 differs; 1 entity in A, 0 in B",
+            "  entities expire 7d after their Timestamp in B",
+        ]
+
+
+@pytest.mark.parametrize("follow", [(), ("--follow", "--until-caught-up")])
+@pytest.mark.parametrize("policy", [{"after": HOUR}, {"property": "expires"}])
+@pytest.mark.parametrize("is_there", [False, True])
+def test_copy_brings_the_policy(
+    storage: TableStorage,
+    tmp_path: Path,
+    run: Run,
+    follow: tuple[str, ...],
+    policy: dict[str, Any],
+    *,
+    is_there: bool,
+) -> None:
+    """Before the entities, so also to an empty table that a killed run made; one that is suspended stays so."""
+    sessions(storage).create_entity(entity("a"))
+    storage.set_expiry("Sessions", **policy)
+    with TableStorage() as other:
+        if is_there:
+            sessions(other)
+        places = places_of(tmp_path, storage, other)
+        words = ("copy", "--from", places[0], "--to", places[1], *follow)
+        ended = run(*words, "Sessions")
+        assert ended.status == 0, ended
+        assert "not so at the target" not in " ".join(ended.errors)
+        with TableEndpoint(parse_connection_string(other.connection_string)) as target:
+            found = target.expiry("Sessions")
+            assert found is not None
+            assert found.members().keys() == {*policy, "suspended"}
+            # What the target has stays.
+            other.set_expiry("Sessions", after=timedelta(days=1))
+            ended = run(*words, "--on-conflict", "replace", "--restart", "Sessions")
+            assert "not so at the target" in " ".join(ended.errors)
+            assert target.expiry("Sessions") == ExpiryPolicy(after=86_400)
+
+
+def test_copy_brings_a_suspended_policy(storage: TableStorage, endpoint: TableEndpoint) -> None:
+    sessions(storage)
+    suspended = ExpiryPolicy(property_name="expires", suspended=True)
+    endpoint.offer_expiry("Sessions", suspended)
+    told: list[str] = []
+    with TableStorage() as other:
+        table = sessions(other)
+        with TableEndpoint(parse_connection_string(other.connection_string)) as target:
+            carry_expiry(endpoint, target, "Sessions", told.append)
+            assert (target.expiry("Sessions"), told) == (suspended, [])
+            other.set_expiry("Sessions")
+            table.create_entity(entity("a"))
+            carry_expiry(endpoint, target, "Sessions", told.append)
+            assert target.expiry("Sessions") is None
+    assert told == [
+        "Sessions: entities expire at the time in expires (suspended) at the source, and not so at the target."
+    ]
+
+
+def test_follow_brings_the_policy_of_a_table_that_is_made_later(
+    storage: TableStorage, tmp_path: Path, run: Run
+) -> None:
+    with TableStorage() as other:
+        places = places_of(tmp_path, storage, other)
+        words = ("copy", "--from", places[0], "--to", places[1], "--follow", "--until-caught-up")
+        assert run(*words).status == 0
+        table = sessions(storage)
+        storage.set_expiry("Sessions", after=HOUR)
+        table.create_entity(entity("a"))
+        ended = run(*words)
+        assert ended.errors[-1] == "follow: 2 changes, caught up"
+        with TableEndpoint(parse_connection_string(other.connection_string)) as target:
+            assert target.expiry("Sessions") == ExpiryPolicy(after=3600)

@@ -81,7 +81,7 @@ def test_operations_are_those_of_the_service() -> None:
         "EntityGroupTransaction",
         "GetServiceStats",
     } <= OPERATIONS
-    assert len(OPERATIONS) == 23
+    assert len(OPERATIONS) == 24
     assert {
         "QueryTables",
         "GetServiceProperties",

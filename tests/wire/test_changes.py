@@ -579,3 +579,12 @@ def test_while_nothing_is_kept_the_parameter_is_unknown(table: str | None, tmp_p
         assert "<m:code>InvalidQueryParameterValue</m:code>" in answer
         assert "Value for one of the query parameters" in answer
     assert server.stop() == 0, server.stderr
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "HEAD"])
+def test_another_method_is_answered_as_for_any_other_comp(orders: Client, method: str) -> None:
+    for target in ("/Orders?", "/?restype=service&"):
+        answers = [
+            orders.send(method, f"{target}comp={each}")[0] for each in ("changes", "chonges")
+        ]
+        assert answers == [400, 400]

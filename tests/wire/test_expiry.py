@@ -1,4 +1,4 @@
-"""`GET /TABLE?comp=expiry`: a table's policy for the account's key; any other request gets the service's own answer."""
+"""`/TABLE?comp=expiry`: a table's policy for the account's key; any other request gets the service's own answer."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 
 from sas_signing import completed, query_of, signed
+from tablestone import limits
 from tablestone.model.expiry import ExpiryPolicy
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog
@@ -68,7 +70,14 @@ def test_the_key_of_the_account_reads_a_policy(
         "GET /Absent?comp=",
         "GET /Sessions?restype=service&comp=",
         "GET /?comp=",
-        "PUT /Plain?comp=",
+        "POST /Sessions?comp=",
+        "DELETE /Sessions?comp=",
+        "MERGE /Sessions?comp=",
+        "HEAD /Sessions?comp=",
+        "DELETE /Plain?comp=",
+        "PUT /?comp=",
+        "PUT /Sessions(PartitionKey='p',RowKey='r')?comp=",
+        "SAS-PUT /Sessions?comp=",
         "GET /Sessions(PartitionKey='p',RowKey='r')?comp=",
         "GET /1?comp=",
         "SAS /Sessions?comp=",
@@ -82,11 +91,80 @@ def test_all_else_is_answered_as_any_other_comp(
     answers = []
     for comp in ("expiry", "exqiry"):
         target, headers = path + comp, []
-        if method == "SAS":
+        if method.startswith("SAS"):
             parameters = completed({"tn": "Sessions", "sp": "raud"})
             target += f"&{query_of(signed(ACCOUNT, KEY, parameters))}"
             headers = [("Authorization", "-")]
-        verb = "GET" if method == "SAS" else method
+        verb = {"SAS": "GET", "SAS-PUT": "PUT"}.get(method, method)
         answers.append(anonymous(service.send(verb, target, headers)))
     assert answers[0] == answers[1]
     assert answers[0][0] >= 400
+
+
+def put(service: ServiceUnderTest, table: str, body: bytes) -> tuple[int, str | None]:
+    answer = service.send("PUT", f"/{table}?comp=expiry", (), body)
+    return answer.status, answer.headers.get("x-ms-error-code")
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"after": 60, "suspended": False},
+        {"property": "expires", "suspended": True},
+        {"after": limits.EXPIRY_AGE_SECONDS_MAX, "suspended": False},
+    ],
+)
+def test_the_key_of_the_account_gives_an_empty_table_its_policy(
+    service: ServiceUnderTest, members: dict[str, object]
+) -> None:
+    body = json.dumps(members).encode()
+    assert put(service, "sessions", body) == (204, None)
+    assert json.loads(service.send("GET", "/Sessions?comp=expiry").body) == members
+    assert put(service, "Absent", body) == (404, "TableNotFound")
+    entity = b'{"PartitionKey": "p", "RowKey": "r"}'
+    sent = service.send("POST", "/Sessions", [("Content-Type", "application/json")], entity)
+    assert sent.status == 201
+    for policy in (body, b'{"after": 7}'):
+        assert put(service, "Sessions", policy) == (409, "TableNotEmpty")
+    assert json.loads(service.send("GET", "/Sessions?comp=expiry").body) == members
+
+
+def test_an_expired_entity_keeps_its_table_from_being_empty(service: ServiceUnderTest) -> None:
+    assert put(service, "Sessions", b'{"after": 1}') == (204, None)
+    entity = b'{"PartitionKey": "p", "RowKey": "r"}'
+    service.send("POST", "/Sessions", [("Content-Type", "application/json")], entity)
+    service.clock.now += timedelta(hours=1)
+    assert json.loads(service.send("GET", "/Sessions()").body)["value"] == []
+    assert put(service, "Sessions", b'{"after": 7200}') == (409, "TableNotEmpty")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"after": 0}',
+        b'{"after": -1}',
+        b'{"after": true}',
+        b'{"after": 1.5}',
+        b'{"after": "60"}',
+        b'{"after": 60, "after": 61}',
+        b'{"after": %d}' % (limits.EXPIRY_AGE_SECONDS_MAX + 1),
+        b'{"after": 60, "property": "expires"}',
+        b'{"property": 1}',
+        b'{"property": ""}',
+        b'{"property": "a-b"}',
+        b'{"property": "RowKey"}',
+        b'{"property": "Timestamp"}',
+        b'{"after": 60, "suspended": 1}',
+        b'{"after": 60, "suspended": "no"}',
+        b'{"after": 60, "until": 70}',
+        b"\xff",
+    ],
+)
+def test_what_is_no_policy_is_refused(service: ServiceUnderTest, body: bytes) -> None:
+    status, code = put(service, "Sessions", body)
+    assert status == 400
+    assert code in ("InvalidInput", "DuplicatePropertiesSpecified")
+    assert service.send("GET", "/Sessions?comp=expiry").status == 400

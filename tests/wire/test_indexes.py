@@ -135,8 +135,10 @@ def test_the_plan_that_the_tools_show_is_that_of_the_server(
     assert line.endswith(f"plan={plan}")
 
 
-def test_another_method(client: Client) -> None:
-    assert client.send("PUT", "/Orders?comp=indexes")[0] == 405
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "HEAD"])
+def test_another_method_is_answered_as_for_any_other_comp(client: Client, method: str) -> None:
+    answers = [client.send(method, f"/Orders?comp={each}")[0] for each in ("indexes", "indexez")]
+    assert answers == [400, 400]
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,7 @@ NEEDS: Final[dict[type, Need]] = {
     operations.GetTableAcl: _NEVER,
     operations.SetTableAcl: _NEVER,
     operations.GetTableExpiry: _NEVER,
+    operations.SetTableExpiry: _NEVER,
     operations.GetServiceProperties: _READ_SERVICE,
     operations.SetServiceProperties: Need("s", _any_of("w"), (), _any_of((f"{SERVICE}/write",))),
     operations.GetServiceStats: _READ_SERVICE,

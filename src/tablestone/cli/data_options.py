@@ -13,6 +13,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME
 from tablestone.model.filter_tree import Comparison, leaves, print_filter, property_names
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.query.evaluate import TRUE_OF_MISMATCH, WIDENS_TO
@@ -242,6 +243,14 @@ on_conflict_option = click.option(
     default=OnConflict.FAIL.value,
     show_default=True,
     help="fail, skip, replace or merge an entity that exists already.",
+)
+account_option = click.option(
+    "--account",
+    "account_name",
+    metavar="NAME",
+    default=DEVELOPMENT_ACCOUNT_NAME,
+    show_default=True,
+    help="Account of the table.",
 )
 parallel_option = click.option(
     "--parallel",

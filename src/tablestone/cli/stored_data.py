@@ -7,8 +7,8 @@ import asyncio
 import os
 import shlex
 import sys
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -31,6 +31,7 @@ from tablestone.clock import system_clock
 from tablestone.configuration import (
     DEVELOPMENT_ACCOUNT,
     DEVELOPMENT_ACCOUNT_KEY,
+    DEVELOPMENT_ACCOUNT_NAME,
     AccountKeys,
     Configuration,
 )
@@ -44,8 +45,12 @@ from tablestone.engines.contract import (
 )
 from tablestone.engines.kind import EngineUrl
 from tablestone.engines.registry import capabilities_of, open_engine
+from tablestone.model.errors import StorageError
 from tablestone.server.start import ON_THIS_MACHINE, authority
+from tablestone.tables.account_incarnation import Named
+from tablestone.tables.catalog import Catalog
 from tablestone.tables.metadata import DocumentKind, Documents
+from tablestone.tables.storage_keys import fresh_table_id
 
 Answer = TypeVar("Answer")
 
@@ -106,6 +111,40 @@ def with_engine(
             await engine.close()
 
     return asyncio.run(run())
+
+
+@contextmanager
+def naming_absent_table(
+    configuration: Configuration, account: str, table: str | None
+) -> Iterator[None]:
+    """Refuse in one sentence if there is no such table."""
+    try:
+        yield
+    except StorageError as error:
+        if error.code != "TableNotFound":
+            raise
+        if table and with_engine(
+            configuration,
+            lambda engine: Catalog(engine, system_clock, fresh_table_id).is_being_deleted(
+                Named(account), table
+            ),
+            read_only=True,
+        ):
+            raise BrokenOption(f"The table {table} is being deleted.") from None
+        unknown = ", and no account of that name is stored"
+        unknown *= not is_known(configuration, account)
+        raise BrokenOption(
+            f"There is no table {table} in the account {account}{unknown}."
+        ) from None
+
+
+def is_known(configuration: Configuration, account: str) -> bool:
+    known = {DEVELOPMENT_ACCOUNT_NAME, *(one.name for one in configuration.accounts)}
+    return account in known or with_engine(
+        configuration,
+        lambda engine: StoredAccounts(engine, system_clock).exists(account),
+        read_only=True,
+    )
 
 
 def known_accounts(configuration: Configuration, *, with_keys: bool) -> list[AccountKeys]:

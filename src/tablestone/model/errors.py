@@ -113,6 +113,11 @@ ERRORS: Final[dict[str, ErrorRow]] = {
         "The changes from there on are not kept any more. Begin again: take a cursor with since=now, copy the "
         "entities to where there are none, and go on from the cursor.",
     ),
+    # Expiry, which the service does not have (docs/guides/expiry.md).
+    "TableNotEmpty": ErrorRow(
+        409,
+        "The table holds entities, expired or not. Use tablestone expiry, which counts them first.",
+    ),
     "InvalidXmlDocument": ErrorRow(400, "XML specified is not syntactically valid."),
     "InvalidXmlNodeValue": ErrorRow(
         400, "The value for one of the XML nodes is not in the correct format."
@@ -228,3 +233,8 @@ class StorageError(Exception):
         """This error, as that of one operation of an entity group transaction."""
         self.operation_index = operation_index
         return self
+
+
+def unknown_comp() -> StorageError:
+    """The service's answer to a `comp` that it does not know."""
+    return StorageError("InvalidQueryParameterValue", early=True, at_front_door=True)

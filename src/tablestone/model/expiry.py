@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
+from tablestone import limits
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
 from tablestone.model.edm import EdmType
 from tablestone.model.entity import TIMESTAMP, require_property_name
@@ -16,18 +17,9 @@ from tablestone.model.errors import StorageError
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 
 _SECONDS: Final = (EdmType.INT32, EdmType.INT64, EdmType.DOUBLE)
-_UNITS: Final = (("h", 3600), ("m", 60), ("s", 1))
+_UNITS: Final = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
 _SECONDS_MAX: Final = 1 << 40
 """Later than any clock shows, so that no number is too large to multiply."""
-
-
-def is_expiry_property(name: str) -> bool:
-    """Whether a property of this name may say when an entity expires."""
-    try:
-        require_property_name(name)
-    except StorageError:
-        return False
-    return name not in (PARTITION_KEY, ROW_KEY, TIMESTAMP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +37,25 @@ class ExpiryPolicy:
     def from_members(cls, members: Mapping[str, Any]) -> Self:
         """The policy of its JSON object; raises for one that is none."""
         after, name = members.get("after"), members.get("property")
-        is_after = isinstance(after, int) and after > 0 and name is None
+        is_after = type(after) is int and after > 0 and name is None
         if not is_after and not (isinstance(name, str) and after is None):
             raise ValueError("its expiry policy has neither an age nor a property")
         return cls(after, name, members.get("suspended") is True)
 
     @property
+    def is_valid(self) -> bool:
+        """Whether a table may be given this policy: by its age, or the name of its property."""
+        if self.property_name is None:
+            return 1 <= (self.after or 0) <= limits.EXPIRY_AGE_SECONDS_MAX
+        try:
+            require_property_name(self.property_name)
+        except StorageError:
+            return False
+        return self.after is None and self.property_name not in (PARTITION_KEY, ROW_KEY, TIMESTAMP)
+
+    @property
     def in_words(self) -> str:
-        """When entities expire, such as `24h after their Timestamp`."""
+        """When entities expire, such as `7d after their Timestamp`."""
         words = f"at the time in {self.property_name}"
         if self.after is not None:
             unit, seconds = next(each for each in _UNITS if self.after % each[1] == 0)
@@ -61,12 +64,8 @@ class ExpiryPolicy:
 
     def members(self) -> dict[str, Any]:
         """The JSON object in which the policy is stored and sent."""
-        members: dict[str, Any] = {}
-        if self.after is not None:
-            members["after"] = self.after
-        if self.property_name is not None:
-            members["property"] = self.property_name
-        return members | {"suspended": self.suspended}
+        by = {"property": self.property_name} if self.after is None else {"after": self.after}
+        return {**by, "suspended": self.suspended}
 
     def end_of(self, raw: RawEntity) -> int | None:
         """When an entity expires, in ticks. None for one that never does: its value is absent, or no time."""

@@ -190,6 +190,14 @@ class GetTableExpiry:
 
 
 @dataclass(frozen=True, slots=True)
+class SetTableExpiry:
+    """Give a table that holds no entity the policy by which its entities are to expire."""
+
+    table: str
+    policy: ExpiryPolicy
+
+
+@dataclass(frozen=True, slots=True)
 class SetTableAcl:
     """Replace all stored access policies of a table."""
 
@@ -274,6 +282,7 @@ ServiceOperation = (
     GetTableAcl
     | ListIndexes
     | GetTableExpiry
+    | SetTableExpiry
     | ReadTableChanges
     | ReadAccountChanges
     | SetTableAcl

@@ -65,7 +65,7 @@ ROUTES: Final = {
     **dict.fromkeys(("QueryTables", "CreateTable"), "/{account}/Tables"),
     **dict.fromkeys(("GetTableAcl", "SetTableAcl"), "/{account}/{table}?comp=acl"),
     "ListIndexes": "/{account}/{table}?comp=indexes",
-    "GetTableExpiry": "/{account}/{table}?comp=expiry",
+    **dict.fromkeys(("GetTableExpiry", "SetTableExpiry"), "/{account}/{table}?comp=expiry"),
 }
 """The template of the path of an operation; that of the others is the account's."""
 _ACCOUNT_ROUTE: Final = "/{account}/"

@@ -23,6 +23,7 @@ from tablestone.engines.contract import (
     effect_of,
 )
 from tablestone.engines.forwarding_engine import ForwardingEngine, ForwardingSnapshot
+from tablestone.model.edm import DATE_TIME_MAX
 from tablestone.model.entity_json import key_of, read_raw, version_of
 from tablestone.model.expiry import ExpiryPolicy
 from tablestone.model.keys import encode_key
@@ -101,9 +102,9 @@ class LiveRows(ForwardingEngine):
 
 async def count_ended(
     engine: Engine, table_id: bytes, policy: ExpiryPolicy, now: int
-) -> tuple[int, int, int]:
-    """The entities of a table: all, those that a policy ends now, suspended or not, and those that it never will."""
-    entities = ended = never = 0
+) -> tuple[int, int, int, int]:
+    """The entities of a table: all, those that a policy ends now, suspended or not, never, and past any DateTime."""
+    entities = ended = never = far = 0
     rest = storage_keys.table_range(table_id)
     while rows := await engine.scan(rest, rows_max=limits.SWEEP_ROWS_PER_STEP):
         for row in rows:
@@ -111,8 +112,9 @@ async def count_ended(
             entities += 1
             never += end is None
             ended += end is not None and end <= now
+            far += end is not None and end > DATE_TIME_MAX
         rest = storage_keys.after(rest, rows[-1])
-    return entities, ended, never
+    return entities, ended, never, far
 
 
 class _LiveSnapshot(ForwardingSnapshot):

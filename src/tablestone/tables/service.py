@@ -11,7 +11,7 @@ from tablestone.cooperative_scheduling import Seconds, Turns
 from tablestone.engines.change_record import Note
 from tablestone.engines.contract import NO_GENERATION, Engine
 from tablestone.model import operations
-from tablestone.model.errors import StorageError
+from tablestone.model.errors import StorageError, unknown_comp
 from tablestone.model.service_properties import FRESH
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Owner
@@ -92,11 +92,6 @@ class TableService:
         record = await self.catalog.find(owner, table)
         return () if record is None else record.identifiers
 
-    async def has_expiry(self, owner: Owner, table: str) -> bool:
-        """Whether `GetTableExpiry` has something to give."""
-        record = await self.catalog.find(owner, table)
-        return record is not None and record.expiry is not None
-
     async def has_indexes(self, owner: Owner, table: str) -> bool:
         """Whether `ListIndexes` has something to list."""
         record = await self.catalog.find(owner, table)
@@ -138,10 +133,10 @@ class TableService:
                 ]
             )
         if isinstance(operation, operations.GetTableExpiry):
-            policy = (await self.catalog.require(owner, operation.table)).expiry
-            if policy is None:
-                raise StorageError("TableNotFound")
-            return operations.TableExpiryFound(policy)
+            found = await self.catalog.find(owner, operation.table)
+            if found is None or found.expiry is None:
+                raise unknown_comp()
+            return operations.TableExpiryFound(found.expiry)
         if isinstance(operation, operations.ReadTableChanges):
             return await self.feeds.of_table(owner, operation)
         if isinstance(operation, operations.ReadAccountChanges):
@@ -154,11 +149,26 @@ class TableService:
             return operations.ServiceStats(self._clock())
         if isinstance(operation, operations.SetServiceProperties):
             await self.properties.change(owner, operation.changes)
+        elif isinstance(operation, operations.SetTableExpiry):
+            await self._set_expiry(owner, operation)
         else:
             # A user delegation key has nothing to do with tables, so the server answers that operation itself.
             assert isinstance(operation, operations.SetTableAcl)
             await self.catalog.set_identifiers(owner, operation.table, operation.identifiers)
         return operations.SettingsChanged()
+
+    async def _set_expiry(self, owner: Owner, operation: operations.SetTableExpiry) -> None:
+        """Whatever is written after the look would have been the same under the policy: it was absent before."""
+        empty = await self.catalog.require(owner, operation.table)
+        if await self._engine.scan(storage_keys.table_range(empty.table_id), rows_max=1):
+            raise StorageError("TableNotEmpty")
+
+        def decide(record: TableRecord) -> dict[str, object]:
+            if record.table_id != empty.table_id:  # another table of the name
+                raise StorageError("TableNotFound", early=True)
+            return {"expiry": operation.policy.members()}
+
+        await self.catalog.change_members(owner, operation.table, decide)
 
     async def _write(self, owner: Owner, write: operations.EntityWrite) -> operations.WriteResult:
         try:

@@ -30,7 +30,7 @@ from tablestone.configuration import (
 from tablestone.engines.change_record import Retention
 from tablestone.engines.kind import EngineUrl
 from tablestone.model.errors import StorageError
-from tablestone.model.expiry import ExpiryPolicy, is_expiry_property
+from tablestone.model.expiry import ExpiryPolicy
 from tablestone.model.operations import ChangesFound, ChangesSince, Since
 from tablestone.server.http_server import HttpServer
 from tablestone.server.start import base_address, listen
@@ -237,21 +237,21 @@ class TableStorage:
         table: str,
         *,
         after: timedelta | None = None,
-        property_name: str | None = None,
+        property: str | None = None,  # noqa: A002 - as the command has it
         account: StorageAccount | str | None = None,
     ) -> None:
         """Let entities expire by the storage's clock: `after` their Timestamp, or at the time in a property.
 
         With neither, they do not expire any more.
         """
+        if after is not None and not isinstance(after, timedelta):
+            raise TypeError(f"after is a timedelta, such as timedelta(hours=24), not {after!r}.")
         seconds = None if after is None else int(after.total_seconds())
-        if seconds is not None and (seconds < 1 or property_name is not None):
-            raise StorageRefused("Entities expire after a second or more, or by a property.")
-        if property_name is not None and not is_expiry_property(property_name):
-            raise StorageRefused(f"Entities cannot expire by the property {property_name!r}.")
-        policy: ExpiryPolicy | None = ExpiryPolicy(seconds, property_name)
-        if after is None and property_name is None:
-            policy = None
+        policy = None if seconds is None and property is None else ExpiryPolicy(seconds, property)
+        if policy is not None and not policy.is_valid:
+            raise StorageRefused(
+                "Entities expire after a second or more, or by a property of theirs."
+            )
         name = self._name_of(account)
         self._call(lambda service: service.state.set_expiry(name, table, policy))
 

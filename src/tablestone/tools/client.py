@@ -8,10 +8,11 @@ endpoint is opened, so that `--help` needs no extra.
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 from urllib.parse import quote, urlencode
@@ -347,7 +348,7 @@ class TableEndpoint:
 
     def expiry(self, table: str) -> ExpiryPolicy | None:
         """The policy by which entities of a table expire, as a Tablestone server says it to the account's key."""
-        if self.connection.scheme is not Scheme.ACCOUNT_KEY or self.connection.is_production:
+        if not self._may_have_expiry:
             return None
         try:
             path = f"/{_in_path(table)}?comp=expiry&%24top=1"  # as above
@@ -355,6 +356,19 @@ class TableEndpoint:
             return ExpiryPolicy.from_members(read_json(content))
         except (ServiceError, TransferFailed, ValueError):  # there is none, or another service
             return None
+
+    def offer_expiry(self, table: str, policy: ExpiryPolicy) -> None:
+        """Give a table its policy; a Tablestone server takes it if the table is empty."""
+        if self._may_have_expiry:
+            body = json.dumps(policy.members()).encode("ascii")
+            with suppress(ServiceError):
+                self._send("PUT", f"/{_in_path(table)}?comp=expiry", body, _WRITING, retries={})
+
+    @property
+    def _may_have_expiry(self) -> bool:
+        """Whether to ask about expiry: with the account's key, and not the service."""
+        is_with_key = self.connection.scheme is Scheme.ACCOUNT_KEY
+        return is_with_key and not self.connection.is_production
 
     def write(self, table: str, operation: Operation) -> str | None:
         """One write outside a transaction. Returns the new ETag."""

@@ -5,7 +5,7 @@ Timestamps and ETags are not compared: every endpoint assigns its own. Memory do
 
 import hashlib
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
@@ -51,10 +51,16 @@ class KeyRange:
 
 @dataclass
 class Comparison:
-    """The result of a comparison. `differing` counts the differences."""
+    """The result of a comparison. `differing` counts the differences.
+
+    `expiry` says for each side when its entities expire, if they do. `left_out` counts those that have expired on one
+    side and are still shown by the other: no difference.
+    """
 
     ranges: list[KeyRange] = field(default_factory=list)
     differing: int = 0
+    left_out: int = 0
+    expiry: list[str] = field(default_factory=list)
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -73,9 +79,9 @@ class Comparer:
     difference. A policy by Timestamps does not say which, because every endpoint assigns its own.
     """
 
-    def __init__(self, progress: Progress, policies: Iterable[ExpiryPolicy | None] = ()) -> None:
+    def __init__(self, progress: Progress, policies: Sequence[ExpiryPolicy | None] = ()) -> None:
         self._policies = [each for each in policies if each and each.property_name]
-        self.result = Comparison()
+        self.result = Comparison(expiry=[each.in_words if each else "" for each in policies])
         self._progress = progress
         self._hashes = [hashlib.sha256(), hashlib.sha256()]
         self._seen = 0
@@ -88,6 +94,7 @@ class Comparer:
         for _, same_key in groupby(merged, key=itemgetter(0)):
             raws = {side: raw for _, side, raw in same_key}
             if len(raws) == 1 and self._policies and self._has_expired(*raws.values()):
+                self.result.left_out += 1
                 continue
             texts = {self._saw(side, raw) for side, raw in raws.items()}
             if len(raws) == 2 and len(texts) == 1:

@@ -105,7 +105,6 @@ class TableCopy:
         self._copying, self._journal = copying, journal
         self._progress, self._clock, self._tell = progress, clock, tell
         self._reader = TableReader(source)
-        self._expiry = source.expiry(table)
         state: dict[str, Any] = journal.state.get("tables", {}).get(table, {})
         self._state = dict(state)
         self._earlier = Tally(**state.get("tally", {}))
@@ -116,10 +115,7 @@ class TableCopy:
         report = CopyReport(self._table, resumed_after=self._earlier.rows)
         if not self._target.table_exists(self._table):
             report.created = self._target.create_table(self._table)
-        if self._expiry is not None and self._expiry != self._target.expiry(self._table):
-            self._tell(
-                f"{self._table}: entities expire {self._expiry.in_words} at the source, and not so at the target."
-            )
+        carry_expiry(self._source, self._target, self._table, self._tell)
         self._state.setdefault("began", self._source_time())
         began = int(self._state["began"])
         report.began = format_date_time(began)
@@ -218,7 +214,8 @@ class TableCopy:
         self._journal.save({**self._journal.state, "tables": {**tables, self._table: self._state}})
 
     def _verify(self, report: CopyReport) -> None:
-        comparer = Comparer(self._progress, (self._expiry, self._target.expiry(self._table)))
+        sides = (self._source, self._target)
+        comparer = Comparer(self._progress, [each.expiry(self._table) for each in sides])
         target = TableReader(self._target)
         for difference in comparer.differences(
             self._reader.entities(Query(self._table)), target.entities(Query(self._table))
@@ -237,6 +234,19 @@ class TableCopy:
             resumed=resumed,
             choices="replace" if self._copying.follows else CHOICES,
         )
+
+
+def carry_expiry(
+    source: TableEndpoint, target: TableEndpoint, table: str, tell: Callable[[str], None]
+) -> None:
+    """Give the target's table the source's expiry policy, if it is empty and has none; tell where they differ."""
+    wanted = source.expiry(table)
+    if wanted is None:
+        return
+    if target.expiry(table) is None:
+        target.offer_expiry(table, wanted)
+    if wanted != target.expiry(table):
+        tell(f"{table}: entities expire {wanted.in_words} at the source, and not so at the target.")
 
 
 def since_filter(moment: str | None) -> str | None:

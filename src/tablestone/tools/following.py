@@ -8,6 +8,7 @@ last cursor that it saved, behind which nothing was lost.
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final
 
 from tablestone import limits
@@ -16,7 +17,7 @@ from tablestone.model.edm import parse_date_time
 from tablestone.tools import odata
 from tablestone.tools.changes import pages_of_changes
 from tablestone.tools.client import Operation, TableEndpoint
-from tablestone.tools.copying import refusal_of
+from tablestone.tools.copying import carry_expiry, refusal_of
 from tablestone.tools.errors import InFlight, Retry, ServiceError, TransferFailed, read_json
 from tablestone.tools.progress import shown_count, shown_seconds
 from tablestone.tools.resume_journal import Journal
@@ -92,12 +93,13 @@ class Follower:
                 self._save(sent)
                 writer.send()
                 sent, joined = page.cursor, 0
-                if page.is_last or (until is not None and time >= until):
+                ends = until is not None and (page.is_last or time >= until)
+                if page.is_last or ends:
                     writer.wait()
                     self._save(sent)
-                    if page.is_last:  # only now: what is told to be caught up is stored
-                        self._tell_lag(time, is_last=True)
-                    if until is not None:
+                    # Only now: what is told to be caught up is stored.
+                    self._tell_lag(time, is_last=True, ends=ends)
+                    if ends:
                         return
         finally:
             writer.close()
@@ -116,6 +118,8 @@ class Follower:
                 writer.wait()
                 if kind == "table-created":
                     writer.create_table(table)
+                    sides = (self._source, self._target)
+                    writer.retry(partial(carry_expiry, *sides, table, self._tell))
                 else:
                     writer.delete_table(table)
                 continue
@@ -131,12 +135,12 @@ class Follower:
                 writer.add(table, transaction)
                 transaction = []
 
-    def _tell_lag(self, time: int, *, is_last: bool) -> None:
+    def _tell_lag(self, time: int, *, is_last: bool, ends: bool = False) -> None:
         behind = max(0.0, (self._clock() - time) / TICKS_PER_SECOND)
         lag = "caught up" if is_last else f"{shown_seconds(behind)} behind"
         line = f"follow: {shown_count(self.changes, 'change')}, {lag}"
         last, at = self._told
-        if line != last and monotonic_seconds() >= at + TELL_SECONDS:
+        if line != last and (ends or monotonic_seconds() >= at + TELL_SECONDS):
             self._told = (line, monotonic_seconds())
             self._tell(line)
 
@@ -151,7 +155,7 @@ class _Writer:
     def __init__(self, endpoint: TableEndpoint, parallel: int) -> None:
         self._endpoint = endpoint
         self._stop = threading.Event()
-        self._retry = Retry(InFlight(parallel), stop=self._stop, attempts=ATTEMPTS)
+        self.retry = Retry(InFlight(parallel), stop=self._stop, attempts=ATTEMPTS)
         self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="follow")
         self._groups: dict[tuple[str, str], list[dict[str, Operation]]] = {}
         """What was added, by table and partition: transactions in order, each by RowKeys."""
@@ -160,7 +164,7 @@ class _Writer:
 
     def reach(self) -> None:
         """Fail at once if the address is wrong; later, the service may be away for long."""
-        self._retry(self._endpoint.service_time)
+        self.retry(self._endpoint.service_time)
 
     @property
     def is_busy(self) -> bool:
@@ -201,7 +205,7 @@ class _Writer:
         """Create a table, once its name is free; False if it exists."""
         while True:
             try:
-                return self._retry(lambda: self._endpoint.create_table(table))
+                return self.retry(lambda: self._endpoint.create_table(table))
             except ServiceError as error:
                 if error.code != "TableBeingDeleted" or self._stop.wait(DELETION_PAUSE_SECONDS):
                     raise
@@ -209,7 +213,7 @@ class _Writer:
     def delete_table(self, table: str) -> None:
         """Delete a table, if it exists."""
         try:
-            self._retry(lambda: self._endpoint.delete_table(table))
+            self.retry(lambda: self._endpoint.delete_table(table))
         except ServiceError as error:
             if error.code != "TableBeingDeleted":
                 raise
@@ -221,7 +225,7 @@ class _Writer:
     def _transact(self, table: str, pending: list[Operation]) -> None:
         while pending:
             try:
-                self._retry(lambda: self._endpoint.transact(table, pending))
+                self.retry(lambda: self._endpoint.transact(table, pending))
             except ServiceError as error:
                 if error.code in ("TableNotFound", "TableBeingDeleted"):
                     # A run that was killed had come to the table's deletion, which is still to come in this one.

@@ -14,7 +14,7 @@ from urllib.parse import unquote_to_bytes
 
 from tablestone import limits
 from tablestone.model.edm import format_date_time_fixed
-from tablestone.model.errors import StorageError
+from tablestone.model.errors import StorageError, unknown_comp
 from tablestone.model.etag import format_etag
 from tablestone.model.keys import decode_key
 from tablestone.model.operations import (
@@ -32,7 +32,7 @@ from tablestone.wire.address import AddressKind, Parameters
 from tablestone.wire.decode import DecodedRequest, table_in_url
 from tablestone.wire.encode import Stamp
 from tablestone.wire.messages import RawRequest, RawResponse, Wait
-from tablestone.wire.service_resources import headers_of, unknown_comp
+from tablestone.wire.service_resources import headers_of
 
 CURSOR_HEADER: Final = b"x-tablestone-cursor"
 """The cursor behind all that a page has examined."""
@@ -50,10 +50,9 @@ def decode_changes(method: str, decoded: DecodedRequest) -> Operation:
     """The operation of the request; raises the service's error if the request is wrong."""
     kind, restype = decoded.address.kind, decoded.parameters.get("restype")
     is_of_table = kind is AddressKind.ENTITY_SET and restype is None
-    if not is_of_table and not (kind is AddressKind.SERVICE and restype == "service"):
+    is_of_account = kind is AddressKind.SERVICE and restype == "service"
+    if method != "GET" or not (is_of_table or is_of_account):
         raise unknown_comp()
-    if method != "GET":
-        raise StorageError("MethodNotAllowed", early=True)
     wait = decoded.parameters.get("wait", "0")
     if not (
         wait.isascii()

@@ -21,7 +21,8 @@ import orjson
 from tablestone import limits
 from tablestone.clock import TICKS_PER_SECOND
 from tablestone.model.edm import format_date_time_fixed, utf16_length
-from tablestone.model.errors import StorageError
+from tablestone.model.errors import StorageError, unknown_comp
+from tablestone.model.expiry import ExpiryPolicy
 from tablestone.model.operations import (
     AccessPolicy,
     GetServiceProperties,
@@ -38,6 +39,7 @@ from tablestone.model.operations import (
     ServiceStats,
     SetServiceProperties,
     SetTableAcl,
+    SetTableExpiry,
     SignedIdentifier,
     TableAclFound,
     TableExpiryFound,
@@ -56,6 +58,7 @@ from tablestone.model.shared_access import parse_instant
 from tablestone.wire.address import AddressKind, Parameters
 from tablestone.wire.decode import DecodedRequest, table_in_url
 from tablestone.wire.encode import SERVER, Stamp, xml_error
+from tablestone.wire.json_payload import decode_object
 from tablestone.wire.messages import RawResponse
 from tablestone.wire.versions import VERSION_ECHOED, VERSION_JSON, VERSION_XML_ERROR_CODE
 from tablestone.wire.xml_input import parse_xml
@@ -449,15 +452,6 @@ def is_service_request(parameters: Parameters) -> bool:
     return "comp" in parameters or "restype" in parameters
 
 
-def is_indexes_request(parameters: Parameters) -> bool:
-    return parameters.get("comp") == "indexes"
-
-
-def unknown_comp() -> StorageError:
-    """The service's answer to a `comp` that it does not know."""
-    return StorageError("InvalidQueryParameterValue", early=True, at_front_door=True)
-
-
 def decode_service_operation(method: str, decoded: DecodedRequest) -> Operation:
     """The operation of the request; raises the service's error if the request is wrong."""
     parameters = decoded.parameters
@@ -468,7 +462,8 @@ def decode_service_operation(method: str, decoded: DecodedRequest) -> Operation:
         raise unknown_comp()
     decode = resource.methods.get(method)
     if decode is None:
-        raise StorageError("MethodNotAllowed", early=True)
+        is_own = parameters.get("comp") in ("indexes", "expiry")
+        raise unknown_comp() if is_own else StorageError("MethodNotAllowed", early=True)
     return decode(decoded)
 
 
@@ -485,6 +480,17 @@ def _set_table_acl(decoded: DecodedRequest) -> Operation:
     ):
         raise StorageError("MediaTypeNotSupported", early=True)
     return SetTableAcl(table_in_url(decoded.address), read_signed_identifiers(decoded.body))
+
+
+def _set_table_expiry(decoded: DecodedRequest) -> Operation:
+    members = {"suspended": False} | decode_object(decoded.body)
+    try:
+        policy = ExpiryPolicy.from_members(members)
+    except ValueError as error:
+        raise StorageError("InvalidInput", early=True) from error
+    if not policy.is_valid or policy.members() != members:  # or it says more than would be kept
+        raise StorageError("InvalidInput", early=True)
+    return SetTableExpiry(table_in_url(decoded.address), policy)
 
 
 def _set_service_properties(decoded: DecodedRequest) -> Operation:
@@ -504,7 +510,11 @@ _RESOURCES: Final[dict[tuple[AddressKind, str | None, str | None], _Resource]] =
         "", {"GET": lambda decoded: ListIndexes(table_in_url(decoded.address))}
     ),
     (AddressKind.ENTITY_SET, None, "expiry"): _Resource(
-        "", {"GET": lambda decoded: GetTableExpiry(table_in_url(decoded.address))}
+        "",
+        {
+            "GET": lambda decoded: GetTableExpiry(decoded.address.table),
+            "PUT": _set_table_expiry,
+        },
     ),
     (AddressKind.SERVICE, "service", "properties"): _Resource(
         "",

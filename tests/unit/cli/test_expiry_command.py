@@ -92,10 +92,46 @@ def test_a_policy_is_set_suspended_resumed_and_removed(data: Path) -> None:
     assert said("resume Sessions") == [counts, waits]
     assert said("resume Sessions --yes") == [counts, done]
     assert stored(data) == policy
+    assert said("set Sessions --after 7d --yes")[1] == (
+        "Entities of Sessions expire 7d after their Timestamp."
+    )
     assert said("set Sessions --after 90m --yes")[0].endswith("4 entities, 0 expired now.")
     assert stored(data) == ExpiryPolicy(after=5400)
     assert len(said("remove Sessions")) == 1
     assert stored(data) is None
+
+
+def test_a_suspended_policy_that_is_replaced_stays_suspended(data: Path) -> None:
+    """So it hides nothing, and nobody has to agree; `resume` counts and asks."""
+    said("set Sessions --after 1d --yes")
+    said("suspend Sessions")
+    words = "at the time in expires (suspended)"
+    assert said("set Sessions --property expires") == [
+        f"Sessions, {words}: {COUNTS}.",
+        f"Entities of Sessions expire {words}. To let it act: tablestone expiry resume Sessions.",
+    ]
+    assert stored(data) == ExpiryPolicy(property_name="expires", suspended=True)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (1_764_200_000_000, ", 1 after the year 9999 (does it hold milliseconds?)"),
+        (253_402_300_799, ""),
+    ],
+)
+def test_milliseconds_are_suspected(data: Path, seconds: int, words: str) -> None:
+    async def insert() -> None:
+        engine = open_engine(f"sqlite:{data}", system_clock)
+        tables = TableService(engine, system_clock, lambda: 0.0, fresh_table_id)
+        properties = members({"expires": EdmValue(EdmType.INT64, seconds)})
+        entity = Entity(EntityKey("p", "late"), properties)
+        await tables.execute(OWNER, InsertEntity("Sessions", entity))
+        await engine.close()
+
+    asyncio.run(insert())
+    counts = f"5 entities, 1 expired now, 2 never{words}"
+    assert said("set Sessions --property expires --yes")[0].endswith(f": {counts}.")
 
 
 NO_POLICY: Final = "Sessions has no expiry policy."
@@ -112,23 +148,27 @@ AGE: Final = "--after must be an age such as 90m, 24h or 7d, not"
         ("set Sessions --after 24", f"{AGE} '24'."),
         ("set Sessions --after -1h", f"{AGE} '-1h'."),
         ("set Sessions --after 1w", f"{AGE} '1w'."),
+        (
+            "set Sessions --after 999999999d",
+            "--after 999999999d ends later than any DateTime: those end in 9999.",
+        ),
+        (
+            "set Sessions --property Timestamp",
+            "--property Timestamp is not possible: use --after.",
+        ),
         *(
             (
                 f"set Sessions --property {name}",
-                f"--property {name} is not possible: for the Timestamp, use --after.",
+                f"--property must be the name of a property, and no key, not '{name}'.",
             )
-            for name in ("PartitionKey", "RowKey", "Timestamp")
-        ),
-        (
-            "set Sessions --property a-b",
-            "--property must be the name of a property, not 'a-b'.",
+            for name in ("PartitionKey", "RowKey", "a-b")
         ),
         ("set Gone --after 1h --yes", "The table Gone is being deleted."),
         ("suspend Gone", "The table Gone is being deleted."),
-        ("set Other --after 1h --yes", "There is no table Other in account devstoreaccount1."),
+        ("set Other --after 1h --yes", "There is no table Other in the account devstoreaccount1."),
         (
             "set Sessions --account other1 --after 1h",
-            "There is no table Sessions in account other1.",
+            "There is no table Sessions in the account other1, and no account of that name is stored.",
         ),
         ("suspend Sessions", NO_POLICY),
         ("resume Sessions --yes", NO_POLICY),

@@ -10,7 +10,7 @@ import heapq
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import chain
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tablestone.cli.data_options import advising_after_interrupt
+from tablestone.cli.data_options import account_option, advising_after_interrupt
 from tablestone.cli.local_directory import SCHEME as DIRECTORY_SCHEME
 from tablestone.cli.local_directory import LocalDirectory
 from tablestone.cli.option_sources import KEY_VARIABLE, key_of_directory, read_configuration
@@ -50,7 +50,7 @@ from tablestone.engines.contract import (
 from tablestone.engines.kind import EngineUrl
 from tablestone.engines.registry import held_for_processes, open_engine
 from tablestone.tables import storage_keys
-from tablestone.tables.catalog import every_table, read_record
+from tablestone.tables.catalog import TableRecord, every_table, read_record
 from tablestone.tables.storage_keys import partition_in_words
 from tablestone.tables.storage_migration import Comparison, Progress, compare, is_empty, move
 from tablestone.tools.progress import Reached, progress_for, shown_bytes, shown_count
@@ -224,7 +224,8 @@ async def _load(
             print(
                 f"The keyspace {address.keyspace} holds what {directory} holds: {_counted(found)}."
             )
-            if indexed := await indexes_in_words(source):
+            await _tell_expiry(source)
+            if indexed := await in_words(source, indexes_of):
                 print(
                     f"A cluster keeps no indexes, so the queries that these served will scan: {indexed}."
                 )
@@ -257,13 +258,14 @@ async def _unload(address: ClusterAddress, local: LocalDirectory, *, quiet: bool
             )
             try:
                 found = await _compared(source, copy, None, advice, quiet=quiet)
-                indexed = await indexes_in_words(copy)
+                indexed = await in_words(copy, indexes_of)
             finally:
                 await copy.close()
             if found.differences:
                 return 1
             target.finish()
         print(f"{directory} holds what the keyspace {address.keyspace} holds: {_counted(found)}.")
+        await _tell_expiry(source)
         if indexed:
             print(
                 f"No query uses these indexes until `tablestone index check` has made them again: {indexed}."
@@ -273,16 +275,29 @@ async def _unload(address: ClusterAddress, local: LocalDirectory, *, quiet: bool
         await source.close()
 
 
-async def indexes_in_words(engine: Engine) -> str:
-    """The indexes of all tables in words; empty if there are none."""
+async def in_words(engine: Engine, words_of: Callable[[TableRecord], Iterable[str]]) -> str:
+    """Something of all tables in words, such as their indexes; empty if there is none."""
     return ", ".join(
         [
-            f"{record.name} {index.property}"
+            f"{record.name} {words}"
             + (f" of account {account}" * (account != DEVELOPMENT_ACCOUNT_NAME))
             async for account, record in every_table(engine)
-            for index in record.indexes
+            for words in words_of(record)
         ]
     )
+
+
+def indexes_of(record: TableRecord) -> list[str]:
+    return [index.property for index in record.indexes]
+
+
+async def _tell_expiry(engine: Engine) -> None:
+    """A move is no restore: what it brings is as old as where it came from, which stays."""
+    if found := await in_words(engine, lambda each: [each.expiry.in_words] if each.expiry else []):
+        print(
+            "Entities go on to expire, and a server removes them from an hour after its start on; `tablestone expiry "
+            f"suspend` keeps them: {found}."
+        )
 
 
 async def _require_alone(engine: CassandraEngine, address: ClusterAddress) -> None:
@@ -350,18 +365,12 @@ _HEAD: Final = ("node", "datacenter", "rack", "version", "state", "share", "part
 )
 @click.option("--table", metavar="NAME", help="Show the nodes that hold a partition of this table.")
 @click.option("--partition-key", metavar="KEY", help="The PartitionKey of that partition.")
-@click.option(
-    "--account",
-    metavar="NAME",
-    default=DEVELOPMENT_ACCOUNT_NAME,
-    show_default=True,
-    help="The account of the table.",
-)
+@account_option
 @quiet_option
 def status(
     table: str | None,
     partition_key: str | None,
-    account: str,
+    account_name: str,
     *,
     counts: bool,
     quiet: bool,
@@ -392,7 +401,7 @@ def status(
                 "The keyspace is being loaded: servers refuse it until `cluster load` has ended.\n"
             )
         if table is not None and partition_key is not None:
-            return _print_nodes_of(engine, account, table, partition_key)
+            return _print_nodes_of(engine, account_name, table, partition_key)
         _print_uses(engine.connection)
         if counts:
             _print_counts(engine, quiet=quiet)

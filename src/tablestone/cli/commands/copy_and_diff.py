@@ -110,14 +110,29 @@ def _diff(
 
 def _diff_lines(table: str, result: Comparison, shown: list[Difference]) -> list[str]:
     first, second = result.counts
+    expiry = _expiry_lines(result, ("in A", "in B"))
     if result.is_equal:
-        return [f"{table}: {shown_entities(first)} on both sides, and they are equal."]
+        return [f"{table}: {shown_entities(first)} on both sides, and they are equal.", *expiry]
     differing = shown_count(result.differing, "differs", "differ")
-    lines = [f"{table}: {differing}; {shown_entities(first)} in A, {second:,} in B"]
+    lines = [f"{table}: {differing}; {shown_entities(first)} in A, {second:,} in B", *expiry]
     lines += [f"  {shown_range(each)}" for each in result.ranges if not each.is_equal]
     lines += [f"  {shown_difference(each)}" for each in shown]
     if result.differing > len(shown):
         lines.append(f"  and {result.differing - len(shown):,} more")
+    return lines
+
+
+def _expiry_lines(result: Comparison, sides: tuple[str, str]) -> list[str]:
+    """When entities of each side expire, and how many the comparison left out for it."""
+    lines = [
+        f"  entities expire {words} {side}"
+        for words, side in zip(result.expiry, sides, strict=False)
+        if words
+    ]
+    if result.left_out:
+        lines.append(
+            f"  {result.left_out:,} left out: expired on one side, and not yet on the other"
+        )
     return lines
 
 
@@ -351,6 +366,7 @@ def _copy_lines(report: CopyReport) -> list[str]:
             )
             lines += [f"    {shown_range(each)}" for each in verified.ranges if not each.is_equal]
             lines += [f"    {shown_difference(each, _SIDES)}" for each in report.differences]
+        lines += _expiry_lines(verified, ("at the source", "at the target"))
     if report.not_compared is not None:
         lines.append(
             f"  Nothing was compared ({report.not_compared}): `tablestone diff` finds deletions and differences."

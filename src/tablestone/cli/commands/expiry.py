@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from tablestone.cli.data_options import together, yes_option
+from tablestone.cli.data_options import account_option, together, yes_option
 from tablestone.cli.options import (
     CHANGE_OPTIONS,
     CHECK_OPTIONS,
@@ -17,14 +17,11 @@ from tablestone.cli.options import (
     must_be,
     with_options,
 )
-from tablestone.cli.stored_data import stored_configuration, with_engine
+from tablestone.cli.stored_data import naming_absent_table, stored_configuration, with_engine
 from tablestone.clock import system_clock
-from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME
 from tablestone.engines.contract import Engine
 from tablestone.model.entity import TIMESTAMP
-from tablestone.model.errors import StorageError
-from tablestone.model.expiry import ExpiryPolicy, is_expiry_property
-from tablestone.model.keys import PARTITION_KEY, ROW_KEY
+from tablestone.model.expiry import ExpiryPolicy
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog, TableRecord, every_table
 from tablestone.tables.expiry import count_ended
@@ -34,15 +31,7 @@ from tablestone.tools.progress import shown_entities
 _AGE: Final = re.compile(r"([1-9][0-9]{0,8})([smhd])", re.ASCII)
 
 _of_a_table = together(
-    click.argument("table", metavar="TABLE"),
-    click.option(
-        "--account",
-        "account_name",
-        metavar="NAME",
-        default=DEVELOPMENT_ACCOUNT_NAME,
-        show_default=True,
-        help="Account of the table.",
-    ),
+    click.argument("table", metavar="TABLE"), account_option, with_options(CHANGE_OPTIONS)
 )
 
 
@@ -56,7 +45,6 @@ def expiry() -> None:
 
 
 @expiry.command(name="set")
-@_of_a_table
 @click.option(
     "--after", metavar="AGE", help="Expire so long after the Timestamp, such as 90m, 24h or 7d."
 )
@@ -67,13 +55,22 @@ def expiry() -> None:
     help="Expire at the time in this property: a DateTime, or a number of seconds since 1970.",
 )
 @yes_option
-@with_options(CHANGE_OPTIONS)
+@_of_a_table
 def set_policy(
     table: str, account_name: str, after: str | None, name: str | None, *, yes: bool, **given: Any
 ) -> None:
-    """Set the policy of a table, or replace it. Says first how many entities expire now."""
+    """Set the policy of a table, or replace it. Says first how many entities expire now.
+
+    A policy that is suspended stays so: `resume` lets the new one act.
+    """
     policy = _policy(after, name)
-    _Policies(given, account_name, table).switch_on(lambda _old: policy, yes=yes)
+    _switch_on(
+        given,
+        account_name,
+        table,
+        lambda old: replace(policy, suspended=old is not None and old.suspended),
+        yes=yes,
+    )
 
 
 @expiry.command(name="list")
@@ -95,32 +92,38 @@ def list_policies(**given: Any) -> None:
 
 @expiry.command()
 @_of_a_table
-@with_options(CHANGE_OPTIONS)
 def suspend(table: str, account_name: str, **given: Any) -> None:
     """Suspend a policy: nothing is hidden and nothing is removed."""
-    policies = _Policies(given, account_name, table)
-    policies.change(lambda old: replace(old, suspended=True))
-    print(f"The expiry of {policies.table} is suspended: all its entities are there.")
+    table = _change(
+        given, account_name, table, lambda old: replace(_required(old, table), suspended=True)
+    )
+    print(f"The expiry of {table} is suspended: all its entities are there.")
 
 
 @expiry.command()
-@_of_a_table
 @yes_option
-@with_options(CHANGE_OPTIONS)
+@_of_a_table
 def resume(table: str, account_name: str, *, yes: bool, **given: Any) -> None:
     """Let a suspended policy act again. Says first how many entities expire now."""
-    policies = _Policies(given, account_name, table)
-    policies.switch_on(lambda old: replace(policies.required(old), suspended=False), yes=yes)
+    _switch_on(
+        given,
+        account_name,
+        table,
+        lambda old: replace(_required(old, table), suspended=False),
+        yes=yes,
+    )
 
 
 @expiry.command()
 @_of_a_table
-@with_options(CHANGE_OPTIONS)
 def remove(table: str, account_name: str, **given: Any) -> None:
     """Remove the policy of a table."""
-    policies = _Policies(given, account_name, table)
-    policies.change(lambda _old: None)
-    print(f"{policies.table} has no expiry policy any more: all its entities are there.")
+
+    def edit(old: ExpiryPolicy | None) -> None:
+        _required(old, table)
+
+    table = _change(given, account_name, table, edit)
+    print(f"{table} has no expiry policy any more: all its entities are there.")
 
 
 def _policy(after: str | None, name: str | None) -> ExpiryPolicy:
@@ -131,76 +134,76 @@ def _policy(after: str | None, name: str | None) -> ExpiryPolicy:
         age = _AGE.fullmatch(after)
         if age is None:
             raise BrokenOption(f"--after {must_be('an age such as 90m, 24h or 7d', after)}.")
-        return ExpiryPolicy(after=int(age[1]) * SECONDS_OF_UNITS[age[2]])
+        policy = ExpiryPolicy(after=int(age[1]) * SECONDS_OF_UNITS[age[2]])
+        if not policy.is_valid:
+            raise BrokenOption(f"--after {after} ends later than any DateTime: those end in 9999.")
+        return policy
     assert name is not None
-    if name in (PARTITION_KEY, ROW_KEY, TIMESTAMP):
-        raise BrokenOption(f"--property {name} is not possible: for the Timestamp, use --after.")
-    if not is_expiry_property(name):
-        raise BrokenOption(f"--property {must_be('the name of a property', name)}.")
-    return ExpiryPolicy(property_name=name)
+    policy = ExpiryPolicy(property_name=name)
+    if name == TIMESTAMP:
+        raise BrokenOption("--property Timestamp is not possible: use --after.")
+    if not policy.is_valid:
+        raise BrokenOption(f"--property {must_be('the name of a property, and no key', name)}.")
+    return policy
 
 
-class _Policies:
-    """The policy of one table, and its changes."""
+def _required(policy: ExpiryPolicy | None, table: str) -> ExpiryPolicy:
+    if policy is None:
+        raise BrokenOption(f"{table} has no expiry policy.")
+    return policy
 
-    def __init__(self, given: dict[str, Any], account: str, table: str) -> None:
-        self._configuration = stored_configuration(given, "Expiry policies")
-        self._owner = Named(account)
-        self.table = table
 
-    def required(self, policy: ExpiryPolicy | None) -> ExpiryPolicy:
-        if policy is None:
-            raise BrokenOption(f"{self.table} has no expiry policy.")
+def _switch_on(
+    given: dict[str, Any],
+    account: str,
+    table: str,
+    edit: Callable[[ExpiryPolicy | None], ExpiryPolicy],
+    *,
+    yes: bool,
+) -> None:
+    """Say how many entities expire now, ask, and change the policy."""
+
+    async def look(engine: Engine) -> ExpiryPolicy:
+        record = await Catalog(engine, system_clock, fresh_table_id).require(Named(account), table)
+        policy = edit(record.expiry)
+        print(f"{record.name}, {policy.in_words}: {await _count(engine, record, policy)}.")
         return policy
 
-    def switch_on(self, edit: Callable[[ExpiryPolicy | None], ExpiryPolicy], *, yes: bool) -> None:
-        """Say how many entities expire now, ask, and change the policy."""
+    configuration = stored_configuration(given, "Expiry policies")
+    with naming_absent_table(configuration, account, table):
+        policy = with_engine(configuration, look, read_only=True)
+    if not yes and not policy.suspended:
+        if not sys.stdin.isatty():
+            raise BrokenOption("Nothing was changed: this needs --yes without a terminal.")
+        if not click.confirm("Hide these entities, and remove them later?", err=True):
+            raise BrokenOption("Nothing was changed.")
+    table = _change(given, account, table, lambda _old: policy)  # what was counted, and no other
+    more = f" To let it act: tablestone expiry resume {table}." * policy.suspended
+    print(f"Entities of {table} expire {policy.in_words}.{more}")
 
-        async def look(engine: Engine) -> ExpiryPolicy:
-            record = await self._find(engine)
-            policy = edit(record.expiry)
-            print(f"{self.table}, {policy.in_words}: {await _count(engine, record, policy)}.")
-            return policy
 
-        policy = with_engine(self._configuration, look, read_only=True)
-        if not yes:
-            if not sys.stdin.isatty():
-                raise BrokenOption("Nothing was changed: this needs --yes without a terminal.")
-            if not click.confirm("Hide these entities, and remove them later?", err=True):
-                raise BrokenOption("Nothing was changed.")
-        self._change(edit)
-        print(f"Entities of {self.table} expire {policy.in_words}.")
+def _change(
+    given: dict[str, Any],
+    account: str,
+    table: str,
+    edit: Callable[[ExpiryPolicy | None], ExpiryPolicy | None],
+) -> str:
+    """Change the policy of a table; returns its name as it was created."""
 
-    def change(self, edit: Callable[[ExpiryPolicy], ExpiryPolicy | None]) -> None:
-        """Change the policy that the table has."""
-        self._change(lambda old: edit(self.required(old)))
-
-    def _change(self, edit: Callable[[ExpiryPolicy | None], ExpiryPolicy | None]) -> None:
-        async def change(engine: Engine) -> None:
-            found = await self._find(engine)
-            catalog = Catalog(engine, system_clock, fresh_table_id)
-            try:
-                await catalog.change_expiry(self._owner, found.name, edit)
-            except StorageError:
-                await self._find(engine)  # says that it was deleted meanwhile
-                raise
-
-        with_engine(self._configuration, change, existing=True)
-
-    async def _find(self, engine: Engine) -> TableRecord:
+    async def change(engine: Engine) -> str:
         catalog = Catalog(engine, system_clock, fresh_table_id)
-        found = await catalog.find(self._owner, self.table)
-        if found is not None:
-            self.table = found.name
-            return found
-        if await catalog.is_being_deleted(self._owner, self.table):
-            raise BrokenOption(f"The table {self.table} is being deleted.")
-        raise BrokenOption(f"There is no table {self.table} in account {self._owner.name}.")
+        await catalog.change_expiry(Named(account), table, edit)
+        return (await catalog.require(Named(account), table)).name
+
+    configuration = stored_configuration(given, "Expiry policies")
+    with naming_absent_table(configuration, account, table):
+        return with_engine(configuration, change, existing=True)
 
 
 async def _count(engine: Engine, table: TableRecord, policy: ExpiryPolicy) -> str:
-    entities, ended, never = await count_ended(engine, table.table_id, policy, system_clock())
+    entities, ended, never, far = await count_ended(engine, table.table_id, policy, system_clock())
     if entities and entities == never:
         return f"{shown_entities(entities)}, and none has a time in this property"
     never_words = f", {never:,} never" if never else ""
-    return f"{shown_entities(entities)}, {ended:,} expired now{never_words}"
+    far_words = f", {far:,} after the year 9999 (does it hold milliseconds?)" if far else ""
+    return f"{shown_entities(entities)}, {ended:,} expired now{never_words}{far_words}"

@@ -6,15 +6,23 @@ from typing import Any, TypeVar
 
 import click
 
-from tablestone.accounts.stored_accounts import StoredAccounts
-from tablestone.cli.data_options import advising_after_interrupt, quiet_option, together
+from tablestone.cli.data_options import (
+    account_option,
+    advising_after_interrupt,
+    quiet_option,
+    together,
+)
 from tablestone.cli.options import CHANGE_OPTIONS, CHECK_OPTIONS, BrokenOption, with_options
-from tablestone.cli.stored_data import stored_configuration, with_engine
+from tablestone.cli.stored_data import (
+    is_known,
+    naming_absent_table,
+    stored_configuration,
+    with_engine,
+)
 from tablestone.clock import system_clock
-from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME, Configuration
+from tablestone.configuration import Configuration
 from tablestone.engines.contract import Engine, EngineUnavailable
 from tablestone.engines.registry import capabilities_of
-from tablestone.model.errors import StorageError
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog, TableRecord, every_table
@@ -29,18 +37,10 @@ from tablestone.tools.progress import Reached, progress_for, shown_count, shown_
 
 Answer = TypeVar("Answer")
 
-_account_option = click.option(
-    "--account",
-    "account_name",
-    metavar="NAME",
-    default=DEVELOPMENT_ACCOUNT_NAME,
-    show_default=True,
-    help="Account that has the table.",
-)
 _with_property = together(
     click.argument("table", metavar="TABLE"),
     click.argument("name", metavar="PROPERTY"),
-    _account_option,
+    account_option,
 )
 
 
@@ -83,7 +83,7 @@ def create(
 
 @index.command(name="list")
 @click.argument("table", metavar="[TABLE]", required=False)
-@_account_option
+@account_option
 @with_options(CHECK_OPTIONS)
 def list_indexes(table: str | None, account_name: str, **given: Any) -> None:
     """Print the indexes of a table, or of all: table, property, table or partition, state.
@@ -100,9 +100,9 @@ def list_indexes(table: str | None, account_name: str, **given: Any) -> None:
             tables = [record async for name, record in every_table(engine) if name == account_name]
         return [line for record in tables for line in await _lines(engine, record)]
 
-    with _table_named(configuration, account_name, table):
+    with naming_absent_table(configuration, account_name, table):
         lines = with_engine(configuration, read, read_only=True)
-    if not lines and not _is_known(configuration, account_name):
+    if not lines and not is_known(configuration, account_name):
         raise BrokenOption(
             f"No account {account_name} is stored, and none of its tables has an index."
         )
@@ -176,35 +176,11 @@ def _act(
         found = await catalog.require(owner, table)
         return found.name, await act(Indexes(engine, catalog, system_clock, fresh_id), owner)
 
-    with _table_named(configuration, account, table), advising_after_interrupt():
+    with naming_absent_table(configuration, account, table), advising_after_interrupt():
         try:
             return with_engine(configuration, with_indexes, existing=True)
         except EngineUnavailable as failed:
             raise EngineUnavailable(f"{failed} The same command continues.") from failed
-
-
-@contextmanager
-def _table_named(configuration: Configuration, account: str, table: str | None) -> Iterator[None]:
-    """Refuse in one sentence if there is no such table."""
-    try:
-        yield
-    except StorageError as error:
-        if error.code != "TableNotFound":
-            raise
-        is_known = _is_known(configuration, account)
-        unknown = "" if is_known else ", and no account of that name is stored"
-        raise BrokenOption(
-            f"There is no table {table} in the account {account}{unknown}."
-        ) from None
-
-
-def _is_known(configuration: Configuration, account: str) -> bool:
-    known = {DEVELOPMENT_ACCOUNT_NAME, *(one.name for one in configuration.accounts)}
-    return account in known or with_engine(
-        configuration,
-        lambda engine: StoredAccounts(engine, system_clock).exists(account),
-        read_only=True,
-    )
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from tablestone.clock import Clock, monotonic_seconds
 from tablestone.cooperative_scheduling import Turns
 from tablestone.engines import request_time
 from tablestone.engines.contract import EngineBusy, EngineDamaged, EngineUnavailable, OutcomeUnknown
-from tablestone.model.errors import RETRY_AFTER, StorageError
+from tablestone.model.errors import RETRY_AFTER, StorageError, unknown_comp
 from tablestone.model.operations import (
     ChangesFound,
     EntitiesPage,
@@ -79,11 +79,9 @@ from tablestone.wire.messages import Answer, Headers, RawRequest, RawResponse
 from tablestone.wire.negotiate import negotiate
 from tablestone.wire.service_resources import (
     decode_service_operation,
-    is_indexes_request,
     is_service_request,
     respond_on_service,
     respond_with_xml_error,
-    unknown_comp,
 )
 from tablestone.wire.versions import (
     VERSION_EARLIEST,
@@ -300,12 +298,9 @@ class Pipeline:
             assert isinstance(reading, ReadTableChanges | ReadAccountChanges)
             assert isinstance(page, ChangesFound)
             return respond_with_changes(request, reading, page, stamp)
-        if is_indexes_request(parameters) and not await self._service.has_indexes(
-            found.account, address.table
-        ):
-            raise unknown_comp()
-        if parameters.get("comp") == "expiry" and (
-            caller is not OWNER or not await self._service.has_expiry(found.account, address.table)
+        comp = parameters.get("comp")
+        if (comp == "expiry" and caller is not OWNER) or (
+            comp == "indexes" and not await self._service.has_indexes(found.account, address.table)
         ):
             raise unknown_comp()
         asked = record.operation = decode_service_operation(method, decoded)
