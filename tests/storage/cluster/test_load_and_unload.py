@@ -73,6 +73,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     finally:
         server.stop(signal.SIGTERM)
     run("index", "create", "Many", "n", "--data", str(directory))
+    run("expiry", "set", "Large", "--after", "7d", "--yes", "--data", str(directory))
     return directory
 
 
@@ -118,6 +119,7 @@ def test_a_directory_comes_into_the_cluster_and_back_as_it_was(
     assert (
         f"The keyspace {KEYSPACE} holds what {directory} holds: 1 account, 2 tables, 480" in loaded
     )
+    assert "keeps them: Large 7d after their Timestamp.\n" in loaded
     assert loaded.endswith("so the queries that these served will scan: Many n.\n")
     again = tablestone("cluster", "load", "--from", str(directory), "--engine", url)
     assert again.returncode == 2
@@ -150,6 +152,7 @@ def test_a_directory_comes_into_the_cluster_and_back_as_it_was(
     unloaded = run("cluster", "unload", "--to", str(tmp_path / "new"), "--engine", url)
     assert "1 account, 2 tables, 480 entities" in unloaded
     assert "until `tablestone index check` has made them again: Many n.\n" in unloaded
+    assert "keeps them: Large 7d after their Timestamp.\n" in unloaded
     listed = run("index", "list", "--data", str(tmp_path / "new"))
     assert listed == "Many\tn\ttable\tbroken\n"
     refused = tablestone("cluster", "unload", "--to", str(tmp_path / "new"), "--engine", url)
