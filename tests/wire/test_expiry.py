@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -167,4 +168,21 @@ def test_what_is_no_policy_is_refused(service: ServiceUnderTest, body: bytes) ->
     status, code = put(service, "Sessions", body)
     assert status == 400
     assert code in ("InvalidInput", "DuplicatePropertiesSpecified")
+    assert service.send("GET", "/Sessions?comp=expiry").status == 400
+
+
+def test_a_table_that_is_made_again_meanwhile_gets_no_policy(
+    service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scan = service.engine.scan
+
+    async def scan_and_make_again(*given: Any, **more: Any) -> Any:
+        found = await scan(*given, **more)
+        catalog = Catalog(service.engine, service.clock.ticks, lambda: b"87654321")
+        await catalog.delete(Named(ACCOUNT), "Sessions")
+        await catalog.create(Named(ACCOUNT), "Sessions")
+        return found
+
+    monkeypatch.setattr(service.engine, "scan", scan_and_make_again)
+    assert put(service, "Sessions", b'{"after": 60}') == (404, "TableNotFound")
     assert service.send("GET", "/Sessions?comp=expiry").status == 400

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Final
 
 import pytest
@@ -111,6 +112,23 @@ def test_a_suspended_policy_that_is_replaced_stays_suspended(data: Path) -> None
         f"Entities of Sessions expire {words}. To let it act: tablestone expiry resume Sessions.",
     ]
     assert stored(data) == ExpiryPolicy(property_name="expires", suspended=True)
+
+
+def test_what_was_counted_is_stored_and_no_other(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another operator changes the policy while this one is asked."""
+    said("set Sessions --after 1d --yes")
+    said("suspend Sessions")
+
+    def agree(*_: object, **__: object) -> bool:
+        return len(said("set Sessions --property expires")) == 2
+
+    terminal = SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("tablestone.cli.commands.expiry.sys", terminal)
+    monkeypatch.setattr("click.confirm", agree)
+    assert said("resume Sessions")[-1] == "Entities of Sessions expire 1d after their Timestamp."
+    assert stored(data) == ExpiryPolicy(after=86_400)
 
 
 @pytest.mark.parametrize(
