@@ -39,6 +39,7 @@ from tablestone.model.operations import (
     MergeEntity,
     QueryEntities,
     ReadConditions,
+    SetTableExpiry,
     TransactionCommitted,
     UpdateEntity,
 )
@@ -502,6 +503,25 @@ async def test_nothing_is_swept_after_a_change_of_the_policy(
     assert await sessions.rows() == seen
     if sessions.engine.capabilities.keeps_entries:  # else a step may remove rows of a deleted table
         assert sessions.sweeper.swept == 0
+
+
+async def test_a_policy_over_the_wire_ends_the_sweeping_under_the_old_one(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As any other change does; and only a table without entities takes one."""
+    waited: list[float] = []
+
+    async def wait(seconds: float) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr(catalog, "outlast", wait)
+    setting = SetTableExpiry(TABLE, ExpiryPolicy(property_name="expires"))
+    await sessions.service.execute(OWNER, setting)
+    is_certain = sessions.engine.capabilities.keeps_entries
+    assert waited == ([] if is_certain else [catalog.SWEEPING_SECONDS])
+    await sessions.put("r", n=1)
+    with pytest.raises(StorageError, match="TableNotEmpty"):
+        await sessions.service.execute(OWNER, setting)
 
 
 async def test_an_insert_over_an_expired_entity_says_its_version(sessions: Sessions) -> None:

@@ -238,15 +238,18 @@ class Catalog:
         owner: Owner,
         table: str,
         edit: Callable[[ExpiryPolicy | None], ExpiryPolicy | None],
+        table_id: bytes | None = None,
     ) -> None:
         """Replace the expiry policy of a table by the result of `edit`, as below; None is no policy.
 
-        Afterwards nothing is swept under the old one.
+        With `table_id`, not of another table of the name. Afterwards nothing is swept under the old policy.
         """
         is_swept = False
 
         def decide(old: TableRecord) -> Mapping[str, Any]:
             nonlocal is_swept
+            if table_id not in (None, old.table_id):
+                raise StorageError("TableNotFound", early=True)
             is_swept = old.expiry is not None and not old.expiry.suspended
             policy = edit(old.expiry)
             return {"expiry": None if policy is None else policy.members()}

@@ -162,13 +162,8 @@ class TableService:
         empty = await self.catalog.require(owner, operation.table)
         if await self._engine.scan(storage_keys.table_range(empty.table_id), rows_max=1):
             raise StorageError("TableNotEmpty")
-
-        def decide(record: TableRecord) -> dict[str, object]:
-            if record.table_id != empty.table_id:  # another table of the name
-                raise StorageError("TableNotFound", early=True)
-            return {"expiry": operation.policy.members()}
-
-        await self.catalog.change_members(owner, operation.table, decide)
+        policy, table_id = operation.policy, empty.table_id
+        await self.catalog.change_expiry(owner, operation.table, lambda _old: policy, table_id)
 
     async def _write(self, owner: Owner, write: operations.EntityWrite) -> operations.WriteResult:
         try:
