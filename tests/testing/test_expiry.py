@@ -268,12 +268,12 @@ def test_follow_brings_the_policy_of_a_table_that_is_made_later(
             assert target.expiry("Sessions") == ExpiryPolicy(after=3600)
 
 
-def test_the_last_line_says_caught_up(storage: TableStorage, tmp_path: Path) -> None:
+def test_the_last_line_says_caught_up(storage: TableStorage, tmp_path: Path, run: Run) -> None:
     """Also soon after a line that says how far behind: the feed has several pages."""
     sessions(storage)
     with TableStorage() as other:
         places = places_of(tmp_path, storage, other)
         words = ("copy", "--from", places[0], "--to", places[1], "--follow", "--until-caught-up")
-        assert tablestone(*words).status == 0
+        assert run(*words).status == 0
         storage.seed({"Sessions": [entity(f"{number:04}") for number in range(1_100)]})
-        assert tablestone(*words).stderr.splitlines()[-1] == "follow: 1,100 changes, caught up"
+        assert run(*words).errors[-1] == "follow: 1,100 changes, caught up"
