@@ -431,6 +431,7 @@ async def test_more_entities_than_a_step_takes(sessions: Sessions) -> None:
             for row in range(first, first + 100)
         ]
         await sessions.do(EntityGroupTransaction(TABLE, "p", writes))
+    assert len([step async for step in sessions.sweeper.steps(0)]) == 2  # no row is read twice
     sessions.pass_by(60)
     await sessions.put("300", n=2)
     record = await sessions.service.catalog.require(OWNER, TABLE)

@@ -110,6 +110,7 @@ class ExpiringTable(RuleBasedStateMachine):
         self.rows: dict[str, Row] = {}
         self.policy: ExpiryPolicy | None = None
         self.written = 0
+        self.swept = 0
         self.directory = tempfile.mkdtemp()
         self.loop = asyncio.Runner()
 
@@ -325,6 +326,7 @@ class ExpiringTable(RuleBasedStateMachine):
         before = dict(self.rows)
         self.now -= margin * SECOND
         gone = self.rows.keys() - self.live.keys()
+        self.swept += len(gone)
         self.now += margin * SECOND
         self.rows = {row: before[row] for row in before.keys() - gone}
 
@@ -344,6 +346,8 @@ class ExpiringTable(RuleBasedStateMachine):
         found = await self.service.execute(OWNER, ReadTableChanges(TABLE, Since.OLDEST))
         assert isinstance(found, ChangesFound)
         left: dict[str, int] = {}
+        expired = [commit.entities for commit in found.commits if commit.kind == "expired"]
+        assert sum(map(len, expired)) == self.swept
         for commit in found.commits:
             for row, version, stored, _before in commit.entities:
                 assert commit.kind == "entities" or stored is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncGenerator
 from typing import Final
 
 import pytest
@@ -24,6 +25,7 @@ from tablestone.tables import expiry_sweeping, storage_keys
 from tablestone.tables.account_incarnation import Named, Owner
 from tablestone.tables.catalog import Catalog
 from tablestone.tables.expiry_sweeping import LEASE_SECONDS, ExpirySweeper
+from tablestone.tables.index_building import Indexes
 from tablestone.tables.integrity import check_rows
 from tablestone.tables.service import TableService
 from tablestone.telemetry.worker_reports import WorkerReport, WorkerReports
@@ -206,6 +208,8 @@ async def test_a_pass_takes_what_expired_an_hour_ago(
     await tables.catalog.create(OWNER, "Sessions")
     policy = ExpiryPolicy(property_name="expires")
     await tables.catalog.change_expiry(OWNER, "Sessions", lambda _old: policy)
+    indexes = Indexes(engine, tables.catalog, lambda: server.wall, lambda: b"test")
+    await indexes.create(OWNER, "Sessions", "expires", within_partition=False)
     an_hour_ago = server.wall - HOUR * TICKS_PER_SECOND
     for row, end in (("a", an_hour_ago + 1), ("b", an_hour_ago)):
         properties = members({"expires": EdmValue(EdmType.DATE_TIME, end)})
@@ -222,6 +226,32 @@ async def test_a_pass_takes_what_expired_an_hour_ago(
         for row in rows
         if row.partition.startswith(storage_keys.ENTITIES)
     ] == ["a"]
+    assert await indexes.check(OWNER, "Sessions", "expires") == (1, 0, 0)
+
+
+async def test_a_pass_asks_after_each_step_whether_it_may_go_on(
+    engine: MemoryEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another server may have the lease by then."""
+    server = Server(engine, "one")
+    answers = [True, True, False]
+    steps = []
+
+    async def may_sweep() -> bool:
+        return answers.pop(0)
+
+    async def endless(_margin: int) -> AsyncGenerator[None, None]:
+        while True:
+            steps.append(answers[:])
+            yield
+
+    monkeypatch.setattr(server.sweeper, "may_sweep", may_sweep)
+    monkeypatch.setattr(server.sweeper, "steps", endless)
+    running = asyncio.create_task(server.sweeper.run())
+    for _ in range(100):
+        await asyncio.sleep(0)
+    running.cancel()
+    assert steps == [[True, False], [False]]
 
 
 @pytest.mark.parametrize(
