@@ -225,6 +225,14 @@ NO_GENERATION: Final = -1
 """A generation that is never the present one."""
 
 
+def generation_to_rely_on(engine: Engine) -> int | None:
+    """What goes into `WriteSet.decided_under`, read before the cached rows; None where no commit looks at it."""
+    if not engine.capabilities.keeps_entries:
+        return None
+    generation = engine.generation
+    return NO_GENERATION if generation is None else generation
+
+
 class Committed(NamedTuple):
     """The write set was applied and is durable. `versions` has one entry for each change: 0 if nothing was put.
 

@@ -19,7 +19,6 @@ from tablestone.engines import request_time
 from tablestone.engines.contract import (
     ABSENT,
     DELETE,
-    NO_GENERATION,
     Change,
     Committed,
     Engine,
@@ -28,6 +27,7 @@ from tablestone.engines.contract import (
     Put,
     StoredRow,
     WriteSet,
+    generation_to_rely_on,
 )
 from tablestone.model.entity_json import read_raw
 from tablestone.model.errors import StorageError
@@ -175,10 +175,7 @@ class ExpirySweeper:
         self, owner: Owner, table: TableRecord
     ) -> tuple[TableRecord, int | None] | None:
         """The table now, and the generation on which a commit can rely; None if nothing of it expires any more."""
-        generation: int | None = None
-        if self._engine.capabilities.keeps_entries:
-            generation = self._engine.generation
-            generation = NO_GENERATION if generation is None else generation
+        generation = generation_to_rely_on(self._engine)
         try:
             found = await self._catalog.find(owner, table.name)
         except StorageError:  # the account was deleted

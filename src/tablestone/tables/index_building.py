@@ -17,7 +17,6 @@ from tablestone.clock import TICKS_PER_SECOND, Clock
 from tablestone.engines.capabilities import Capabilities
 from tablestone.engines.contract import (
     ANY,
-    NO_GENERATION,
     OUTDATED,
     Change,
     Engine,
@@ -29,6 +28,7 @@ from tablestone.engines.contract import (
     OutcomeUnknown,
     Reindex,
     WriteSet,
+    generation_to_rely_on,
 )
 from tablestone.model.entity import require_property_name
 from tablestone.model.entity_json import key_of, read_raw
@@ -160,14 +160,12 @@ class Indexes:
             groups[key.partition].append(Change(key.row, ANY, Reindex(stale)))
         left = list(groups.items())
         while left:
-            generation = self._engine.generation
+            generation = generation_to_rely_on(self._engine)
             present = await self._catalog.find(owner, record.name)
             if present is None or present.table_id != record.table_id:
                 raise IndexGone(f"The table {record.name} was deleted.")
             index = _index(present, name)
             entries_of = entries_function(record.table_id, (index,))
-            if generation is None:
-                generation = NO_GENERATION
             outcomes = await asyncio.gather(
                 *(
                     self._engine.commit(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from tablestone.clock import Clock
 from tablestone.cooperative_scheduling import Seconds, Turns
 from tablestone.engines.change_record import Note
-from tablestone.engines.contract import NO_GENERATION, Engine
+from tablestone.engines.contract import Engine, generation_to_rely_on
 from tablestone.model import operations
 from tablestone.model.errors import StorageError, unknown_comp
 from tablestone.model.service_properties import FRESH
@@ -48,7 +48,6 @@ class TableService:
         self._seconds = seconds
         self._turns = Turns(seconds)
         self._throughput = throughput
-        self._keeps_entries = engine.capabilities.keeps_entries
         self.catalog = Catalog(engine, clock, fresh_id, deletion_seconds=table_deletion_seconds)
         incarnations = self.catalog.incarnations
         self.documents = Documents(engine)
@@ -95,7 +94,7 @@ class TableService:
     async def has_indexes(self, owner: Owner, table: str) -> bool:
         """Whether `ListIndexes` has something to list."""
         record = await self.catalog.find(owner, table)
-        return record is not None and bool(record.indexes) and self._keeps_entries
+        return record is not None and bool(await indexes_of(self._engine, record))
 
     async def _execute_on_tables(
         self,
@@ -178,10 +177,8 @@ class TableService:
     ) -> list[operations.WriteResult]:
         """Commit the writes under the indexes that the table has: again, if those may have changed meanwhile."""
         conflicts = 0
-        generation: int | None = None
         while True:
-            if self._keeps_entries and (generation := self._engine.generation) is None:
-                generation = NO_GENERATION
+            generation = generation_to_rely_on(self._engine)
             try:
                 record = await self.catalog.require(owner, table)
             except StorageError as error:
