@@ -4,6 +4,7 @@
 nothing. The sweeper (`expiry_sweeping`) removes the expired rows later.
 """
 
+import asyncio
 from collections.abc import Sequence
 
 from tablestone import limits
@@ -24,9 +25,8 @@ from tablestone.engines.contract import (
 )
 from tablestone.engines.forwarding_engine import ForwardingEngine, ForwardingSnapshot
 from tablestone.model.edm import DATE_TIME_MAX
-from tablestone.model.entity_json import key_of, read_raw, version_of
+from tablestone.model.entity_json import read_raw, version_of
 from tablestone.model.expiry import ExpiryPolicy
-from tablestone.model.keys import encode_key
 from tablestone.tables import storage_keys
 from tablestone.tables.cache_invalidation import one_more_conflict
 
@@ -71,11 +71,12 @@ class LiveRows(ForwardingEngine):
 
     async def _decided(self, write_set: WriteSet) -> list[Change] | Conflict:
         partition, changes, *_ = write_set
-        values = await self._values(partition, [change.row for change in changes])
+        values = await asyncio.gather(
+            *(self._engine.get(Key(partition, change.row)) for change in changes)
+        )
         now = self._clock()
         decided: list[Change] = []
-        for index, change in enumerate(changes):
-            value = values.get(change.row)
+        for index, (change, value) in enumerate(zip(changes, values, strict=True)):
             version = ABSENT if value is None else version_of(value)
             if value is None or self._policy.has_ended(read_raw(value), now):
                 effect = effect_of(change, index, ABSENT, None)
@@ -85,19 +86,6 @@ class LiveRows(ForwardingEngine):
                 return effect
             decided.append(Change(change.row, version, effect))
         return decided
-
-    async def _values(self, partition: bytes, rows: Sequence[bytes]) -> dict[bytes, bytes]:
-        found: dict[bytes, bytes] = {}
-        ranges = [KeyRange.of_row(partition, row) for row in sorted(rows)]
-        while ranges:
-            page = await self._engine.read(
-                ranges, rows_max=len(ranges), bytes_max=limits.PAGE_BYTES_MAX
-            )
-            for value in page.values:
-                found[encode_key(key_of(read_raw(value)).row_key)] = value
-            next_key = page.next_key
-            ranges = [] if next_key is None else storage_keys.ranges_from(ranges, next_key)
-        return found
 
 
 async def count_ended(
