@@ -152,7 +152,7 @@ def test_milliseconds_are_suspected(data: Path, seconds: int, words: str) -> Non
     assert said("set Sessions --property expires --yes")[0].endswith(f": {counts}.")
 
 
-NO_POLICY: Final = "Sessions has no expiry policy."
+NO_POLICY: Final = "The table has no expiry policy."
 AGE: Final = "--after must be an age such as 90m, 24h or 7d, not"
 
 

@@ -64,13 +64,11 @@ def set_policy(
     A policy that is suspended stays so: `resume` lets the new one act.
     """
     policy = _policy(after, name)
-    _switch_on(
-        given,
-        account_name,
-        table,
-        lambda old: replace(policy, suspended=old is not None and old.suspended),
-        yes=yes,
-    )
+
+    def edit(old: ExpiryPolicy | None) -> ExpiryPolicy:
+        return replace(policy, suspended=old is not None and old.suspended)
+
+    _switch_on(given, account_name, table, edit, yes=yes)
 
 
 @expiry.command(name="list")
@@ -94,9 +92,7 @@ def list_policies(**given: Any) -> None:
 @_of_a_table
 def suspend(table: str, account_name: str, **given: Any) -> None:
     """Suspend a policy: nothing is hidden and nothing is removed."""
-    table = _change(
-        given, account_name, table, lambda old: replace(_required(old, table), suspended=True)
-    )
+    table = _change(given, account_name, table, lambda old: replace(_kept(old), suspended=True))
     print(f"The expiry of {table} is suspended: all its entities are there.")
 
 
@@ -105,13 +101,11 @@ def suspend(table: str, account_name: str, **given: Any) -> None:
 @_of_a_table
 def resume(table: str, account_name: str, *, yes: bool, **given: Any) -> None:
     """Let a suspended policy act again. Says first how many entities expire now."""
-    _switch_on(
-        given,
-        account_name,
-        table,
-        lambda old: replace(_required(old, table), suspended=False),
-        yes=yes,
-    )
+
+    def edit(old: ExpiryPolicy | None) -> ExpiryPolicy:
+        return replace(_kept(old), suspended=False)
+
+    _switch_on(given, account_name, table, edit, yes=yes)
 
 
 @expiry.command()
@@ -120,7 +114,7 @@ def remove(table: str, account_name: str, **given: Any) -> None:
     """Remove the policy of a table."""
 
     def edit(old: ExpiryPolicy | None) -> None:
-        _required(old, table)
+        _kept(old)
 
     table = _change(given, account_name, table, edit)
     print(f"{table} has no expiry policy any more: all its entities are there.")
@@ -147,9 +141,9 @@ def _policy(after: str | None, name: str | None) -> ExpiryPolicy:
     return policy
 
 
-def _required(policy: ExpiryPolicy | None, table: str) -> ExpiryPolicy:
+def _kept(policy: ExpiryPolicy | None) -> ExpiryPolicy:
     if policy is None:
-        raise BrokenOption(f"{table} has no expiry policy.")
+        raise BrokenOption("The table has no expiry policy.")
     return policy
 
 
