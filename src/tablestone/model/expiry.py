@@ -37,10 +37,11 @@ class ExpiryPolicy:
     def from_members(cls, members: Mapping[str, Any]) -> Self:
         """The policy of its JSON object; raises for one that is none."""
         after, name = members.get("after"), members.get("property")
-        is_after = type(after) is int and after > 0 and name is None
-        if not is_after and not (isinstance(name, str) and after is None):
-            raise ValueError("its expiry policy has neither an age nor a property")
-        return cls(after, name, members.get("suspended") is True)
+        if type(after) in (int, type(None)) and isinstance(name, str | None):
+            policy = cls(after, name, members.get("suspended") is True)
+            if policy.is_valid:
+                return policy
+        raise ValueError("its expiry policy has neither an age nor a property")
 
     @property
     def is_valid(self) -> bool:

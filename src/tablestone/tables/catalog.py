@@ -239,24 +239,27 @@ class Catalog:
         table: str,
         edit: Callable[[ExpiryPolicy | None], ExpiryPolicy | None],
         table_id: bytes | None = None,
-    ) -> None:
+    ) -> str:
         """Replace the expiry policy of a table by the result of `edit`, as below; None is no policy.
 
-        With `table_id`, not of another table of the name. Afterwards nothing is swept under the old policy.
+        With `table_id`, not of another table of the name, which is returned. Afterwards nothing is swept under the old
+        policy.
         """
-        is_swept = False
+        before: TableRecord | None = None
 
         def decide(old: TableRecord) -> Mapping[str, Any]:
-            nonlocal is_swept
+            nonlocal before
             if table_id not in (None, old.table_id):
                 raise StorageError("TableNotFound", early=True)
-            is_swept = old.expiry is not None and not old.expiry.suspended
-            policy = edit(old.expiry)
+            before, policy = old, edit(old.expiry)
             return {"expiry": None if policy is None else policy.members()}
 
         await self.change_members(owner, table, decide)
+        assert before is not None
+        is_swept = before.expiry is not None and not before.expiry.suspended
         if is_swept and not self._engine.capabilities.keeps_entries:
             await outlast(SWEEPING_SECONDS)
+        return before.name
 
     async def change_members(
         self, owner: Owner, table: str, decide: Callable[[TableRecord], Mapping[str, Any]]

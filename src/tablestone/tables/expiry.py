@@ -78,10 +78,9 @@ class LiveRows(ForwardingEngine):
         decided: list[Change] = []
         for index, (change, value) in enumerate(zip(changes, values, strict=True)):
             version = ABSENT if value is None else version_of(value)
-            if value is None or self._policy.has_ended(read_raw(value), now):
-                effect = effect_of(change, index, ABSENT, None)
-            else:
-                effect = effect_of(change, index, version, value)
+            is_live = value is not None and not self._policy.has_ended(read_raw(value), now)
+            seen = (version, value) if is_live else (ABSENT, None)
+            effect = effect_of(change, index, *seen)
             if isinstance(effect, Conflict):
                 return effect
             decided.append(Change(change.row, version, effect))

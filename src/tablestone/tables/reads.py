@@ -189,6 +189,8 @@ class FilteredScan:
         """The next entity of the ranges, matching or not (wire 6.7)."""
         partition, row = storage_keys.entity_place(self._table_id, key_of(raw))
         rest = storage_keys.ranges_from(ranges, Key(partition, row + b"\0"))
+        if not rest:
+            return None
         try:
             rows = await self._moment.read(rest, rows_max=1, bytes_max=1)
         except MomentPassed:

@@ -246,6 +246,8 @@ class TableStorage:
         """
         if after is not None and not isinstance(after, timedelta):
             raise TypeError(f"after is a timedelta, such as timedelta(hours=24), not {after!r}.")
+        if not isinstance(property, str | None):
+            raise TypeError(f"property is the name of a property, not {property!r}.")
         seconds = None if after is None else int(after.total_seconds())
         policy = None if seconds is None and property is None else ExpiryPolicy(seconds, property)
         if policy is not None and not policy.is_valid:

@@ -246,7 +246,9 @@ def carry_expiry(
     if target.expiry(table) is None:
         target.offer_expiry(table, wanted)
     if wanted != target.expiry(table):
-        tell(f"{table}: entities expire {wanted.in_words} at the source, and not so at the target.")
+        tell(
+            f"{table}: entities expire {wanted.in_words} at the source. The target does not say so."
+        )
 
 
 def since_filter(moment: str | None) -> str | None:

@@ -106,10 +106,22 @@ class Follower:
 
     def _apply(self, lines: list[dict[str, Any]], writer: "_Writer") -> None:
         transaction: list[Operation] = []
+        expires: dict[str, bool] = {}
+        """By tables, whether the target lets entities expire as the source does: then it removes them by itself."""
         for line in lines:
             kind, table = line["kind"], line["table"]
             if self._names and table.lower() not in self._names:
                 continue
+            if kind == "expired":
+                if table not in expires:
+                    of_source, of_target = (
+                        writer.retry(partial(side.expiry, table))
+                        for side in (self._source, self._target)
+                    )
+                    is_on = of_source is not None and not of_source.suspended
+                    expires[table] = is_on and of_source == of_target
+                if expires[table]:
+                    continue
             self.changes += 1
             if kind in ("table-created", "table-deleted"):
                 # A table's end and beginning divide what is written: the rest may be of another table of the name.

@@ -488,7 +488,7 @@ def _set_table_expiry(decoded: DecodedRequest) -> Operation:
         policy = ExpiryPolicy.from_members(members)
     except ValueError as error:
         raise StorageError("InvalidInput", early=True) from error
-    if not policy.is_valid or policy.members() != members:  # or it says more than would be kept
+    if policy.members() != members:  # it says more than would be kept
         raise StorageError("InvalidInput", early=True)
     return SetTableExpiry(table_in_url(decoded.address), policy)
 

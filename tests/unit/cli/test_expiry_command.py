@@ -19,6 +19,7 @@ from tablestone.model.expiry import ExpiryPolicy
 from tablestone.model.keys import EntityKey
 from tablestone.model.operations import InsertEntity
 from tablestone.tables.account_incarnation import Named
+from tablestone.tables.catalog import Catalog
 from tablestone.tables.service import TableService
 from tablestone.tables.storage_keys import fresh_table_id
 
@@ -114,21 +115,54 @@ def test_a_suspended_policy_that_is_replaced_stays_suspended(data: Path) -> None
     assert stored(data) == ExpiryPolicy(property_name="expires", suspended=True)
 
 
-def test_what_was_counted_is_stored_and_no_other(
-    data: Path, monkeypatch: pytest.MonkeyPatch
+async def make_again(data: Path) -> None:
+    engine = open_engine(f"sqlite:{data}", system_clock)
+    catalog = Catalog(engine, system_clock, fresh_table_id)
+    await catalog.delete(OWNER, "Sessions")
+    await catalog.create(OWNER, "Sessions")
+    await engine.close()
+
+
+CHANGED: Final = "refused: The policy was changed meanwhile. Nothing was changed now."
+DELETED: Final = "refused: The table Sessions is being deleted."
+
+
+@pytest.mark.parametrize(
+    ("before", "asked", "meanwhile", "sentence"),
+    [
+        ("set Sessions --after 1d", "resume Sessions", "set Sessions --property expires", CHANGED),
+        ("set Sessions --after 1d", "resume Sessions", "remove Sessions", CHANGED),
+        ("set Sessions --after 1d", "set Sessions --after 2d", "suspend Sessions", CHANGED),
+        ("list", "set Sessions --after 1d", "made again", DELETED),
+    ],
+)
+def test_only_what_was_counted_is_changed(
+    data: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    before: str,
+    asked: str,
+    meanwhile: str,
+    sentence: str,
 ) -> None:
-    """Another operator changes the policy while this one is asked."""
-    said("set Sessions --after 1d --yes")
-    said("suspend Sessions")
+    """Another operator changes the policy, or the table is made again, while this one is asked."""
+    said(f"{before} --yes" if before != "list" else before)
+    if asked.startswith("resume"):
+        said("suspend Sessions")
+    found: list[ExpiryPolicy | None] = []
 
     def agree(*_: object, **__: object) -> bool:
-        return len(said("set Sessions --property expires")) == 2
+        if meanwhile == "made again":
+            asyncio.run(make_again(data))
+        else:
+            said(meanwhile)
+        found.append(stored(data))
+        return True
 
     terminal = SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr("tablestone.cli.commands.expiry.sys", terminal)
     monkeypatch.setattr("click.confirm", agree)
-    assert said("resume Sessions")[-1] == "Entities of Sessions expire 1d after their Timestamp."
-    assert stored(data) == ExpiryPolicy(after=86_400)
+    assert said(asked)[-1] == sentence
+    assert [stored(data)] == found
 
 
 @pytest.mark.parametrize(
@@ -170,16 +204,13 @@ AGE: Final = "--after must be an age such as 90m, 24h or 7d, not"
             "set Sessions --after 999999999d",
             "--after 999999999d ends later than any DateTime: those end in 9999.",
         ),
-        (
-            "set Sessions --property Timestamp",
-            "--property Timestamp is not possible: use --after.",
-        ),
         *(
             (
                 f"set Sessions --property {name}",
-                f"--property must be the name of a property, and no key, not '{name}'.",
+                "--property must be the name of a property, and neither a key nor Timestamp, which --after takes, "
+                f"not '{name}'.",
             )
-            for name in ("PartitionKey", "RowKey", "a-b")
+            for name in ("PartitionKey", "RowKey", "Timestamp", "a-b")
         ),
         ("set Gone --after 1h --yes", "The table Gone is being deleted."),
         ("suspend Gone", "The table Gone is being deleted."),

@@ -327,7 +327,7 @@ def _copy(source: Path, place: Path, progress: ByteProgress, key: EncryptionKey 
 
 
 async def _suspend_expiry(directory: Path, key: EncryptionKey | None) -> list[tuple[str, str]]:
-    """Suspend all expiry policies of a restored database; returns their accounts and tables."""
+    """Suspend the expiry policies that act in a restored database; returns their accounts and tables."""
     open_restored = partial(
         open_engine, str(EngineUrl(SCHEME, str(directory))), system_clock, key=key
     )
@@ -335,7 +335,7 @@ async def _suspend_expiry(directory: Path, key: EncryptionKey | None) -> list[tu
     found = [
         (account, table.name)
         async for account, table in every_table(engine)
-        if table.expiry is not None
+        if table.expiry is not None and not table.expiry.suspended
     ]
     await engine.close()
     if found:  # only then: a directory of an older format cannot be written

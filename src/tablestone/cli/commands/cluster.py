@@ -293,7 +293,12 @@ def indexes_of(record: TableRecord) -> list[str]:
 
 async def _tell_expiry(engine: Engine) -> None:
     """A move is no restore: what it brings is as old as where it came from, which stays."""
-    if found := await in_words(engine, lambda each: [each.expiry.in_words] if each.expiry else []):
+
+    def words_of(table: TableRecord) -> list[str]:
+        policy = table.expiry
+        return [] if policy is None or policy.suspended else [policy.in_words]
+
+    if found := await in_words(engine, words_of):
         print(
             "Entities go on to expire, and a server removes them from an hour after its start on; `tablestone expiry "
             f"suspend` keeps them: {found}."

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -20,7 +20,6 @@ from tablestone.cli.options import (
 from tablestone.cli.stored_data import naming_absent_table, stored_configuration, with_engine
 from tablestone.clock import system_clock
 from tablestone.engines.contract import Engine
-from tablestone.model.entity import TIMESTAMP
 from tablestone.model.expiry import ExpiryPolicy
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog, TableRecord, every_table
@@ -93,7 +92,7 @@ def list_policies(**given: Any) -> None:
 def suspend(table: str, account_name: str, **given: Any) -> None:
     """Suspend a policy: nothing is hidden and nothing is removed."""
     table = _change(given, account_name, table, lambda old: replace(_kept(old), suspended=True))
-    print(f"The expiry of {table} is suspended: all its entities are there.")
+    print(f"The expiry of {table} is suspended: nothing is hidden or removed.")
 
 
 @expiry.command()
@@ -117,7 +116,7 @@ def remove(table: str, account_name: str, **given: Any) -> None:
         _kept(old)
 
     table = _change(given, account_name, table, edit)
-    print(f"{table} has no expiry policy any more: all its entities are there.")
+    print(f"{table} has no expiry policy any more: nothing is hidden or removed.")
 
 
 def _policy(after: str | None, name: str | None) -> ExpiryPolicy:
@@ -129,15 +128,13 @@ def _policy(after: str | None, name: str | None) -> ExpiryPolicy:
         if age is None:
             raise BrokenOption(f"--after {must_be('an age such as 90m, 24h or 7d', after)}.")
         policy = ExpiryPolicy(after=int(age[1]) * SECONDS_OF_UNITS[age[2]])
-        if not policy.is_valid:
-            raise BrokenOption(f"--after {after} ends later than any DateTime: those end in 9999.")
-        return policy
-    assert name is not None
-    policy = ExpiryPolicy(property_name=name)
-    if name == TIMESTAMP:
-        raise BrokenOption("--property Timestamp is not possible: use --after.")
+        problem = f"--after {after} ends later than any DateTime: those end in 9999."
+    else:
+        policy = ExpiryPolicy(property_name=name)
+        what = "the name of a property, and neither a key nor Timestamp, which --after takes"
+        problem = f"--property {must_be(what, str(name))}."
     if not policy.is_valid:
-        raise BrokenOption(f"--property {must_be('the name of a property, and no key', name)}.")
+        raise BrokenOption(problem)
     return policy
 
 
@@ -157,23 +154,29 @@ def _switch_on(
 ) -> None:
     """Say how many entities expire now, ask, and change the policy."""
 
-    async def look(engine: Engine) -> ExpiryPolicy:
+    async def look(engine: Engine) -> tuple[TableRecord, ExpiryPolicy]:
         record = await Catalog(engine, system_clock, fresh_table_id).require(Named(account), table)
         policy = edit(record.expiry)
         print(f"{record.name}, {policy.in_words}: {await _count(engine, record, policy)}.")
-        return policy
+        return record, policy
 
     configuration = stored_configuration(given, "Expiry policies")
     with naming_absent_table(configuration, account, table):
-        policy = with_engine(configuration, look, read_only=True)
+        record, policy = with_engine(configuration, look, read_only=True)
     if not yes and not policy.suspended:
         if not sys.stdin.isatty():
             raise BrokenOption("Nothing was changed: this needs --yes without a terminal.")
         if not click.confirm("Hide these entities, and remove them later?", err=True):
             raise BrokenOption("Nothing was changed.")
-    table = _change(given, account, table, lambda _old: policy)  # what was counted, and no other
-    more = f" To let it act: tablestone expiry resume {table}." * policy.suspended
-    print(f"Entities of {table} expire {policy.in_words}.{more}")
+
+    def counted(present: ExpiryPolicy | None) -> ExpiryPolicy:
+        if present != record.expiry:
+            raise BrokenOption("The policy was changed meanwhile. Nothing was changed now.")
+        return policy
+
+    _change(given, account, table, counted, record.table_id)
+    more = f" To let it act: tablestone expiry resume {record.name}." * policy.suspended
+    print(f"Entities of {record.name} expire {policy.in_words}.{more}")
 
 
 def _change(
@@ -181,13 +184,13 @@ def _change(
     account: str,
     table: str,
     edit: Callable[[ExpiryPolicy | None], ExpiryPolicy | None],
+    table_id: bytes | None = None,
 ) -> str:
     """Change the policy of a table; returns its name as it was created."""
 
-    async def change(engine: Engine) -> str:
+    def change(engine: Engine) -> Awaitable[str]:
         catalog = Catalog(engine, system_clock, fresh_table_id)
-        await catalog.change_expiry(Named(account), table, edit)
-        return (await catalog.require(Named(account), table)).name
+        return catalog.change_expiry(Named(account), table, edit, table_id)
 
     configuration = stored_configuration(given, "Expiry policies")
     with naming_absent_table(configuration, account, table):
