@@ -201,8 +201,8 @@ def test_a_restore_suspends_expiry_and_says_so(tmp_path: Path) -> None:
     ended = tablestone("restore", made, "--data", restored)
     assert ended.status == 0
     assert ended.lines[1:] == [
-        "The expiry of these tables is suspended, so that nothing is removed before you have looked. When their "
-        "entities may expire:",
+        "The expiry of these tables is suspended, so that nothing is removed before you have looked. To let "
+        "their entities expire again:",
         *(
             f"  tablestone expiry resume {table} --account devstoreaccount1 --data {restored}"
             for table in ("Sessions", "Tokens")

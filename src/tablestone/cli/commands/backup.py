@@ -281,8 +281,8 @@ def restore(backup: str, *, quiet: bool, **given: Any) -> None:
     print(f"{directory}: restored from {source}, {shown_bytes(size)}, checked")
     if suspended:
         print(
-            "The expiry of these tables is suspended, so that nothing is removed before you have looked. When their "
-            "entities may expire:"
+            "The expiry of these tables is suspended, so that nothing is removed before you have looked. To let "
+            "their entities expire again:"
         )
     for account, table in suspended:
         data = shlex.quote(str(directory))
