@@ -333,12 +333,18 @@ def _of_index(table: TableUse, use: QueryUse) -> Iterator[Finding]:
     alone = sorted(fixed, key=lambda name: fixed[name])
     found = [properties_by_index(plan, {name: False}) for name in alone]
     names = next(filter(None, found), properties_by_index(plan, dict.fromkeys(alone, False)))
-    missing = [name for name in names if name not in table.indexes]
+    is_one = PARTITION_KEY in conditions_of(use.filter)[0].equal
+    known = table.indexes
+    missing = [name for name in names if name not in known or (known[name] and not is_one)]
     if missing:
         # Over all partitions, the values of a range are not beside those of the same partition.
-        within = " --partition" if PARTITION_KEY in conditions_of(use.filter)[0].equal else ""
         commands = [
-            f"`tablestone index create {table.name} {name}{within if fixed[name] else ''}`"
+            f"`tablestone index drop {table.name} {name}`"
+            for name in missing
+            if name in table.indexes
+        ]
+        commands += [
+            f"`tablestone index create {table.name} {name}{' --partition' if is_one and fixed[name] else ''}`"
             for name in missing
         ]
         more = ""

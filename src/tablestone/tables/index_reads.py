@@ -12,7 +12,7 @@ from tablestone import limits
 from tablestone.cooperative_scheduling import Turn
 from tablestone.engines.contract import Engine, Entry, IndexedSnapshot, Key, KeyRange, Rows
 from tablestone.engines.figures import CountsRows
-from tablestone.model.filter_tree import And, FilterNode
+from tablestone.model.filter_tree import FilterNode
 from tablestone.query.index_plan import Way, is_in_key_order, ways_of
 from tablestone.tables import storage_keys
 from tablestone.tables.catalog import TableRecord
@@ -26,7 +26,7 @@ ENTRIES_PER_READ: Final = 1_000
 STREAMS_MAX: Final = 64
 """Places times key ranges whose entries are read beside each other in key order."""
 SPARSE: Final = 8
-"""If the entries alone do not decide, they are worth their reads if at most one of so many rows has one."""
+"""More entries than a read of rows takes are worth it if at most one of so many rows has one."""
 ROWS_PER_READ_MIN: Final = 50
 
 
@@ -46,8 +46,10 @@ class IndexedRows:
         top: int,
         keys: Sequence[Key] | None,
         entries: Sequence[_Entries],
+        turn: Turn,
     ) -> None:
         self._moment = moment
+        self._turn = turn
         self._rows_per_read = min(limits.SCAN_ROWS_PER_READ, max(top, ROWS_PER_READ_MIN))
         self._keys = keys
         self._entries = entries
@@ -57,7 +59,7 @@ class IndexedRows:
         wanted = self._rows_per_read
         if self._keys is None:
             keys: Sequence[Key]
-            keys = await _first_keys(self._moment, self._entries, ranges, wanted + 1)
+            keys = await _first_keys(self._moment, self._entries, ranges, wanted + 1, self._turn)
         else:
             first = bisect_left(self._keys, ranges[0].start) if ranges else len(self._keys)
             keys = self._keys[first : first + wanted + 1]
@@ -94,14 +96,11 @@ async def rows_by_index(
         entries = _entries_of(table, usable, way, partition)
         is_merged = is_in_key_order(way) and len(entries) * len(ranges) <= STREAMS_MAX
         (in_order if is_merged else scattered).append(entries)
-    if in_order and not isinstance(residual, And):
-        # Every entry is of a row that matches, but for cut values.
-        return IndexedRows(moment, top, None, in_order[0])
     fewest = FEW_ENTRIES + 1
     best: list[Key] | None = None
     many: list[tuple[list[_Entries], list[Key]]] = []
     for entries in in_order:
-        keys = await _first_keys(moment, entries, ranges, fewest)
+        keys = await _first_keys(moment, entries, ranges, fewest, turn)
         if len(keys) < fewest:
             best, fewest = keys, len(keys)
         else:
@@ -113,14 +112,15 @@ async def rows_by_index(
         if found is not None:
             best, fewest = found, len(found)
     if best is not None:
-        return IndexedRows(moment, top, best, ())
+        is_worth_it = len(best) <= ROWS_PER_READ_MIN or _are_sparse(engine, best)
+        return IndexedRows(moment, top, best, (), turn) if is_worth_it else None
     for entries, first in many:
         if _are_sparse(engine, first):
-            return IndexedRows(moment, top, None, entries)
+            return IndexedRows(moment, top, None, entries, turn)
     for entries in scattered:
         found = await _all_keys(moment, counting, entries, ranges, SORTED_ENTRIES_MAX, turn)
-        if found is not None and (not isinstance(residual, And) or _are_sparse(engine, found)):
-            return IndexedRows(moment, top, found, ())
+        if found is not None and _are_sparse(engine, found):
+            return IndexedRows(moment, top, found, (), turn)
     return None
 
 
@@ -152,6 +152,7 @@ async def _first_keys(
     entries: Sequence[_Entries],
     ranges: Iterable[KeyRange],
     keys_max: int,
+    turn: Turn,
 ) -> list[Key]:
     """The first keys in the ranges that have one of the entries, each of which is of one place."""
     keys: list[Key] = []
@@ -162,6 +163,8 @@ async def _first_keys(
                 Entry(entry, *start), Entry(entry, *end), entries_max=keys_max - len(keys)
             )
             found.update([Key(partition, row) for _, partition, row in some])
+            if turn.is_over:
+                await turn.give_way()
         keys += sorted(found)
         if len(keys) >= keys_max:
             return keys[:keys_max]

@@ -110,6 +110,13 @@ QUERIES = (
         "Indexes: a scan that finds nothing reads as much as one that finds little",
     ),
     Case(
+        "the same, where the index is of use within partitions alone",
+        table("Flights", indexes={"dest": True}, queries=(asked("dest eq ?", 20, FLIGHTS, 0),)),
+        ("nothing-found", "index"),
+        ("`tablestone index drop Flights dest` and `tablestone index create Flights dest`",),
+        "Indexes: an index within partitions serves no query over all partitions",
+    ),
+    Case(
         "the same, where an index would be on a property that no entity has",
         table(
             "Flights",

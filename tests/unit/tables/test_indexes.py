@@ -21,6 +21,7 @@ from tablestone.engines.contract import (
     Reindex,
     WriteSet,
 )
+from tablestone.engines.figures import CountsRows
 from tablestone.engines.forwarding_engine import ForwardingEngine
 from tablestone.engines.memory import MemoryEngine
 from tablestone.engines.registry import open_engine
@@ -147,6 +148,22 @@ async def tables(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 BY_INDEX = (["r3", "r1", "r5"], PlanKind.INDEX.value)
 BY_SCAN = (["r3", "r1", "r5"], PlanKind.TABLE.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["color eq 'red' or color eq 'blue'", "(color eq 'red' and n eq 1) or color eq 'none'"]
+)
+async def test_what_many_entities_may_match_is_scanned(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """Where a scan is quicker than reads of single rows: in memory, it is not."""
+    monkeypatch.setattr("tablestone.tables.index_reads.ROWS_PER_READ_MIN", 1)
+    await tables.indexes().create(OWNER, "Things", "color")
+    query = QueryEntities("Things", parse_filter(text), 1000, None, None)
+    page = await tables.service.execute(OWNER, query)
+    assert isinstance(page, EntitiesPage)
+    is_quick = isinstance(tables.engine, CountsRows)
+    assert page.plan == (PlanKind.TABLE if is_quick else PlanKind.INDEX).value
 
 
 async def test_a_new_index_is_used_and_a_dropped_one_is_not(tables: Tables) -> None:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import islice
 from queue import SimpleQueue
 from threading import Thread
@@ -41,6 +41,7 @@ from tablestone.engines.sqlite.change_log import (
 )
 from tablestone.engines.sqlite.data_directory import LOCKED_MS_MAX, PAGE_SIZE_BYTES
 from tablestone.engines.sqlite.index_entries import (
+    STATEMENTS_KEPT,
     change_entries,
     insert_statement,
     make_table,
@@ -126,7 +127,7 @@ def insert_together(
         execute(_statement(rows), given)
 
 
-@cache
+@lru_cache(maxsize=STATEMENTS_KEPT)
 def _statements(rows: int, entries: int, records: int) -> str:
     """One text of several statements, for numbers of rows, of entries and of records."""
     texts = ["BEGIN IMMEDIATE", _statement(rows)]

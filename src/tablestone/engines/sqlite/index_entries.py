@@ -5,7 +5,7 @@ The commits write entries in the transaction of their rows (`commit`); snapshots
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from tablestone.engines.sqlite.change_log import make_tables
@@ -28,8 +28,11 @@ CREATE TABLE index_entries (
 _INSERT: Final = "INSERT OR IGNORE INTO index_entries (entry, partition, row) VALUES (?, ?, ?)"
 _DELETE: Final = "DELETE FROM index_entries WHERE entry = ? AND partition = ? AND row = ?"
 
+STATEMENTS_KEPT: Final = 512
+"""Texts of statements that are kept, of some KiB each."""
 
-@cache
+
+@lru_cache(maxsize=STATEMENTS_KEPT)
 def insert_statement(entries: int) -> str:
     """The statement that inserts so many entries of new rows."""
     given = ", ".join(["(?, ?, ?)"] * entries)
