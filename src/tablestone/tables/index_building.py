@@ -246,11 +246,12 @@ class Indexes:
         decide: Callable[[Index | None, Sequence[Index], TableRecord], Index],
     ) -> "AsyncIterator[TableRecord]":
         """Work on an index. If the work fails, as on a full disk, whoever asks for it again may go on at once."""
-        record = await self._claim(owner, table, name, decide)
+        claiming = asyncio.ensure_future(self._claim(owner, table, name, decide))
         try:
-            yield record
+            yield await asyncio.shield(claiming)
         except BaseException:
             with suppress(EngineUnavailable, OutcomeUnknown, IndexRefused, StorageError):
+                record = await claiming  # it may have been stored when Ctrl-C came
                 await self._change(owner, record.name, name, lambda old: replace(old, claim=None))
             raise
 

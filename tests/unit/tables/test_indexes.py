@@ -40,6 +40,7 @@ from tablestone.query.filter_parser import parse_filter
 from tablestone.query.plan import PlanKind
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Named
+from tablestone.tables.catalog import Catalog
 from tablestone.tables.index_building import (
     CLAIM_SECONDS,
     Checked,
@@ -164,6 +165,30 @@ async def test_what_many_entities_may_match_is_scanned(
     assert isinstance(page, EntitiesPage)
     is_quick = isinstance(tables.engine, CountsRows)
     assert page.plan == (PlanKind.TABLE if is_quick else PlanKind.INDEX).value
+
+
+async def test_a_build_that_is_interrupted_while_it_begins_goes_on_at_once(tables: Tables) -> None:
+    """Its claim is stored, and whoever waits for the commit is told to stop."""
+    stored = asyncio.Event()
+
+    class Slow(ForwardingEngine):
+        async def commit(self, write_set: WriteSet) -> Committed | Conflict:
+            outcome = await super().commit(write_set)
+            stored.set()
+            await asyncio.sleep(0.01)
+            return outcome
+
+    engine = Slow(tables.engine)
+    catalog = Catalog(engine, tables.clock, lambda: b"test")
+    indexes = Indexes(engine, catalog, tables.clock, lambda: b"test")
+    building = asyncio.ensure_future(indexes.create(OWNER, "Things", "color"))
+    await stored.wait()
+    building.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await building
+    assert await tables.states() == {"color": IndexState.BUILDING}
+    assert await tables.indexes().create(OWNER, "Things", "color") == 7
+    assert await tables.red() == BY_INDEX
 
 
 async def test_a_new_index_is_used_and_a_dropped_one_is_not(tables: Tables) -> None:
