@@ -187,7 +187,8 @@ def watched_page(
     page.on("dialog", lambda dialog: _note_dialog(watched, dialog))
     page.goto(explorer.address)
     page.wait_for_selector("h1")
-    page.wait_for_load_state()  # with its script: the page at the token leads to another one
+    # With its script. Ask the document: Playwright can miss the load of a page that another one leads to.
+    watched.wait_until("document.readyState === 'complete'")
     try:
         yield watched
     finally:

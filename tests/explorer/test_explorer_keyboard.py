@@ -137,8 +137,8 @@ FORMS: dict[str, tuple[str, list[Step]]] = {
     ]),
     "import.form": ("/tables/Empty", [
         Tab("[data-control='head.import']"), Press("Enter"), Wait("#panel.open form"),
-        Tab("[data-control='import.file']"), Press("Enter"), Tab("[data-control='import.import']"),
-        Press("Enter"), Wait("#panel [role=status]", "1 entity stored"),
+        Tab("[data-control='import.file']"), Press("Enter"), Wait("#looked td", "keys"),
+        Tab("[data-control='import.import']"), Press("Enter"), Wait("#panel [role=status]", "1 entity stored"),
     ]),
     "policies.form": ("/tables/Empty/policies", [
         Tab("[name=id]"), Type("keys"), Tab("[name=may]"), Press("Space"), Press("Enter"),
