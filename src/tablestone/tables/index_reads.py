@@ -218,9 +218,7 @@ def _rows_in(engine: CountsRows, key_range: KeyRange, rows_max: int) -> int:
 
 def _are_sparse(engine: Engine, keys: Sequence[Key]) -> bool:
     """Whether few of the rows between these keys have one of the entries."""
-    if not isinstance(engine, CountsRows):
-        return True  # its scans have no hints: each of their rows costs as much as one by an entry
-    if not keys:
-        return True
+    if not (keys and engine.capabilities.hints and isinstance(engine, CountsRows)):
+        return True  # without hints, each row of a scan costs as much as one by an entry
     rows_max = SPARSE * len(keys)
     return _rows_in(engine, KeyRange(keys[0], keys[-1]), rows_max) >= rows_max

@@ -21,7 +21,6 @@ from tablestone.engines.contract import (
     Reindex,
     WriteSet,
 )
-from tablestone.engines.figures import CountsRows
 from tablestone.engines.forwarding_engine import ForwardingEngine
 from tablestone.engines.memory import MemoryEngine
 from tablestone.engines.registry import open_engine
@@ -163,8 +162,22 @@ async def test_what_many_entities_may_match_is_scanned(
     query = QueryEntities("Things", parse_filter(text), 1000, None, None)
     page = await tables.service.execute(OWNER, query)
     assert isinstance(page, EntitiesPage)
-    is_quick = isinstance(tables.engine, CountsRows)
+    is_quick = tables.engine.capabilities.hints
     assert page.plan == (PlanKind.TABLE if is_quick else PlanKind.INDEX).value
+
+
+@pytest.mark.parametrize(
+    ("keys", "plan"),
+    [("PartitionKey eq 'p0'", PlanKind.PARTITION), ("PartitionKey ge 'p'", PlanKind.INDEX)],
+)
+async def test_a_range_with_more_entries_than_its_keys_hold_rows_is_scanned(
+    tables: Tables, keys: str, plan: PlanKind
+) -> None:
+    await tables.indexes().create(OWNER, "Things", "color")
+    query = QueryEntities("Things", parse_filter(f"{keys} and color ge 'blue'"), 1000, None, None)
+    page = await tables.service.execute(OWNER, query)
+    assert isinstance(page, EntitiesPage)
+    assert page.plan == plan.value
 
 
 async def test_a_build_that_is_interrupted_while_it_begins_goes_on_at_once(tables: Tables) -> None:
