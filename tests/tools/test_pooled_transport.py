@@ -11,9 +11,10 @@ from azure.core.exceptions import AzureError, IncompleteReadError, ServiceRespon
 from azure.core.rest import HttpRequest
 
 from tablestone.model.keys import EntityKey
-from tablestone.tools.client import TableEndpoint
+from tablestone.tools.client import Query, TableEndpoint
 from tablestone.tools.connection import LOCAL_ACCOUNT, LOCAL_KEY, Connection, Scheme
-from tablestone.tools.errors import ServiceError
+from tablestone.tools.errors import ServiceError, TransferFailed
+from tablestone.tools.queries import TableReader
 from tablestone.tools.transport import AnswerLimits, PooledTransport
 
 HEAD = b"HTTP/1.1 202 Accepted\r\nContent-Type: multipart/mixed; boundary=b\r\n"
@@ -144,6 +145,15 @@ def test_no_service() -> None:
             AzureError, match=r"^127\.0\.0\.1:\d+: Connection refused, so no server runs there$"
         ):
             transport.send(get(service.url))
+
+
+def test_a_page_that_is_asked_for_after_the_end_is_not_asked_for_again() -> None:
+    """A command that ends early, as for `| head`, closes its endpoint while a thread reads a page ahead."""
+    given = Connection("http://127.0.0.1:9/account", LOCAL_ACCOUNT, Scheme.ACCOUNT_KEY, LOCAL_KEY)
+    with TableEndpoint(given) as endpoint:
+        reader = TableReader(endpoint)
+    with pytest.raises(TransferFailed, match=r"^Stopped\.$"):
+        reader.page(Query("Weather"), None)
 
 
 def test_a_service_without_tls() -> None:

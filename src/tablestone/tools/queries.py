@@ -190,11 +190,7 @@ class TableReader:
                 if walk.is_back_at(page.next_token):
                     raise endless(query.table)
                 coming = pool.submit(self.page, query, page.next_token)
-                try:
-                    yield page
-                except GeneratorExit:
-                    coming.cancel()
-                    raise
+                yield page
 
     def entities(self, query: Query, progress: Progress | None = None) -> Iterator[RawEntity]:
         """The entities of a query in the order of keys; at most `query.top`."""

@@ -16,11 +16,11 @@ from azure.core.exceptions import IncompleteReadError, ServiceRequestError, Serv
 from azure.core.pipeline.transport import HttpResponse, HttpTransport
 from azure.core.rest import HttpRequest
 from azure.core.utils import case_insensitive_dict
-from urllib3.exceptions import HTTPError, ReadTimeoutError
+from urllib3.exceptions import ClosedPoolError, HTTPError, ReadTimeoutError
 
 from tablestone.clock import monotonic_seconds
 from tablestone.tools.connection import CERTIFICATES_VARIABLE
-from tablestone.tools.errors import TransferRefused
+from tablestone.tools.errors import TransferFailed, TransferRefused
 
 TIMEOUT_SECONDS: Final = 60
 """Seconds in which a connection opens, and in which the next bytes of an answer come."""
@@ -98,6 +98,10 @@ class PooledTransport(HttpTransport[HttpRequest, ReadResponse]):
             )
         except _CutOff as error:
             raise IncompleteReadError(str(error), error=error) from error
+        except (
+            ClosedPoolError
+        ):  # by the command's end, while it read a page ahead: asking again would delay the end
+            raise TransferFailed("Stopped.") from None
         except HTTPError as error:
             raise ServiceResponseError(self._reason(error), error=error) from error
         return ReadResponse(request, answer.status, answer.reason, answer.headers, answer.data)
