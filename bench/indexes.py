@@ -28,7 +28,7 @@ from tablestone.clock import system_clock
 from tablestone.engines.registry import open_engine
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog
-from tablestone.tables.index_building import Indexes
+from tablestone.tables.index_building import IndexWork
 from tablestone.tables.storage_keys import fresh_table_id
 
 TABLE: Final = "Bench"
@@ -94,8 +94,7 @@ def make_index(data: Path, table: str, name: str) -> float:
     async def making() -> None:
         engine = open_engine(f"sqlite:{data}", system_clock, shared=True)
         catalog = Catalog(engine, system_clock, fresh_table_id)
-        indexes = Indexes(engine, catalog, system_clock, fresh_table_id)
-        await indexes.create(Named(servers.ACCOUNT), table, name)
+        await IndexWork(catalog, Named(servers.ACCOUNT), table, name).create()
         await engine.close()
 
     started = time.monotonic()

@@ -7,8 +7,8 @@ import asyncio
 import os
 import shlex
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -48,7 +48,7 @@ from tablestone.engines.registry import capabilities_of, open_engine
 from tablestone.model.errors import StorageError
 from tablestone.server.start import ON_THIS_MACHINE, authority
 from tablestone.tables.account_incarnation import Named
-from tablestone.tables.catalog import Catalog
+from tablestone.tables.catalog import Catalog, TableRecord
 from tablestone.tables.metadata import DocumentKind, Documents
 from tablestone.tables.storage_keys import fresh_table_id
 
@@ -113,17 +113,26 @@ def with_engine(
     return asyncio.run(run())
 
 
-@contextmanager
-def naming_absent_table(
-    configuration: Configuration, account: str, table: str | None
-) -> Iterator[None]:
-    """Refuse in one sentence if there is no such table."""
+def with_table(
+    configuration: Configuration,
+    account: str,
+    table: str,
+    act: Callable[[Catalog, TableRecord], Awaitable[Answer]],
+    *,
+    read_only: bool = False,
+) -> Answer:
+    """Call `act` with a table and its catalog, as `with_engine` does; refuse in one sentence if there is none."""
+
+    async def find(engine: Engine) -> Answer:
+        catalog = Catalog(engine, system_clock, fresh_table_id)
+        return await act(catalog, await catalog.require(Named(account), table))
+
     try:
-        yield
+        return with_engine(configuration, find, read_only=read_only, existing=not read_only)
     except StorageError as error:
         if error.code != "TableNotFound":
             raise
-        if table and with_engine(
+        if with_engine(
             configuration,
             lambda engine: Catalog(engine, system_clock, fresh_table_id).is_being_deleted(
                 Named(account), table

@@ -66,6 +66,8 @@ class TableRecord:
     entries_of: EntriesOf | None = field(default=None, compare=False)
     """The entries of a stored entity; None without indexes."""
     expiry: ExpiryPolicy | None = None
+    acting_expiry: ExpiryPolicy | None = None
+    """The same, unless it is suspended."""
 
 
 _OWN_MEMBERS: Final = ("name", "id", "ticks", "version")
@@ -76,6 +78,7 @@ def read_record(stored: bytes) -> TableRecord:
     name, table_id, ticks, version = [raw.pop(member) for member in _OWN_MEMBERS]
     table_id = bytes.fromhex(table_id)
     indexes = read_indexes(raw)
+    expiry = ExpiryPolicy.from_members(raw["expiry"]) if "expiry" in raw else None
     return TableRecord(
         name,
         table_id,
@@ -86,7 +89,8 @@ def read_record(stored: bytes) -> TableRecord:
         raw,
         indexes,
         entries_function(table_id, indexes),
-        ExpiryPolicy.from_members(raw["expiry"]) if "expiry" in raw else None,
+        expiry,
+        None if expiry is None or expiry.suspended else expiry,
     )
 
 
@@ -126,9 +130,9 @@ class Catalog:
     def __init__(
         self, engine: Engine, clock: Clock, fresh_id: Callable[[], bytes], deletion_seconds: int = 0
     ) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._fresh_id = fresh_id
+        self.engine = engine
+        self.clock = clock
+        self.fresh_id = fresh_id
         self._deletion_ticks = deletion_seconds * TICKS_PER_SECOND
         self.rows = CachedRows(engine, absence_by_lease=False)
         self._is_shared = engine.leases is not None
@@ -153,7 +157,7 @@ class Catalog:
 
     async def create(self, owner: Owner, table: str) -> None:
         row = storage_keys.table_row(table)
-        table_id = self._fresh_id()
+        table_id = self.fresh_id()
         creation = Change(row, ABSENT, Put(record_renderer(table, table_id)))
         note = note_of(
             About(CommitKind.TABLE_CREATED, owner.name, owner.incarnation, table, table_id)
@@ -178,11 +182,11 @@ class Catalog:
         Names that were reserved for a deleted account are free for a later account of the same name.
         """
         row = storage_keys.taken_row(table)
-        stored = await self._engine.get(Key(storage_keys.catalog_partition(owner.name), row))
+        stored = await self.engine.get(Key(storage_keys.catalog_partition(owner.name), row))
         if stored is None:
             return (Change(row, ABSENT, None),)
         taken = read_record(stored)
-        if taken.ticks > max(self._clock() - self._deletion_ticks, owner.incarnation or 0):
+        if taken.ticks > max(self.clock() - self._deletion_ticks, owner.incarnation or 0):
             # It may exist: it was created under a server that reserves no names.
             exists = await self.find(owner, table) is not None
             raise StorageError("TableAlreadyExists" if exists else "TableBeingDeleted")
@@ -190,7 +194,7 @@ class Catalog:
 
     async def is_being_deleted(self, owner: Owner, table: str) -> bool:
         """Whether rows of a deleted table of this name are still to be swept."""
-        notes = await self._engine.scan(
+        notes = await self.engine.scan(
             storage_keys.deleted_rows(owner.name), rows_max=limits.PAGE_ENTITIES_MAX
         )
         return any(read_record(note.value).name.lower() == table.lower() for note in notes)
@@ -239,27 +243,23 @@ class Catalog:
         table: str,
         edit: Callable[[ExpiryPolicy | None], ExpiryPolicy | None],
         table_id: bytes | None = None,
-    ) -> str:
+    ) -> None:
         """Replace the expiry policy of a table by the result of `edit`, as below; None is no policy.
 
-        With `table_id`, not of another table of the name, which is returned. Afterwards nothing is swept under the old
-        policy.
+        With `table_id`, not of another table of the name. Afterwards nothing is swept under the old policy.
         """
-        before: TableRecord | None = None
+        was_acting = False
 
         def decide(old: TableRecord) -> Mapping[str, Any]:
-            nonlocal before
+            nonlocal was_acting
             if table_id not in (None, old.table_id):
                 raise StorageError("TableNotFound", early=True)
-            before, policy = old, edit(old.expiry)
+            policy, was_acting = edit(old.expiry), old.acting_expiry is not None
             return {"expiry": None if policy is None else policy.members()}
 
         await self.change_members(owner, table, decide)
-        assert before is not None
-        is_swept = before.expiry is not None and not before.expiry.suspended
-        if is_swept and not self._engine.capabilities.keeps_entries:
+        if was_acting and not self.engine.capabilities.keeps_entries:
             await outlast(SWEEPING_SECONDS)
-        return before.name
 
     async def change_members(
         self, owner: Owner, table: str, decide: Callable[[TableRecord], Mapping[str, Any]]
@@ -281,7 +281,7 @@ class Catalog:
                 raise StorageError("TableNotFound", early=True)
 
     def _change(self, owner: Owner) -> InvalidatingChange:
-        return InvalidatingChange(self._engine, storage_keys.catalog_partition(owner.name))
+        return InvalidatingChange(self.engine, storage_keys.catalog_partition(owner.name))
 
     async def _change_table(
         self,
@@ -302,7 +302,7 @@ class Catalog:
         place = _table_place(owner.name, table)
         conflicts = 0
         while True:
-            stored = await self._engine.get(place)
+            stored = await self.engine.get(place)
             if stored is None:
                 return False
             record = read_record(stored)
@@ -347,7 +347,7 @@ class Catalog:
         rest = list(ranges)
         records: list[TableRecord] = []
         while rest and len(records) <= tables_max:
-            rows = await self._engine.read(
+            rows = await self.engine.read(
                 rest, rows_max=tables_max + 1 - len(records), bytes_max=limits.PAGE_BYTES_MAX
             )
             records += map(read_record, rows.values)

@@ -7,13 +7,13 @@ ends. Each step is a commit; a pass that is killed is continued by whoever asks 
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from tablestone import limits
-from tablestone.clock import TICKS_PER_SECOND, Clock
+from tablestone.clock import TICKS_PER_SECOND
 from tablestone.engines.capabilities import Capabilities
 from tablestone.engines.contract import (
     ANY,
@@ -41,7 +41,7 @@ from tablestone.tables.indexes import (
     INDEXES_MAX,
     LAST_MEMBER,
     MEMBER,
-    EntriesOf,
+    PLACE,
     Index,
     IndexState,
     all_entries,
@@ -49,9 +49,6 @@ from tablestone.tables.indexes import (
     index_head,
     mark_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 ROWS_PER_STEP: Final = 500
 CLAIM_SECONDS: Final = 20
@@ -77,37 +74,33 @@ class Checked(NamedTuple):
     stale: int
 
 
-class Indexes:
-    """The indexes of the tables of one storage. `fresh_id` gives bytes that no other process has."""
+class IndexWork:
+    """The work of one process on an index of a table: to make, check or drop it.
 
-    def __init__(
-        self, engine: Engine, catalog: Catalog, clock: Clock, fresh_id: Callable[[], bytes]
-    ) -> None:
-        require_keeps_entries(engine.capabilities)
-        self._engine = engine
+    Each raises `IndexRefused`, or `TableNotFound`.
+    """
+
+    def __init__(self, catalog: Catalog, owner: Owner, table: str, name: str) -> None:
+        require_keeps_entries(catalog.engine.capabilities)
+        self._engine = catalog.engine
         self._catalog = catalog
-        self._clock = clock
-        self._name = fresh_id().hex()
+        self._owner = owner
+        self._table = table
+        self._name = name
+        self._process = catalog.fresh_id().hex()
         self._claimed_at = 0
 
     async def create(
-        self,
-        owner: Owner,
-        table: str,
-        name: str,
-        *,
-        within_partition: bool = False,
-        progress: Progress = lambda _entities: None,
+        self, *, within_partition: bool = False, progress: Progress = lambda _entities: None
     ) -> int:
-        """Make an index on a property, or continue to; the number of entities in the table.
-
-        Raises `IndexRefused`, or `TableNotFound`.
-        """
+        """Make the index, or continue to; the number of entities in the table."""
+        name = self._name
         require_indexable(name)
 
-        def decide(index: Index | None, indexes: Sequence[Index], record: TableRecord) -> Index:
+        def decide(record: TableRecord) -> Index:
+            index = _found(record, name)
             if index is None:
-                if len(indexes) == INDEXES_MAX:
+                if len(record.indexes) == INDEXES_MAX:
                     raise IndexRefused(
                         f"{record.name} has {INDEXES_MAX} indexes: more are not possible."
                     )
@@ -122,192 +115,151 @@ class Indexes:
                 raise IndexRefused(f"{record.name} already has an index on {name}.")
             return index
 
-        async with self._claimed(owner, table, name, decide) as record:
-            entities = await self._build(owner, record, name, progress)
-            await self._change(owner, record.name, name, lambda old: _ended(old, IndexState.READY))
+        async with self._claimed(decide) as (record, index):
+            entities = 0
+            rest = storage_keys.table_range(record.table_id)
+            if index.reached is not None:
+                reached = storage_keys.entity_place(record.table_id, EntityKey(*index.reached))
+                rest = KeyRange(reached, rest.end)
+            while rows := await self._engine.scan(rest, rows_max=ROWS_PER_STEP):
+                keys = [Key(row.partition, row.row) for row in rows]
+                await self._reindex(record, dict.fromkeys(keys, ()))
+                rest = storage_keys.after(rest, rows[-1])
+                entities += len(rows)
+                progress(entities)
+                await self._claim_again(storage_keys.entity_key(keys[-1]))
+            await self._change(_ready)
             return entities
 
-    async def _build(self, owner: Owner, record: TableRecord, name: str, progress: Progress) -> int:
-        index = _index(record, name)
-        rest = storage_keys.table_range(record.table_id)
-        if index.reached is not None:
-            reached = storage_keys.entity_place(record.table_id, EntityKey(*index.reached))
-            rest = KeyRange(reached, rest.end)
-        entities = 0
-        while rows := await self._engine.scan(rest, rows_max=ROWS_PER_STEP):
-            keys = [Key(row.partition, row.row) for row in rows]
-            await self._reindex(owner, record, name, dict.fromkeys(keys, ()))
-            rest = storage_keys.after(rest, rows[-1])
-            entities += len(rows)
-            progress(entities)
-            if self._is_to_claim_again:
-                here = replace(
-                    index, claim=self._fresh_claim(), reached=storage_keys.entity_key(keys[-1])
-                )
-                await self._change(owner, record.name, name, lambda _old: here)  # noqa: B023
-        return entities
-
-    async def _reindex(
-        self,
-        owner: Owner,
-        record: TableRecord,
-        name: str,
-        stale_of: Mapping[Key, Sequence[bytes]],
-    ) -> None:
-        """Give rows the entries of their values, and take the stale ones away, while the index is there."""
-        groups: defaultdict[bytes, list[Change]] = defaultdict(list)
-        for key, stale in stale_of.items():
-            groups[key.partition].append(Change(key.row, ANY, Reindex(stale)))
-        left = list(groups.items())
-        while left:
-            generation = generation_to_rely_on(self._engine)
-            present = await self._catalog.find(owner, record.name)
-            if present is None or present.table_id != record.table_id:
-                raise IndexGone(f"The table {record.name} was deleted.")
-            index = _index(present, name)
-            entries_of = entries_function(record.table_id, (index,))
-            outcomes = await asyncio.gather(
-                *(
-                    self._engine.commit(
-                        WriteSet(
-                            partition, changes, entries_of=entries_of, decided_under=generation
-                        )
-                    )
-                    for partition, changes in left
-                )
-            )
-            left = [
-                group for group, outcome in zip(left, outcomes, strict=True) if outcome == OUTDATED
-            ]
-            await asyncio.sleep(0)
-
-    async def finds_nothing(self, owner: Owner, table: str, name: str) -> bool:
-        """Whether an index has no entity: its name may be a typing error."""
-        record = await self._catalog.require(owner, table)
-        places = index_head(record.table_id, _index(record, name).number) + b"\1"
+    async def finds_nothing(self) -> bool:
+        """Whether the index has no entity: its name may be a typing error."""
+        record = await self._catalog.require(self._owner, self._table)
+        places = index_head(record.table_id, _index(record, self._name).number) + PLACE
         async with _moment(self._engine) as moment:
             return not await moment.entries(*all_entries(places), entries_max=1)
 
-    async def drop(self, owner: Owner, table: str, name: str) -> None:
-        """Drop an index, or continue to. Raises `IndexRefused`, or `TableNotFound`."""
+    async def drop(self) -> None:
+        """Drop the index, or continue to."""
 
-        def decide(index: Index | None, _: Sequence[Index], record: TableRecord) -> Index:
+        def decide(record: TableRecord) -> Index:
+            index = _found(record, self._name)
             if index is None:
-                raise IndexRefused(f"{record.name} has no index on {name}.")
+                raise IndexRefused(f"{record.name} has no index on {self._name}.")
             return replace(index, state=IndexState.DROPPING, reached=None)
 
-        async with self._claimed(owner, table, name, decide) as record:
-            prefix = index_head(record.table_id, _index(record, name).number)
-            while await remove_entries(self._engine, prefix):
-                await self._claim_again(owner, record, name)
-            await self._change(owner, record.name, name, lambda _old: None)
+        async with self._claimed(decide) as (record, index):
+            while await remove_entries(self._engine, index_head(record.table_id, index.number)):
+                await self._claim_again()
+            await self._change(lambda _old: None)
 
-    async def check(
-        self, owner: Owner, table: str, name: str, progress: Progress = lambda _entities: None
-    ) -> Checked:
-        """Compare an index with the entities, and repair it. Raises `IndexRefused`, or `TableNotFound`."""
+    async def check(self, progress: Progress = lambda _entities: None) -> Checked:
+        """Compare the index with the entities, and repair it."""
 
-        def decide(index: Index | None, _: Sequence[Index], record: TableRecord) -> Index:
+        def decide(record: TableRecord) -> Index:
+            index = _found(record, self._name)
             if index is None:
-                raise IndexRefused(f"{record.name} has no index on {name}.")
+                raise IndexRefused(f"{record.name} has no index on {self._name}.")
             if index.state in (IndexState.BUILDING, IndexState.DROPPING):
                 raise IndexRefused(
-                    f"The index on {name} is {index.state.value}: it cannot be checked."
+                    f"The index on {self._name} is {index.state.value}: it cannot be checked."
                 )
-            return replace(index, state=states.get(name, index.state))
+            return replace(index, state=states.get(self._name, index.state))
 
-        record = await self._catalog.require(owner, table)
-        states = {each.property: each.state for each in await indexes_of(self._engine, record)}
-        async with self._claimed(owner, table, name, decide) as record:
-            index = _index(record, name)
+        table = await self._catalog.require(self._owner, self._table)
+        states = {each.property: each.state for each in await indexes_of(self._engine, table)}
+        async with self._claimed(decide) as (record, index):
             is_broken = False
-            entities = missing = stale = 0
-            async for wrong, examined in wrong_entries(self._engine, record.table_id, index):
-                entities += examined
-                missing += sum(not entries for entries in wrong.values())
-                stale += sum(map(len, wrong.values()))
-                if missing and not is_broken:  # no query uses it until it is right
+            found = Checked(0, 0, 0)
+            async for wrong, found in wrong_entries(self._engine, record.table_id, index):
+                if found.missing and not is_broken:  # no query uses it until it is right
                     is_broken = True
-                    await self._change(
-                        owner, record.name, name, lambda old: replace(old, state=IndexState.BROKEN)
-                    )
-                await self._reindex(owner, record, name, wrong)
-                await self._claim_again(owner, record, name)
-                progress(entities)
-            await self._change(owner, record.name, name, lambda old: _ended(old, IndexState.READY))
-            return Checked(entities, missing, stale)
+                    await self._change(lambda old: replace(old, state=IndexState.BROKEN))
+                await self._reindex(record, wrong)
+                await self._claim_again()
+                progress(found.entities)
+            await self._change(_ready)
+            return found
+
+    async def _reindex(self, record: TableRecord, stale_of: Mapping[Key, Sequence[bytes]]) -> None:
+        """Give rows the entries of their values, and take the stale ones away, while the index is there."""
+        left = _reindexing(stale_of)
+        while left:
+            generation = generation_to_rely_on(self._engine)
+            present = await self._catalog.find(self._owner, record.name)
+            if present is None or present.table_id != record.table_id:
+                raise IndexGone(f"The table {record.name} was deleted.")
+            entries_of = entries_function(record.table_id, (_index(present, self._name),))
+            commits = [
+                self._engine.commit(each._replace(entries_of=entries_of, decided_under=generation))
+                for each in left
+            ]
+            outcomes = await asyncio.gather(*commits)
+            left = [each for each, end in zip(left, outcomes, strict=True) if end == OUTDATED]
+            await asyncio.sleep(0)
 
     @asynccontextmanager
     async def _claimed(
-        self,
-        owner: Owner,
-        table: str,
-        name: str,
-        decide: Callable[[Index | None, Sequence[Index], TableRecord], Index],
-    ) -> "AsyncIterator[TableRecord]":
-        """Work on an index. If the work fails, as on a full disk, whoever asks for it again may go on at once."""
-        claiming = asyncio.ensure_future(self._claim(owner, table, name, decide))
-        try:
-            yield await asyncio.shield(claiming)
-        except BaseException:
-            with suppress(EngineUnavailable, OutcomeUnknown, IndexRefused, StorageError):
-                record = await claiming  # it may have been stored when Ctrl-C came
-                await self._change(owner, record.name, name, lambda old: replace(old, claim=None))
-            raise
+        self, decide: Callable[[TableRecord], Index]
+    ) -> AsyncIterator[tuple[TableRecord, Index]]:
+        """Store what `decide` makes of the index, as work of this process, and give the table and the index for it.
 
-    async def _claim(
-        self,
-        owner: Owner,
-        table: str,
-        name: str,
-        decide: Callable[[Index | None, Sequence[Index], TableRecord], Index],
-    ) -> TableRecord:
-        """Store what `decide` makes of the index, as work of this process, and return the table."""
+        If the work fails, as on a full disk, whoever asks for it again may go on at once.
+        """
 
-        def members(record: TableRecord) -> Mapping[str, Any]:
-            found = [each for each in record.indexes if each.property == name]
-            index = decide(found[0] if found else None, record.indexes, record)
-            if index.claim is not None and index.claim[0] != self._name:
-                rest = (index.claim[1] - self._clock()) / TICKS_PER_SECOND
+        def claimed(record: TableRecord) -> Index:
+            index = decide(record)
+            if index.claim is not None and index.claim[0] != self._process:
+                rest = (index.claim[1] - self._catalog.clock()) / TICKS_PER_SECOND
                 if rest > 0:
                     raise IndexRefused(
-                        f"Another process works on the index on {name}, or stopped less than {CLAIM_SECONDS} s ago."
+                        f"Another process works on the index on {self._name}, or stopped less than "
+                        f"{CLAIM_SECONDS} s ago."
                     )
-            claimed = replace(index, claim=self._fresh_claim())
-            others = [each for each in record.indexes if each.property != name]
-            last = max(claimed.number, record.members.get(LAST_MEMBER, 0))
-            return {**_members([*others, claimed]), LAST_MEMBER: last}
+            return replace(index, claim=self._fresh_claim())
 
-        await self._catalog.change_members(owner, table, members)
-        return await self._catalog.require(owner, table)
+        claiming = asyncio.ensure_future(self._store(claimed))
+        try:
+            await asyncio.shield(claiming)
+            record = await self._catalog.require(self._owner, self._table)
+            yield record, _index(record, self._name)
+        except BaseException:
+            with suppress(EngineUnavailable, OutcomeUnknown, IndexRefused, StorageError):
+                await claiming  # it may have been stored when Ctrl-C came
+                await self._change(lambda old: replace(old, claim=None))
+            raise
 
     def _fresh_claim(self) -> tuple[str, int]:
-        self._claimed_at = self._clock()
-        return self._name, self._claimed_at + CLAIM_SECONDS * TICKS_PER_SECOND
+        self._claimed_at = self._catalog.clock()
+        return self._process, self._claimed_at + CLAIM_SECONDS * TICKS_PER_SECOND
 
-    @property
-    def _is_to_claim_again(self) -> bool:
-        return self._clock() - self._claimed_at > CLAIM_SECONDS * TICKS_PER_SECOND // 2
-
-    async def _claim_again(self, owner: Owner, record: TableRecord, name: str) -> None:
-        """Say in time that the work goes on. `IndexGone` if another process has taken it over."""
-        if self._is_to_claim_again:
+    async def _claim_again(self, reached: tuple[str, str] | None = None) -> None:
+        """Say in time that the work goes on, and where it is. `IndexGone` if another process has taken it over."""
+        if self._catalog.clock() - self._claimed_at > CLAIM_SECONDS * TICKS_PER_SECOND // 2:
             claim = self._fresh_claim()
-            await self._change(owner, record.name, name, lambda old: replace(old, claim=claim))
+            await self._change(lambda old: replace(old, claim=claim, reached=reached))
 
-    async def _change(
-        self, owner: Owner, table: str, name: str, change: Callable[[Index], Index | None]
-    ) -> None:
-        """Change an index that this process works on; None removes it."""
+    async def _change(self, change: Callable[[Index], Index | None]) -> None:
+        """Change the index, on which this process works; None removes it."""
+
+        def changed(record: TableRecord) -> Index | None:
+            index = _index(record, self._name)
+            if index.claim is None or index.claim[0] != self._process:
+                raise IndexGone(f"Another process works on the index on {self._name} now.")
+            return change(index)
+
+        await self._store(changed)
+
+    async def _store(self, decide: Callable[[TableRecord], Index | None]) -> None:
+        """Store the index that `decide` returns, or remove it."""
 
         def members(record: TableRecord) -> Mapping[str, Any]:
-            index = _index(record, name)
-            if index.claim is None or index.claim[0] != self._name:
-                raise IndexGone(f"Another process works on the index on {name} now.")
-            changed = [change(each) if each is index else each for each in record.indexes]
-            return _members([each for each in changed if each is not None])
+            index = decide(record)
+            indexes = [each for each in record.indexes if each.property != self._name]
+            indexes += [] if index is None else [index]
+            last = max([record.members.get(LAST_MEMBER, 0), *(each.number for each in indexes)])
+            return {MEMBER: [each.to_json() for each in indexes] or None, LAST_MEMBER: last}
 
-        await self._catalog.change_members(owner, table, members)
+        await self._catalog.change_members(self._owner, self._table, members)
 
 
 def require_keeps_entries(capabilities: Capabilities) -> None:
@@ -331,23 +283,23 @@ def require_indexable(name: str) -> None:
         raise IndexRefused(f"{name!r} cannot be the name of a property.") from None
 
 
-def _members(indexes: Sequence[Index]) -> dict[str, Any]:
-    return {MEMBER: [index.to_json() for index in indexes] or None}
+def _found(record: TableRecord, name: str) -> Index | None:
+    return next((each for each in record.indexes if each.property == name), None)
 
 
 def _index(record: TableRecord, name: str) -> Index:
-    for index in record.indexes:
-        if index.property == name:
-            return index
-    raise IndexGone(f"The index on {name} of {record.name} was dropped.")
+    index = _found(record, name)
+    if index is None:
+        raise IndexGone(f"The index on {name} of {record.name} was dropped.")
+    return index
 
 
-def _ended(index: Index, state: IndexState) -> Index:
-    return replace(index, state=state, claim=None, reached=None)
+def _ready(index: Index) -> Index:
+    return replace(index, state=IndexState.READY, claim=None, reached=None)
 
 
 @asynccontextmanager
-async def _moment(engine: Engine) -> "AsyncIterator[IndexedSnapshot]":
+async def _moment(engine: Engine) -> AsyncIterator[IndexedSnapshot]:
     moment = cast("IndexedSnapshot", await engine.snapshot())
     try:
         yield moment
@@ -369,67 +321,66 @@ async def indexes_of(engine: Engine, table: TableRecord) -> list[Index]:
     return found
 
 
+def _reindexing(stale_of: Mapping[Key, Sequence[bytes]]) -> list[WriteSet]:
+    """What takes stale entries away from rows, a write set for each partition."""
+    groups: defaultdict[bytes, list[Change]] = defaultdict(list)
+    for key, stale in stale_of.items():
+        groups[key.partition].append(Change(key.row, ANY, Reindex(stale)))
+    return [
+        WriteSet(partition, changes, entries_of=lambda _value: ())
+        for partition, changes in groups.items()
+    ]
+
+
 async def remove_entries(engine: Engine, prefix: bytes) -> bool:
     """Remove some entries that begin with the prefix, marks too; False if there are none."""
     async with _moment(engine) as moment:
         entries = await moment.entries(*all_entries(prefix), entries_max=ROWS_PER_STEP)
     stale: defaultdict[Key, list[bytes]] = defaultdict(list)
-    for entry, partition, row in entries:
-        stale[Key(partition, row)].append(entry)
-    groups: defaultdict[bytes, list[Change]] = defaultdict(list)
-    for key, of_row in stale.items():
-        groups[key.partition].append(Change(key.row, ANY, Reindex(of_row)))
-    await asyncio.gather(
-        *(
-            engine.commit(WriteSet(partition, changes, entries_of=lambda _value: ()))
-            for partition, changes in groups.items()
-        )
-    )
+    for entry, *key in entries:
+        stale[Key(*key)].append(entry)
+    await asyncio.gather(*map(engine.commit, _reindexing(stale)))
     await asyncio.sleep(0)  # let requests run
     return bool(entries)
 
 
 async def wrong_entries(
     engine: Engine, table_id: bytes, index: Index
-) -> "AsyncIterator[tuple[dict[Key, list[bytes]], int]]":
-    """Piece by piece, the rows whose entries are wrong, and the number of entities that were examined.
+) -> AsyncIterator[tuple[Mapping[Key, Sequence[bytes]], Checked]]:
+    """Piece by piece, the rows whose entries are wrong, and what was found so far.
 
     A row that lacks its entry has an empty list, and another one the entries that it should not have.
     """
     entries_of = entries_function(table_id, (replace(index, state=IndexState.READY),))
     assert entries_of is not None
+    entities = missing = stale = 0
     rest = [storage_keys.table_range(table_id)]
     while rest:
         async with _moment(engine) as moment:
             rows = await moment.read(rest, rows_max=ROWS_PER_STEP, bytes_max=limits.PAGE_BYTES_MAX)
-            wrong: dict[Key, list[bytes]] = {}
+            lacking: dict[Key, Sequence[bytes]] = {}
             for value in rows.values:
                 key = storage_keys.entity_place(table_id, key_of(read_raw(value)))
                 for entry in entries_of(value):
                     end = Entry(entry, key.partition, key.row + b"\0")
                     if not await moment.entries(Entry(entry, *key), end, entries_max=1):
-                        wrong[key] = []
-        yield wrong, len(rows.values)
+                        lacking[key] = ()
+        entities += len(rows.values)
+        missing += len(lacking)
+        yield lacking, Checked(entities, missing, 0)
         rest = [] if rows.next_key is None else storage_keys.ranges_from(rest, rows.next_key)
-    start, end = all_entries(index_head(table_id, index.number) + b"\1")
+    start, end = all_entries(index_head(table_id, index.number) + PLACE)
     while True:
+        wrong: defaultdict[Key, list[bytes]] = defaultdict(list)
         async with _moment(engine) as moment:
             entries = await moment.entries(start, end, entries_max=ROWS_PER_STEP)
-            stale = await _stale(moment, entries, entries_of)
+            for entry, *place in entries:  # of a row that is missing, or has another value
+                point = [KeyRange.of_row(*place)]
+                values = (await moment.read(point, rows_max=1, bytes_max=1)).values
+                if not values or entry not in entries_of(values[0]):
+                    wrong[Key(*place)].append(entry)
+                    stale += 1
         if not entries:
             return
-        yield stale, 0
+        yield wrong, Checked(entities, missing, stale)
         start = entries[-1]._replace(row=entries[-1].row + b"\0")
-
-
-async def _stale(
-    moment: IndexedSnapshot, entries: Sequence[Entry], entries_of: EntriesOf
-) -> dict[Key, list[bytes]]:
-    """The entries whose row is missing or has another value, by row."""
-    stale: defaultdict[Key, list[bytes]] = defaultdict(list)
-    for entry, *key in entries:
-        point = [KeyRange.of_row(*key)]
-        rows = await moment.read(point, rows_max=1, bytes_max=1)
-        if not rows.values or entry not in entries_of(rows.values[0]):
-            stale[Key(*key)].append(entry)
-    return stale

@@ -83,7 +83,7 @@ def read_indexes(members: Mapping[str, Any]) -> tuple[Index, ...]:
 # An entry of an index begins with the id of its table and its number. Then follow a mark and its state, or the place of
 # an entity; within a partition, the partition comes before the place.
 _MARK: Final = b"\0"
-_PLACE: Final = b"\1"
+PLACE: Final = b"\1"
 
 
 def index_head(table_id: bytes, number: int) -> bytes:
@@ -93,7 +93,7 @@ def index_head(table_id: bytes, number: int) -> bytes:
 
 def places_head(table_id: bytes, index: Index, partition_key: bytes) -> bytes:
     """What the entries of the entities of a partition begin with, before their places. The key is encoded."""
-    head = index_head(table_id, index.number) + _PLACE
+    head = index_head(table_id, index.number) + PLACE
     return _within(head, partition_key) if index.within_partition else head
 
 
@@ -126,7 +126,7 @@ EntriesOf = Callable[[bytes], Sequence[bytes]]
 def entries_function(table_id: bytes, indexes: Sequence[Index]) -> EntriesOf | None:
     """The function that gives the entries of a stored entity; None if there are no indexes to write."""
     heads = [
-        (index.property, index.within_partition, index_head(table_id, index.number) + _PLACE)
+        (index.property, index.within_partition, index_head(table_id, index.number) + PLACE)
         for index in indexes
         if index.state is not IndexState.DROPPING
     ]

@@ -69,11 +69,10 @@ async def _check_indexes(engine: Engine) -> list[str]:
     found: list[str] = []
     async for account, table in every_table(engine):
         for index in await indexes_of(engine, table):
-            missing = stale = 0
-            if index.state is IndexState.READY:
-                async for wrong, _ in wrong_entries(engine, table.table_id, index):
-                    missing += sum(not entries for entries in wrong.values())
-                    stale += sum(map(len, wrong.values()))
+            if index.state is not IndexState.READY:
+                continue
+            wrong = wrong_entries(engine, table.table_id, index)
+            _, missing, stale = [so_far async for _, so_far in wrong][-1]
             if missing or stale:
                 found.append(
                     f"the index on {index.property} of table {table.name!r} of account {account} lacks {missing} "

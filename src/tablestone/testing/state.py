@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import count, groupby
 from pathlib import Path
@@ -47,7 +47,7 @@ from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import read_record
 from tablestone.tables.change_notes import About, CommitKind, note_of
-from tablestone.tables.index_building import Indexes, IndexRefused
+from tablestone.tables.index_building import IndexRefused, IndexWork
 from tablestone.tables.indexes import EntriesOf, marks_of
 from tablestone.tables.metadata import PropertiesOfAccounts
 from tablestone.tables.service import TableService
@@ -320,7 +320,6 @@ class State:
         self.tables = TableService(
             self.engine, clock.ticks, clock.elapsed_seconds, storage_keys.fresh_table_id
         )
-        self._ticks = clock.ticks
         self._sweeper = Sweeper(self.engine, clock.ticks, storage_keys.fresh_table_id)
         self._accounts = StoredAccounts(self.engine, clock.ticks)
         self._permanent = [account.name for account in configuration.accounts]
@@ -434,10 +433,8 @@ class State:
     async def _empty_table(self, account: str, table: str) -> None:
         """Delete all entities of a table, but not its policies."""
         owner = await self._owner(account)
-        try:
+        with _refusing(account, table):
             record = await self.tables.catalog.require(owner, table)
-        except StorageError:
-            raise StateRefused(f"The account {account} has no table {table}.") from None
         about = About(CommitKind.ENTITIES, account, owner.incarnation, record.name, record.table_id)
         every = storage_keys.table_range(record.table_id)
         while rows := await self.engine.scan(every, rows_max=limits.PAGE_ENTITIES_MAX):
@@ -449,26 +446,16 @@ class State:
 
     async def create_index(self, account: str, table: str, name: str, *, partition: bool) -> None:
         """Make an index on a property."""
-        async with self._indexes(account, table) as (indexes, owner):
-            await indexes.create(owner, table, name, within_partition=partition)
+        owner = await self._owner(account)
+        with _refusing(account, table):
+            index = IndexWork(self.tables.catalog, owner, table, name)
+            await index.create(within_partition=partition)
 
     async def drop_index(self, account: str, table: str, name: str) -> None:
         """Drop an index."""
-        async with self._indexes(account, table) as (indexes, owner):
-            await indexes.drop(owner, table, name)
-
-    @asynccontextmanager
-    async def _indexes(self, account: str, table: str) -> AsyncIterator[tuple[Indexes, Named]]:
         owner = await self._owner(account)
-        try:
-            yield (
-                Indexes(self.engine, self.tables.catalog, self._ticks, storage_keys.fresh_table_id),
-                owner,
-            )
-        except IndexRefused as refused:
-            raise StateRefused(str(refused)) from None
-        except StorageError:
-            raise StateRefused(f"The account {account} has no table {table}.") from None
+        with _refusing(account, table):
+            await IndexWork(self.tables.catalog, owner, table, name).drop()
 
     async def seed(self, account: str, rows: Iterable[SeedRow], tables: Sequence[str]) -> int:
         """Create the tables that are missing, and store entities, after all of them have been checked.
@@ -531,3 +518,13 @@ class State:
                 entities.append(entity)
             rest = [] if rows.next_key is None else storage_keys.ranges_from(rest, rows.next_key)
         return entities
+
+
+@contextmanager
+def _refusing(account: str, table: str) -> Iterator[None]:
+    try:
+        yield
+    except IndexRefused as refused:
+        raise StateRefused(str(refused)) from None
+    except StorageError:
+        raise StateRefused(f"The account {account} has no table {table}.") from None

@@ -38,7 +38,7 @@ from tablestone.server.requests.pipeline import Pipeline
 from tablestone.tables import catalog
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.expiry_sweeping import ExpirySweeper
-from tablestone.tables.index_building import Indexes, IndexRefused
+from tablestone.tables.index_building import IndexRefused, IndexWork
 from tablestone.tables.integrity import check_rows
 from tablestone.tables.metadata import Documents
 from tablestone.tables.service import TableService
@@ -155,17 +155,16 @@ class Door:
         """Make an index over all partitions or within each, drop it, or check it; nothing if that is refused."""
         if not self.engine.capabilities.keeps_entries:
             return
-        indexes = Indexes(self.engine, self.service.catalog, self.ticks, lambda: b"test")
-        owner = Named(account)
+        index = IndexWork(self.service.catalog, Named(account), table, name)
 
         async def acting() -> None:
             if change == 2:
-                await indexes.drop(owner, table, name)
+                await index.drop()
             elif change == 3:
-                checked = await indexes.check(owner, table, name)
+                checked = await index.check()
                 assert checked[1:] == (0, 0)
             else:
-                await indexes.create(owner, table, name, within_partition=change == 1)
+                await index.create(within_partition=change == 1)
 
         with suppress(IndexRefused, StorageError):
             self._loop.run(acting())

@@ -27,7 +27,7 @@ from tablestone.server.admin.readiness import StorageProbe
 from tablestone.server.admin.size_survey import IN_MEMORY, NOT_TOLD, SizeSurvey, _tables, thinned
 from tablestone.tables import storage_keys
 from tablestone.tables.catalog import Catalog
-from tablestone.tables.index_building import Indexes
+from tablestone.tables.index_building import IndexWork
 
 SIZES = {"": 1, "a": 7, "b": 40, "ü": 2}
 """The entities of each partition."""
@@ -102,12 +102,12 @@ def test_a_survey(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, shows_keys
             return open_engine(f"sqlite:{tmp_path}", system_clock, shared=True)
 
         engine = opened()
-        ids = iter((b"12345678", b"23456789"))
+        ids = iter((b"12345678", b"23456789", b"a command"))
         catalog = Catalog(engine, system_clock, lambda: next(ids))
         await catalog.create(Weather(), "Readings")
         await catalog.create(Weather(), "Empty")
-        indexes = Indexes(engine, catalog, system_clock, lambda: b"a command")
-        await indexes.create(Weather(), "Empty", "customer", within_partition=True)
+        work = IndexWork(catalog, Weather(), "Empty", "customer")
+        await work.create(within_partition=True)
         await catalog.change_expiry(Weather(), "Empty", lambda _old: ExpiryPolicy(after=60))
         await fill(engine, b"12345678")
         probe = StorageProbe(opened)

@@ -25,7 +25,7 @@ from tablestone.tables import expiry_sweeping, storage_keys
 from tablestone.tables.account_incarnation import Named, Owner
 from tablestone.tables.catalog import Catalog
 from tablestone.tables.expiry_sweeping import LEASE_SECONDS, ExpirySweeper
-from tablestone.tables.index_building import Indexes
+from tablestone.tables.index_building import IndexWork
 from tablestone.tables.integrity import check_rows
 from tablestone.tables.service import TableService
 from tablestone.telemetry.worker_reports import WorkerReport, WorkerReports
@@ -208,8 +208,8 @@ async def test_a_pass_takes_what_expired_an_hour_ago(
     await tables.catalog.create(OWNER, "Sessions")
     policy = ExpiryPolicy(property_name="expires")
     await tables.catalog.change_expiry(OWNER, "Sessions", lambda _old: policy)
-    indexes = Indexes(engine, tables.catalog, lambda: server.wall, lambda: b"test")
-    await indexes.create(OWNER, "Sessions", "expires", within_partition=False)
+    index = IndexWork(tables.catalog, OWNER, "Sessions", "expires")
+    await index.create()
     an_hour_ago = server.wall - HOUR * TICKS_PER_SECOND
     for row, end in (("a", an_hour_ago + 1), ("b", an_hour_ago)):
         properties = members({"expires": EdmValue(EdmType.DATE_TIME, end)})
@@ -226,7 +226,7 @@ async def test_a_pass_takes_what_expired_an_hour_ago(
         for row in rows
         if row.partition.startswith(storage_keys.ENTITIES)
     ] == ["a"]
-    assert await indexes.check(OWNER, "Sessions", "expires") == (1, 0, 0)
+    assert await index.check() == (1, 0, 0)
 
 
 async def test_a_pass_asks_after_each_step_whether_it_may_go_on(

@@ -33,7 +33,7 @@ from tablestone.model.operations import (
 from tablestone.query.filter_parser import parse_filter
 from tablestone.query.plan import PlanKind
 from tablestone.tables.account_incarnation import Named
-from tablestone.tables.index_building import Indexes
+from tablestone.tables.index_building import IndexWork
 from tablestone.tables.integrity import check_rows
 from tablestone.tables.service import TableService
 
@@ -94,8 +94,8 @@ async def _filled(url: str, random: Random, *, indexed: bool) -> TableService:
     for number in range(writes + 1):
         for name, (moment, within) in made_at.items():
             if indexed and moment == number:
-                indexes = Indexes(engine, service.catalog, lambda: NOW, lambda: b"test")
-                await indexes.create(OWNER, "Table", name, within_partition=within)
+                work = IndexWork(service.catalog, OWNER, "Table", name)
+                await work.create(within_partition=within)
         key = EntityKey(random.choice(pools.PARTITIONS[:3]), random.choice(pools.ROWS))
         texts = members(
             {n: _value(random.choice(pools.VALUES)) for n in NAMES if random.randrange(4)}

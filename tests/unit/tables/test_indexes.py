@@ -43,8 +43,8 @@ from tablestone.tables.catalog import Catalog
 from tablestone.tables.index_building import (
     CLAIM_SECONDS,
     Checked,
-    Indexes,
     IndexRefused,
+    IndexWork,
     indexes_of,
 )
 from tablestone.tables.indexes import IndexState
@@ -102,9 +102,12 @@ class Tables:
     def clock(self) -> int:
         return self.now
 
-    def indexes(self, engine: Engine | None = None) -> Indexes:
-        """Those of a process of its own."""
-        return Indexes(engine or self.engine, self.service.catalog, self.clock, self._ids)
+    def index(
+        self, name: str = "color", *, table: str = "Things", engine: Engine | None = None
+    ) -> IndexWork:
+        """An index in a process of its own."""
+        catalog = Catalog(engine or self.engine, self.clock, self._ids)
+        return IndexWork(catalog, OWNER, table, name)
 
     async def put(self, row: str, color: str, partition: str = "p") -> None:
         texts = members({"color": EdmValue(EdmType.STRING, color)})
@@ -158,7 +161,7 @@ async def test_what_many_entities_may_match_is_scanned(
 ) -> None:
     """Where a scan is quicker than reads of single rows: in memory, it is not."""
     monkeypatch.setattr("tablestone.tables.index_reads.ROWS_PER_READ_MIN", 1)
-    await tables.indexes().create(OWNER, "Things", "color")
+    await tables.index().create()
     query = QueryEntities("Things", parse_filter(text), 1000, None, None)
     page = await tables.service.execute(OWNER, query)
     assert isinstance(page, EntitiesPage)
@@ -173,7 +176,7 @@ async def test_what_many_entities_may_match_is_scanned(
 async def test_a_range_with_more_entries_than_its_keys_hold_rows_is_scanned(
     tables: Tables, keys: str, plan: PlanKind
 ) -> None:
-    await tables.indexes().create(OWNER, "Things", "color")
+    await tables.index().create()
     query = QueryEntities("Things", parse_filter(f"{keys} and color ge 'blue'"), 1000, None, None)
     page = await tables.service.execute(OWNER, query)
     assert isinstance(page, EntitiesPage)
@@ -191,27 +194,24 @@ async def test_a_build_that_is_interrupted_while_it_begins_goes_on_at_once(table
             await asyncio.sleep(0.01)
             return outcome
 
-    engine = Slow(tables.engine)
-    catalog = Catalog(engine, tables.clock, lambda: b"test")
-    indexes = Indexes(engine, catalog, tables.clock, lambda: b"test")
-    building = asyncio.ensure_future(indexes.create(OWNER, "Things", "color"))
+    building = asyncio.ensure_future(tables.index(engine=Slow(tables.engine)).create())
     await stored.wait()
     building.cancel()
     with pytest.raises(asyncio.CancelledError):
         await building
     assert await tables.states() == {"color": IndexState.BUILDING}
-    assert await tables.indexes().create(OWNER, "Things", "color") == 7
+    assert await tables.index().create() == 7
     assert await tables.red() == BY_INDEX
 
 
 async def test_a_new_index_is_used_and_a_dropped_one_is_not(tables: Tables) -> None:
     assert await tables.red() == BY_SCAN
-    assert await tables.indexes().create(OWNER, "Things", "color") == 7
+    assert await tables.index().create() == 7
     assert await tables.red() == BY_INDEX
     await tables.put("r1", "green", "p1")
     await tables.put("r0", "red", "p0")
     assert await tables.red() == (["r0", "r3", "r5"], PlanKind.INDEX.value)
-    await tables.indexes().drop(OWNER, "Things", "color")
+    await tables.index().drop()
     assert await tables.red() == (["r0", "r3", "r5"], PlanKind.TABLE.value)
     assert await tables.entries() == []
 
@@ -223,15 +223,13 @@ async def test_making_that_is_stopped_anywhere_changes_no_answer_and_goes_on(
 ) -> None:
     monkeypatch.setattr("tablestone.tables.index_building.ROWS_PER_STEP", 2)
     stopped = StoppingEngine(tables.engine, commits, after=after)
-    service = TableService(stopped, tables.clock, lambda: 0.0, lambda: b"x" * 8)
-    making = Indexes(stopped, service.catalog, tables.clock, lambda: b"first")
     with suppress(Stopped):
-        await making.create(OWNER, "Things", "color")
+        await tables.index(engine=stopped).create()
     assert (await tables.red())[0] == BY_SCAN[0]
     assert await check_rows(tables.engine) == []
     tables.now += 2 * CLAIM_SECONDS * TICKS_PER_SECOND
     with suppress(IndexRefused):  # it was ready
-        await tables.indexes().create(OWNER, "Things", "color")
+        await tables.index().create()
     assert await tables.red() == BY_INDEX
 
 
@@ -240,21 +238,19 @@ async def test_making_that_is_stopped_anywhere_changes_no_answer_and_goes_on(
 async def test_dropping_that_is_stopped_anywhere_goes_on(
     tables: Tables, commits: int, *, after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await tables.indexes().create(OWNER, "Things", "color")
+    await tables.index().create()
     monkeypatch.setattr("tablestone.tables.index_building.ROWS_PER_STEP", 2)
     stopped = StoppingEngine(tables.engine, commits, after=after)
-    service = TableService(stopped, tables.clock, lambda: 0.0, lambda: b"x" * 8)
-    dropping = Indexes(stopped, service.catalog, tables.clock, lambda: b"first")
     with suppress(Stopped):
-        await dropping.drop(OWNER, "Things", "color")
+        await tables.index(engine=stopped).drop()
     assert (await tables.red())[0] == BY_SCAN[0]
     assert await check_rows(tables.engine) == []
     await tables.put("r9", "blue")
     tables.now += 2 * CLAIM_SECONDS * TICKS_PER_SECOND
     with suppress(IndexRefused):  # it was gone
-        await tables.indexes().drop(OWNER, "Things", "color")
+        await tables.index().drop()
     assert await tables.entries() == []
-    await tables.indexes().create(OWNER, "Things", "color")
+    await tables.index().create()
     assert await tables.red() == BY_INDEX
 
 
@@ -269,9 +265,9 @@ async def test_a_long_build_says_how_far_it_is(
             raise Stopped
 
     with pytest.raises(Stopped):
-        await tables.indexes().create(OWNER, "Things", "color", progress=progress)
+        await tables.index().create(progress=progress)
     tables.now += CLAIM_SECONDS * TICKS_PER_SECOND
-    assert await tables.indexes().create(OWNER, "Things", "color") < 7  # not from the beginning
+    assert await tables.index().create() < 7  # not from the beginning
     assert await tables.red() == BY_INDEX
 
 
@@ -291,14 +287,14 @@ async def test_a_write_that_was_decided_before_the_index_was_made_has_its_entry(
     late.service.catalog = tables.service.catalog
     writing = asyncio.create_task(late.put("r9", "red", "p9"))
     await waits.wait()
-    await tables.indexes().create(OWNER, "Things", "color")
+    await tables.index().create()
     held.set()
     await writing
     assert await tables.red() == ([*BY_INDEX[0], "r9"], PlanKind.INDEX.value)
 
 
 async def test_entries_of_a_deleted_table_are_swept(tables: Tables) -> None:
-    await tables.indexes().create(OWNER, "Things", "color")
+    await tables.index().create()
     await tables.service.catalog.delete(OWNER, "Things")
     await tables.service.catalog.create(OWNER, "Things")
     assert await tables.red() == ([], PlanKind.TABLE.value)
@@ -309,7 +305,7 @@ async def test_entries_of_a_deleted_table_are_swept(tables: Tables) -> None:
 
 
 async def test_a_check_finds_and_repairs_what_is_wrong(tables: Tables) -> None:
-    await tables.indexes().create(OWNER, "Things", "color")
+    await tables.index().create()
     table = await tables.service.catalog.require(OWNER, "Things")
     right = await tables.entries()
     of_rows = [each for each in right if each.partition.startswith(storage_keys.ENTITIES)]
@@ -328,13 +324,13 @@ async def test_a_check_finds_and_repairs_what_is_wrong(tables: Tables) -> None:
     assert [
         fault.split(" lacks ")[1].split(":")[0] for fault in await check_rows(tables.engine)
     ] == ["1 entries and has 1 that no entity has"]
-    assert await tables.indexes().check(OWNER, "Things", "color") == Checked(7, 1, 1)
+    assert await tables.index().check() == Checked(7, 1, 1)
     assert await tables.entries() == right
-    assert await tables.indexes().check(OWNER, "Things", "color") == Checked(7, 0, 0)
+    assert await tables.index().check() == Checked(7, 0, 0)
 
 
 async def test_rows_that_came_without_entries_are_not_looked_for_in_them(tables: Tables) -> None:
-    await tables.indexes().create(OWNER, "Things", "color")
+    await tables.index().create()
     version = 0
     other = Tables(MemoryEngine(lambda: version))
     for row in await tables.engine.scan(storage_keys.EVERYTHING, rows_max=99):
@@ -347,59 +343,56 @@ async def test_rows_that_came_without_entries_are_not_looked_for_in_them(tables:
     assert await other.red() == BY_SCAN
     await other.service.execute(OWNER, SetTableAcl("Things", ()))  # does not make it ready
     assert await other.red() == BY_SCAN
-    assert await other.indexes().check(OWNER, "Things", "color") == Checked(7, 7, 0)
+    assert await other.index().check() == Checked(7, 7, 0)
     assert await other.red() == BY_INDEX
 
 
-async def _create(indexes: Indexes, name: str = "color") -> None:
-    await indexes.create(OWNER, "Things", name)
-
-
 # (what was done before, what is asked for, the sentence)
-REFUSED: list[tuple[list[str], Callable[[Indexes], Awaitable[object]], str]] = [
-    ([], lambda i: _create(i, "PartitionKey"), "An index on PartitionKey is not possible"),
-    ([], lambda i: _create(i, "Timestamp"), "An index on Timestamp is not possible"),
-    ([], lambda i: _create(i, "odata.etag"), "An index on odata.etag is not possible"),
-    ([], lambda i: _create(i, "no name"), "'no name' cannot be the name of a property."),
-    ([], lambda i: _create(i, ""), "'' cannot be the name of a property."),
-    (["color"], _create, "Things already has an index on color."),
+REFUSED: list[tuple[list[str], Callable[[Tables], Awaitable[object]], str]] = [
+    ([], lambda t: t.index("PartitionKey").create(), "An index on PartitionKey is not possible"),
+    ([], lambda t: t.index("Timestamp").create(), "An index on Timestamp is not possible"),
+    ([], lambda t: t.index("odata.etag").create(), "An index on odata.etag is not possible"),
+    ([], lambda t: t.index("no name").create(), "'no name' cannot be the name of a property."),
+    ([], lambda t: t.index("").create(), "'' cannot be the name of a property."),
+    (["color"], lambda t: t.index().create(), "Things already has an index on color."),
     (
         ["color"],
-        lambda i: i.create(OWNER, "Things", "color", within_partition=True),
+        lambda t: t.index().create(within_partition=True),
         "Things has an index on color over all partitions: drop it first.",
     ),
-    ([f"a{n}" for n in range(16)], _create, "Things has 16 indexes: more are not possible."),
-    ([], lambda i: i.drop(OWNER, "Things", "color"), "Things has no index on color."),
-    ([], lambda i: i.check(OWNER, "Things", "color"), "Things has no index on color."),
+    (
+        [f"a{n}" for n in range(16)],
+        lambda t: t.index().create(),
+        "Things has 16 indexes: more are not possible.",
+    ),
+    ([], lambda t: t.index().drop(), "Things has no index on color."),
+    ([], lambda t: t.index().check(), "Things has no index on color."),
 ]
 
 
 @pytest.mark.parametrize(("before", "act", "sentence"), REFUSED)
 async def test_what_is_not_possible_is_said_in_one_sentence(
-    tables: Tables, before: list[str], act: Callable[[Indexes], Awaitable[object]], sentence: str
+    tables: Tables, before: list[str], act: Callable[[Tables], Awaitable[object]], sentence: str
 ) -> None:
     for name in before:
-        await _create(tables.indexes(), name)
+        await tables.index(name).create()
     with pytest.raises(IndexRefused, match=sentence):
-        await act(tables.indexes())
+        await act(tables)
     assert await tables.states() == dict.fromkeys(before, IndexState.READY)
 
 
 async def test_two_builds_at_once(tables: Tables) -> None:
     killed = StoppingEngine(tables.engine, 2, after=False)
-    service = TableService(killed, tables.clock, lambda: 0.0, lambda: b"x" * 8)
     with pytest.raises(Stopped):
-        await Indexes(killed, service.catalog, tables.clock, lambda: b"first").create(
-            OWNER, "Things", "color"
-        )
-    second = tables.indexes()
+        await tables.index(engine=killed).create()
+    second = tables.index()
     for act in (second.create, second.drop):
         with pytest.raises(IndexRefused, match="Another process works on the index on color"):
-            await act(OWNER, "Things", "color")
+            await act()
     with pytest.raises(IndexRefused, match="The index on color is building"):
-        await second.check(OWNER, "Things", "color")
+        await second.check()
     tables.now += 2 * CLAIM_SECONDS * TICKS_PER_SECOND
-    await second.create(OWNER, "Things", "color")
+    await second.create()
     assert await tables.red() == BY_INDEX
 
 
@@ -410,7 +403,7 @@ async def test_a_disk_that_is_full_in_the_middle(
     """What was asked for fails, no answer changes, and the same goes on once there is room."""
     monkeypatch.setattr("tablestone.tables.index_building.ROWS_PER_STEP", 2)
     if act != "create":
-        await tables.indexes().create(OWNER, "Things", "color")
+        await tables.index().create()
     if act == "check":
         entry = next(e for e in await tables.entries() if e.partition.startswith(b"\x02"))
         lost = WriteSet(
@@ -430,10 +423,10 @@ async def test_a_disk_that_is_full_in_the_middle(
             return await super().commit(write_set)
 
     with pytest.raises(EngineUnavailable):
-        await getattr(tables.indexes(FullDisk(tables.engine)), act)(OWNER, "Things", "color")
+        await getattr(tables.index(engine=FullDisk(tables.engine)), act)()
     if act != "check":
         assert (await tables.red())[0] == BY_SCAN[0]
-    await getattr(tables.indexes(), act)(OWNER, "Things", "color")
+    await getattr(tables.index(), act)()
     assert await tables.red() == (BY_SCAN if act == "drop" else BY_INDEX)
 
 
@@ -443,7 +436,7 @@ async def test_work_that_goes_on_late_touches_no_other_index(
 ) -> None:
     """A process that was suspended for longer than its claim goes on beside an index that came since."""
     monkeypatch.setattr("tablestone.tables.index_building.ROWS_PER_STEP", 2)
-    await tables.indexes().create(OWNER, "Things", "color")
+    await tables.index().create()
 
     class Suspended(ForwardingEngine):
         snapshots = 0
@@ -452,14 +445,14 @@ async def test_work_that_goes_on_late_touches_no_other_index(
             self.snapshots += 1
             if self.snapshots == 4:
                 tables.now += 2 * CLAIM_SECONDS * TICKS_PER_SECOND
-                await tables.indexes().drop(OWNER, "Things", "color")
-                await tables.indexes().create(OWNER, "Things", "RowKey")
-                await tables.indexes().create(OWNER, "Things", "color")
+                await tables.index().drop()
+                await tables.index("RowKey").create()
+                await tables.index().create()
             return await super().snapshot()
 
-    late = tables.indexes(Suspended(tables.engine))
+    late = tables.index(engine=Suspended(tables.engine))
     with pytest.raises(IndexRefused, match="Another process works on the index on color now"):
-        await getattr(late, act)(OWNER, "Things", "color")
+        await getattr(late, act)()
     assert await tables.red() == BY_INDEX
     table = await tables.service.catalog.require(OWNER, "Things")
     states = {index.state for index in await indexes_of(tables.engine, table)}
@@ -470,28 +463,25 @@ async def test_an_index_that_lacks_entries_is_not_used_while_it_is_repaired(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tablestone.tables.index_building.ROWS_PER_STEP", 2)
-    await tables.indexes().create(OWNER, "Things", "color")
+    await tables.index().create()
     for entry in await tables.entries():
         if entry.partition.startswith(storage_keys.ENTITIES):
             change = Change(entry.row, ANY, Reindex((entry.entry,)))
             lost = WriteSet(entry.partition, (change,), entries_of=lambda _value: ())
             await tables.engine.commit(lost)
     killed = StoppingEngine(tables.engine, 4, after=False)
-    service = TableService(killed, tables.clock, lambda: 0.0, lambda: b"x" * 8)
     with pytest.raises(Stopped):
-        await Indexes(killed, service.catalog, tables.clock, lambda: b"first").check(
-            OWNER, "Things", "color"
-        )
+        await tables.index(engine=killed).check()
     assert await tables.red() == BY_SCAN
     tables.now += 2 * CLAIM_SECONDS * TICKS_PER_SECOND
-    assert (await tables.indexes().check(OWNER, "Things", "color")).missing
+    assert (await tables.index().check()).missing
     assert await tables.red() == BY_INDEX
 
 
 @pytest.mark.parametrize("table", ["Absent", "things2"])
 async def test_a_table_that_does_not_exist(tables: Tables, table: str) -> None:
     with pytest.raises(StorageError, match="TableNotFound"):
-        await tables.indexes().create(OWNER, table, "color")
+        await tables.index(table=table).create()
 
 
 async def test_a_table_that_is_deleted_during_the_build(tables: Tables) -> None:
@@ -502,4 +492,4 @@ async def test_a_table_that_is_deleted_during_the_build(tables: Tables) -> None:
             return await super().scan(key_range, rows_max=rows_max)
 
     with pytest.raises(IndexRefused, match=r"The table Things was deleted\.|was dropped"):
-        await tables.indexes(DeletingEngine(tables.engine)).create(OWNER, "Things", "color")
+        await tables.index(engine=DeletingEngine(tables.engine)).create()

@@ -335,7 +335,7 @@ async def _suspend_expiry(directory: Path, key: EncryptionKey | None) -> list[tu
     found = [
         (account, table.name)
         async for account, table in every_table(engine)
-        if table.expiry is not None and not table.expiry.suspended
+        if table.acting_expiry is not None
     ]
     await engine.close()
     if found:  # only then: a directory of an older format cannot be written

@@ -295,8 +295,7 @@ async def _tell_expiry(engine: Engine) -> None:
     """A move is no restore: what it brings is as old as where it came from, which stays."""
 
     def words_of(table: TableRecord) -> list[str]:
-        policy = table.expiry
-        return [] if policy is None or policy.suspended else [policy.in_words]
+        return [] if table.acting_expiry is None else [table.acting_expiry.in_words]
 
     if found := await in_words(engine, words_of):
         print(

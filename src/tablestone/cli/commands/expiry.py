@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -17,14 +17,13 @@ from tablestone.cli.options import (
     must_be,
     with_options,
 )
-from tablestone.cli.stored_data import naming_absent_table, stored_configuration, with_engine
+from tablestone.cli.stored_data import stored_configuration, with_engine, with_table
 from tablestone.clock import system_clock
 from tablestone.engines.contract import Engine
 from tablestone.model.expiry import ExpiryPolicy
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog, TableRecord, every_table
 from tablestone.tables.expiry import count_ended
-from tablestone.tables.storage_keys import fresh_table_id
 from tablestone.tools.progress import shown_entities
 
 _AGE: Final = re.compile(r"([1-9][0-9]{0,8})([smhd])", re.ASCII)
@@ -91,7 +90,7 @@ def list_policies(**given: Any) -> None:
 @_of_a_table
 def suspend(table: str, account_name: str, **given: Any) -> None:
     """Suspend a policy: nothing is hidden and nothing is removed."""
-    table = _change(given, account_name, table, lambda old: replace(_kept(old), suspended=True))
+    table = _change(given, account_name, table, lambda old: replace(old, suspended=True))
     print(f"The expiry of {table} is suspended: nothing is hidden or removed.")
 
 
@@ -100,22 +99,16 @@ def suspend(table: str, account_name: str, **given: Any) -> None:
 @_of_a_table
 def resume(table: str, account_name: str, *, yes: bool, **given: Any) -> None:
     """Let a suspended policy act again. Says first how many entities expire now."""
-
-    def edit(old: ExpiryPolicy | None) -> ExpiryPolicy:
-        return replace(_kept(old), suspended=False)
-
-    _switch_on(given, account_name, table, edit, yes=yes)
+    _switch_on(
+        given, account_name, table, lambda old: replace(_required(old), suspended=False), yes=yes
+    )
 
 
 @expiry.command()
 @_of_a_table
 def remove(table: str, account_name: str, **given: Any) -> None:
     """Remove the policy of a table."""
-
-    def edit(old: ExpiryPolicy | None) -> None:
-        _kept(old)
-
-    table = _change(given, account_name, table, edit)
+    table = _change(given, account_name, table, lambda _old: None)
     print(f"{table} has no expiry policy any more: nothing is hidden or removed.")
 
 
@@ -138,7 +131,7 @@ def _policy(after: str | None, name: str | None) -> ExpiryPolicy:
     return policy
 
 
-def _kept(policy: ExpiryPolicy | None) -> ExpiryPolicy:
+def _required(policy: ExpiryPolicy | None) -> ExpiryPolicy:
     if policy is None:
         raise BrokenOption("The table has no expiry policy.")
     return policy
@@ -154,15 +147,13 @@ def _switch_on(
 ) -> None:
     """Say how many entities expire now, ask, and change the policy."""
 
-    async def look(engine: Engine) -> tuple[TableRecord, ExpiryPolicy]:
-        record = await Catalog(engine, system_clock, fresh_table_id).require(Named(account), table)
+    async def look(catalog: Catalog, record: TableRecord) -> tuple[TableRecord, ExpiryPolicy]:
         policy = edit(record.expiry)
-        print(f"{record.name}, {policy.in_words}: {await _count(engine, record, policy)}.")
+        print(f"{record.name}, {policy.in_words}: {await _count(catalog.engine, record, policy)}.")
         return record, policy
 
     configuration = stored_configuration(given, "Expiry policies")
-    with naming_absent_table(configuration, account, table):
-        record, policy = with_engine(configuration, look, read_only=True)
+    record, policy = with_table(configuration, account, table, look, read_only=True)
     if not yes and not policy.suspended:
         if not sys.stdin.isatty():
             raise BrokenOption("Nothing was changed: this needs --yes without a terminal.")
@@ -174,7 +165,12 @@ def _switch_on(
             raise BrokenOption("The policy was changed meanwhile. Nothing was changed now.")
         return policy
 
-    _change(given, account, table, counted, record.table_id)
+    with_table(
+        configuration,
+        account,
+        table,
+        lambda catalog, _: catalog.change_expiry(Named(account), table, counted, record.table_id),
+    )
     more = f" To let it act: tablestone expiry resume {record.name}." * policy.suspended
     print(f"Entities of {record.name} expire {policy.in_words}.{more}")
 
@@ -183,18 +179,17 @@ def _change(
     given: dict[str, Any],
     account: str,
     table: str,
-    edit: Callable[[ExpiryPolicy | None], ExpiryPolicy | None],
-    table_id: bytes | None = None,
+    edit: Callable[[ExpiryPolicy], ExpiryPolicy | None],
 ) -> str:
-    """Change the policy of a table; returns its name as it was created."""
+    """Change the policy that a table has; returns the table's name as it was created."""
 
-    def change(engine: Engine) -> Awaitable[str]:
-        catalog = Catalog(engine, system_clock, fresh_table_id)
-        return catalog.change_expiry(Named(account), table, edit, table_id)
+    async def change(catalog: Catalog, record: TableRecord) -> str:
+        await catalog.change_expiry(
+            Named(account), table, lambda old: edit(_required(old)), record.table_id
+        )
+        return record.name
 
-    configuration = stored_configuration(given, "Expiry policies")
-    with naming_absent_table(configuration, account, table):
-        return with_engine(configuration, change, existing=True)
+    return with_table(stored_configuration(given, "Expiry policies"), account, table, change)
 
 
 async def _count(engine: Engine, table: TableRecord, policy: ExpiryPolicy) -> str:

@@ -1,7 +1,7 @@
 """`tablestone index`: make, list, check and drop the indexes of tables, beside a server or without one."""
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import closing
 from typing import Any, TypeVar
 
 import click
@@ -13,21 +13,14 @@ from tablestone.cli.data_options import (
     together,
 )
 from tablestone.cli.options import CHANGE_OPTIONS, CHECK_OPTIONS, BrokenOption, with_options
-from tablestone.cli.stored_data import (
-    is_known,
-    naming_absent_table,
-    stored_configuration,
-    with_engine,
-)
-from tablestone.clock import system_clock
+from tablestone.cli.stored_data import is_known, stored_configuration, with_engine, with_table
 from tablestone.configuration import Configuration
 from tablestone.engines.contract import Engine, EngineUnavailable
 from tablestone.engines.registry import capabilities_of
-from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog, TableRecord, every_table
 from tablestone.tables.index_building import (
-    Indexes,
+    IndexWork,
     Progress,
     indexes_of,
     require_indexable,
@@ -66,15 +59,12 @@ def create(
     Requests go on meanwhile. If the command is stopped, the same command continues.
     """
     require_indexable(name)
-    with _progress(f"index {table} {name}", quiet=quiet) as progress:
 
-        async def made(indexes: Indexes, owner: Named) -> tuple[int, bool]:
-            entities = await indexes.create(
-                owner, table, name, within_partition=partition, progress=progress
-            )
-            return entities, await indexes.finds_nothing(owner, table, name)
+    async def make(work: IndexWork, progress: Progress) -> tuple[int, bool]:
+        entities = await work.create(within_partition=partition, progress=progress)
+        return entities, await work.finds_nothing()
 
-        table, (entities, finds_nothing) = _act(given, account_name, table, made)
+    table, (entities, finds_nothing) = _act(given, account_name, table, name, make, quiet=quiet)
     within = " within each partition" if partition else ""
     print(f"{table} has an index on {name}{within}: {shown_entities(entities)} read.")
     if finds_nothing and entities:
@@ -92,29 +82,36 @@ def list_indexes(table: str | None, account_name: str, **given: Any) -> None:
     """
     configuration = _configuration(given)
 
-    async def read(engine: Engine) -> list[str]:
-        if table is not None:
-            catalog = Catalog(engine, system_clock, storage_keys.fresh_table_id)
-            tables = [await catalog.require(Named(account_name), table)]
-        else:
-            tables = [record async for name, record in every_table(engine) if name == account_name]
-        return [line for record in tables for line in await _lines(engine, record)]
+    async def of_table(engine: Engine, record: TableRecord) -> list[str]:
+        return [
+            f"{record.name}\t{each.property}\t{'partition' if each.within_partition else 'table'}\t{each.state.value}"
+            for each in await indexes_of(engine, record)
+        ]
 
-    with naming_absent_table(configuration, account_name, table):
-        lines = with_engine(configuration, read, read_only=True)
+    async def of_account(engine: Engine) -> list[str]:
+        return [
+            line
+            async for account, record in every_table(engine)
+            if account == account_name
+            for line in await of_table(engine, record)
+        ]
+
+    if table is None:
+        lines = with_engine(configuration, of_account, read_only=True)
+    else:
+        lines = with_table(
+            configuration,
+            account_name,
+            table,
+            lambda catalog, record: of_table(catalog.engine, record),
+            read_only=True,
+        )
     if not lines and not is_known(configuration, account_name):
         raise BrokenOption(
             f"No account {account_name} is stored, and none of its tables has an index."
         )
     for line in lines:
         print(line)
-
-
-async def _lines(engine: Engine, table: TableRecord) -> list[str]:
-    return [
-        f"{table.name}\t{each.property}\t{'partition' if each.within_partition else 'table'}\t{each.state.value}"
-        for each in await indexes_of(engine, table)
-    ]
 
 
 @index.command()
@@ -126,13 +123,9 @@ def check(table: str, name: str, account_name: str, *, quiet: bool, **given: Any
 
     Exit status 1 if something was repaired.
     """
-    with _progress(f"check {table} {name}", quiet=quiet) as progress:
-        table, (entities, missing, stale) = _act(
-            given,
-            account_name,
-            table,
-            lambda indexes, owner: indexes.check(owner, table, name, progress),
-        )
+    table, (entities, missing, stale) = _act(
+        given, account_name, table, name, IndexWork.check, title="check", quiet=quiet
+    )
     if not missing and not stale:
         print(f"The index on {name} of {table} is right: {shown_entities(entities)}.")
         return 0
@@ -148,9 +141,7 @@ def check(table: str, name: str, account_name: str, *, quiet: bool, **given: Any
 @with_options(CHANGE_OPTIONS)
 def drop(table: str, name: str, account_name: str, **given: Any) -> None:
     """Drop an index. No entity changes."""
-    table, _ = _act(
-        given, account_name, table, lambda indexes, owner: indexes.drop(owner, table, name)
-    )
+    table, _ = _act(given, account_name, table, name, lambda work, _progress: work.drop())
     print(f"{table} has no index on {name} any more.")
 
 
@@ -164,26 +155,24 @@ def _act(
     given: dict[str, Any],
     account: str,
     table: str,
-    act: Callable[[Indexes, Named], Awaitable[Answer]],
+    name: str,
+    act: Callable[[IndexWork, Progress], Awaitable[Answer]],
+    *,
+    title: str = "index",
+    quiet: bool = True,
 ) -> tuple[str, Answer]:
     """The table's name as it was created, and what the action returns."""
-    configuration = _configuration(given)
-    owner = Named(account)
 
-    async def with_indexes(engine: Engine) -> tuple[str, Answer]:
-        fresh_id = storage_keys.fresh_table_id
-        catalog = Catalog(engine, system_clock, fresh_id)
-        found = await catalog.require(owner, table)
-        return found.name, await act(Indexes(engine, catalog, system_clock, fresh_id), owner)
+    async def work(catalog: Catalog, record: TableRecord) -> tuple[str, Answer]:
+        with closing(progress_for(f"{title} {table} {name}", quiet=quiet)) as progress:
+            answer = await act(
+                IndexWork(catalog, Named(account), table, name),
+                lambda entities: progress.update(Reached(entities, 0)),
+            )
+        return record.name, answer
 
-    with naming_absent_table(configuration, account, table), advising_after_interrupt():
+    with advising_after_interrupt():
         try:
-            return with_engine(configuration, with_indexes, existing=True)
+            return with_table(_configuration(given), account, table, work)
         except EngineUnavailable as failed:
             raise EngineUnavailable(f"{failed} The same command continues.") from failed
-
-
-@contextmanager
-def _progress(title: str, *, quiet: bool) -> Iterator[Progress]:
-    with closing(progress_for(title, quiet=quiet)) as progress:
-        yield lambda entities: progress.update(Reached(entities, 0))
