@@ -25,6 +25,7 @@ import apsw
 
 from bench.in_process import entity
 from bench.options import how_many
+from tablestone.clock import system_clock
 from tablestone.cooperative_scheduling import Turns
 from tablestone.engines.contract import ANY, Change, Engine, Put, WriteSet
 from tablestone.engines.registry import open_engine
@@ -119,7 +120,7 @@ async def count(engine: Engine, text: str) -> int:
     query = QueryEntities("table", parse_filter(text), 1000, None, None)
     while True:
         page = await reads.query_entities(
-            engine, TABLE, query, time.monotonic, Turns(time.monotonic)
+            engine, TABLE, query, system_clock, time.monotonic, Turns(time.monotonic)
         )
         found += len(page.stored)
         if page.token is None:

@@ -1,11 +1,10 @@
-"""The rows of a table with an expiry policy, without the expired ones: every read, condition and write sees these.
+"""The rows of a table with an expiry policy, by their keys, without the expired ones: a read or a write sees these.
 
-`TableService` uses them in place of the engine, so nothing above it knows of expiry, and a table without a policy pays
-nothing. The sweeper (`expiry_sweeping`) removes the expired rows later.
+`TableService` uses them in place of the engine, and a table without a policy pays nothing. A query leaves out expired
+entities as it leaves out those that do not match (`reads`). The sweeper (`expiry_sweeping`) removes their rows later.
 """
 
 import asyncio
-from collections.abc import Sequence
 
 from tablestone import limits
 from tablestone.clock import Clock
@@ -15,15 +14,10 @@ from tablestone.engines.contract import (
     Committed,
     Conflict,
     Engine,
-    Hint,
     Key,
-    KeyRange,
-    Rows,
-    Snapshot,
     WriteSet,
     effect_of,
 )
-from tablestone.engines.forwarding_engine import ForwardingEngine, ForwardingSnapshot
 from tablestone.model.edm import DATE_TIME_MAX
 from tablestone.model.entity_json import read_raw, version_of
 from tablestone.model.expiry import ExpiryPolicy
@@ -31,16 +25,11 @@ from tablestone.tables import storage_keys
 from tablestone.tables.cache_invalidation import one_more_conflict
 
 
-class LiveRows(ForwardingEngine):
-    """An engine as a table with this policy sees it, by `get`, `commit` and snapshots; for rows of that table only.
-
-    As with a hint, a snapshot may leave out rows: it may return none and still have a key at which to continue.
-    """
+class LiveRows:
+    """The engine's `get` and `commit` as a table with this policy sees them; for rows of that table only."""
 
     def __init__(self, engine: Engine, policy: ExpiryPolicy, clock: Clock) -> None:
-        super().__init__(engine)
-        self.all_rows = engine
-        """With the expired ones: for counting."""
+        self._engine = engine
         self._policy = policy
         self._clock = clock
 
@@ -49,9 +38,6 @@ class LiveRows(ForwardingEngine):
         if value is None or self._policy.has_ended(read_raw(value), self._clock()):
             return None
         return value
-
-    async def snapshot(self) -> Snapshot:
-        return _LiveSnapshot(await self._engine.snapshot(), self._policy, self._clock())
 
     async def commit(self, write_set: WriteSet) -> Committed | Conflict:
         """Decide by the rows that are read first, an expired one being absent, and expect their versions.
@@ -102,18 +88,3 @@ async def count_ended(
             far += end is not None and end > DATE_TIME_MAX
         rest = storage_keys.after(rest, rows[-1])
     return entities, ended, never, far
-
-
-class _LiveSnapshot(ForwardingSnapshot):
-    def __init__(self, snapshot: Snapshot, policy: ExpiryPolicy, now: int) -> None:
-        super().__init__(snapshot)
-        self._policy = policy
-        self._now = now
-
-    async def read(
-        self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
-    ) -> Rows:
-        rows = await super().read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
-        has_ended, now = self._policy.has_ended, self._now
-        live = [value for value in rows.values if not has_ended(read_raw(value), now)]
-        return Rows(live, rows.next_key, rows.left_out + len(rows.values) - len(live))

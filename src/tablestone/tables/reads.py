@@ -5,11 +5,13 @@ and stops at the page's count, size or time with a token that names the next key
 so a point read waits for at most one turn of a slow scan.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import cast
 
 from tablestone import limits
+from tablestone.clock import Clock
 from tablestone.cooperative_scheduling import Seconds, Turn, Turns
 from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.contract import (
@@ -31,15 +33,19 @@ from tablestone.query.evaluate import compile_filter
 from tablestone.query.plan import PlanKind, plan_query
 from tablestone.tables import storage_keys
 from tablestone.tables.catalog import TableRecord
-from tablestone.tables.expiry import LiveRows
 from tablestone.tables.filter_pushdown import hint_of
 from tablestone.tables.index_reads import IndexedRows, rows_by_index
 
 
 async def query_entities(
-    engine: Engine, table: TableRecord, query: QueryEntities, seconds: Seconds, turns: Turns
+    engine: Engine,
+    table: TableRecord,
+    query: QueryEntities,
+    clock: Clock,
+    seconds: Seconds,
+    turns: Turns,
 ) -> EntitiesPage:
-    """One page of the query, in key order (wire 6.6, 6.7)."""
+    """One page of the query, in key order (wire 6.6, 6.7), without the entities that have expired."""
     table_id = table.table_id
     plan = plan_query(query.filter)
     ranges = storage_keys.key_ranges(table_id, plan.ranges)
@@ -55,18 +61,20 @@ async def query_entities(
         )
     if not ranges or query.top == 0:
         return EntitiesPage((), None, plan.kind.value)
-    if plan.residual is None and not isinstance(engine, LiveRows):
+    policy = table.acting_expiry
+    if plan.residual is None and policy is None:
         rows = await engine.read(ranges, rows_max=query.top, bytes_max=limits.PAGE_BYTES_MAX)
         return EntitiesPage(rows.values, _token(rows.next_key), plan.kind.value, len(rows.values))
     # One page shows one moment, in any number of reads: never half of a transaction (wire 7.1).
     moment = await engine.snapshot()
+    has_ended = None if policy is None else partial(policy.has_ended, now=clock())
     try:
         async with turns.turn() as turn:
             indexed: IndexedRows | None = None
             residual = plan.residual or Constant(value=True)
             if table.indexes and engine.capabilities.keeps_entries:
                 indexed = await rows_by_index(
-                    engine.all_rows if isinstance(engine, LiveRows) else engine,
+                    engine,
                     cast("IndexedSnapshot", moment),
                     table,
                     residual,
@@ -74,7 +82,9 @@ async def query_entities(
                     query.top,
                     turn,
                 )
-            scan = FilteredScan(engine, moment, table_id, residual, seconds, turn, indexed)
+            scan = FilteredScan(
+                engine, moment, table_id, residual, has_ended, seconds, turn, indexed
+            )
             page = await scan.page(ranges, query.top)
             kind = plan.kind if indexed is None else PlanKind.INDEX
             return replace(page, plan=kind.value, rows_read=scan.rows_read)
@@ -104,7 +114,10 @@ def _token(key: Key | None) -> ContinuationToken | None:
 
 
 class FilteredScan:
-    """A scan of key ranges of one table, or of `indexed` rows in them, for the entities that match a filter."""
+    """A scan of key ranges of one table, or of `indexed` rows in them, for the entities that match a filter.
+
+    Those that have expired do not match, if `has_ended` says which these are.
+    """
 
     def __init__(
         self,
@@ -112,6 +125,7 @@ class FilteredScan:
         moment: Snapshot,
         table_id: bytes,
         residual: FilterNode,
+        has_ended: Callable[[RawEntity], bool] | None,
         seconds: Seconds,
         turn: Turn,
         indexed: IndexedRows | None = None,
@@ -121,6 +135,7 @@ class FilteredScan:
         self._indexed = indexed
         self._table_id = table_id
         self._predicate = compile_filter(residual)
+        self._has_ended = has_ended
         self._hint: Hint | None = None
         self._rows_per_read = limits.SCAN_ROWS_PER_READ
         if engine.capabilities.hints and (hint := hint_of(residual)) is not None:
@@ -149,7 +164,9 @@ class FilteredScan:
             for stored in rows.values:
                 self.rows_read += 1
                 raw = read_raw(stored)
-                if self._predicate(partial(typed_property, raw)):
+                if self._predicate(partial(typed_property, raw)) and (
+                    self._has_ended is None or not self._has_ended(raw)
+                ):
                     found.append(stored)
                     size += len(stored)
                     if len(found) == top or size >= limits.PAGE_BYTES_MAX:
@@ -186,7 +203,7 @@ class FilteredScan:
     async def _token_after(
         self, ranges: list[KeyRange], raw: RawEntity
     ) -> ContinuationToken | None:
-        """The next entity of the ranges, matching or not (wire 6.7)."""
+        """The next entity of the ranges, matching or not, expired or not (wire 6.7)."""
         partition, row = storage_keys.entity_place(self._table_id, key_of(raw))
         rest = storage_keys.ranges_from(ranges, Key(partition, row + b"\0"))
         if not rest:
@@ -195,6 +212,4 @@ class FilteredScan:
             rows = await self._moment.read(rest, rows_max=1, bytes_max=1)
         except MomentPassed:
             rows = await self._engine.read(rest, rows_max=1, bytes_max=1)
-        if not rows.values:  # there is none, or it has expired
-            return _token(rows.next_key)
-        return ContinuationToken(*key_of(read_raw(rows.values[0])))
+        return ContinuationToken(*key_of(read_raw(rows.values[0]))) if rows.values else None

@@ -77,12 +77,10 @@ class TableService:
             return await self._execute_on_service(owner, operation)
         return await self._execute_on_tables(owner, operation)
 
-    def _rows_of(self, table: TableRecord) -> Engine:
-        """The rows of a table's entities, for every read and write of them: without those that have expired."""
-        policy = table.expiry
-        if policy is None or policy.suspended:
-            return self._engine
-        return LiveRows(self._engine, policy, self._clock)
+    def _rows_of(self, table: TableRecord) -> Engine | LiveRows:
+        """The rows of a table's entities by their keys: without those that have expired."""
+        policy = table.acting_expiry
+        return self._engine if policy is None else LiveRows(self._engine, policy, self._clock)
 
     async def signed_identifiers(
         self, owner: Owner, table: str
@@ -208,7 +206,7 @@ class TableService:
     ) -> operations.EntitiesPage:
         table = await self.catalog.require(owner, operation.table)
         page = await query_entities(
-            self._rows_of(table), table, operation, self._seconds, self._turns
+            self._engine, table, operation, self._clock, self._seconds, self._turns
         )
         if self._throughput is not None:
             self._throughput.end(owner.name, operation, page)

@@ -48,6 +48,7 @@ from tablestone.model.operations import (
     entity_key,
 )
 from tablestone.tables import storage_keys
+from tablestone.tables.expiry import LiveRows
 from tablestone.tables.indexes import EntriesOf
 
 
@@ -141,7 +142,7 @@ class EntityGroup:
 
 
 async def commit_writes(
-    engine: Engine,
+    engine: Engine | LiveRows,
     note: Note,
     writes: Sequence[EntityWrite],
     entries_of: EntriesOf | None = None,

@@ -77,7 +77,7 @@ async def _page(
     seconds: Callable[[], float],
 ) -> EntitiesPage:
     query = QueryEntities("table", parsed(text), top, None, token)
-    return await reads.query_entities(engine, TABLE, query, seconds, Turns(lambda: 0.0))
+    return await reads.query_entities(engine, TABLE, query, lambda: 0, seconds, Turns(lambda: 0.0))
 
 
 async def _pages(engine: Engine, text: str, top: int) -> list[EntitiesPage]:
@@ -251,7 +251,9 @@ def _scan(engine: Engine, turns: Turns) -> asyncio.Task[EntitiesPage]:
     now = iter(range(1_000_000))
     query = QueryEntities("table", parsed("n gt 1000"), 1_000, None, None)
     seconds = lambda: next(now) * 2 * limits.TURN_SECONDS  # noqa: E731
-    return asyncio.create_task(reads.query_entities(engine, TABLE, query, seconds, turns))
+    return asyncio.create_task(
+        reads.query_entities(engine, TABLE, query, lambda: 0, seconds, turns)
+    )
 
 
 @pytest.mark.asyncio(loop_scope="module")
