@@ -28,6 +28,7 @@ from tablestone.engines.contract import (
     Key,
     KeyRange,
     Put,
+    StoredRow,
 )
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.errors import StorageError
@@ -357,14 +358,21 @@ class Catalog:
         return records[:tables_max], records[tables_max] if len(records) > tables_max else None
 
 
+async def scan_in_steps(
+    engine: Engine, rest: KeyRange, rows_max: int = limits.PAGE_ENTITIES_MAX
+) -> AsyncIterator[list[StoredRow]]:
+    """All rows of a range, in lists that the engine reads one after the other."""
+    while rows := await engine.scan(rest, rows_max=rows_max):
+        yield rows
+        rest = storage_keys.after(rest, rows[-1])
+
+
 async def every_table(engine: Engine) -> AsyncIterator[tuple[str, TableRecord]]:
     """The tables of all accounts, known or not, each with its account."""
-    rest = storage_keys.catalogs_after(b"")
-    while rows := await engine.scan(rest, rows_max=limits.PAGE_ENTITIES_MAX):
+    async for rows in scan_in_steps(engine, storage_keys.catalogs_after(b"")):
         for row in rows:
             if storage_keys.is_table_row(row.row):
                 yield storage_keys.account_of(row.partition), read_record(row.value)
-        rest = storage_keys.after(rest, rows[-1])
 
 
 async def query_tables(

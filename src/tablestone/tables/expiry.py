@@ -23,6 +23,7 @@ from tablestone.model.entity_json import read_raw, version_of
 from tablestone.model.expiry import ExpiryPolicy
 from tablestone.tables import storage_keys
 from tablestone.tables.cache_invalidation import one_more_conflict
+from tablestone.tables.catalog import scan_in_steps
 
 
 class LiveRows:
@@ -78,13 +79,12 @@ async def count_ended(
 ) -> tuple[int, int, int, int]:
     """The entities of a table: all, those that a policy ends now, suspended or not, never, and past any DateTime."""
     entities = ended = never = far = 0
-    rest = storage_keys.table_range(table_id)
-    while rows := await engine.scan(rest, rows_max=limits.SWEEP_ROWS_PER_STEP):
+    every = storage_keys.table_range(table_id)
+    async for rows in scan_in_steps(engine, every, limits.SWEEP_ROWS_PER_STEP):
         for row in rows:
             end = policy.end_of(read_raw(row.value))
             entities += 1
             never += end is None
             ended += end is not None and end <= now
             far += end is not None and end > DATE_TIME_MAX
-        rest = storage_keys.after(rest, rows[-1])
     return entities, ended, never, far

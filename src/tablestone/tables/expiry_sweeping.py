@@ -34,7 +34,13 @@ from tablestone.model.errors import StorageError
 from tablestone.model.expiry import ExpiryPolicy
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Owner
-from tablestone.tables.catalog import SWEEPING_SECONDS, Catalog, TableRecord, every_table
+from tablestone.tables.catalog import (
+    SWEEPING_SECONDS,
+    Catalog,
+    TableRecord,
+    every_table,
+    scan_in_steps,
+)
 from tablestone.tables.change_notes import About, CommitKind, note_of
 from tablestone.tables.metadata import DocumentKind, document_renderer, read_document
 
@@ -86,8 +92,8 @@ class ExpirySweeper:
         self._began = began.elapsed
         self._offset = _offset(began)
         self._at_once = AT_ONCE_REMOTE if engine.capabilities.waits else AT_ONCE
-        self._lease: tuple[int, float] | None = None
-        """The version of the lease's row that was seen last, and when it was seen first; None before."""
+        self._lease = -1, 0.0
+        """The version of the lease's row that was seen last, and when it was seen first."""
         self.swept = 0
         """The expired entities that this process has deleted."""
         self.is_suspended = False
@@ -116,20 +122,18 @@ class ExpirySweeper:
     async def steps(self, margin: int) -> AsyncGenerator[None, None]:
         """Delete what expired so many ticks ago in all tables, a step at a time."""
         async for account, table in every_table(self._engine):
-            owner = None if table.expiry is None else await self._find_owner(account)
+            owner = None if table.acting_expiry is None else await self._find_owner(account)
             if owner is None:
                 continue
-            rest = storage_keys.table_range(table.table_id)
-            while (found := await self._present(owner, table)) is not None:
-                rows = await self._engine.scan(rest, rows_max=limits.SWEEP_ROWS_PER_STEP)
-                now, policy = self._trusted_now(), found[0].expiry
-                if not rows or now is None or policy is None:
+            every = storage_keys.table_range(table.table_id)
+            async for rows in scan_in_steps(self._engine, every, limits.SWEEP_ROWS_PER_STEP):
+                present, now = await self._present(owner, table), self._trusted_now()
+                if present is None or present.acting_expiry is None or now is None:
                     break
-                before = now - margin
+                policy, before = present.acting_expiry, now - margin
                 ended = [row for row in rows if policy.has_ended(read_raw(row.value), before)]
                 # A task of its own: its time is limited.
                 await asyncio.create_task(self._delete(owner, table, policy, ended))
-                rest = storage_keys.after(rest, rows[-1])
                 yield
 
     def _trusted_now(self) -> int | None:
@@ -156,7 +160,7 @@ class ExpirySweeper:
         stored = await self._engine.get(place)
         version, members = (ABSENT, {}) if stored is None else read_document(stored)
         now = self._seconds()
-        if self._lease is None or self._lease[0] != version:
+        if self._lease[0] != version:
             self._lease = version, now
         waited = now - self._lease[1]
         is_mine = members.get("holder") == self._name
@@ -171,19 +175,13 @@ class ExpirySweeper:
             self._lease = outcome.versions[0], now
         return isinstance(outcome, Committed)
 
-    async def _present(
-        self, owner: Owner, table: TableRecord
-    ) -> tuple[TableRecord, int | None] | None:
-        """The table now, and the generation on which a commit can rely; None if nothing of it expires any more."""
-        generation = generation_to_rely_on(self._engine)
+    async def _present(self, owner: Owner, table: TableRecord) -> TableRecord | None:
+        """The table as it is now; None if it was deleted."""
         try:
             found = await self._catalog.find(owner, table.name)
         except StorageError:  # the account was deleted
             return None
-        if found is None or found.table_id != table.table_id:
-            return None
-        is_on = found.expiry is not None and not found.expiry.suspended
-        return (found, generation) if is_on else None
+        return None if found is None or found.table_id != table.table_id else found
 
     async def _delete(
         self, owner: Owner, table: TableRecord, policy: ExpiryPolicy, rows: Sequence[StoredRow]
@@ -198,12 +196,12 @@ class ExpirySweeper:
                 groups.append(WriteSet(partition, some, note=note_of(about)))
         for first in range(0, len(groups), self._at_once):
             request_time.begin(SWEEPING_SECONDS / 2)
+            under = generation_to_rely_on(self._engine)
             present = await self._present(owner, table)
-            if present is None or present[0].expiry != policy:
+            if present is None or present.acting_expiry != policy:
                 return  # it was changed meanwhile
-            entries_of, under = present[0].entries_of, present[1]
             deleting = [
-                self._commit(each._replace(entries_of=entries_of, decided_under=under))
+                self._commit(each._replace(entries_of=present.entries_of, decided_under=under))
                 for each in groups[first : first + self._at_once]
             ]
             self.swept += sum(await asyncio.gather(*deleting))

@@ -36,7 +36,7 @@ from tablestone.model.errors import StorageError
 from tablestone.model.keys import PARTITION_KEY, EntityKey
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Owner
-from tablestone.tables.catalog import Catalog, TableRecord
+from tablestone.tables.catalog import Catalog, TableRecord, scan_in_steps
 from tablestone.tables.indexes import (
     INDEXES_MAX,
     LAST_MEMBER,
@@ -121,10 +121,9 @@ class IndexWork:
             if index.reached is not None:
                 reached = storage_keys.entity_place(record.table_id, EntityKey(*index.reached))
                 rest = KeyRange(reached, rest.end)
-            while rows := await self._engine.scan(rest, rows_max=ROWS_PER_STEP):
+            async for rows in scan_in_steps(self._engine, rest, ROWS_PER_STEP):
                 keys = [Key(row.partition, row.row) for row in rows]
                 await self._reindex(record, dict.fromkeys(keys, ()))
-                rest = storage_keys.after(rest, rows[-1])
                 entities += len(rows)
                 progress(entities)
                 await self._claim_again(storage_keys.entity_key(keys[-1]))

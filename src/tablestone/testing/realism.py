@@ -34,6 +34,7 @@ from tablestone.model.entity_json import key_of, read_raw
 from tablestone.model.operations import GetServiceStats, Operation, Result, ServiceStats
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Named, Owner
+from tablestone.tables.catalog import scan_in_steps
 from tablestone.tables.service import TableService
 from tablestone.testing.clock import StorageClock
 from tablestone.testing.fault_rules import FaultRefused
@@ -41,8 +42,6 @@ from tablestone.testing.recorded_requests import Next
 
 EVENTUAL_SECONDS: Final = 60.0
 """How far the secondary is behind with `realism`. Azure guarantees no limit; minutes are usual."""
-_EVERYTHING: Final = KeyRange(Key(b"", b""), Key(b"\xff", b""))
-_ROWS_PER_SCAN: Final = 1000
 
 
 class _Course(NamedTuple):
@@ -170,11 +169,9 @@ async def _contents_of(engine: Engine) -> MemoryRows:
     if isinstance(engine, MemoryEngine):
         return engine.contents()
     rows: dict[Key, tuple[int, bytes]] = {}
-    rest = _EVERYTHING
-    while found := await engine.scan(rest, rows_max=_ROWS_PER_SCAN):
+    async for found in scan_in_steps(engine, storage_keys.EVERYTHING):
         for row in found:
             rows[Key(row.partition, row.row)] = (row.version, row.value)
-        rest = KeyRange(Key(found[-1].partition, found[-1].row + b"\0"), _EVERYTHING.end)
     return MemoryRows(sorted(rows), rows, [])
 
 

@@ -19,7 +19,6 @@ from uuid import UUID
 
 import orjson
 
-from tablestone import limits
 from tablestone.accounts.stored_accounts import AccountRefused, StoredAccounts, generate_key
 from tablestone.auth.account import is_account_name
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME, Configuration
@@ -45,7 +44,7 @@ from tablestone.model.operations import (
 )
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Named
-from tablestone.tables.catalog import read_record
+from tablestone.tables.catalog import read_record, scan_in_steps
 from tablestone.tables.change_notes import About, CommitKind, note_of
 from tablestone.tables.index_building import IndexRefused, IndexWork
 from tablestone.tables.indexes import EntriesOf, marks_of
@@ -436,8 +435,7 @@ class State:
         with _refusing(account, table):
             record = await self.tables.catalog.require(owner, table)
         about = About(CommitKind.ENTITIES, account, owner.incarnation, record.name, record.table_id)
-        every = storage_keys.table_range(record.table_id)
-        while rows := await self.engine.scan(every, rows_max=limits.PAGE_ENTITIES_MAX):
+        async for rows in scan_in_steps(self.engine, storage_keys.table_range(record.table_id)):
             for partition, group in groupby(rows, key=lambda row: row.partition):
                 changes = [Change(row.row, ANY, DELETE) for row in group]
                 await self.engine.commit(
@@ -494,29 +492,19 @@ class State:
         """The entities of all tables of the account, without ETags and Timestamps."""
         await self._require_account(account)
         found: Dump = {}
-        first: str | None = ""
-        while first is not None:
-            records, following = await self.tables.catalog.page(
-                Named(account), first, limits.PAGE_ENTITIES_MAX
-            )
-            for record in records:
+        async for rows in scan_in_steps(self.engine, storage_keys.table_rows_from(account, "")):
+            for record in (read_record(row.value) for row in rows):
                 found[record.name] = await self._entities(record.table_id)
-            first = None if following is None else following.name
         return found
 
     async def _entities(self, table_id: bytes) -> list[dict[str, Any]]:
         entities: list[dict[str, Any]] = []
-        rest = [storage_keys.table_range(table_id)]
-        while rest:
-            rows = await self.engine.read(
-                rest, rows_max=limits.PAGE_ENTITIES_MAX, bytes_max=limits.PAGE_BYTES_MAX
-            )
-            for value in rows.values:
-                entity = orjson.loads(value)
+        async for rows in scan_in_steps(self.engine, storage_keys.table_range(table_id)):
+            for row in rows:
+                entity = orjson.loads(row.value)
                 for member in _SYSTEM_MEMBERS:
                     entity.pop(member, None)
                 entities.append(entity)
-            rest = [] if rows.next_key is None else storage_keys.ranges_from(rest, rows.next_key)
         return entities
 
 
