@@ -119,6 +119,11 @@ def record_renderer(
     return render
 
 
+def note_about(kind: CommitKind, owner: Owner, table: TableRecord) -> Note:
+    """The note of a commit to a table, or of the table itself."""
+    return note_of(About(kind, owner.name, owner.incarnation, table.name, table.table_id))
+
+
 _table_place = functools.lru_cache(maxsize=4096)(storage_keys.table_place)
 
 
@@ -308,10 +313,10 @@ class Catalog:
                 return False
             record = read_record(stored)
             decided = (*conditions(owner), *changes(record, conflicts))
-            about = About(kind, owner.name, owner.incarnation, record.name, record.table_id)
+            note = note_about(kind, owner, record)
             if await change.waits():
                 continue
-            outcome = await self._commit(owner, change, decided, note_of(about), is_last=is_last)
+            outcome = await self._commit(owner, change, decided, note, is_last=is_last)
             if isinstance(outcome, Committed):
                 return True
             conflicts = one_more_conflict(conflicts, f"table {table}")

@@ -39,9 +39,10 @@ from tablestone.tables.catalog import (
     Catalog,
     TableRecord,
     every_table,
+    note_about,
     scan_in_steps,
 )
-from tablestone.tables.change_notes import About, CommitKind, note_of
+from tablestone.tables.change_notes import CommitKind
 from tablestone.tables.metadata import DocumentKind, document_renderer, read_document
 
 log = logging.getLogger(__name__)
@@ -186,14 +187,13 @@ class ExpirySweeper:
     async def _delete(
         self, owner: Owner, table: TableRecord, policy: ExpiryPolicy, rows: Sequence[StoredRow]
     ) -> None:
-        name, incarnation = owner.name, owner.incarnation
-        about = About(CommitKind.EXPIRED, name, incarnation, table.name, table.table_id)
+        note = note_about(CommitKind.EXPIRED, owner, table)
         groups: list[WriteSet] = []
         for partition, group in groupby(rows, key=lambda row: row.partition):
             changes = [Change(row.row, row.version, DELETE) for row in group]
             for first in range(0, len(changes), limits.CHANGE_SET_OPERATIONS_MAX):
                 some = changes[first : first + limits.CHANGE_SET_OPERATIONS_MAX]
-                groups.append(WriteSet(partition, some, note=note_of(about)))
+                groups.append(WriteSet(partition, some, note=note))
         for first in range(0, len(groups), self._at_once):
             request_time.begin(SWEEPING_SECONDS / 2)
             under = generation_to_rely_on(self._engine)

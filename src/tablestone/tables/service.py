@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 
 from tablestone.clock import Clock
 from tablestone.cooperative_scheduling import Seconds, Turns
-from tablestone.engines.change_record import Note
 from tablestone.engines.contract import Engine, generation_to_rely_on
 from tablestone.model import operations
 from tablestone.model.errors import StorageError, unknown_comp
@@ -16,8 +15,8 @@ from tablestone.model.service_properties import FRESH
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Owner
 from tablestone.tables.cache_invalidation import one_more_conflict
-from tablestone.tables.catalog import Catalog, TableRecord, query_tables
-from tablestone.tables.change_notes import About, CommitKind, note_of
+from tablestone.tables.catalog import Catalog, TableRecord, note_about, query_tables
+from tablestone.tables.change_notes import CommitKind
 from tablestone.tables.changes import ChangeFeeds
 from tablestone.tables.expiry import LiveRows
 from tablestone.tables.index_building import indexes_of
@@ -159,8 +158,8 @@ class TableService:
         empty = await self.catalog.require(owner, operation.table)
         if await self._engine.scan(storage_keys.table_range(empty.table_id), rows_max=1):
             raise StorageError("TableNotEmpty")
-        policy, table_id = operation.policy, empty.table_id
-        await self.catalog.change_expiry(owner, operation.table, lambda _old: policy, table_id)
+        policy = operation.policy
+        await self.catalog.change_expiry(owner, empty.name, lambda _old: policy, empty.table_id)
 
     async def _write(self, owner: Owner, write: operations.EntityWrite) -> operations.WriteResult:
         try:
@@ -182,8 +181,9 @@ class TableService:
             except StorageError as error:
                 error.operation_index = 0
                 raise
+            note = note_about(CommitKind.ENTITIES, owner, record)
             results = await commit_writes(
-                self._rows_of(record), _note(owner, record), writes, record.entries_of, generation
+                self._rows_of(record), note, writes, record.entries_of, generation
             )
             if results is not None:
                 return results
@@ -211,8 +211,3 @@ class TableService:
         if self._throughput is not None:
             self._throughput.end(owner.name, operation, page)
         return page
-
-
-def _note(owner: Owner, table: TableRecord) -> Note:
-    name, incarnation = owner.name, owner.incarnation
-    return note_of(About(CommitKind.ENTITIES, name, incarnation, table.name, table.table_id))

@@ -44,8 +44,8 @@ from tablestone.model.operations import (
 )
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Named
-from tablestone.tables.catalog import read_record, scan_in_steps
-from tablestone.tables.change_notes import About, CommitKind, note_of
+from tablestone.tables.catalog import note_about, read_record, scan_in_steps
+from tablestone.tables.change_notes import CommitKind
 from tablestone.tables.index_building import IndexRefused, IndexWork
 from tablestone.tables.indexes import EntriesOf, marks_of
 from tablestone.tables.metadata import PropertiesOfAccounts
@@ -434,12 +434,12 @@ class State:
         owner = await self._owner(account)
         with _refusing(account, table):
             record = await self.tables.catalog.require(owner, table)
-        about = About(CommitKind.ENTITIES, account, owner.incarnation, record.name, record.table_id)
+        note = note_about(CommitKind.ENTITIES, owner, record)
         async for rows in scan_in_steps(self.engine, storage_keys.table_range(record.table_id)):
             for partition, group in groupby(rows, key=lambda row: row.partition):
                 changes = [Change(row.row, ANY, DELETE) for row in group]
                 await self.engine.commit(
-                    WriteSet(partition, changes, note=note_of(about), entries_of=record.entries_of)
+                    WriteSet(partition, changes, note=note, entries_of=record.entries_of)
                 )
 
     async def create_index(self, account: str, table: str, name: str, *, partition: bool) -> None:
