@@ -76,7 +76,7 @@ class ForwardingSnapshot:
     """A `Snapshot` that does what `snapshot` does."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
+        self._snapshot = cast("IndexedSnapshot", snapshot)
 
     async def read(
         self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
@@ -84,12 +84,10 @@ class ForwardingSnapshot:
         return await self._snapshot.read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
 
     async def entries(self, start: Entry, end: Entry, *, entries_max: int) -> list[Entry]:
-        snapshot = cast("IndexedSnapshot", self._snapshot)
-        return await snapshot.entries(start, end, entries_max=entries_max)
+        return await self._snapshot.entries(start, end, entries_max=entries_max)
 
     async def count_entries(self, start: Entry, end: Entry, *, entries_max: int) -> int:
-        snapshot = cast("IndexedSnapshot", self._snapshot)
-        return await snapshot.count_entries(start, end, entries_max=entries_max)
+        return await self._snapshot.count_entries(start, end, entries_max=entries_max)
 
     async def close(self) -> None:
         await self._snapshot.close()

@@ -94,15 +94,13 @@ def properties_by_index(plan: Plan, indexes: Mapping[str, bool]) -> tuple[str, .
 
 def ways_of(node: FilterNode, properties: Collection[str]) -> list[Way]:
     """The ways to find the entities that match, by indexes of these properties. Each is sufficient alone."""
+    if isinstance(node, BooleanProperty):
+        literal = EdmValue(EdmType.BOOLEAN, True)
+        node = Comparison(node.name, ComparisonOperator.EQUAL, literal)
     if isinstance(node, Comparison):
         if node.name not in properties or node.operator is ComparisonOperator.NOT_EQUAL:
             return []
         return [{node.name: _places(node)}]
-    if isinstance(node, BooleanProperty):
-        if node.name not in properties:
-            return []
-        literal = EdmValue(EdmType.BOOLEAN, True)
-        return [{node.name: _places(Comparison(node.name, ComparisonOperator.EQUAL, literal))}]
     if isinstance(node, And):
         return _ways_of_all(node, properties)
     if isinstance(node, Or):

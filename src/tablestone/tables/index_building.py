@@ -47,7 +47,7 @@ from tablestone.tables.indexes import (
     all_entries,
     entries_function,
     index_head,
-    mark_of,
+    is_built,
 )
 
 ROWS_PER_STEP: Final = 500
@@ -313,8 +313,8 @@ async def indexes_of(engine: Engine, table: TableRecord) -> list[Index]:
     found = []
     async with _moment(engine) as moment:
         for index in table.indexes:
-            mark = all_entries(mark_of(table.table_id, index.number, IndexState.READY))
-            if index.state is IndexState.READY and not await moment.entries(*mark, entries_max=1):
+            is_ready = index.state is IndexState.READY
+            if is_ready and not await is_built(moment, table.table_id, index):
                 index = replace(index, state=IndexState.BROKEN)  # noqa: PLW2901
             found.append(index)
     return found

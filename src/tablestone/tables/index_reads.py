@@ -6,7 +6,7 @@ quicker, is found out by counting entries and rows, each up to a limit.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from tablestone import limits
 from tablestone.cooperative_scheduling import Turn
@@ -16,7 +16,7 @@ from tablestone.model.filter_tree import FilterNode
 from tablestone.query.index_plan import Way, is_in_key_order, ways_of
 from tablestone.tables import storage_keys
 from tablestone.tables.catalog import TableRecord
-from tablestone.tables.indexes import Index, IndexState, all_entries, mark_of, places_head
+from tablestone.tables.indexes import Index, IndexState, is_built, places_head
 
 FEW_ENTRIES: Final = 1_000
 """If a filter has no more entries than this, they are all read at once."""
@@ -30,11 +30,8 @@ SPARSE: Final = 8
 ROWS_PER_READ_MIN: Final = 50
 
 
-class _Entries(NamedTuple):
-    """Entries from `start` up to `end`; all of one place if `end` is the next possible one."""
-
-    start: bytes
-    end: bytes
+_Entries = tuple[Entry, Entry]
+"""Entries from the first up to the second; all of one place if that is the next possible one."""
 
 
 class IndexedRows:
@@ -89,7 +86,11 @@ async def rows_by_index(
         for index in table.indexes
         if index.state is IndexState.READY and (is_one or not index.within_partition)
     }
-    ways = [w for w in ways_of(residual, usable) if await _are_built(moment, table, w, usable)]
+    ways = [
+        way
+        for way in ways_of(residual, usable)
+        if all([await is_built(moment, table.table_id, usable[name]) for name in way])
+    ]
     in_order: list[list[_Entries]] = []
     scattered: list[list[_Entries]] = []
     for way in ways:
@@ -124,23 +125,12 @@ async def rows_by_index(
     return None
 
 
-async def _are_built(
-    moment: IndexedSnapshot, table: TableRecord, way: Way, usable: Mapping[str, Index]
-) -> bool:
-    """Whether the entries are there: the catalog may say so of storage that came without them."""
-    for name in way:
-        start, end = all_entries(mark_of(table.table_id, usable[name].number, IndexState.READY))
-        if not await moment.entries(start, end, entries_max=1):
-            return False
-    return True
-
-
 def _entries_of(
     table: TableRecord, usable: Mapping[str, Index], way: Way, partition: bytes
 ) -> list[_Entries]:
     key = storage_keys.encoded_partition_key(partition)
     return [
-        _Entries(head + start, head + end)
+        (Entry(head + start, b"", b""), Entry(head + end, b"", b""))
         for name, places in way.items()
         for head in (places_head(table.table_id, usable[name], key),)
         for start, end in places
@@ -158,7 +148,7 @@ async def _first_keys(
     keys: list[Key] = []
     for start, end in ranges:
         found: set[Key] = set()
-        for entry, _ in entries:
+        for (entry, *_), _ in entries:
             some = await moment.entries(
                 Entry(entry, *start), Entry(entry, *end), entries_max=keys_max - len(keys)
             )
@@ -184,8 +174,7 @@ async def _all_keys(
     None if there are more entries than the limit, or more than rows in the ranges.
     """
     total = 0
-    for first, last in entries:
-        start, end = Entry(first, b"", b""), Entry(last, b"", b"")
+    for start, end in entries:
         total += await moment.count_entries(start, end, entries_max=entries_max + 1 - total)
         if total > entries_max:
             return None
@@ -197,11 +186,10 @@ async def _all_keys(
         if rows < total:
             return None
     found: set[Key] = set()
-    for first, last in entries:
-        start, end = Entry(first, b"", b""), Entry(last, b"", b"")
-        while some := await moment.entries(start, end, entries_max=ENTRIES_PER_READ):
+    for rest, end in entries:
+        while some := await moment.entries(rest, end, entries_max=ENTRIES_PER_READ):
             found.update([Key(partition, row) for _, partition, row in some])
-            start = some[-1]._replace(row=some[-1].row + b"\0")
+            rest = some[-1]._replace(row=some[-1].row + b"\0")  # noqa: PLW2901
             if turn.is_over:
                 await turn.give_way()
     keys = sorted(found)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from tablestone.engines.contract import Entry
+from tablestone.engines.contract import Entry, IndexedSnapshot
 from tablestone.model.entity_json import read_raw, typed_property
 from tablestone.model.keys import encode_key
 from tablestone.query.index_plan import place_of
@@ -54,15 +54,15 @@ class Index:
 
     def to_json(self) -> dict[str, Any]:
         """What is stored; `read_indexes` reads it."""
-        found: dict[str, Any] = {"property": self.property, "number": self.number}
-        if self.within_partition:
-            found["partition"] = True
-        found["state"] = self.state.value
-        if self.claim is not None:
-            found["claim"] = self.claim
-        if self.reached is not None:
-            found["reached"] = list(self.reached)
-        return found
+        found = {
+            "property": self.property,
+            "number": self.number,
+            "partition": self.within_partition,
+            "state": self.state.value,
+            "claim": self.claim,
+            "reached": self.reached and list(self.reached),
+        }
+        return {name: value for name, value in found.items() if value}
 
 
 def read_indexes(members: Mapping[str, Any]) -> tuple[Index, ...]:
@@ -109,6 +109,12 @@ def all_entries(prefix: bytes) -> tuple[Entry, Entry]:
 def mark_of(table_id: bytes, number: int, state: IndexState) -> bytes:
     """The entry that the row of a table has for an index in this state."""
     return index_head(table_id, number) + _MARK + state.value.encode("ascii")
+
+
+async def is_built(moment: IndexedSnapshot, table_id: bytes, index: Index) -> bool:
+    """Whether the entries are there: the catalog may say so of storage that came without them."""
+    mark = all_entries(mark_of(table_id, index.number, IndexState.READY))
+    return bool(await moment.entries(*mark, entries_max=1))
 
 
 def marks_of(stored: bytes) -> list[bytes]:

@@ -345,16 +345,15 @@ class GroupCommit:
         if decided_under is not None and decided_under != self._present_generation:
             return OUTDATED
         entries_of = write_set.entries_of
-        reads_values = entries_of is not None
-        # By rows: the entries that they may lose, and the value whose entries they keep or get.
-        indexed: list[tuple[bytes, Sequence[bytes], bytes | None]] = []
+        # By rows: the entries that they may lose, and those that they keep or get.
+        indexed: list[tuple[bytes, Sequence[bytes], Sequence[bytes]]] = []
         versions = [0] * len(write_set.changes)
         changed: list[Written] = []
         # A row that is created again in this group must not get a version that it had before.
         latest_deleted = ABSENT
         for index, change in enumerate(write_set.changes):
             row, value = change.row, None
-            if reads_values or isinstance(change.mutation, Update):
+            if entries_of is not None or isinstance(change.mutation, Update):
                 found = self._execute(ROW_OF, (partition, row)).get
                 version_found, value = found or (ABSENT, None)
             else:
@@ -370,23 +369,22 @@ class GroupCommit:
                 changed.append((row, version, rendered, before))
                 if entries_of is not None:
                     old = () if value is None else entries_of(value)
-                    indexed.append((row, old, rendered))
+                    indexed.append((row, old, entries_of(rendered)))
             elif isinstance(mutation, Reindex):
                 kept = () if value is None or entries_of is None else entries_of(value)
-                indexed.append((row, [each for each in mutation.stale if each not in kept], value))
+                indexed.append((row, [each for each in mutation.stale if each not in kept], kept))
             elif mutation is not None and version_found != ABSENT:
                 changed.append((row, version_found, None, None))
                 latest_deleted = max(latest_deleted, version_found)
                 if entries_of is not None and value is not None:
-                    indexed.append((row, entries_of(value), None))
+                    indexed.append((row, entries_of(value), ()))
         for row, version, stored, _before in changed:
             if stored is None:
                 self._execute(DELETE_ROW, (partition, row))
             else:
                 self._execute(PUT, (partition, row, version, stored))
         if entries_of is not None:
-            for row, old, value in indexed:
-                new = () if value is None else entries_of(value)
+            for row, old, new in indexed:
                 try:
                     change_entries(self._execute, partition, row, old, new)
                 except apsw.SQLError:
