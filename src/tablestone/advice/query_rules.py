@@ -338,11 +338,8 @@ def _of_index(table: TableUse, use: QueryUse) -> Iterator[Finding]:
     missing = [name for name in names if name not in known or (known[name] and not is_one)]
     if missing:
         # Over all partitions, the values of a range are not beside those of the same partition.
-        commands = [
-            f"`tablestone index drop {table.name} {name}`"
-            for name in missing
-            if name in table.indexes
-        ]
+        dropped = [name for name in missing if name in known]
+        commands = [f"`tablestone index drop {table.name} {name}`" for name in dropped]
         commands += [
             f"`tablestone index create {table.name} {name}{' --partition' if is_one and fixed[name] else ''}`"
             for name in missing

@@ -42,6 +42,7 @@ from tablestone.engines.kind import EngineUrl
 from tablestone.engines.registry import NoSuchEngine, capabilities_of, forms, kind_of
 from tablestone.limits import ACCOUNT_RATE_TARGET, PARTITION_RATE_TARGET
 from tablestone.model.errors import StorageError
+from tablestone.model.expiry import SECONDS_IN
 from tablestone.model.keys import require_new_table_name
 from tablestone.server.tls_certificate import is_certifiable
 from tablestone.telemetry.logs import LOG_FORMATS, TEXT
@@ -252,7 +253,6 @@ def parse_tables(text: str) -> tuple[str, ...]:
     return names
 
 
-SECONDS_OF_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _KEPT_BYTES: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _KEPT_MOST: Final = (1 << 63) - 1
 """What SQLite can store: for ever."""
@@ -269,8 +269,8 @@ def parse_retention(text: str) -> Retention:
         number, unit = int(found[1]), found[2]
         if unit in _KEPT_BYTES and size is None:
             size = min(number * _KEPT_BYTES[unit], _KEPT_MOST)
-        elif unit in SECONDS_OF_UNITS and ticks is None:
-            ticks = min(number * SECONDS_OF_UNITS[unit] * TICKS_PER_SECOND, _KEPT_MOST)
+        elif unit in SECONDS_IN and ticks is None:
+            ticks = min(number * SECONDS_IN[unit] * TICKS_PER_SECOND, _KEPT_MOST)
         else:
             raise must_be("one age, one size or both, such as 7d,20GiB", text)
     return Retention(ticks, size)

@@ -125,35 +125,24 @@ def with_table(
 
     async def find(engine: Engine) -> Answer:
         catalog = Catalog(engine, system_clock, fresh_table_id)
-        return await act(catalog, await catalog.require(Named(account), table))
-
-    try:
-        return with_engine(configuration, find, read_only=read_only, existing=not read_only)
-    except StorageError as error:
-        if error.code != "TableNotFound":
-            raise
-        if with_engine(
-            configuration,
-            lambda engine: Catalog(engine, system_clock, fresh_table_id).is_being_deleted(
-                Named(account), table
-            ),
-            read_only=True,
-        ):
-            raise BrokenOption(f"The table {table} is being deleted.") from None
+        owner = Named(account)
+        try:
+            return await act(catalog, await catalog.require(owner, table))
+        except StorageError as error:
+            if error.code != "TableNotFound":
+                raise
+        if await catalog.is_being_deleted(owner, table):
+            raise BrokenOption(f"The table {table} is being deleted.")
         unknown = ", and no account of that name is stored"
-        unknown *= not is_known(configuration, account)
-        raise BrokenOption(
-            f"There is no table {table} in the account {account}{unknown}."
-        ) from None
+        unknown *= not await is_known(configuration, engine, account)
+        raise BrokenOption(f"There is no table {table} in the account {account}{unknown}.")
+
+    return with_engine(configuration, find, read_only=read_only, existing=not read_only)
 
 
-def is_known(configuration: Configuration, account: str) -> bool:
+async def is_known(configuration: Configuration, engine: Engine, account: str) -> bool:
     known = {DEVELOPMENT_ACCOUNT_NAME, *(one.name for one in configuration.accounts)}
-    return account in known or with_engine(
-        configuration,
-        lambda engine: StoredAccounts(engine, system_clock).exists(account),
-        read_only=True,
-    )
+    return account in known or await StoredAccounts(engine, system_clock).exists(account)
 
 
 def known_accounts(configuration: Configuration, *, with_keys: bool) -> list[AccountKeys]:

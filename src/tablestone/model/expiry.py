@@ -17,7 +17,8 @@ from tablestone.model.errors import StorageError
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 
 _SECONDS: Final = (EdmType.INT32, EdmType.INT64, EdmType.DOUBLE)
-_UNITS: Final = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
+SECONDS_IN: Final = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
+"""By units of time, from the longest one on."""
 _SECONDS_MAX: Final = 1 << 40
 """Later than any clock shows, so that no number is too large to multiply."""
 
@@ -59,7 +60,7 @@ class ExpiryPolicy:
         """When entities expire, such as `7d after their Timestamp`."""
         words = f"at the time in {self.property_name}"
         if self.after is not None:
-            unit, seconds = next(each for each in _UNITS if self.after % each[1] == 0)
+            unit, seconds = next(each for each in SECONDS_IN.items() if self.after % each[1] == 0)
             words = f"{self.after // seconds}{unit} after their Timestamp"
         return f"{words} (suspended)" if self.suspended else words
 

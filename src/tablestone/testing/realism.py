@@ -139,13 +139,9 @@ class Secondary:
             commit = self._waiting.popleft()
             for change, version in zip(commit.write_set.changes, commit.versions, strict=True):
                 self._version = version
+                changes = [Change(change.row, ANY, change.mutation)]
                 await self._rows.commit(
-                    WriteSet(
-                        commit.write_set.partition,
-                        [Change(change.row, ANY, change.mutation)],
-                        commit.write_set.invalidates_caches,
-                        entries_of=commit.write_set.entries_of,
-                    )
+                    commit.write_set._replace(changes=changes, note=None, decided_under=None)
                 )
 
 

@@ -106,6 +106,7 @@ class Follower:
 
     def _apply(self, lines: list[dict[str, Any]], writer: "_Writer") -> None:
         transaction: list[Operation] = []
+        sides = (self._source, self._target)
         expires: dict[str, bool] = {}
         """By tables, whether the target lets entities expire as the source does: then it removes them by itself."""
         for line in lines:
@@ -114,12 +115,9 @@ class Follower:
                 continue
             if kind == "expired":
                 if table not in expires:
-                    of_source, of_target = (
-                        writer.retry(partial(side.expiry, table))
-                        for side in (self._source, self._target)
-                    )
-                    is_on = of_source is not None and not of_source.suspended
-                    expires[table] = is_on and of_source == of_target
+                    policy, other = (writer.retry(partial(side.expiry, table)) for side in sides)
+                    is_on = policy is not None and not policy.suspended
+                    expires[table] = is_on and policy == other
                 if expires[table]:
                     continue
             self.changes += 1
@@ -130,7 +128,6 @@ class Follower:
                 writer.wait()
                 if kind == "table-created":
                     writer.create_table(table)
-                    sides = (self._source, self._target)
                     writer.retry(partial(carry_expiry, *sides, table, self._tell))
                 else:
                     writer.delete_table(table)

@@ -12,7 +12,6 @@ from tablestone.cli.data_options import account_option, together, yes_option
 from tablestone.cli.options import (
     CHANGE_OPTIONS,
     CHECK_OPTIONS,
-    SECONDS_OF_UNITS,
     BrokenOption,
     must_be,
     with_options,
@@ -20,7 +19,7 @@ from tablestone.cli.options import (
 from tablestone.cli.stored_data import stored_configuration, with_engine, with_table
 from tablestone.clock import system_clock
 from tablestone.engines.contract import Engine
-from tablestone.model.expiry import ExpiryPolicy
+from tablestone.model.expiry import SECONDS_IN, ExpiryPolicy
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog, TableRecord, every_table
 from tablestone.tables.expiry import count_ended
@@ -75,15 +74,13 @@ def list_policies(**given: Any) -> None:
     """Print every policy: account, table, when its entities expire, and counts of them."""
     configuration = stored_configuration(given, "Expiry policies")
 
-    async def read(engine: Engine) -> list[tuple[str, ...]]:
-        return [
-            (account, table.name, policy.in_words, await _count(engine, table, policy))
-            async for account, table in every_table(engine)
-            if (policy := table.expiry) is not None
-        ]
+    async def show(engine: Engine) -> None:
+        async for account, table in every_table(engine):
+            if table.expiry is not None:
+                counts = await _count(engine, table, table.expiry)
+                print(account, table.name, table.expiry.in_words, counts, sep="\t")
 
-    for fields in with_engine(configuration, read, read_only=True):
-        print("\t".join(fields))
+    with_engine(configuration, show, read_only=True)
 
 
 @expiry.command()
@@ -120,7 +117,7 @@ def _policy(after: str | None, name: str | None) -> ExpiryPolicy:
         age = _AGE.fullmatch(after)
         if age is None:
             raise BrokenOption(f"--after {must_be('an age such as 90m, 24h or 7d', after)}.")
-        policy = ExpiryPolicy(after=int(age[1]) * SECONDS_OF_UNITS[age[2]])
+        policy = ExpiryPolicy(after=int(age[1]) * SECONDS_IN[age[2]])
         problem = f"--after {after} ends later than any DateTime: those end in 9999."
     else:
         policy = ExpiryPolicy(property_name=name)

@@ -82,36 +82,34 @@ def list_indexes(table: str | None, account_name: str, **given: Any) -> None:
     """
     configuration = _configuration(given)
 
-    async def of_table(engine: Engine, record: TableRecord) -> list[str]:
-        return [
-            f"{record.name}\t{each.property}\t{'partition' if each.within_partition else 'table'}\t{each.state.value}"
-            for each in await indexes_of(engine, record)
-        ]
+    async def show(engine: Engine, record: TableRecord) -> bool:
+        indexes = await indexes_of(engine, record)
+        for each in indexes:
+            place = "partition" if each.within_partition else "table"
+            print(record.name, each.property, place, each.state.value, sep="\t")
+        return bool(indexes)
 
-    async def of_account(engine: Engine) -> list[str]:
-        return [
-            line
+    async def show_all(engine: Engine) -> None:
+        shown = [
+            await show(engine, record)
             async for account, record in every_table(engine)
             if account == account_name
-            for line in await of_table(engine, record)
         ]
+        if not any(shown) and not await is_known(configuration, engine, account_name):
+            raise BrokenOption(
+                f"No account {account_name} is stored, and none of its tables has an index."
+            )
 
     if table is None:
-        lines = with_engine(configuration, of_account, read_only=True)
+        with_engine(configuration, show_all, read_only=True)
     else:
-        lines = with_table(
+        with_table(
             configuration,
             account_name,
             table,
-            lambda catalog, record: of_table(catalog.engine, record),
+            lambda catalog, record: show(catalog.engine, record),
             read_only=True,
         )
-    if not lines and not is_known(configuration, account_name):
-        raise BrokenOption(
-            f"No account {account_name} is stored, and none of its tables has an index."
-        )
-    for line in lines:
-        print(line)
 
 
 @index.command()

@@ -119,10 +119,8 @@ class SizeSurvey:
             try:
                 tables, self.expiry = await self._probe.ask(_tables)
                 if tables is None:
-                    self.note, pause = (
-                        NOT_TOLD.format(engine=self._engine_name),
-                        UNCOUNTED_PAUSE_SECONDS,
-                    )
+                    self.note = NOT_TOLD.format(engine=self._engine_name)
+                    pause = UNCOUNTED_PAUSE_SECONDS
                 else:
                     pause = max(pause, await self._survey(self._probe, tables) / SHARE)
             except (EngineUnavailable, EngineRefused) as error:
@@ -209,12 +207,11 @@ async def _tables(
     engine: Engine,
 ) -> tuple[list[_Counted] | None, dict[tuple[str, str], tuple[str, str]]]:
     """The tables of all accounts, None if the engine cannot count their rows; and those with an expiry policy."""
-    keeps_entries = engine.capabilities.keeps_entries
     tables, expiry = [], {}
     async for account, record in every_table(engine):
         indexes = {each.property: each.within_partition for each in record.indexes}
-        indexes_kept = indexes if keeps_entries else None
-        tables.append(_Counted(account, record.name, record.table_id, indexes_kept))
+        indexed = indexes if engine.capabilities.keeps_entries else None
+        tables.append(_Counted(account, record.name, record.table_id, indexed))
         if record.expiry is not None:
             expiry[account, record.name.lower()] = record.name, record.expiry.in_words
     return tables if isinstance(engine, CountsRows) else None, expiry
