@@ -36,7 +36,7 @@ ACCOUNT = Named("devstoreaccount1")
 
 
 def seed(data: Path, entities: int) -> None:
-    """A directory with a table Orders, and one that was deleted."""
+    """A directory with a table Orders, one that was deleted, and one of an account that nobody knows."""
 
     async def fill() -> None:
         engine = open_engine(f"sqlite:{data}", system_clock)
@@ -44,6 +44,7 @@ def seed(data: Path, entities: int) -> None:
         for name in ("Orders", "Old"):
             await service.execute(ACCOUNT, CreateTable(name))
         await service.execute(ACCOUNT, DeleteTable("Old"))
+        await service.execute(Named("strange"), CreateTable("Orders"))
         text = members({"customer": EdmValue(EdmType.STRING, "c" * 500)})
         for first in range(0, entities, 100):
             writes = tuple(
@@ -79,6 +80,7 @@ SEQUENCE = [
         ABSENT.format("Orders", "other")[:-1] + ", and no account of that name is stored.",
     ),
     ("list --account other", 2, "tablestone: No account other is stored, and none of its tables"),
+    ("list Orders --account strange", 2, "tablestone: No account strange is stored, and none of"),
     ("create Orders customer", 0, "Orders has an index on customer: 30 entities read.\n"),
     (
         "create orders RowKey --partition",

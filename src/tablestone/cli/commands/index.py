@@ -82,23 +82,20 @@ def list_indexes(table: str | None, account_name: str, **given: Any) -> None:
     """
     configuration = _configuration(given)
 
-    async def show(engine: Engine, record: TableRecord) -> bool:
-        indexes = await indexes_of(engine, record)
-        for each in indexes:
-            place = "partition" if each.within_partition else "table"
-            print(record.name, each.property, place, each.state.value, sep="\t")
-        return bool(indexes)
-
-    async def show_all(engine: Engine) -> None:
-        shown = [
-            await show(engine, record)
-            async for account, record in every_table(engine)
-            if account == account_name
-        ]
-        if not any(shown) and not await is_known(configuration, engine, account_name):
+    async def show(engine: Engine, tables: list[TableRecord]) -> None:
+        found = [(each.name, index) for each in tables for index in await indexes_of(engine, each)]
+        if not found and not await is_known(configuration, engine, account_name):
             raise BrokenOption(
                 f"No account {account_name} is stored, and none of its tables has an index."
             )
+        for name, index in found:
+            place = "partition" if index.within_partition else "table"
+            print(name, index.property, place, index.state.value, sep="\t")
+
+    async def show_all(engine: Engine) -> None:
+        await show(
+            engine, [each async for name, each in every_table(engine) if name == account_name]
+        )
 
     if table is None:
         with_engine(configuration, show_all, read_only=True)
@@ -107,7 +104,7 @@ def list_indexes(table: str | None, account_name: str, **given: Any) -> None:
             configuration,
             account_name,
             table,
-            lambda catalog, record: show(catalog.engine, record),
+            lambda catalog, record: show(catalog.engine, [record]),
             read_only=True,
         )
 
