@@ -122,7 +122,7 @@ async def measure(design: str, data: Path, writers: int, seconds: float, *, read
     processor = (time.process_time() - processor) / len(commit_seconds) * 1e6
     await reader.close()
     await commits.close()
-    directory.release()
+    directory.close()
     print(
         f"{design:14} {writers:4}{' + reads' if reads else '        '}"
         f" {len(commit_seconds) / seconds:9.0f} {processor:8.0f}"

@@ -90,7 +90,7 @@ async def write_for(kind: str, data: Path, writers: int, start_at: float, second
 def play(kind: str, shares: tuple[int, ...], seconds: float, place: Path | None) -> None:
     with tempfile.TemporaryDirectory(dir=place) as directory:
         data = Path(directory) / "data"
-        DataDirectory(data, Opening.SERVER).release()
+        DataDirectory(data, Opening.SERVER).close()
         start_at = time.monotonic() + 0.3
         children = []
         for number, writers in enumerate(shares):

@@ -99,7 +99,7 @@ def test_a_directory_in_use_is_refused(private_server: StartServer, tmp_path: Pa
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     path = tmp_path / "data"
-    DataDirectory(path, Opening.SHARED).release()
+    DataDirectory(path, Opening.SHARED).close()
     return path
 
 
@@ -131,7 +131,7 @@ def test_a_step_that_fails_changes_nothing(data: Path) -> None:
     with pytest.raises(EngineUnavailable, match=r"^The upgrade failed: no such table: nowhere\.$"):
         upgrade(data, {1: fail}, 2)
     assert format_of(data) == (1, 4)
-    DataDirectory(data, Opening.SERVER).release()
+    DataDirectory(data, Opening.SERVER).close()
 
 
 def test_a_format_without_a_step_is_refused(data: Path) -> None:
@@ -150,6 +150,6 @@ def test_a_newer_version_refuses_an_older_format_and_reads_it(
             f"The data directory {data} was written by an older version of Tablestone (format 1; this one writes "
             f"2). After a backup: tablestone upgrade --data {data}"
         )
-    DataDirectory(data, Opening.READ_ONLY).release()
-    assert upgrade(data, {1: add_column}, 2).after == 2
-    DataDirectory(data, Opening.SERVER).release()
+    DataDirectory(data, Opening.READ_ONLY).close()
+    assert upgrade(data, {1: add_column}, 2)[1] == 2
+    DataDirectory(data, Opening.SERVER).close()

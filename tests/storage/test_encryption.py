@@ -209,5 +209,5 @@ def test_the_next_start_recovers_from_a_kill_before_the_first_page(tmp_path: Pat
     data = tmp_path / "data"
     data.mkdir()
     (data / "tablestone.db").touch()
-    DataDirectory(data, Opening.SERVER, key=KEY).release()
-    DataDirectory(data, Opening.READ_ONLY, key=KEY).release()
+    DataDirectory(data, Opening.SERVER, key=KEY).close()
+    DataDirectory(data, Opening.READ_ONLY, key=KEY).close()

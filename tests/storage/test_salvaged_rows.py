@@ -53,7 +53,7 @@ def healthy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
                 (copy / path.name).write_bytes(path.read_bytes())
             assert (copy / "tablestone.db-wal").stat().st_size > 100 * PAGE_SIZE_BYTES
             data = copy
-    directory.release()
+    directory.close()
     return data
 
 

@@ -85,7 +85,7 @@ async def test_commits_go_on_while_the_log_is_copied_and_bound_it_again_afterwar
     await commits.close()
     with closing(directory.connect_reader()) as reader:
         assert reader.pragma("integrity_check") == "ok"
-    directory.release()
+    directory.close()
 
 
 @pytest.mark.slow
@@ -119,7 +119,7 @@ async def test_a_fast_writer_does_not_outrun_the_checkpoint(tmp_path: Path) -> N
     await asyncio.wait_for(writing, WAIT_SECONDS)
     assert log.stat().st_size < bound
     await commits.close()
-    directory.release()
+    directory.close()
 
 
 def test_a_copy_that_fails_ends_too() -> None:

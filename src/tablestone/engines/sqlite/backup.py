@@ -53,6 +53,7 @@ def copy_database(
     opened = DataDirectory(directory, Opening.READ_ONLY, key=key)
     try:
         with (
+            closing(opened),
             closing(opened.connect_reader()) as source,
             closing(encryption.connect(os.fspath(target), CREATE, key)) as copy,
         ):
@@ -76,8 +77,6 @@ def copy_database(
         raise EngineDamaged(f"a page of {opened.database} is damaged") from error
     except apsw.Error as error:
         raise EngineUnavailable(f"The database cannot be copied: {error}.") from error
-    finally:
-        opened.release()
     flush_file(target)
 
 
@@ -168,7 +167,7 @@ class NewDirectory:
     def close(self) -> None:
         """Close the database; the next attempt finds its rows."""
         self._connection.close()
-        self._directory.release()
+        self._directory.close()
 
     def _require_from(self, source: StorageId) -> None:
         """Refuse rows that are not from the source, and note where they are from."""
@@ -208,11 +207,8 @@ class NewDirectory:
 
 def count_rows(path: Path, key: EncryptionKey | None = None, after: Key | None = None) -> int:
     """The number of rows in a data directory that is open already, or of those after a place in it."""
-    directory = DataDirectory(path, Opening.READ_ONLY, key=key)
-    connection = directory.connect_reader()
-    try:
-        number: int = connection.execute(_COUNT if after is None else _COUNT_AFTER, after).get
-    finally:
-        connection.close()
-        directory.release()
-    return number
+    with (
+        closing(DataDirectory(path, Opening.READ_ONLY, key=key)) as directory,
+        closing(directory.connect_reader()) as connection,
+    ):
+        return int(connection.execute(_COUNT if after is None else _COUNT_AFTER, after).get)

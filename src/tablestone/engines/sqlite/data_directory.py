@@ -191,7 +191,7 @@ class DataDirectory:
                         self._prepare(read_only=False)
                 self._storage = self._storage or _storage_at(self.database)
         except BaseException:
-            self.release()
+            self.close()
             raise
 
     @property
@@ -247,7 +247,7 @@ class DataDirectory:
         ):
             yield connection
 
-    def release(self) -> None:
+    def close(self) -> None:
         """Release the directory for the next server; all connections must be closed already."""
         if self._lock is not None:
             os.close(self._lock)
@@ -333,13 +333,13 @@ class DataDirectory:
 
     def _prepare(self, *, read_only: bool) -> None:
         encryption.require_fitting_key(self.path, self.database, self.key)
-        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        create = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         is_cut = was_used(self.path) and self.database.stat().st_size == 0
         if is_cut and not read_only:  # before SQLite removes the log
             raise EngineBroken(f"{self.database} has been cut to nothing.{self._advice}")
-        connection = self._connect(apsw.SQLITE_OPEN_READONLY if read_only else flags)
-        connection.set_busy_timeout(OPENING_MS_MAX)
-        try:
+        flags = apsw.SQLITE_OPEN_READONLY if read_only else create
+        with closing(self._connect(flags)) as connection:
+            connection.set_busy_timeout(OPENING_MS_MAX)
             version = connection.pragma("user_version")
             application_id = connection.pragma("application_id")
             is_empty = connection.execute("SELECT count(*) FROM sqlite_schema").get == 0
@@ -367,8 +367,6 @@ class DataDirectory:
             elif not read_only:
                 connection.execute("BEGIN IMMEDIATE; ROLLBACK")  # a file that cannot be written
                 require_whole_log(connection, self.path / LOG_NAME)
-        finally:
-            connection.close()
 
     def _create(self, connection: apsw.Connection) -> None:
         """Write a database without rows. A crash leaves an empty file, to be created again, or a complete database."""

@@ -9,7 +9,7 @@ import hashlib
 import hmac
 import os
 import stat
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
@@ -213,11 +213,6 @@ def _start_of(database: Path) -> bytes:
     """The first page of the database, or less."""
     if database.is_fifo():  # opening it would wait; it is refused later
         return b""
-    try:
-        file = DatabaseFile(database)
-    except FileNotFoundError:
-        return b""
-    try:
+    with suppress(FileNotFoundError), closing(DatabaseFile(database)) as file:
         return file.read(0, int.from_bytes(ENCRYPTED_SIZES[:2], "big"))
-    finally:
-        file.close()
+    return b""

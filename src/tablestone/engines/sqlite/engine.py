@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -131,7 +131,7 @@ class SqliteEngine:
                     )
                     self._space = SpaceKeeper(self._directory, self.size, self._room)
         except BaseException:
-            self._directory.release()
+            self._directory.close()
             raise
         self.changes = SqliteChangeLog(
             self._directory, self._reader, clock, self._generation, self._room
@@ -307,7 +307,7 @@ class SqliteEngine:
         if self._generation is not None:
             self._generation.close()
             self._generation = None
-        self._directory.release()
+        self._directory.close()
 
     def _require_open(self) -> None:
         if not self._is_open:
@@ -365,11 +365,8 @@ class SqliteSnapshot:
 
 @contextmanager
 def _hold(place: str, key: EncryptionKey | None) -> Iterator[StorageId]:
-    directory = DataDirectory(Path(place), Opening.SERVER, key=key)
-    try:
+    with closing(DataDirectory(Path(place), Opening.SERVER, key=key)) as directory:
         yield directory.storage
-    finally:
-        directory.release()
 
 
 KIND = EngineKind(

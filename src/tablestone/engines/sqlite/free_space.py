@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import apsw
 
@@ -221,19 +221,14 @@ class SpaceKeeper:
         await asyncio.to_thread(copy_log, self._directory)
 
 
-class Compacted(NamedTuple):
-    """The result of a compaction."""
-
-    before: StorageSize
-    after: StorageSize
-
-
-def compact(path: Path, progress: Progress, key: EncryptionKey | None = None) -> Compacted:
-    """Give all free pages back. `key` is the one that encrypts the directory, if one does.
+def compact(
+    path: Path, progress: Progress, key: EncryptionKey | None = None
+) -> tuple[StorageSize, StorageSize]:
+    """Give all free pages back; the sizes before and after. `key` is the one that encrypts the directory, if one does.
 
     `EngineRefused` if the directory cannot be used, `EngineUnavailable` if a step fails; earlier steps stay done.
     """
-    DataDirectory(path, Opening.READ_ONLY, key=key).release()  # nothing is to be created
+    DataDirectory(path, Opening.READ_ONLY, key=key).close()  # nothing is to be created
     directory = DataDirectory(path, Opening.SHARED, key=key)
     log = path / LOG_NAME
     try:
@@ -244,11 +239,11 @@ def compact(path: Path, progress: Progress, key: EncryptionKey | None = None) ->
             writer.set_busy_timeout(READS_MS_MAX)
             with suppress(apsw.BusyError):
                 writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-            return Compacted(before, size_of(writer, log))
+            return before, size_of(writer, log)
     except apsw.Error as error:
         raise EngineUnavailable(f"The space could not be given back: {error}.") from error
     finally:
-        directory.release()
+        directory.close()
 
 
 def _give_back(directory: DataDirectory, before: StorageSize, progress: Progress) -> None:

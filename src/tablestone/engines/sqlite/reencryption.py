@@ -10,7 +10,7 @@ import shlex
 import shutil
 from contextlib import closing
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import apsw
 
@@ -35,24 +35,18 @@ STEPS_PER_NEWS: Final = 10_000
 _COUNT: Final = "SELECT count(*) FROM stored_rows"
 
 
-class Reencrypted(NamedTuple):
-    """The result: the rows, and the bytes of the new database."""
-
-    rows: int
-    database_bytes: int
-
-
 def reencrypt(
     path: Path, old: EncryptionKey | None, new: EncryptionKey | None, progress: Progress
-) -> Reencrypted:
+) -> tuple[int, int]:
     """Write the database of a directory again, which `old` encrypts, with `new`; None is for no encryption.
 
+    Returns the number of rows, and the bytes of the new database.
     `EngineRefused` if the directory cannot be used, has another key, or is in use. `EngineDamaged` if its data is
     damaged, `EngineUnavailable` or `OSError` if a step fails; the directory is then as it was.
     """
     if old is None and new is not None:
         encryption.require_not_encrypted(path, path / DATABASE_NAME)
-    DataDirectory(path, Opening.READ_ONLY, key=old).release()  # nothing is to be created
+    DataDirectory(path, Opening.READ_ONLY, key=old).close()  # nothing is to be created
     directory = DataDirectory(path, Opening.SERVER, key=old)
     staging = path / REENCRYPTED_NAME
     try:
@@ -69,14 +63,14 @@ def reencrypt(
             # Nothing can write now: a command that does would wait for the commit lock first.
             size = (staging / DATABASE_NAME).stat().st_size
             _replace(path, staging / DATABASE_NAME)
-            return Reencrypted(rows, size)
+            return rows, size
     except apsw.FullError as error:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(staging)) from error
     except apsw.Error as error:
         raise EngineUnavailable(f"The database cannot be written again: {error}.") from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-        directory.release()
+        directory.close()
 
 
 def _require_room(staging: Path) -> None:

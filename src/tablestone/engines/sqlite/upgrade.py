@@ -7,7 +7,7 @@ the number are one transaction, so a directory has either format as a whole. Kno
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import apsw
 
@@ -23,20 +23,13 @@ STEPS: Final[Mapping[int, Callable[[apsw.Connection], None]]] = {}
 """For each older format, the change that makes the next one of it. The transaction has begun. Format 1 is the first."""
 
 
-class Upgraded(NamedTuple):
-    """The result of an upgrade."""
-
-    before: int
-    after: int
-
-
 def upgrade(
     path: Path,
     steps: Mapping[int, Callable[[apsw.Connection], None]] = STEPS,
     newest: int = FORMAT_VERSION,
     key: EncryptionKey | None = None,
-) -> Upgraded:
-    """Bring a directory to the newest format. `key` is the one that encrypts it, if one does.
+) -> tuple[int, int]:
+    """Bring a directory to the newest format; returns the formats before and after. `key` encrypts it, if one does.
 
     `EngineRefused` if it has no data, is in use, or has a newer or an unknown format. `EngineUnavailable` if a step
     fails; the directory is then as it was.
@@ -57,9 +50,9 @@ def upgrade(
                     steps[each](writer)
                 writer.pragma("user_version", newest)
                 writer.execute("COMMIT")  # after an error, closing the connection undoes everything
-            return Upgraded(before, max(before, newest))
+            return before, max(before, newest)
     except apsw.Error as error:
         raise EngineUnavailable(f"The upgrade failed: {error}.") from error
     finally:
-        directory.release()
+        directory.close()
         os.close(lock)
