@@ -17,14 +17,12 @@ TOOLS: Final = "tools"
 
 
 class ListedCommand(NamedTuple):
-    """A command: its name, its module in `cli.commands`, and what it does in a line.
-
-    In the module, its name is `in_python`.
-    """
+    """A command: its name, and what it does in a line. In its module, its name is `in_python`."""
 
     name: str
-    module: str
     summary: str
+    module: str | None = None
+    """Its module in `cli.commands`, if that has another name."""
     extra: str | None = None
     """The extra with the packages that it needs."""
     hidden: bool = False
@@ -35,67 +33,59 @@ class ListedCommand(NamedTuple):
         return "import_file" if self.name == "import" else self.name.replace("-", "_")
 
 
-def _tool(name: str, module: str, summary: str, extra: str = TOOLS) -> ListedCommand:
-    return ListedCommand(name, module, summary, extra)
+def _tool(name: str, summary: str, module: str | None = None, extra: str = TOOLS) -> ListedCommand:
+    return ListedCommand(name, summary, module, extra)
 
 
 SERVER_COMMANDS: Final = (
-    ListedCommand("account", "account", "Create, list, change and delete stored accounts."),
-    ListedCommand("azurite", "azurite", "Serve tables with the flags of Azurite."),
-    ListedCommand("azurite-table", "azurite", "", hidden=True),
-    ListedCommand("backup", "backup", "Copy the data into one file and check the copy."),
-    ListedCommand("check", "check", "Verify a data directory."),
+    ListedCommand("account", "Create, list, change and delete stored accounts."),
+    ListedCommand("azurite", "Serve tables with the flags of Azurite."),
+    ListedCommand("azurite-table", "", "azurite", hidden=True),
+    ListedCommand("backup", "Copy the data into one file and check the copy."),
+    ListedCommand("check", "Verify a data directory."),
+    ListedCommand("cluster", "Prepare, check, fill and look at an Apache Cassandra cluster."),
+    ListedCommand("compact", "Give free space back to the file system.", "maintenance"),
+    _tool("demo", "Try the explorer on sample data with a workload.", extra="explorer"),
     ListedCommand(
-        "cluster", "cluster", "Prepare, check, fill and look at an Apache Cassandra cluster."
+        "decrypt", "Write an encrypted data directory without encryption.", "maintenance"
     ),
-    ListedCommand("compact", "maintenance", "Give free space back to the file system."),
-    _tool("demo", "demo", "Try the explorer on sample data with a workload.", "explorer"),
+    ListedCommand("encrypt", "Encrypt a data directory with a key.", "maintenance"),
     ListedCommand(
-        "decrypt", "maintenance", "Write an encrypted data directory without encryption."
+        "expiry", "Let entities of a table expire: hide them at once, and remove them later."
     ),
-    ListedCommand("encrypt", "maintenance", "Encrypt a data directory with a key."),
+    ListedCommand("index", "Make, list, check and drop indexes of tables."),
+    _tool("insight", "Show hot partitions and scanning queries of a server."),
+    ListedCommand("rekey", "Change the key of an encrypted data directory.", "maintenance"),
+    ListedCommand("restore", "Make a data directory from a backup.", "backup"),
     ListedCommand(
-        "expiry",
-        "expiry",
-        "Let entities of a table expire: hide them at once, and remove them later.",
+        "role", "Assign, list and remove the roles of users and services with bearer tokens."
     ),
-    ListedCommand("index", "index", "Make, list, check and drop indexes of tables."),
-    _tool("insight", "insight", "Show hot partitions and scanning queries of a server."),
-    ListedCommand("rekey", "maintenance", "Change the key of an encrypted data directory."),
-    ListedCommand("restore", "backup", "Make a data directory from a backup."),
-    ListedCommand(
-        "role",
-        "role",
-        "Assign, list and remove the roles of users and services with bearer tokens.",
-    ),
-    ListedCommand("salvage", "salvage", "Write what can be read of a damaged data directory."),
-    ListedCommand(
-        "sas", "sas", "Print shared access signatures, for curl and for clients without a key."
-    ),
-    ListedCommand("serve", "serve", "Serve the Table service until SIGINT or SIGTERM."),
-    ListedCommand("token", "token", "Print a bearer token that this server accepts."),
-    ListedCommand("upgrade", "maintenance", "Bring a data directory to the newest format."),
+    ListedCommand("salvage", "Write what can be read of a damaged data directory."),
+    ListedCommand("sas", "Print shared access signatures, for curl and for clients without a key."),
+    ListedCommand("serve", "Serve the Table service until SIGINT or SIGTERM."),
+    ListedCommand("token", "Print a bearer token that this server accepts."),
+    ListedCommand("upgrade", "Bring a data directory to the newest format.", "maintenance"),
 )
 DATA_TOOLS: Final = (
-    _tool("tables", "tables", "List the tables of an account."),
-    _tool("query", "query", "Show the entities that a filter finds."),
-    _tool("count", "tables", "Count entities exactly."),
-    _tool("partitions", "tables", "List the distinct PartitionKeys of a table."),
-    _tool("get", "entity", "Show one entity."),
-    _tool("put", "entity", "Write one entity, or replace it."),
-    _tool("merge", "entity", "Change some properties of one entity."),
-    _tool("delete-entity", "entity", "Delete one entity."),
-    _tool("changes", "changes", "Show what was stored and deleted, in order."),
-    _tool("import", "import_and_export", "Load a file into a table."),
-    _tool("simulate-keys", "simulate_keys", "Try other keys on real data, before it moves."),
-    _tool("export", "import_and_export", "Write a table into a file."),
-    _tool("copy", "copy_and_diff", "Copy tables from one endpoint to another."),
-    _tool("diff", "copy_and_diff", "Compare the tables of two endpoints, entity by entity."),
-    _tool("delete", "delete", "Delete the entities that a filter finds."),
-    _tool("clear", "delete", "Delete all entities of a table."),
-    _tool("explore", "explore", "Explore the tables of an endpoint in a browser.", "explorer"),
-    _tool("profile", "profile", "Store connections under names."),
-    _tool("completion", "completion", "Print the completion script of a shell."),
+    _tool("tables", "List the tables of an account."),
+    _tool("query", "Show the entities that a filter finds."),
+    _tool("count", "Count entities exactly.", "tables"),
+    _tool("partitions", "List the distinct PartitionKeys of a table.", "tables"),
+    _tool("get", "Show one entity.", "entity"),
+    _tool("put", "Write one entity, or replace it.", "entity"),
+    _tool("merge", "Change some properties of one entity.", "entity"),
+    _tool("delete-entity", "Delete one entity.", "entity"),
+    _tool("changes", "Show what was stored and deleted, in order."),
+    _tool("import", "Load a file into a table.", "import_and_export"),
+    _tool("simulate-keys", "Try other keys on real data, before it moves."),
+    _tool("export", "Write a table into a file.", "import_and_export"),
+    _tool("copy", "Copy tables from one endpoint to another.", "copy_and_diff"),
+    _tool("diff", "Compare the tables of two endpoints, entity by entity.", "copy_and_diff"),
+    _tool("delete", "Delete the entities that a filter finds."),
+    _tool("clear", "Delete all entities of a table.", "delete"),
+    _tool("explore", "Explore the tables of an endpoint in a browser.", extra="explorer"),
+    _tool("profile", "Store connections under names."),
+    _tool("completion", "Print the completion script of a shell."),
 )
 COMMANDS: Final = {command.name: command for command in (*SERVER_COMMANDS, *DATA_TOOLS)}
 
@@ -146,6 +136,6 @@ class Commands(click.Group):
 def load(command: ListedCommand) -> click.Command:
     """The command itself."""
     with SigintEndsProcess():
-        module = import_module(f"tablestone.cli.commands.{command.module}")
+        module = import_module(f"tablestone.cli.commands.{command.module or command.in_python}")
     found: click.Command = getattr(module, command.in_python)
     return found
