@@ -7,7 +7,6 @@ from tablestone.advice.filter_shape import shape_of
 from tablestone.advice.query_rules import QUERY_RULES, query_findings
 from tablestone.advice.rule import TARGETS, Advice, Rule, Severity, advice_of
 from tablestone.advice.table_rules import TABLE_RULES, table_findings
-from tablestone.advice.thresholds import Thresholds
 from tablestone.advice.workload import QueryUse, TableUse, Workload
 from tablestone.limits import ACCOUNT_RATE_TARGET
 
@@ -30,21 +29,20 @@ ACCOUNT_RATE: Final = Rule(
     "Spread the tables over several accounts, or one table by a part of its PartitionKey.",
     "Writes cost the same.",
 )
-DEFAULT: Final = Thresholds()
 
 
-def advise(workload: Workload, thresholds: Thresholds = DEFAULT) -> list[Advice]:
+def advise(workload: Workload) -> list[Advice]:
     """Advice on all tables of a workload; empty if nothing is wrong."""
-    found = [each for table in workload.tables for each in advise_on_table(table, thresholds)]
+    found = [each for table in workload.tables for each in advise_on_table(table)]
     if workload.rate is not None and workload.rate >= ACCOUNT_RATE_TARGET:
         facts = {"rate": workload.rate, "target": ACCOUNT_RATE_TARGET}
         found.append(advice_of((ACCOUNT_RATE, facts), ""))
     return sorted(found, key=lambda each: each.severity.rank)
 
 
-def advise_on_table(table: TableUse, thresholds: Thresholds = DEFAULT) -> list[Advice]:
+def advise_on_table(table: TableUse) -> list[Advice]:
     """Advice on one table and its queries, the severest first."""
-    findings = [*table_findings(table, thresholds), *query_findings(table, thresholds)]
+    findings = [*table_findings(table), *query_findings(table)]
     findings.sort(key=lambda each: RULES.index(each[0]))
     found = _once([advice_of(each, table.name) for each in findings])
     return sorted(found, key=lambda each: each.severity.rank)
@@ -62,13 +60,11 @@ def _once(found: list[Advice]) -> list[Advice]:
     return list(kept.values())
 
 
-def advise_on_query(
-    query: QueryUse, table: TableUse, thresholds: Thresholds = DEFAULT
-) -> list[Advice]:
+def advise_on_query(query: QueryUse, table: TableUse) -> list[Advice]:
     """Advice on one query. The other queries of the table, and its point reads, are known uses of its keys."""
     shape = shape_of(query.filter)
     others = tuple(each for each in table.queries if shape_of(each.filter) != shape)
     use = replace(table, queries=(query, *others))
-    findings = sorted(query_findings(use, thresholds), key=lambda each: RULES.index(each[0]))
+    findings = sorted(query_findings(use), key=lambda each: RULES.index(each[0]))
     found = (advice_of(each, table.name) for each in findings)
     return [each for each in found if each.filter == shape]

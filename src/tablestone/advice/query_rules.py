@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import Final
 
-from tablestone.advice import rule
+from tablestone.advice import rule, thresholds
 from tablestone.advice.filter_shape import shape_of
 from tablestone.advice.proposed_keys import (
     SYSTEM_PROPERTIES,
@@ -17,7 +17,6 @@ from tablestone.advice.proposed_keys import (
     template,
 )
 from tablestone.advice.rule import Facts, Finding, Rule, Severity
-from tablestone.advice.thresholds import Thresholds
 from tablestone.advice.workload import QueryUse, TableUse
 from tablestone.limits import PARTITION_RATE_TARGET
 from tablestone.model.edm import EdmType
@@ -253,12 +252,12 @@ QUERY_RULES: Final = (
 """The rules on queries, in the order in which advice of equal severity is given."""
 
 
-def query_findings(table: TableUse, thresholds: Thresholds) -> Iterator[Finding]:
+def query_findings(table: TableUse) -> Iterator[Finding]:
     """What is wrong with the queries of a table."""
     scans = []
     for use in table.queries:
         branches = conditions_of(use.filter)
-        if _is_wasteful(use, thresholds):
+        if _is_wasteful(table, use):
             names = _unfound(table, use)
             if names:
                 yield NOTHING_FOUND, _of_nothing(use, names, table.known_properties)
@@ -269,15 +268,13 @@ def query_findings(table: TableUse, thresholds: Thresholds) -> Iterator[Finding]
                 scans.append(AskedQuery(use, branches[0]))
             if table.known_properties.issuperset(names) or not table.known_properties:
                 yield from _of_index(table, use)
-        yield from _of_use(table, use, branches, thresholds)
-    yield from _copies(table, scans, thresholds)
+        yield from _of_use(table, use, branches)
+    yield from _copies(table, scans)
     for query in scans:
         yield from _of_scan(table, query)
 
 
-def _copies(
-    table: TableUse, scans: Sequence[AskedQuery], thresholds: Thresholds
-) -> Iterator[Finding]:
+def _copies(table: TableUse, scans: Sequence[AskedQuery]) -> Iterator[Finding]:
     """Keys of the queried properties: for copies, or for the entities themselves if nothing needs the present keys."""
     across = [
         each
@@ -299,14 +296,14 @@ def _copies(
         keys, keep = new_keys(query, across), _present_uses(table, query)
         if not keep:
             yield COMPOUND_KEY, _about(query.use, **keys)
-        elif mean >= thresholds.large_copy_bytes:
+        elif mean >= thresholds.LARGE_COPY_BYTES:
             yield INDEX_ENTITIES, _about(query.use, **keys, **keep, more=more, mean=mean)
         else:
             yield INTER_PARTITION_INDEX, _about(query.use, **keys, **keep, more=more)
     inside = [each for each in scans if each.fixes_partition and each.has_key_to_gain]
     rate = table.rate
     room = ""
-    if rate is not None and rate >= thresholds.rate_part * PARTITION_RATE_TARGET:
+    if rate is not None and rate >= thresholds.RATE_PART * PARTITION_RATE_TARGET:
         room = f" The busiest partition takes {rate:,.0f} entities/s; its writes would count twice."
     for query in inside:
         if keep := _present_uses(table, query):
@@ -385,12 +382,10 @@ def _of_scan(table: TableUse, query: AskedQuery) -> Iterator[Finding]:
         yield WHOLE_PARTITION, _about(use)
 
 
-def _of_use(
-    table: TableUse, use: QueryUse, branches: Sequence[Conditions], thresholds: Thresholds
-) -> Iterator[Finding]:
+def _of_use(table: TableUse, use: QueryUse, branches: Sequence[Conditions]) -> Iterator[Finding]:
     """What is wrong with a query, however many entities it reads for each that it returns."""
     read, returned = use.entities_read, use.entities_returned
-    is_large = read is None or read >= thresholds.entities_read * use.runs
+    is_large = table.is_one_task or read is None or read >= thresholds.ENTITIES_READ * use.runs
     if use.reads_newest and is_large:
         yield LOG_TAIL, _about(use)
     if (
@@ -398,7 +393,7 @@ def _of_use(
         and use.kind is PlanKind.TABLE
         and not use.reads_newest
         and is_large
-        and (table.is_one_task or use.runs >= thresholds.whole_reads)
+        and (table.is_one_task or use.runs >= thresholds.WHOLE_READS)
     ):
         yield WHOLE_TABLE, _about(use, runs=use.runs)
     (each, *others) = branches
@@ -410,7 +405,7 @@ def _of_use(
         is_small
         and table.row_form.is_time
         and use.kind in (PlanKind.PARTITION, PlanKind.ROW_RANGE)
-        and use.runs * 10 >= thresholds.many_writes
+        and use.runs * 10 >= thresholds.MANY_WRITES
         and returned is not None
         and 8 <= returned / use.runs <= 252
     ):
@@ -427,15 +422,15 @@ def _of_nothing(use: QueryUse, names: Sequence[str], known: frozenset[str]) -> F
     }
 
 
-def _is_wasteful(use: QueryUse, thresholds: Thresholds) -> bool:
+def _is_wasteful(table: TableUse, use: QueryUse) -> bool:
     """Whether the query reads much more than it returns; judged by its plan where no number is known."""
     if use.kind not in _READS:
         return False
     if use.entities_read is None or use.entities_returned is None:
         return use.kind is not PlanKind.ROW_RANGE
-    return (
-        use.entities_read >= thresholds.entities_read * use.runs
-        and use.entities_read >= thresholds.ratio * max(1, use.entities_returned)
+    return table.is_one_task or (
+        use.entities_read >= thresholds.ENTITIES_READ * use.runs
+        and use.entities_read >= thresholds.RATIO * max(1, use.entities_returned)
     )
 
 

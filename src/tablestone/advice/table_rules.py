@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from tablestone import limits
-from tablestone.advice import rule
+from tablestone.advice import rule, thresholds
 from tablestone.advice.proposed_keys import conditions_of, divided_key
 from tablestone.advice.rule import Finding, Rule, Severity
-from tablestone.advice.thresholds import Thresholds
 from tablestone.advice.workload import PartitionUse, TableUse
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.query.plan import PlanKind
@@ -175,20 +174,20 @@ TABLE_RULES: Final = (
 """The rules on tables, in the order in which advice of equal severity is given."""
 
 
-def table_findings(table: TableUse, thresholds: Thresholds) -> Iterator[Finding]:
+def table_findings(table: TableUse) -> Iterator[Finding]:
     """What is wrong with a table, its partitions and its writes."""
-    appended = list(_appended(table, thresholds))
-    yield from appended or _hot_partition(table, thresholds)
-    if table.partitions == 1 and (table.entities or 0) >= thresholds.giant_entities:
+    appended = list(_appended(table))
+    yield from appended or _hot_partition(table)
+    if table.partitions == 1 and (table.entities or 0) >= thresholds.GIANT_ENTITIES:
         partition = table.hottest[0].key if table.hottest else ""
         yield GIANT_PARTITION, {"entities": table.entities, "partition": partition}
-    yield from _unique_partitions(table, thresholds)
-    yield from _of_writes(table, thresholds)
+    yield from _unique_partitions(table)
+    yield from _of_writes(table)
     most = limits.ENTITY_PROPERTIES_MAX
-    if (table.properties_max or 0) >= thresholds.entity_part * most:
+    if (table.properties_max or 0) >= thresholds.ENTITY_PART * most:
         yield WIDE_ENTITY, {"properties": table.properties_max, "most": most}
     entity_bytes = table.entity_bytes_max or 0
-    if entity_bytes >= thresholds.entity_part * limits.ENTITY_SIZE_BYTES_MAX:
+    if entity_bytes >= thresholds.ENTITY_PART * limits.ENTITY_SIZE_BYTES_MAX:
         yield LARGE_ENTITY, {"size": f"{entity_bytes / 1024:,.0f} KiB"}
     if table.is_one_task:
         yield from _of_one_task(table)
@@ -198,7 +197,7 @@ def _severity(rate: float | None) -> Severity:
     return Severity.SEVERE if rate is not None and rate >= _TARGET else Severity.WARNING
 
 
-def _hot(table: TableUse, thresholds: Thresholds) -> Iterator[tuple[PartitionUse, str]]:
+def _hot(table: TableUse) -> Iterator[tuple[PartitionUse, str]]:
     """Partitions that are hot, and how hot, in words: by their rate or, without one, by their share."""
     busiest = sorted(table.hottest, key=lambda each: -(each.rate or 0.0))
     for partition in busiest:
@@ -213,15 +212,15 @@ def _hot(table: TableUse, thresholds: Thresholds) -> Iterator[tuple[PartitionUse
                 yield partition, f"{heat}; {_TARGET_IN_WORDS}"
         elif (
             partition.share is not None
-            and partition.share >= thresholds.share
-            and (table.partitions or 0) >= thresholds.partitions
+            and partition.share >= thresholds.SHARE
+            and (table.partitions or 0) >= thresholds.PARTITIONS
         ):
             what = "entities" if partition.entities is not None else "operations"
             yield partition, f"takes {partition.share:.0%} of the {what} of the table"
 
 
-def _hot_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Finding]:
-    hot = list(_hot(table, thresholds))
+def _hot_partition(table: TableUse) -> Iterator[Finding]:
+    hot = list(_hot(table))
     for partition, heat in hot[:1]:
         parts = max(2, math.ceil((partition.rate or 0) / (_TARGET / 2)))
         further = len(hot) - 1
@@ -247,7 +246,7 @@ def _hot_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Finding]
         )
 
 
-def _appended(table: TableUse, thresholds: Thresholds) -> Iterator[Finding]:
+def _appended(table: TableUse) -> Iterator[Finding]:
     if not table.partition_form.is_time:
         return
     busiest = sorted(table.hottest, key=lambda each: -(each.write_rate or 0.0))
@@ -256,19 +255,19 @@ def _appended(table: TableUse, thresholds: Thresholds) -> Iterator[Finding]:
         if rate is None:
             rate, words = partition.rate, "takes {:,.0f} entities/s"
         if rate is None:
-            if partition.share is not None and partition.share >= thresholds.share:
+            if partition.share is not None and partition.share >= thresholds.SHARE:
                 part = f"{partition.share:.0%} of the table's operations"
                 heat = part if partition.share < 1 else "all of them"
                 yield APPEND, {"partition": partition.key, "heat": f"takes {heat}"}
-        elif rate >= thresholds.rate_part * _TARGET:
+        elif rate >= thresholds.RATE_PART * _TARGET:
             severity = _severity(rate)
             heat = f"{words.format(rate)}; {_TARGET_IN_WORDS}"
             yield APPEND, {"partition": partition.key, "heat": heat, "severity": severity}
 
 
-def _unique_partitions(table: TableUse, thresholds: Thresholds) -> Iterator[Finding]:
+def _unique_partitions(table: TableUse) -> Iterator[Finding]:
     entities, partitions = table.entities or 0, table.partitions or 0
-    if entities < thresholds.entities_read or partitions < 0.95 * entities:
+    if entities < thresholds.ENTITIES_READ or partitions < 0.95 * entities:
         return
     asked = [
         use
@@ -279,7 +278,7 @@ def _unique_partitions(table: TableUse, thresholds: Thresholds) -> Iterator[Find
     ]
     runs = sum(use.runs for use in asked)
     by_key = (table.point_reads or 0) + table.writes.updates + table.writes.deletes
-    if runs >= max(thresholds.whole_reads, by_key):
+    if runs >= max(thresholds.WHOLE_READS, by_key):
         names = dict.fromkeys(
             name
             for use in asked
@@ -291,9 +290,9 @@ def _unique_partitions(table: TableUse, thresholds: Thresholds) -> Iterator[Find
         yield UNIQUE_PARTITION_KEY, {"partitions": partitions, "entities": entities, "key": key}
 
 
-def _of_writes(table: TableUse, thresholds: Thresholds) -> Iterator[Finding]:
+def _of_writes(table: TableUse) -> Iterator[Finding]:
     writes = table.writes
-    if _is_queue(table, thresholds):
+    if _is_queue(table):
         one = (table.partitions or 0) < 2
         yield (
             QUEUE,
@@ -304,32 +303,32 @@ def _of_writes(table: TableUse, thresholds: Thresholds) -> Iterator[Finding]:
                 "severity": _severity(table.rate),
             },
         )
-    elif writes.deletes >= max(thresholds.many_writes, 0.2 * writes.inserts) and (
+    elif writes.deletes >= max(thresholds.MANY_WRITES, 0.2 * writes.inserts) and (
         table.partition_form.is_time or table.row_form.is_time
     ):
         yield HIGH_VOLUME_DELETE, {"deletes": writes.deletes}
     if (
         table.partition_form.is_time
-        and writes.inserts >= thresholds.many_writes
+        and writes.inserts >= thresholds.MANY_WRITES
         and not (writes.updates or writes.upserts or writes.deletes or table.point_reads)
         and table.point_reads is not None
         and table.queries
         and all((use.entities_returned or 0) >= 100 * use.runs for use in table.queries)
     ):
         yield LOG_DATA, {"inserts": writes.inserts}
-    least = max(thresholds.many_writes / 100, thresholds.conflict_ratio * max(1, writes.updates))
+    least = max(thresholds.MANY_WRITES / 100, thresholds.CONFLICT_RATIO * max(1, writes.updates))
     if writes.conflicts >= least:
         yield CONTENTION, {"conflicts": writes.conflicts, "updates": writes.updates}
 
 
-def _is_queue(table: TableUse, thresholds: Thresholds) -> bool:
+def _is_queue(table: TableUse) -> bool:
     """As many deletes as inserts, in few partitions that are read from their beginning."""
     writes = table.writes
     return (
-        writes.inserts >= thresholds.many_writes
+        writes.inserts >= thresholds.MANY_WRITES
         and writes.deletes >= 0.8 * writes.inserts
         and table.partitions is not None
-        and table.partitions <= thresholds.partitions * 4
+        and table.partitions <= thresholds.PARTITIONS * 4
         and any(use.kind in _PARTITION_LIKE for use in table.queries)
     )
 

@@ -146,7 +146,10 @@ class TableUse:
     known_properties: frozenset[str] = frozenset()
     """The names of properties that entities were seen to have; empty if none are known."""
     is_one_task: bool = False
-    """The requests belong to one task of a program, such as a test, and not to a period of many."""
+    """The requests belong to one task of a program, such as a test, and not to a period of many.
+
+    Its author says what is too much, so every read counts that a key would narrow.
+    """
 
     @property
     def rate(self) -> float | None:

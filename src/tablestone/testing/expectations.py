@@ -11,7 +11,6 @@ from typing import Any, Final, Self, get_args
 
 from tablestone.advice.advising import advise_on_query, advise_on_table
 from tablestone.advice.filter_shape import read_shape
-from tablestone.advice.thresholds import Thresholds
 from tablestone.advice.workload import PartitionUse, QueryUse, TableUse
 from tablestone.model.operations import EntityWrite
 from tablestone.query.plan import PlanKind
@@ -169,13 +168,9 @@ def _key_that_helps(record: RecordedRequest) -> str:
         entities_returned=record.rows_returned,
         plan=PlanKind(record.plan),
     )
-    found = advise_on_query(query, TableUse(record.table, is_one_task=True), _ANY_READ)
+    found = advise_on_query(query, TableUse(record.table, is_one_task=True))
     asked = f"Its filter is {record.filter}." if record.filter else "It has no filter."
     return " ".join([asked, *(f"{each.change} {each.cost}" for each in found)])
-
-
-_ANY_READ: Final = Thresholds(ratio=0, entities_read=0)
-"""The test says what is too much, so every read counts that a key would narrow."""
 
 
 def _what_one_request_would_do(records: list[RecordedRequest]) -> list[str]:
@@ -191,7 +186,5 @@ def _what_one_request_would_do(records: list[RecordedRequest]) -> list[str]:
     return [
         " ".join(filter(None, (each.sentence, each.change)))
         for table, partitions in used.items()
-        for each in advise_on_table(
-            TableUse(table, hottest=tuple(partitions), is_one_task=True), _ANY_READ
-        )
+        for each in advise_on_table(TableUse(table, hottest=tuple(partitions), is_one_task=True))
     ]

@@ -7,7 +7,6 @@ import pytest
 from tablestone.advice.advising import ACCOUNT_RATE, RULES, advise, advise_on_query, advise_on_table
 from tablestone.advice.query_rules import FREQUENT_RUNS
 from tablestone.advice.rule import Severity
-from tablestone.advice.thresholds import Thresholds
 from tablestone.advice.workload import PartitionUse, Workload
 from tablestone.limits import ACCOUNT_RATE_TARGET, PARTITION_RATE_TARGET
 from unit.advice.healthy_workloads import HEALTHY
@@ -87,10 +86,10 @@ def test_advice_on_a_query_names_its_shape_and_keys() -> None:
     )
 
 
-def test_thresholds_are_a_choice() -> None:
+def test_every_read_of_one_task_counts() -> None:
     few = replace(QUERIES[0].table, queries=(asked("dest eq ?", 1, 40, 9),))
     assert advise_on_table(few) == []
-    assert len(advise_on_table(few, Thresholds(ratio=0, entities_read=0))) == 1
+    assert len(advise_on_table(replace(few, is_one_task=True))) == 1
 
 
 def test_a_long_filter_and_a_long_key_are_shortened_in_the_sentence() -> None:
