@@ -22,8 +22,5 @@ def flush_directory(path: Path) -> None:
 
 def flush_file(path: Path) -> None:
     """Flush a file to disk."""
-    file = os.open(path, os.O_RDWR)
-    try:
+    with path.open("rb+") as file:
         os.fsync(file)
-    finally:
-        os.close(file)

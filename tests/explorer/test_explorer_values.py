@@ -33,7 +33,7 @@ from tablestone.explorer.query_bar import (
     filter_problem,
     plan_of,
 )
-from tablestone.explorer.selection import LANGUAGES, point_code, query_code
+from tablestone.explorer.selection import LANGUAGES, code_of
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.keys import EntityKey
 from tablestone.tools import odata
@@ -320,15 +320,15 @@ def test_the_builder(condition: tuple[str, str, str, str], expected: str | None)
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_code_has_the_keys_as_literals(language: str) -> None:
     """Quotes and backslashes cannot leave their literal, and the code is ASCII."""
-    code = point_code(language, "Weather", EntityKey('a"b\\', "😀"))
+    code = code_of(language, "Weather", "", EntityKey('a"b\\', "😀"))
     assert '"a\\"b\\\\"' in code
     assert code.isascii()
     assert ("\\U0001f600" if language in ("Python", "Go") else "\\ud83d\\ude00") in code
-    assert '"temp gt 3.0"' in query_code(language, "Weather", "temp gt 3.0")
-    assert "temp" not in query_code(language, "Weather", "")
+    assert '"temp gt 3.0"' in code_of(language, "Weather", "temp gt 3.0")
+    assert "temp" not in code_of(language, "Weather", "")
     if language == "Python":
         compile(code, "code", "exec")
-        compile(query_code(language, "Weather", "a eq '\"'"), "code", "exec")
+        compile(code_of(language, "Weather", "a eq '\"'"), "code", "exec")
 
 
 def test_saved_queries(tmp_path: Path) -> None:

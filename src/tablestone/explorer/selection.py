@@ -44,18 +44,11 @@ LANGUAGES: Final[dict[str, Callable[[str], str]]] = {
 """The languages of `templates/code`, each with the function that makes a string literal."""
 
 
-def point_code(language: str, table: str, key: EntityKey) -> str:
-    return _code(language, table=table, pk=key.partition_key, rk=key.row_key, filter="")
-
-
-def query_code(language: str, table: str, filter_text: str) -> str:
-    """The code that runs a query. An empty filter finds all entities."""
-    return _code(language, table=table, filter=filter_text, pk=None)
-
-
-def _code(language: str, **texts: str | None) -> str:
-    literal = LANGUAGES[language]
-    literals = {name: text and literal(text) for name, text in texts.items()}
+def code_of(language: str, table: str, filter_text: str, key: EntityKey | None = None) -> str:
+    """The code that reads one entity or, without a key, runs a query. An empty filter finds all entities."""
+    pk, rk = key or (None, None)
+    texts = {"table": table, "filter": filter_text, "pk": pk, "rk": rk}
+    literals = {name: text and LANGUAGES[language](text) for name, text in texts.items()}
     file = f"code/{language.lower().replace('#', 'sharp')}.txt"
     return rendered(file, variable=CONNECTION_STRING_VARIABLE, **literals)
 
@@ -109,9 +102,9 @@ def copy(request: Request, form: PostedForm) -> Response:
     elif wanted not in LANGUAGES:
         raise TransferRefused(f"There is no copy as {wanted[:40]}.")
     elif len(keys) == 1:
-        text = point_code(wanted, table, keys[0])
+        text = code_of(wanted, table, "", keys[0])
     else:
-        text = query_code(wanted, table, filter_of(keys))
+        text = code_of(wanted, table, filter_of(keys))
     return page(request, "copied.html", text=text, wanted=wanted, count=len(keys))
 
 

@@ -13,7 +13,7 @@ from tablestone.engines.contract import Hint, Key, KeyRange, Rows, Snapshot
 from tablestone.engines.forwarding_engine import ForwardingEngine, ForwardingSnapshot
 from tablestone.insight.counts import place_of
 from tablestone.model.errors import StorageError
-from tablestone.model.filter_tree import print_filter, property_names
+from tablestone.model.filter_tree import print_filter
 from tablestone.model.operations import (
     EntitiesPage,
     EntityFound,
@@ -61,7 +61,6 @@ class RecordedRequest:
     table: str = ""
     plan: str = ""
     filter: str = ""
-    filter_properties: tuple[str, ...] = ()
     partition: str = ""
     status: int = 0
     error: str = ""
@@ -156,7 +155,6 @@ def _describe(record: RecordedRequest, owner: Owner, operation: Operation) -> No
     if isinstance(operation, QueryEntities):
         record.plan = plan_query(operation.filter).kind.value
         record.filter = "" if operation.filter is None else print_filter(operation.filter)
-        record.filter_properties = tuple(sorted(property_names(operation.filter)))
     elif place := place_of(operation):
         record.partition = place[1] or ""
     # The URL names the secondary in its path or in its host (wire 1.1).

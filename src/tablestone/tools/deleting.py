@@ -95,11 +95,7 @@ class Delete:
             return
         self._count(deleted=len(operations))
 
-    def _count(
-        self, *, deleted: int = 0, changed: int = 0, uncertain: int = 0, gone: int = 0
-    ) -> None:
+    def _count(self, **more: int) -> None:
         with self._lock:
-            self.report.deleted += deleted
-            self.report.changed += changed
-            self.report.uncertain += uncertain
-            self.report.gone += gone
+            for name, number in more.items():
+                setattr(self.report, name, getattr(self.report, name) + number)

@@ -11,6 +11,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -192,26 +193,19 @@ class InFlight:
                 self._changed.notify()
 
 
+@dataclass(eq=False)
 class Retry:
     """Calls a request until it is answered. Another thread sets `stop` to end the waiting.
 
     After `patience_seconds` no further attempt begins.
     """
 
-    def __init__(
-        self,
-        in_flight: InFlight,
-        *,
-        stop: threading.Event | None = None,
-        attempts: int = ATTEMPTS_MAX,
-        patience_seconds: float | None = None,
-    ) -> None:
-        self._in_flight = in_flight
-        self._stop = stop or threading.Event()
-        self._attempts = attempts
-        self._patience = patience_seconds
-        self._was_reached = False
-        self.retries = 0
+    in_flight: InFlight
+    stop: threading.Event = field(default_factory=threading.Event, kw_only=True)
+    attempts: int = field(default=ATTEMPTS_MAX, kw_only=True)
+    patience_seconds: float | None = field(default=None, kw_only=True)
+    retries: int = field(default=0, init=False)
+    _was_reached: bool = field(default=False, init=False)
 
     def __call__(self, request: Callable[[], Answer]) -> Answer:
         """The request's answer. Raises its `ServiceError` if asking again would change nothing."""
@@ -220,11 +214,11 @@ class Retry:
     def write(self, request: Callable[[bool], Answer]) -> Answer:
         """The same for a write, which gets whether an earlier attempt without an answer may have been done."""
         uncertain = False
-        end = None if self._patience is None else monotonic_seconds() + self._patience
+        end = None if self.patience_seconds is None else monotonic_seconds() + self.patience_seconds
         pause = FIRST_PAUSE_SECONDS
-        for attempt in range(1, self._attempts + 1):
+        for attempt in range(1, self.attempts + 1):
             try:
-                with self._in_flight.one():
+                with self.in_flight.one():
                     answer = request(uncertain)
             except ServiceError as error:
                 self._was_reached = True
@@ -241,17 +235,17 @@ class Retry:
                 after = None
             else:
                 self._was_reached = True
-                self._in_flight.succeeded()
+                self.in_flight.succeeded()
                 return answer
-            self._in_flight.busy()
+            self.in_flight.busy()
             self.retries += 1
-            if self._stop.wait(pause if after is None else after):
+            if self.stop.wait(pause if after is None else after):
                 break
             pause = min(pause * 2, PAUSE_SECONDS_MAX)
         raise TransferFailed("Stopped.")
 
     def _give_up_after(self, attempt: int, end: float | None, sentence: str) -> None:
-        most = self._attempts if self._was_reached else min(self._attempts, ATTEMPTS_TO_REACH_MAX)
+        most = self.attempts if self._was_reached else min(self.attempts, ATTEMPTS_TO_REACH_MAX)
         if attempt >= most or (end is not None and monotonic_seconds() > end):
             tried = "once" if attempt == 1 else f"{attempt} times"
             raise TransferFailed(f"{sentence} (tried {tried}).") from None

@@ -6,6 +6,7 @@ Everything goes to standard error, so that standard output can be data.
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TextIO
 
 from tablestone.clock import monotonic_seconds
@@ -41,38 +42,32 @@ class Progress:
         """No more updates come."""
 
 
+@dataclass(eq=False)
 class PlainLines(Progress):
     """A line every few seconds."""
 
     pause_seconds = LINE_SECONDS
 
-    def __init__(
-        self,
-        title: str,
-        stream: TextIO,
-        clock: Callable[[], float] = monotonic_seconds,
-        *,
-        counted: str = ENTITIES,
-        errors: str = REJECTED,
-    ) -> None:
-        self._title = title
-        self._counted = counted
-        self._errors = errors
-        self._stream = stream
-        self._clock = clock
-        self._started = self._told = clock()
+    title: str
+    stream: TextIO
+    clock: Callable[[], float] = monotonic_seconds
+    counted: str = field(default=ENTITIES, kw_only=True)
+    errors: str = field(default=REJECTED, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self._started = self._told = self.clock()
 
     def update(self, reached: Reached) -> None:
-        now = self._clock()
+        now = self.clock()
         if now - self._told < self.pause_seconds:
             return
         self._told = now
         rate = f"{(reached.entities - reached.earlier) / (now - self._started):,.0f}/s"
         size = [shown_bytes(reached.bytes)] if reached.bytes else []
-        parts = [f"{reached.entities:,} {self._counted}", *size, rate]
-        if not self._counted:
+        parts = [f"{reached.entities:,} {self.counted}", *size, rate]
+        if not self.counted:
             parts = [f"{shown_bytes(reached.bytes)} of {shown_bytes(reached.length or 0)}"]
-        errors = [f"{reached.errors:,} {self._errors}"] if reached.errors else []
+        errors = [f"{reached.errors:,} {self.errors}"] if reached.errors else []
         self._show(reached, parts, errors)
 
     def _show(self, reached: Reached, parts: list[str], errors: list[str]) -> None:
@@ -83,8 +78,8 @@ class PlainLines(Progress):
                 / reached.position
             )
             parts.append(f"{shown_seconds(left)} left")
-        self._stream.write(f"{self._title}: {', '.join(parts + errors)}\n")
-        self._stream.flush()
+        self.stream.write(f"{self.title}: {', '.join(parts + errors)}\n")
+        self.stream.flush()
 
 
 class Bar(PlainLines):

@@ -9,6 +9,7 @@ expectations are judged at one moment, and no version is given twice (docs/decis
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tablestone.clock import Clock
@@ -87,28 +88,22 @@ class _Statements:
         )
 
 
+@dataclass(eq=False)
 class Commits:
     """Commits write sets of any partition, one at a time of each."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        directory: Directory,
-        clock: Clock,
-        seconds: Callable[[], float],
-        outcomes: Outcomes,
-        widths: Widths,
-    ) -> None:
-        self._connection = connection
-        self._widths = widths
-        self._directory = directory
-        self._clock = clock
-        self._seconds = seconds
-        self._outcomes = outcomes
-        self._attempts = 0
-        self.in_doubt = 0
-        self.overtaken = 0
-        self._statements = _Statements(connection)
+    _connection: Connection
+    _directory: Directory
+    _clock: Clock
+    _seconds: Callable[[], float]
+    _outcomes: Outcomes
+    _widths: Widths
+    _attempts: int = 0
+    in_doubt: int = 0
+    overtaken: int = 0
+
+    def __post_init__(self) -> None:
+        self._statements = _Statements(self._connection)
 
     async def commit(self, write_set: WriteSet, attempts: Attempts) -> Committed | Conflict:
         """Apply the write set. One call at a time for a partition."""

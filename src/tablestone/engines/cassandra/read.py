@@ -10,6 +10,7 @@ import asyncio
 import functools
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Final, NamedTuple, TypeVar
 
@@ -168,21 +169,17 @@ class _Statements:
         self.mark = prepare(f"SELECT mark FROM {ROWS} WHERE partition = ? LIMIT 1")
 
 
+@dataclass(eq=False)
 class Reads:
     """The reads of one engine. `found_empty` is called for a partition that the directory lists and that has no row."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        directory: Directory,
-        widths: Widths,
-        found_empty: Callable[[bytes], None],
-    ) -> None:
-        self._connection = connection
-        self._directory = directory
-        self._found_empty = found_empty
-        self._statements = _Statements(connection)
-        self._widths = widths
+    _connection: Connection
+    _directory: Directory
+    _widths: Widths
+    _found_empty: Callable[[bytes], None]
+
+    def __post_init__(self) -> None:
+        self._statements = _Statements(self._connection)
 
     async def get(self, key: Key) -> bytes | None:
         """The value of one row."""

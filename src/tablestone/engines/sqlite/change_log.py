@@ -12,6 +12,7 @@ import secrets
 import shutil
 from bisect import bisect_left
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
@@ -161,22 +162,15 @@ def leave_records_out(copy: apsw.Connection, *, ends_epoch: bool) -> None:
     copy.execute("PRAGMA incremental_vacuum").fetchall()
 
 
+@dataclass(eq=False)
 class SqliteChangeLog:
     """The `ChangeLog` of a data directory, for one process. `generation` is None if it only reads."""
 
-    def __init__(
-        self,
-        directory: DataDirectory,
-        reader: apsw.Connection,
-        clock: Clock,
-        generation: Generation | None,
-        room: DiskRoom,
-    ) -> None:
-        self._directory = directory
-        self._reader = reader
-        self._clock = clock
-        self._generation = generation
-        self._room = room
+    _directory: DataDirectory
+    _reader: apsw.Connection
+    _clock: Clock
+    _generation: Generation | None
+    _room: DiskRoom
 
     async def keep(self, retention: Retention | None) -> None:
         await asyncio.to_thread(self._keep, retention)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from tablestone import __version__
@@ -130,9 +131,5 @@ def _family(samples: Samples) -> Family:
 
 def _cumulative(bounds: tuple[float, ...], counts: list[float]) -> list[tuple[str, float]]:
     """The buckets as Prometheus has them: each counts the values of those before it too."""
-    buckets: list[tuple[str, float]] = []
-    so_far = 0.0
-    for bound, count in zip((*bounds, float("inf")), counts, strict=True):
-        so_far += count
-        buckets.append(("+Inf" if bound == float("inf") else str(float(bound)), so_far))
-    return buckets
+    names = [*(str(float(bound)) for bound in bounds), "+Inf"]
+    return list(zip(names, accumulate(counts), strict=True))

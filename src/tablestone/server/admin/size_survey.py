@@ -82,47 +82,41 @@ class _Counted:
         if not self.last:
             return
         entry = (self.last_size, self.last_rows, self.last)
-        if len(self.largest) < PARTITIONS_SHOWN:
-            heapq.heappush(self.largest, entry)
-        else:
-            heapq.heappushpop(self.largest, entry)
+        heapq.heappush(self.largest, entry)
+        if len(self.largest) > PARTITIONS_SHOWN:
+            heapq.heappop(self.largest)
 
 
+@dataclass(eq=False)
 class SizeSurvey:
     """The sizes of the tables of one server. `now` is in seconds since 1970.
 
     Without a `probe`, the rows are in the memory of a worker. Without `shows_keys`, a hash stands for each key.
     """
 
-    def __init__(
-        self,
-        probe: StorageProbe | None,
-        engine: str,
-        now: Callable[[], float] = unix_seconds,
-        *,
-        shows_keys: bool,
-    ) -> None:
-        self._probe = probe
-        self._engine_name = engine
-        self._now = now
-        self._shows_keys = shows_keys
-        self.sizes: dict[tuple[str, str], TableSize] = {}
-        """By account, and name in lower case."""
-        self.expiry: dict[tuple[str, str], tuple[str, str]] = {}
-        """The same of tables with a policy: the name as created, and when entities expire. Any engine can tell."""
-        self.note = NOT_YET if probe is not None else IN_MEMORY
+    probe: StorageProbe | None
+    engine: str
+    now: Callable[[], float] = unix_seconds
+    shows_keys: bool = field(kw_only=True)
+    sizes: dict[tuple[str, str], TableSize] = field(default_factory=dict, init=False)
+    """By account, and name in lower case."""
+    expiry: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict, init=False)
+    """The same of tables with a policy: the name as created, and when entities expire. Any engine can tell."""
+
+    def __post_init__(self) -> None:
+        self.note = NOT_YET if self.probe is not None else IN_MEMORY
 
     async def run(self) -> None:
         """Survey until this is cancelled; end at once where the rows are in a worker."""
-        while self._probe is not None:
+        while self.probe is not None:
             pause = SURVEY_PAUSE_SECONDS
             try:
-                tables, self.expiry = await self._probe.ask(_tables)
+                tables, self.expiry = await self.probe.ask(_tables)
                 if tables is None:
-                    self.note = NOT_TOLD.format(engine=self._engine_name)
+                    self.note = NOT_TOLD.format(engine=self.engine)
                     pause = UNCOUNTED_PAUSE_SECONDS
                 else:
-                    pause = max(pause, await self._survey(self._probe, tables) / SHARE)
+                    pause = max(pause, await self._survey(self.probe, tables) / SHARE)
             except (EngineUnavailable, EngineRefused) as error:
                 # Not logged: readiness tells of storage that does not answer.
                 self.note = NOT_NOW.format(error=error)
@@ -166,7 +160,7 @@ class SizeSurvey:
         return took, None if piece.next_key is None else KeyRange(piece.next_key, rest.end)
 
     def _size(self, table: _Counted, before: TableSize | None) -> TableSize:
-        sample = SizeSample(round(self._now(), 3), table.entities, table.size)
+        sample = SizeSample(round(self.now(), 3), table.entities, table.size)
         growth = () if before is None else before.growth
         largest = [
             PartitionSize(*self._shown(partition), entities=rows, bytes=size)
@@ -185,7 +179,7 @@ class SizeSurvey:
 
     def _shown(self, partition: bytes) -> tuple[str, bool]:
         key = shown_key(storage_keys.entity_key(Key(partition, b"")).partition_key)
-        if not self._shows_keys:
+        if not self.shows_keys:
             return hash_of(key), False
         return key, HASH_MARK not in key
 
