@@ -21,6 +21,5 @@ def flush_directory(path: Path) -> None:
 
 
 def flush_file(path: Path) -> None:
-    """Flush a file to disk."""
     with path.open("rb+") as file:
         os.fsync(file)

@@ -10,12 +10,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cli.admin_pages import page
 from cli.worker_processes import connections, wait_until, workers_of
+from own_metrics import OWN_METRICS
 from server_process import ServerProcess
 from stress.crash.writers import Connection
 from tablestone.engines.registry import kind_of
 from tablestone.extras import pip_install
 from tablestone.server.admin.prometheus_page import metric_of
-from tablestone.telemetry.metrics import OWN_METRICS, MetricKind
+from tablestone.telemetry.metrics import MetricKind
 
 StartServer = Callable[..., ServerProcess]
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]

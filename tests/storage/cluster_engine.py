@@ -108,7 +108,7 @@ class ClusterEngine:
         else:
             self.engines = [open_on_cluster(clock) for _ in range(engines)]
         for engine in self.engines:
-            engine._leases = Leases(LEASE_SECONDS)
+            engine.leases = Leases(LEASE_SECONDS)
         self._turns = cycle(self.engines)
 
     changes: ChangeLog | None = None

@@ -245,7 +245,6 @@ def test_throttling_and_lost_answers_lose_nothing(sides: Sides, tmp_path: Path) 
                 (),
                 parallel=4,
                 journal=journal,
-                clock=system_clock,
                 tell=lambda _: None,
             )
             follower.take_cursor()
@@ -319,7 +318,6 @@ def test_a_transaction_of_the_source_stays_one(sides: Sides, tmp_path: Path) -> 
             ("Orders",),
             parallel=1,
             journal=journal,
-            clock=system_clock,
             tell=lambda _: None,
         )
         follower.take_cursor()
@@ -417,7 +415,6 @@ def made_up(sides: Sides, tmp_path: Path) -> Iterator[MadeUp]:
             (),
             parallel=1,
             journal=journal,
-            clock=system_clock,
             tell=lambda _: None,
         )
         yield follower, journal

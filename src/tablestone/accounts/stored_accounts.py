@@ -91,8 +91,6 @@ def generate_key() -> str:
 
 
 class StoredAccounts:
-    """The stored accounts of one engine."""
-
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._documents = Documents(engine)
         self._catalog = Catalog(engine, clock, storage_keys.fresh_table_id)

@@ -134,7 +134,6 @@ class Commands(click.Group):
 
 
 def load(command: ListedCommand) -> click.Command:
-    """The command itself."""
     with SigintEndsProcess():
         module = import_module(f"tablestone.cli.commands.{command.module or command.in_python}")
     found: click.Command = getattr(module, command.in_python)

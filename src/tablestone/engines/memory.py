@@ -76,13 +76,9 @@ class MemoryEngine:
         self._rows = MemoryRows([], {}, [])
         self._is_shared = False
         """Whether a snapshot may have the rows too."""
-        self._generation = 0
+        self.generation = 0
         self._is_open = True
         self.changes = MemoryChangeLog(clock, self._is_empty)
-
-    @property
-    def generation(self) -> int | None:
-        return self._generation
 
     async def get(self, key: Key) -> bytes | None:
         self._require_open()
@@ -116,7 +112,7 @@ class MemoryEngine:
 
     async def commit(self, write_set: WriteSet) -> Committed | Conflict:
         self._require_open()
-        if write_set.decided_under not in (None, self._generation):
+        if write_set.decided_under not in (None, self.generation):
             return OUTDATED
         rows = self._rows
         keys, stored = rows.keys, rows.stored
@@ -139,7 +135,7 @@ class MemoryEngine:
                 reindexed.append((key, mutation.stale, value))
             elif mutation is not None and version_found != ABSENT:
                 changed.append(ChangedRow(change.row, version_found, None))
-        self._generation += write_set.invalidates_caches
+        self.generation += write_set.invalidates_caches
         if self._is_shared and (changed or reindexed):
             rows = self._rows = rows.copy()
             keys, stored = rows.keys, rows.stored
@@ -176,7 +172,7 @@ class MemoryEngine:
         self._require_open()
         self._rows = contents
         self._is_shared = True
-        self._generation += 1  # whatever was announced may be another row now
+        self.generation += 1  # whatever was announced may be another row now
 
     async def watch(self, *, logs_warnings: bool) -> None:
         """There is nothing to watch."""

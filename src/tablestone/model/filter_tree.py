@@ -154,12 +154,10 @@ def leaves(node: FilterNode | None) -> list[Comparison | BooleanProperty]:
 
 
 def property_names(node: FilterNode | None) -> frozenset[str]:
-    """The names of all properties in the filter."""
     return frozenset(leaf.name for leaf in leaves(node))
 
 
 def map_comparisons(node: FilterNode, change: Callable[[Comparison], Comparison]) -> FilterNode:
-    """The filter with each of its comparisons changed."""
     if isinstance(node, Comparison):
         return change(node)
     if isinstance(node, Not):

@@ -481,5 +481,4 @@ Result = (
 
 
 def entity_key(write: EntityWrite) -> EntityKey:
-    """The key of the entity of a write."""
     return write.key if isinstance(write, DeleteEntity) else write.entity.key

@@ -147,20 +147,6 @@ WORKER_GAUGES: Final = {
 }
 WORKER_AGE: Final = _gauge("worker_report_age_seconds", "Age of a worker's last report.", "worker")
 
-OWN_METRICS: Final = (
-    *(BUILD_INFO, STORAGE_READY, WORKERS, WORKERS_READY, START_TIME, REQUESTS, DURATIONS),
-    *OPERATION_COUNTERS.values(),
-    *PLAN_COUNTERS.values(),
-    *(TRANSACTIONS, REFUSED, REFUSED_BY_LIMIT),
-    *TABLE_COUNTERS.values(),
-    TABLE_FAILURES,
-    *TOTALS.values(),
-    *GAUGES.values(),
-    CHANGES_LAG,
-    *(WORKER_CPU, *WORKER_GAUGES.values(), WORKER_AGE),
-)
-"""All metrics except those of engines."""
-
 
 def samples_of_requests(totals: Mapping[str, Any]) -> Iterator[Samples]:
     """The metrics of requests, from the totals of all workers (`RequestCounts.totals`)."""

@@ -67,11 +67,12 @@ Perform = Callable[..., Coroutine[Any, Any, Any]]
 OPERATIONS: Final[dict[Perform, Operation]] = {}
 
 
-def operation(*parts: Any, **options: Any) -> Callable[[Perform], Perform]:
-    """Add the decorated method to the API, with the arguments of `Operation`."""
+def operation(place: str, *parts: Any, **options: Any) -> Callable[[Perform], Perform]:
+    """Add the decorated method to the API, with the arguments of `Operation`; `place` is `METHOD /path`."""
+    method, _, path = place.partition(" ")
 
     def add(perform: Perform) -> Perform:
-        OPERATIONS[perform] = Operation(*parts, **options)
+        OPERATIONS[perform] = Operation(method, path, *parts, **options)
         return perform
 
     return add

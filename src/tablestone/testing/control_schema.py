@@ -37,26 +37,19 @@ class MemberRefused(ValueError):
 
 
 class Operation(NamedTuple):
-    """An operation: `METHOD /path`, what it takes and what it answers (a name of `ANSWERS`, `BYTES` or None).
+    """An operation: what it takes and what it answers (a name of `ANSWERS`, `BYTES` or None).
 
     `members` is None for a JSON object with any members. `bodies` are the content types of other bodies.
     """
 
-    place: str
+    method: str
+    path: str
     summary: str
     answer: str | None = None
     status: int = 200
     members: tuple[Member, ...] | None = ()
     query: tuple[Member, ...] = ()
     bodies: tuple[str, ...] = ()
-
-    @property
-    def method(self) -> str:
-        return self.place.partition(" ")[0]
-
-    @property
-    def path(self) -> str:
-        return self.place.partition(" ")[2]
 
 
 def _is_moment(value: Any) -> bool:

@@ -443,14 +443,12 @@ class State:
                 )
 
     async def create_index(self, account: str, table: str, name: str, *, partition: bool) -> None:
-        """Make an index on a property."""
         owner = await self._owner(account)
         with _refusing(account, table):
             index = IndexWork(self.tables.catalog, owner, table, name)
             await index.create(within_partition=partition)
 
     async def drop_index(self, account: str, table: str, name: str) -> None:
-        """Drop an index."""
         owner = await self._owner(account)
         with _refusing(account, table):
             await IndexWork(self.tables.catalog, owner, table, name).drop()

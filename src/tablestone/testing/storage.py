@@ -187,7 +187,7 @@ class TableStorage:
         account: StorageAccount | str | None = None,
     ) -> Expectation:
         """A `with` block that raises `TooExpensive` if the code in it goes beyond these limits (`Budget`)."""
-        name = None if account is None else self._name_of(account)
+        name = None if account is None else _name_of(account)
         return Expectation(self._requests, Budget(scans, requests, rows_read, read_ratio, name))
 
     @property
@@ -200,7 +200,7 @@ class TableStorage:
 
         Accounts stay, with their keys. Without `account`, `table` is one of the development account.
         """
-        name = None if account is None and table is None else self._name_of(account)
+        name = None if account is None and table is None else _name_of(account)
         self._call(lambda service: service.state.reset(name, table))
 
     def snapshot(self) -> Snapshot:
@@ -221,16 +221,14 @@ class TableStorage:
         are created too, so that a dump can be a seed.
         """
         rows, tables = read_seed(seed, table)
-        name = self._name_of(account)
-        return self._call(lambda service: service.state.seed(name, rows, tables))
+        return self._call(lambda service: service.state.seed(_name_of(account), rows, tables))
 
     def dump(self, account: StorageAccount | str | None = None) -> Dump:
         """All entities of an account by table, in the service's JSON, without ETags and Timestamps.
 
         Two dumps of the same entities are equal. A dump can be used as a seed.
         """
-        name = self._name_of(account)
-        return self._call(lambda service: service.state.dump(name))
+        return self._call(lambda service: service.state.dump(_name_of(account)))
 
     def set_expiry(
         self,
@@ -254,12 +252,11 @@ class TableStorage:
             raise StorageRefused(
                 "Entities expire after a second or more, or by a property of theirs."
             )
-        name = self._name_of(account)
-        self._call(lambda service: service.state.set_expiry(name, table, policy))
+        self._call(lambda service: service.state.set_expiry(_name_of(account), table, policy))
 
     def changes(self, account: StorageAccount | str | None = None) -> StorageChanges:
         """What is written to the tables of an account from now on. The storage must be made with `keep_changes`."""
-        return StorageChanges(self, self._name_of(account))
+        return StorageChanges(self, _name_of(account))
 
     @property
     def requests_count(self) -> int:
@@ -283,8 +280,7 @@ class TableStorage:
 
         Does nothing if the account has no such table. Raises `StorageRefused` if there is no such account.
         """
-        name = self._name_of(account)
-        self._call(lambda service: service.state.delete_table(name, table))
+        self._call(lambda service: service.state.delete_table(_name_of(account), table))
 
     def create_index(
         self,
@@ -298,25 +294,19 @@ class TableStorage:
 
         With `partition`, it serves queries of one partition only. Azure has no indexes.
         """
-        of = self._name_of(account)
+        of = _name_of(account)
         self._call(lambda service: service.state.create_index(of, table, name, partition=partition))
 
     def drop_index(
         self, table: str, name: str, *, account: StorageAccount | str | None = None
     ) -> None:
         """Drop an index."""
-        of = self._name_of(account)
-        self._call(lambda service: service.state.drop_index(of, table, name))
+        self._call(lambda service: service.state.drop_index(_name_of(account), table, name))
 
     def begin(self, ask: Callable[[StorageService], Coroutine[Any, Any, Value]]) -> Future[Value]:
         """Start `ask` on the loop of the storage. Any other thread may wait for the future."""
         thread = self._running
         return asyncio.run_coroutine_threadsafe(ask(thread.service), thread.loop)
-
-    def _name_of(self, account: StorageAccount | str | None) -> str:
-        if account is None:
-            return DEVELOPMENT_ACCOUNT_NAME
-        return account if isinstance(account, str) else account.name
 
     def _account(self, name: str, key: str) -> StorageAccount:
         return StorageAccount(name, key, f"{self.address}/{name}")
@@ -386,6 +376,12 @@ class StorageChanges:
             self._cursor = found.cursor
             has_more = found.has_more()
         return bool(self._lines)
+
+
+def _name_of(account: StorageAccount | str | None) -> str:
+    if account is None:
+        return DEVELOPMENT_ACCOUNT_NAME
+    return account if isinstance(account, str) else account.name
 
 
 def _require_possible(engine: Any, port: Any, any_version: Any) -> None:

@@ -6,10 +6,11 @@ comparison of the whole tables reports them.
 """
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from tablestone.clock import TICKS_PER_SECOND, Clock
+from tablestone.clock import TICKS_PER_SECOND, system_clock
 from tablestone.model.edm import format_date_time, parse_date_time
 from tablestone.model.entity import TIMESTAMP
 from tablestone.model.keys import EntityKey
@@ -87,8 +88,6 @@ class CopyReport:
 
 
 class TableCopy:
-    """The copy of one table."""
-
     def __init__(
         self,
         source: TableEndpoint,
@@ -98,12 +97,11 @@ class TableCopy:
         *,
         journal: Journal,
         progress: Progress,
-        clock: Clock,
         tell: Callable[[str], None],
     ) -> None:
         self._source, self._target, self._table = source, target, table
         self._copying, self._journal = copying, journal
-        self._progress, self._clock, self._tell = progress, clock, tell
+        self._progress, self._tell = progress, tell
         self._reader = TableReader(source)
         state: dict[str, Any] = journal.state.get("tables", {}).get(table, {})
         self._state = dict(state)
@@ -133,7 +131,7 @@ class TableCopy:
 
     def _source_time(self) -> int:
         """The time by the source's own clock, which wrote the Timestamps."""
-        return (self._source.service_time() or self._clock()) - MARGIN_TICKS
+        return (self._source.service_time() or system_clock()) - MARGIN_TICKS
 
     def _copy_all(self, began: int) -> None:
         copying = self._copying
@@ -180,8 +178,7 @@ class TableCopy:
         since = began
         for _ in range(ROUNDS_MAX):
             next_since = self._source_time()
-            writer = self._writer(OnConflict.REPLACE, resumed=False)
-            try:
+            with closing(self._writer(OnConflict.REPLACE, resumed=False)) as writer:
                 changed = Query(self._table, since_filter(format_date_time(since)))
                 for raw in self._reader.entities(changed):
                     key, etag = odata.key_of(raw), str(raw.get(odata.ETAG))
@@ -189,8 +186,6 @@ class TableCopy:
                         seen[key] = etag
                         writer.add(Row(0, key, odata.body_of(raw)))
                 writer.drain()
-            finally:
-                writer.close()
             if writer.tally.rows == 0:
                 return rounds
             self._followed += writer.tally

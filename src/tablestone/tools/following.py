@@ -8,11 +8,12 @@ last cursor that it saved, behind which nothing was lost.
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from typing import Any, Final
 
 from tablestone import limits
-from tablestone.clock import TICKS_PER_SECOND, Clock, monotonic_seconds
+from tablestone.clock import TICKS_PER_SECOND, monotonic_seconds, system_clock
 from tablestone.model.edm import parse_date_time
 from tablestone.tools import odata
 from tablestone.tools.changes import pages_of_changes
@@ -46,14 +47,13 @@ class Follower:
         *,
         parallel: int,
         journal: Journal,
-        clock: Clock,
         tell: Callable[[str], None],
     ) -> None:
         self._source, self._target, self._journal = source, target, journal
         # The feed of one table needs no more than what reads the table.
         self._table = names[0] if len(names) == 1 else None
         self._names = {name.lower() for name in names}
-        self._parallel, self._clock, self._tell = parallel, clock, tell
+        self._parallel, self._tell = parallel, tell
         self._told = ("", 0.0)
         self.changes = 0
         """How many changes were applied."""
@@ -73,17 +73,16 @@ class Follower:
             follows=until is None,
             attempts=ATTEMPTS,
         )
-        writer = _Writer(self._target, self._parallel)
         sent = ""
         joined = 0
         time = 0
-        try:
+        with closing(_Writer(self._target, self._parallel)) as writer:
             writer.reach()
             for page in pages:
                 lines = [read_json(line) for line in page.lines]
                 self._apply(lines, writer)
                 joined += 1
-                time = parse_date_time(lines[-1]["time"]) if lines else self._clock()
+                time = parse_date_time(lines[-1]["time"]) if lines else system_clock()
                 if not page.is_last:
                     self._tell_lag(time, is_last=False)
                 may_join = lines and not page.is_last and joined < PAGES_JOINED_MAX
@@ -101,8 +100,6 @@ class Follower:
                     self._tell_lag(time, is_last=True, ends=ends)
                     if ends:
                         return
-        finally:
-            writer.close()
 
     def _apply(self, lines: list[dict[str, Any]], writer: "_Writer") -> None:
         transaction: list[Operation] = []
@@ -145,7 +142,7 @@ class Follower:
                 transaction = []
 
     def _tell_lag(self, time: int, *, is_last: bool, ends: bool = False) -> None:
-        behind = max(0.0, (self._clock() - time) / TICKS_PER_SECOND)
+        behind = max(0.0, (system_clock() - time) / TICKS_PER_SECOND)
         lag = "caught up" if is_last else f"{shown_seconds(behind)} behind"
         line = f"follow: {shown_count(self.changes, 'change')}, {lag}"
         last, at = self._told

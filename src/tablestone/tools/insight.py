@@ -5,6 +5,7 @@ rules that need these are silent.
 """
 
 import http.client
+from contextlib import closing
 from dataclasses import replace
 from typing import Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
@@ -42,18 +43,16 @@ def ask_for_insight(admin: str, table: str | None = None, account: str | None = 
     asked = {"table": table, "account": account}
     query = urlencode({name: value for name, value in asked.items() if value is not None})
     shown = f"The admin address {host}:{port}"
-    connection = http.client.HTTPConnection(host, port, timeout=ANSWER_SECONDS_MAX)
     try:
-        connection.request("GET", f"{PAGE}?{query}" if query else PAGE)
-        answer = connection.getresponse()
-        text = answer.read()
+        with closing(http.client.HTTPConnection(host, port, timeout=ANSWER_SECONDS_MAX)) as asking:
+            asking.request("GET", f"{PAGE}?{query}" if query else PAGE)
+            answer = asking.getresponse()
+            text = answer.read()
     except (OSError, http.client.HTTPException) as error:
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise TransferFailed(
             f"{shown} does not answer ({why}): is the server running with --admin {admin}?"
         ) from None
-    finally:
-        connection.close()
     if answer.status == http.client.NOT_FOUND and text.startswith(b"Insight is off"):
         raise TransferFailed(text.decode("utf-8").strip())
     try:

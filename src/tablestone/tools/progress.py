@@ -131,7 +131,6 @@ def shown_count(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def shown_entities(number: int) -> str:
-    """The same of entities."""
     return shown_count(number, "entity", "entities")
 
 

@@ -5,7 +5,7 @@ Nothing is written. The rows are read once, and memory stays bounded.
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import PurePath
@@ -122,7 +122,6 @@ class SimulatedKeys:
             self._flush()
 
     def close(self) -> None:
-        """Remove the keys."""
         self._database.close()
 
     def _flush(self) -> None:
@@ -285,8 +284,7 @@ def simulate(
     # If the rows have no keys, nothing says which row a point read of the observed table would find.
     asked = [each for each in queries if has_keys or not each.is_point_read]
     simulated = [SimulatedQuery(each, templates, types) for each in asked]
-    keys = SimulatedKeys()
-    try:
+    with closing(SimulatedKeys()) as keys:
         for row in chain(() if first is None else (first,), kept):
             columns = _columns(row)
             size = entity_size(row.key, maker.stored(columns))
@@ -296,8 +294,6 @@ def simulate(
                 _ask(simulated, row.key, columns, has_keys=has_keys)
             progress.update(counted.reached(position))
         figures = keys.figures()
-    finally:
-        keys.close()
     example = None if first is None else ExampleKey(first.number, *first.key)
     return _report(source, reading, counted, example, figures, simulated, rate)
 

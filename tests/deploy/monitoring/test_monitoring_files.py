@@ -15,9 +15,10 @@ from cli.admin_pages import page
 from cli.test_metrics import AT_LENGTH, StartServer, value, work
 from cli.worker_processes import wait_until
 from deploy.monitoring.install import missing, program
+from own_metrics import OWN_METRICS
 from tablestone.engines.registry import OWN_KINDS, kind_of
 from tablestone.server.admin.prometheus_page import metric_of
-from tablestone.telemetry.metrics import OWN_METRICS, Metric, MetricKind
+from tablestone.telemetry.metrics import Metric, MetricKind
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 RULES = DEPLOY / "prometheus" / "tablestone.rules.yml"

@@ -12,11 +12,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from cli.admin_pages import json_page, page
 from cli.test_metrics import AT_LENGTH, value, work
 from cli.worker_processes import connections, wait_until
+from own_metrics import OWN_METRICS
 from server_process import ServerProcess, start_server
 from storage.cluster_engine import URL
 from tablestone.engines.registry import kind_of
 from tablestone.server.admin.prometheus_page import metric_of
-from tablestone.telemetry.metrics import OWN_METRICS
 
 pytestmark = pytest.mark.skipif(
     URL is None, reason="no cluster: python -m tests.storage.cluster up, then set ENGINE_UNDER_TEST"

@@ -46,6 +46,6 @@ async def open_simulated(clock: Callable[[], int], random: Random) -> Engine:
     cluster = SimulatedCluster(random, Trouble())
     connection = SimulatedConnection(cluster, _seconds, random.random)
     engine = CassandraEngine(connection, clock, _seconds, random.getrandbits(62))
-    engine._leases = Leases(LEASE_SECONDS, _elapsed)
+    engine.leases = Leases(LEASE_SECONDS, _elapsed)
     await make_root(connection)
     return engine

@@ -31,7 +31,7 @@ def read_at_one(server: SimulatedServer) -> None:
 
 def long_lease(server: SimulatedServer) -> None:
     """Cache rows for longer than other servers wait before they change them."""
-    server.engine._leases = Leases(
+    server.engine.leases = Leases(
         LEASE_SECONDS, lambda: SLOW * server.elapsed(), server.engine._commits._outcomes.moment
     )
 
@@ -42,7 +42,7 @@ def blind_renewal(server: SimulatedServer) -> None:
     async def always_the_same(_partition: bytes) -> int:
         return 1
 
-    server.engine._leases.moment_of = always_the_same
+    server.engine.leases.moment_of = always_the_same
 
 
 def late_listing(server: SimulatedServer) -> None:

@@ -107,7 +107,7 @@ class SimulatedServer(Process):
         self.engine = CassandraEngine(
             connection, self.clock, self._loop.time, random.getrandbits(62)
         )
-        self.engine._leases = Leases(
+        self.engine.leases = Leases(
             LEASE_SECONDS, self.elapsed, self.engine._commits._outcomes.moment
         )
         self.engine.directory._entries_max = ENTRIES_MAX

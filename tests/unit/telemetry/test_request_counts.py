@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from own_metrics import OWN_METRICS
 from tablestone.model.entity import Entity
 from tablestone.model.errors import StorageError
 from tablestone.model.keys import EntityKey
@@ -227,7 +228,7 @@ def test_series_have_a_bound() -> None:
     assert found[request_counts.OTHER, request_counts.OTHER] == 10
 
 
-@pytest.mark.parametrize("metric", metrics.OWN_METRICS, ids=lambda metric: metric.name)
+@pytest.mark.parametrize("metric", OWN_METRICS, ids=lambda metric: metric.name)
 def test_names_follow_the_conventions(metric: Metric) -> None:
     """https://prometheus.io/docs/practices/naming/: base units, and counters end with _total."""
     assert metric.name.startswith(metrics.PREFIX)

@@ -84,7 +84,6 @@ def remove_old(directory: Path, kept: int) -> list[Path]:
 
 
 def sum_file(backup: Path) -> Path:
-    """The file with the sum of a backup."""
     return backup.with_name(backup.name + SUM_SUFFIX)
 
 

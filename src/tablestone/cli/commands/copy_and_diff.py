@@ -266,7 +266,6 @@ def _follow(
         tables,
         parallel=copying.parallel,
         journal=journal,
-        clock=system_clock,
         tell=tell,
     )
     with service_errors_as_failures(source.connection):
@@ -317,7 +316,6 @@ def _copy(
             copying,
             journal=journal,
             progress=progress,
-            clock=system_clock,
             tell=partial(_tell, quiet=quiet),
         ).run()
 

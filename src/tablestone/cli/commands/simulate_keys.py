@@ -38,7 +38,6 @@ REJECTED_SHOWN_MAX = 3
 
 
 def lines_of(report: Simulation) -> Iterator[str]:
-    """The report in lines."""
     keys = report.keys
     rows = shown_count(report.rows, "row")
     yield f"{report.source}: {rows}, PartitionKey {report.partition_key}, RowKey {report.row_key}"

@@ -129,17 +129,13 @@ class CassandraEngine:
         self._commits = Commits(connection, self.directory, clock, seconds, outcomes, widths)
         self.empty_partitions = EmptyPartitions(connection, self.directory, outcomes)
         self._reads = Reads(connection, self.directory, widths, self.empty_partitions.note)
-        self._leases = Leases(LEASE_SECONDS, moment_of=outcomes.moment)
+        self.leases = Leases(LEASE_SECONDS, moment_of=outcomes.moment)
 
     @property
     def generation(self) -> int | None:
-        return self._leases.generation
+        return self.leases.generation
 
     changes: ChangeLog | None = None
-
-    @property
-    def leases(self) -> Leases | None:
-        return self._leases
 
     async def get(self, key: Key) -> bytes | None:
         self._require_open()

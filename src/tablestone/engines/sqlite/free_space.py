@@ -229,21 +229,19 @@ def compact(
     `EngineRefused` if the directory cannot be used, `EngineUnavailable` if a step fails; earlier steps stay done.
     """
     DataDirectory(path, Opening.READ_ONLY, key=key).close()  # nothing is to be created
-    directory = DataDirectory(path, Opening.SHARED, key=key)
     log = path / LOG_NAME
-    try:
-        with closing(directory.connect_reader()) as reader:
-            before = size_of(reader, log)
-            _give_back(directory, before, progress)
-        with directory.committing() as writer:
-            writer.set_busy_timeout(READS_MS_MAX)
-            with suppress(apsw.BusyError):
-                writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-            return before, size_of(writer, log)
-    except apsw.Error as error:
-        raise EngineUnavailable(f"The space could not be given back: {error}.") from error
-    finally:
-        directory.close()
+    with closing(DataDirectory(path, Opening.SHARED, key=key)) as directory:
+        try:
+            with closing(directory.connect_reader()) as reader:
+                before = size_of(reader, log)
+                _give_back(directory, before, progress)
+            with directory.committing() as writer:
+                writer.set_busy_timeout(READS_MS_MAX)
+                with suppress(apsw.BusyError):
+                    writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+                return before, size_of(writer, log)
+        except apsw.Error as error:
+            raise EngineUnavailable(f"The space could not be given back: {error}.") from error
 
 
 def _give_back(directory: DataDirectory, before: StorageSize, progress: Progress) -> None:

@@ -127,7 +127,6 @@ class RowReader:
         self._execute("ROLLBACK")
 
     def close(self) -> None:
-        """Close the connection."""
         self._connection.close()
 
     def _read_ranges(self, ranges: Sequence[KeyRange], rows_max: int, bytes_max: int) -> Rows:

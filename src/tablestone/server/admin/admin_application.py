@@ -33,8 +33,6 @@ class PageRequest(NamedTuple):
 
 
 class PageAnswer(NamedTuple):
-    """The answer of a page."""
-
     body: bytes
     content_type: str = JSON_TYPE
     status: int = 200
@@ -44,12 +42,10 @@ Page = Callable[[PageRequest], Awaitable[PageAnswer]]
 
 
 def json_answer(members: Mapping[str, object], status: int = 200) -> PageAnswer:
-    """A page of one JSON object."""
     return PageAnswer(orjson.dumps(members, option=orjson.OPT_APPEND_NEWLINE), JSON_TYPE, status)
 
 
 def text_answer(text: str, status: int = 200) -> PageAnswer:
-    """A page of plain text."""
     return PageAnswer(f"{text}\n".encode(), TEXT_TYPE, status)
 
 

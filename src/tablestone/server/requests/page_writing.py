@@ -16,7 +16,6 @@ from tablestone.wire.messages import Answer
 
 
 async def answer_page(query: QueryEntities, page: EntitiesPage, form: Form, turns: Turns) -> Answer:
-    """The answer of a query."""
     if form.writer.lists_as_stored(query.projection):
         return encode_page(query, page.stored, page.token, form)
     listed = await _listed(query, page.stored, form, turns)

@@ -25,7 +25,6 @@ _UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 def read_json(
     file: BinaryFile, path: str, reading: Reading, position: ReadPosition
 ) -> Iterator[Row | Rejected]:
-    """The rows of a file of JSON."""
     maker = maker_of(reading)
     first = file.readline(LINE_BYTES_MAX)
     if first.startswith(_UTF16_MARKS):

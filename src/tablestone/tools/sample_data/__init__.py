@@ -3,6 +3,7 @@
 LICENCE.txt says where it comes from. The columns are those of the source, with the keys in front.
 """
 
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -19,15 +20,12 @@ def load_sample_data(endpoint: TableEndpoint) -> None:
     """Create the three tables and fill them. Entities with the same keys are replaced."""
     for table in TABLES:
         endpoint.create_table(table)
-        writer = TableWriter(
-            endpoint, table, OnConflict.REPLACE, parallel=1, reject=lambda *_: None
-        )
-        try:
+        with closing(
+            TableWriter(endpoint, table, OnConflict.REPLACE, parallel=1, reject=lambda *_: None)
+        ) as writer:
             file = Path(__file__).with_name(f"{table}.csv")
             for row in read_rows(str(file), Reading(), None, ReadPosition()):
                 assert isinstance(row, Row)
                 writer.add(row)
             writer.drain()
             assert not writer.tally.rejected
-        finally:
-            writer.close()
