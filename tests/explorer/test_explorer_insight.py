@@ -11,7 +11,6 @@ from explorer.test_page_guard import COOKIE, send
 from tablestone.insight.report import PERIODS, InsightReport
 from tablestone.testing import TableStorage
 from tablestone.tools.connection import parse_connection_string
-from tablestone.tools.insight import Answered
 
 Show = Callable[[InsightReport, str], str]
 TABLE = report("devstoreaccount1", "Weather")
@@ -41,7 +40,7 @@ def show(storage: TableStorage, monkeypatch: pytest.MonkeyPatch) -> Show:
 
     def page(counts: InsightReport, path: str) -> str:
         for module in ("heat", "account"):
-            answer = lambda *_, **__: Answered(counts, b"")  # noqa: E731 - one line
+            answer = lambda *_, **__: (counts, b"")  # noqa: E731 - one line
             monkeypatch.setattr(f"tablestone.explorer.{module}.ask_for_insight", answer)
         headers = {"cookie": COOKIE}
         return send("GET", path, headers, connection=connection, admin="10003").text

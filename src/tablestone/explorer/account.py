@@ -92,7 +92,7 @@ def known_tables(settings: ExplorerSettings) -> tuple[Mapping[str, KnownTable], 
     if settings.admin is None:
         return {}, NOT_TOLD
     try:
-        report = ask_for_insight(settings.admin, account=settings.connection.account).report
+        report, _ = ask_for_insight(settings.admin, account=settings.connection.account)
     except TransferFailed as failed:
         return {}, str(failed)
     marks = {

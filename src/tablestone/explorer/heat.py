@@ -242,7 +242,7 @@ def _heat_of(request: Request, admin: str, account: str) -> Response:
     period = _one_of(parameters.get("period"), PERIOD_WORDS, HOUR)
     kind = _one_of(parameters.get("show"), KINDS, "all")
     table = request.path_params.get("table")
-    report = ask_for_insight(admin, table, account).report
+    report, _ = ask_for_insight(admin, table, account)
     values: dict[str, Any] = {
         "table": table or "",
         "period": period,

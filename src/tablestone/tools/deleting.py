@@ -41,8 +41,7 @@ class Delete:
         self._endpoint, self._query, self._progress = endpoint, query, progress
         self._parallel = parallel
         self._reader = TableReader(endpoint)
-        self._stop = threading.Event()
-        self._retry = Retry(InFlight(parallel), stop=self._stop)
+        self._retry = Retry(InFlight(parallel))
         self._lock = threading.Lock()
 
     def run(self) -> DeleteReport:
@@ -61,7 +60,7 @@ class Delete:
                         future.result()
                     self._progress.update(Reached(self.report.deleted, self._reader.cost.bytes))
             except BaseException:
-                self._stop.set()
+                self._retry.stop.set()
                 raise
         return self.report
 

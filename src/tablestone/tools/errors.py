@@ -201,7 +201,7 @@ class Retry:
     """
 
     in_flight: InFlight
-    stop: threading.Event = field(default_factory=threading.Event, kw_only=True)
+    stop: threading.Event = field(default_factory=threading.Event, init=False)
     attempts: int = field(default=ATTEMPTS_MAX, kw_only=True)
     patience_seconds: float | None = field(default=None, kw_only=True)
     retries: int = field(default=0, init=False)

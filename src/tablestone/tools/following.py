@@ -5,7 +5,6 @@ can be applied twice: a put replaces, and what is deleted already is deleted. So
 last cursor that it saved, behind which nothing was lost.
 """
 
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -160,8 +159,7 @@ class _Writer:
 
     def __init__(self, endpoint: TableEndpoint, parallel: int) -> None:
         self._endpoint = endpoint
-        self._stop = threading.Event()
-        self.retry = Retry(InFlight(parallel), stop=self._stop, attempts=ATTEMPTS)
+        self.retry = Retry(InFlight(parallel), attempts=ATTEMPTS)
         self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="follow")
         self._groups: dict[tuple[str, str], list[dict[str, Operation]]] = {}
         """What was added, by table and partition: transactions in order, each by RowKeys."""
@@ -204,7 +202,7 @@ class _Writer:
 
     def close(self) -> None:
         """End the threads. Finish requests in flight, and send no others."""
-        self._stop.set()
+        self.retry.stop.set()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def create_table(self, table: str) -> bool:

@@ -176,7 +176,9 @@ class Import:
         finally:
             writer.close()
             total = self._earlier + writer.tally
-            self.report = self._report(total, position, created=created, retries=writer.retries)
+            self.report = self._report(
+                total, position, created=created, retries=writer.retry.retries
+            )
         return self.report
 
     def _report(

@@ -7,7 +7,7 @@ rules that need these are silent.
 import http.client
 from contextlib import closing
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import urlencode, urlsplit
 
 from tablestone.advice.filter_shape import NoShape, read_shape
@@ -30,15 +30,10 @@ ANSWER_SECONDS_MAX: Final = 30
 PAGE: Final = "/insight"
 
 
-class Answered(NamedTuple):
-    """The report and its JSON."""
-
-    report: InsightReport
-    text: bytes
-
-
-def ask_for_insight(admin: str, table: str | None = None, account: str | None = None) -> Answered:
-    """The report of `[HOST:]PORT` or of a URL; `TransferFailed` says why there is none."""
+def ask_for_insight(
+    admin: str, table: str | None = None, account: str | None = None
+) -> tuple[InsightReport, bytes]:
+    """The report of `[HOST:]PORT` or of a URL, and its JSON; `TransferFailed` says why there is none."""
     host, port = admin_address(admin)
     asked = {"table": table, "account": account}
     query = urlencode({name: value for name, value in asked.items() if value is not None})
@@ -58,7 +53,7 @@ def ask_for_insight(admin: str, table: str | None = None, account: str | None = 
     try:
         if answer.status != http.client.OK:
             raise ValueError(answer.status)  # noqa: TRY301 - one sentence for all that is no report
-        return Answered(InsightReport.from_json(text), text)
+        return InsightReport.from_json(text), text
     except ValueError:
         raise TransferFailed(
             f"{shown} answers, but not with insight: give the port of --admin of the server, not that of the tables."

@@ -65,15 +65,8 @@ def _shape_of(names: tuple[str, ...]) -> _Shape:
     )
 
 
-class Storable(NamedTuple):
-    """A JSON object that can be stored: its key, and whether a write sends its text as it is."""
-
-    key: EntityKey
-    is_sent_as_it_is: bool
-
-
-def require_valid(raw: Mapping[str, Any], size: int) -> Storable:
-    """A JSON object that can be stored; `size` is the length of its text.
+def require_valid(raw: Mapping[str, Any], size: int) -> tuple[EntityKey, bool]:
+    """The key of a JSON object that can be stored, and whether a write sends its text of this `size` as it is.
 
     Refuses what `read_entity` does, but makes no values: most rows of a file are only passed on. A text shorter than
     the longest string cannot exceed a limit of size. The text is not sent as it is if it has members that only the
@@ -81,7 +74,7 @@ def require_valid(raw: Mapping[str, Any], size: int) -> Storable:
     """
     shape = _shape_of(tuple(raw))
     if size > limits.STRING_LENGTH_MAX:
-        return Storable(read_entity(raw).key, is_sent_as_it_is=False)
+        return read_entity(raw).key, False
     key = EntityKey(_key(raw, PARTITION_KEY), _key(raw, ROW_KEY))
     count = 0
     is_sent = not shape.is_given_by_service
@@ -105,7 +98,7 @@ def require_valid(raw: Mapping[str, Any], size: int) -> Storable:
             raise StorageError("TooManyProperties")  # noqa: TRY301 - a rule beside the others
     except StorageError as error:
         raise ValueError(f"{error.code}: {error.text}") from None
-    return Storable(key, is_sent)
+    return key, is_sent
 
 
 _PLAIN_TYPES: Final = frozenset((str, bool))

@@ -465,7 +465,7 @@ class Refinement:
 
     def _order(self, raw: RawEntity) -> list[_Ordered]:
         return [
-            _Ordered(odata.property_of(raw, name), descending=descending)
+            _Ordered(_rank(odata.property_of(raw, name)), descending)
             for name, descending in self.order_by
         ]
 
@@ -522,24 +522,18 @@ def _any_text(raw: RawEntity, name: str) -> str:
 _NUMBERS: Final = frozenset((EdmType.INT32, EdmType.INT64, EdmType.DOUBLE))
 
 
+@dataclass(frozen=True)
 class _Ordered:
     """Orders values of all types: numbers by value, text as the service does, absent last in both directions."""
 
-    def __init__(self, value: EdmValue | None, *, descending: bool) -> None:
-        self._rank = _rank(value)
-        self._descending = descending
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Ordered) and self._rank == other._rank
-
-    def __hash__(self) -> int:
-        return hash(self._rank)
+    rank: tuple[str, Any]
+    descending: bool
 
     def __lt__(self, other: _Ordered) -> bool:
-        absent, others = self._rank[0] == _ABSENT, other._rank[0] == _ABSENT
+        absent, others = self.rank[0] == _ABSENT, other.rank[0] == _ABSENT
         if absent or others:
             return others and not absent
-        return other._rank < self._rank if self._descending else self._rank < other._rank
+        return other.rank < self.rank if self.descending else self.rank < other.rank
 
 
 _ABSENT: Final = "~"

@@ -105,8 +105,7 @@ class TableWriter:
         self._reject = reject
         self._tell = tell
         self._resumed = resumed
-        self._stop = threading.Event()
-        self._retry = Retry(InFlight(parallel), stop=self._stop)
+        self.retry = Retry(InFlight(parallel))
         self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="write")
         self._places = threading.BoundedSemaphore(2 * parallel)
         self._lock = threading.Lock()
@@ -117,10 +116,6 @@ class TableWriter:
         self._keys: set[EntityKey] = set()
         self._repeated: set[EntityKey] = set()
         self._futures: list[Future[None]] = []
-
-    @property
-    def retries(self) -> int:
-        return self._retry.retries
 
     def end_resumed_part(self) -> None:
         """No earlier run sent the rows that follow: if one exists already, that is a conflict."""
@@ -155,7 +150,7 @@ class TableWriter:
 
     def close(self) -> None:
         """End the threads. Finish requests in flight, and send no others."""
-        self._stop.set()
+        self.retry.stop.set()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def count_rejected(self) -> None:
@@ -203,7 +198,7 @@ class TableWriter:
 
         while pending:
             try:
-                self._retry.write(attempt)
+                self.retry.write(attempt)
             except ServiceError as error:
                 if error.code == "EntityAlreadyExists":
                     pending = self._without_existing(pending, compare=uncertain)
@@ -261,7 +256,7 @@ class TableWriter:
         found: dict[str, RawEntity] = {}
         token = None
         for _ in range(LOOK_PAGES_MAX):
-            page = self._retry(lambda token=token: self._endpoint.page(asked, token))  # type: ignore[misc]
+            page = self.retry(lambda token=token: self._endpoint.page(asked, token))  # type: ignore[misc]
             for raw in page.entities:
                 if raw["RowKey"] in wanted:
                     found[raw["RowKey"]] = raw
@@ -270,7 +265,7 @@ class TableWriter:
                 return found
         for row_key in wanted - found.keys():
             key = EntityKey(partition, row_key)
-            there = self._retry(lambda key=key: self._endpoint.get(self._table, key))  # type: ignore[misc]
+            there = self.retry(lambda key=key: self._endpoint.get(self._table, key))  # type: ignore[misc]
             if there is not None:
                 found[row_key] = there
         return found

@@ -453,14 +453,14 @@ def _print_counts(engine: CassandraEngine, *, quiet: bool) -> None:
             progress.update(Reached(seen, 0))
 
         partitions = rows = 0
-        for counted in placement.count_partitions(connection, tell):
+        for partition, number in placement.count_partitions(connection, tell):
             partitions += 1
-            rows += counted.rows
-            copies_in = placement.nodes_of(connection, counted.partition)
+            rows += number
+            copies_in = placement.nodes_of(connection, partition)
             for node in chain.from_iterable(copies_in.values()):
                 partitions_on[node] += 1
-                rows_on[node] += counted.rows
-            heapq.heappush(largest, (counted.rows, counted.partition))
+                rows_on[node] += number
+            heapq.heappush(largest, (number, partition))
             if len(largest) > LARGEST_SHOWN:
                 heapq.heappop(largest)
     print(

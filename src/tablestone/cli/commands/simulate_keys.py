@@ -226,7 +226,7 @@ def simulate_keys(
 
 def _observed(admin: str, table: str) -> tuple[list[GivenQuery], float | None]:
     """The queries of a table that a server has seen, and its busiest rate in entities a second."""
-    report = ask_for_insight(admin, table).report
+    report, _ = ask_for_insight(admin, table)
     if not report.tables:
         raise TransferFailed(f"The server of {admin} has seen no request of the table {table}.")
     return queries_of(report, table, DAY), rate_of(report, table, DAY)

@@ -7,7 +7,7 @@ everything and is exact.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from cassandra import ConsistencyLevel
 from cassandra.cluster import ResultSet
@@ -85,13 +85,6 @@ class NodeUse:
     """Bytes of the largest partition on disk by the node's figures, in whole MiB."""
 
 
-class CountedPartition(NamedTuple):
-    """A partition and its number of rows."""
-
-    partition: bytes
-    rows: int
-
-
 def node_uses(connection: Connection) -> list[NodeUse]:
     """All nodes, of all datacenters, by address. Blocks, for as long as a few questions to every node take."""
     shares = _shares(connection)
@@ -123,7 +116,7 @@ def nodes_of(connection: Connection, partition: bytes) -> dict[str, list[str]]:
 
 def count_partitions(
     connection: Connection, tell: Callable[[int], None] = lambda _: None
-) -> Iterator[CountedPartition]:
+) -> Iterator[tuple[bytes, int]]:
     """Every partition that has rows, with their number, in the order of the ring. The nodes read all rows for it.
 
     `tell` is called after each page with its number of rows. The keys are fetched and counted here: a node that counts
@@ -138,7 +131,7 @@ def count_partitions(
     for partition, found in groupby(keys(), key=lambda key: key[0]):
         # A partition without rows that has static columns is one key without a row.
         if rows := sum(row is not None for _, row in found):
-            yield CountedPartition(partition, rows)
+            yield partition, rows
 
 
 def mean_row_size(connection: Connection, partition: bytes) -> int:
