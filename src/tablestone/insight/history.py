@@ -7,6 +7,7 @@ come from the difference between two reports of a worker.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -68,7 +69,7 @@ HEAT_RANGES_MAX: Final = 64
 
 _Place = tuple[TableKey, str | None]
 """A partition, or a table (None). An account is a table with an empty name."""
-_Counted = dict[_Place, int]
+_Counted = Counter[_Place]
 """Entities read or written; for an account, operations."""
 _Rates = dict[_Place, float]
 """The same per second."""
@@ -149,12 +150,8 @@ class InsightHistory:
             if ended is not None:
                 self._put(worker, report.process, ended)
             return seen.rates
-        if before.minute != window.minute:
-            counted = dict(counted)
-            if ended is not None and ended["minute"] == before.minute:
-                rest = _counted_in(self._put(worker, report.process, ended))
-                for place, number in rest.items():
-                    counted[place] = counted.get(place, 0) + number
+        if ended is not None and ended["minute"] == before.minute != window.minute:
+            counted = counted + _counted_in(self._put(worker, report.process, ended))
         for place, number in counted.items():
             # A partition that was not listed may have had up to `missed` entities, so that no rate is too high.
             more = number - before.counted.get(place, before.missed)
@@ -200,12 +197,12 @@ def _add_to_quarter(quarters: dict[int, WindowCounts], minute: int, window: Wind
 
 
 def _counted_in(window: WindowCounts) -> _Counted:
-    found: _Counted = {}
+    found: _Counted = Counter()
     for key, table in window.tables.items():
         whole = table.whole()
         found[key, None] = whole.entities()
         account = (key[0], ""), None
-        found[account] = found.get(account, 0) + whole.operations()
+        found[account] += whole.operations()
         for name, counts in table.partitions.items():
             found[key, name] = counts.entities()
     return found

@@ -11,7 +11,7 @@ import mmap
 import struct
 from collections import deque
 from collections.abc import Callable
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final
 
 from tablestone.model.errors import StorageError
 from tablestone.telemetry.logs import OnceAMinute, on_one_line
@@ -25,21 +25,17 @@ _PLACE: Final = struct.Struct("QdQ")
 """The digest of an address, the end of its quiet time (`monotonic_seconds`), and the failures counted in it."""
 
 
-class Taken(NamedTuple):
-    """A place that was taken for an address. `counted` are its earlier failures that are not logged yet."""
-
-    place: int
-    counted: int
-
-
 class QuietAddresses:
     """The addresses of one server."""
 
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, PLACES * _PLACE.size)
 
-    def take(self, address: str, now: float, until: float) -> Taken | None:
-        """Take a place for an address, quiet until then. If it is quiet already, count the failure and return None."""
+    def take(self, address: str, now: float, until: float) -> tuple[int, int] | None:
+        """Take a place for an address, quiet until then. If it is quiet already, count the failure and return None.
+
+        Returns the place, and the earlier failures of the address that are not logged yet.
+        """
         digest = _digest(address)
         places = [(digest + number) % PLACES for number in range(_TRIES)]
         for place in places:
@@ -50,10 +46,10 @@ class QuietAddresses:
                 self._write(place, digest, quiet_until, counted + 1)
                 return None
             self._write(place, digest, until, 0)
-            return Taken(place, counted)
+            return place, counted
         soonest = min(places, key=lambda place: self._read(place)[1])
         self._write(soonest, digest, until, 0)
-        return Taken(soonest, 0)
+        return soonest, 0
 
     def leave(self, place: int, address: str, until: float) -> int:
         """Forget an address whose place was taken until then, and return the failures that were counted.
@@ -113,8 +109,9 @@ class RefusedCallers:
         taken = self._quiet.take(client, now, now + QUIET_SECONDS)
         if taken is None:
             return
-        _log_count(client, taken.counted)
-        self._logged.append((client, taken.place, now + QUIET_SECONDS))
+        place, counted = taken
+        _log_count(client, counted)
+        self._logged.append((client, place, now + QUIET_SECONDS))
         logger.warning(
             "authentication failed for %s at account %s: %s: %s [request %s]",
             client or "an unknown address",

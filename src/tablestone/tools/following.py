@@ -211,7 +211,9 @@ class _Writer:
             try:
                 return self.retry(lambda: self._endpoint.create_table(table))
             except ServiceError as error:
-                if error.code != "TableBeingDeleted" or self._stop.wait(DELETION_PAUSE_SECONDS):
+                if error.code != "TableBeingDeleted" or self.retry.stop.wait(
+                    DELETION_PAUSE_SECONDS
+                ):
                     raise
 
     def delete_table(self, table: str) -> None:
@@ -234,7 +236,7 @@ class _Writer:
                 if error.code in ("TableNotFound", "TableBeingDeleted"):
                     # A run that was killed had come to the table's deletion, which is still to come in this one.
                     if not self.create_table(table):
-                        self._stop.wait(DELETION_PAUSE_SECONDS)
+                        self.retry.stop.wait(DELETION_PAUSE_SECONDS)
                 elif error.status in (401, 403) or error.code == "AccountIsDisabled":
                     raise TransferFailed(f"{table}: {error}") from None
                 elif len(pending) == 1 or (error.index is not None and error.index < len(pending)):

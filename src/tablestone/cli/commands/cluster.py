@@ -11,7 +11,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AsyncExitStack, closing, contextmanager
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -197,8 +197,9 @@ async def _load(
     from tablestone.engines.sqlite.backup import count_rows  # noqa: PLC0415 - for this command only
 
     directory, key = local
-    target = opening.open_cassandra(address, system_clock, may_be_loading=True)
-    try:
+    async with AsyncExitStack() as ends:
+        target = opening.open_cassandra(address, system_clock, may_be_loading=True)
+        ends.push_async_callback(target.close)
         if not loading.is_under_way(target.connection) and not await is_empty(target):
             raise EngineRefused(
                 f"The keyspace {address.keyspace} holds data already: load into a new one."
@@ -207,33 +208,27 @@ async def _load(
         source = open_engine(
             f"{DIRECTORY_SCHEME}:{directory}", system_clock, shared=True, storage=storage, key=key
         )
-        try:
-            rows = count_rows(directory, key)
-            filled = loading.Load(target.connection, storage)
-            left = count_rows(directory, key, filled.reached)
-            with _progress("load", left, quiet=quiet) as tell:
-                await move(source, filled, tell)
-            advice = (
-                f"The keyspace {address.keyspace} is not as {directory}: drop it, make it again, and "
-                "repeat the load."
-            )
-            found = await _compared(source, target, rows, advice, quiet=quiet)
-            if found.differences:
-                return 1
-            await filled.finish()
+        ends.push_async_callback(source.close)
+        rows = count_rows(directory, key)
+        filled = loading.Load(target.connection, storage)
+        left = count_rows(directory, key, filled.reached)
+        with _progress("load", left, quiet=quiet) as tell:
+            await move(source, filled, tell)
+        advice = (
+            f"The keyspace {address.keyspace} is not as {directory}: drop it, make it again, and "
+            "repeat the load."
+        )
+        found = await _compared(source, target, rows, advice, quiet=quiet)
+        if found.differences:
+            return 1
+        await filled.finish()
+        print(f"The keyspace {address.keyspace} holds what {directory} holds: {_counted(found)}.")
+        await _tell_expiry(source)
+        if indexed := await in_words(source, indexes_of):
             print(
-                f"The keyspace {address.keyspace} holds what {directory} holds: {_counted(found)}."
+                f"A cluster keeps no indexes, so the queries that these served will scan: {indexed}."
             )
-            await _tell_expiry(source)
-            if indexed := await in_words(source, indexes_of):
-                print(
-                    f"A cluster keeps no indexes, so the queries that these served will scan: {indexed}."
-                )
-            return 0
-        finally:
-            await source.close()
-    finally:
-        await target.close()
+        return 0
 
 
 async def _unload(address: ClusterAddress, local: LocalDirectory, *, quiet: bool) -> int:
