@@ -264,9 +264,13 @@ class _Given:
         """The source of an option that is given."""
         return self._sources[option.name]
 
-    def fields(self, **options: Option) -> dict[str, Any]:
-        """The values that are given, by the fields that hold them; any other field has its own default."""
-        return {field: self.get(option) for field, option in options.items() if option in self}
+    def fields(self, *options: Option, **renamed: Option) -> dict[str, Any]:
+        """The values that are given, by the fields that hold them; any other field has its own default.
+
+        A field of `options` has the name of its option.
+        """
+        named = {option.parameter: option for option in options} | renamed
+        return {field: self.get(option) for field, option in named.items() if option in self}
 
 
 def _listed(text: str) -> tuple[str, ...]:
@@ -322,21 +326,14 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         insight=_insight(given),
         admission=_admission(given, workers),
         **given.fields(
-            https_only=options.HTTPS_ONLY,
+            *(options.HTTPS_ONLY, options.TABLE_DELETION_SECONDS, options.LOG_FORMAT),
+            *(options.EXPLORER, options.EXPLORER_TOKEN_FILE, options.ANY_VERSION),
+            *(options.REALISM, options.METRICS_TABLES, options.CREATE_TABLES),
+            *(options.KEEP_CHANGES, options.TARGETS),
             trusted_proxies=options.TRUSTED_PROXY,
             domains=options.DOMAIN,
             custom_domains=options.CUSTOM_DOMAIN,
-            table_deletion_seconds=options.TABLE_DELETION_SECONDS,
-            log_format=options.LOG_FORMAT,
-            explorer=options.EXPLORER,
-            explorer_token_file=options.EXPLORER_TOKEN_FILE,
-            any_version=options.ANY_VERSION,
             ready_form=options.PRINT,
-            realism=options.REALISM,
-            metrics_tables=options.METRICS_TABLES,
-            create_tables=options.CREATE_TABLES,
-            keep_changes=options.KEEP_CHANGES,
-            targets=options.TARGETS,
         ),
     )
 
@@ -382,10 +379,8 @@ def _accounts_of_azurite(
 
 def _unknown_variables(environment: Mapping[str, str]) -> tuple[str, ...]:
     """A warning for each variable with our prefix that is no option: a typing error, or for another program."""
-    known = {option.variable for option in options.SERVER_OPTIONS} | {
-        options.CONFIG_VARIABLE,
-        KEY_VARIABLE,
-    }
+    known = {options.CONFIG_VARIABLE, KEY_VARIABLE}
+    known |= {option.variable for option in options.SERVER_OPTIONS}
     ends = [name.removeprefix(options.VARIABLE_PREFIX) for name in known]
     sentences = []
     for name in sorted(environment):

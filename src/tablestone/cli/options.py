@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -336,8 +337,7 @@ def require_utf8(path: Path, what: str) -> None:
         raise BrokenOption(f"The path of the {what} must be UTF-8, and {shown} is not.") from None
 
 
-def _data_from(text: str, directory: Path) -> Path:
-    return path_from(text, directory, "data directory")
+_data_from = partial(path_from, what="data directory")
 
 
 def _engine_from(url: str, directory: Path) -> str:

@@ -42,7 +42,6 @@ from tablestone.explorer.page_templates import (
 from tablestone.tools.connection import Connection, Scheme
 from tablestone.tools.errors import ServiceError, TransferFailed, TransferRefused, Unreachable
 
-LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 READ_ONLY: Final = "The explorer is read-only: it changes nothing."
 FORM_FIELDS_MAX: Final = 8000
 """Fields of a form: an entity of 252 properties has four for each; a selection has one for each entity."""
@@ -100,10 +99,8 @@ CHANGES: Final[Mapping[str, Post]] = {
 }
 
 
-def create_explorer(
-    accounts: Sequence[ExplorerSettings], token: str, hosts: frozenset[str] = LOOPBACK_NAMES
-) -> ASGIApp:
-    """The explorer of one account or several. It answers requests that have the token and come to one of these hosts.
+def create_explorer(accounts: Sequence[ExplorerSettings], token: str) -> ASGIApp:
+    """The explorer of one account or several. It answers requests with the token, to an address or to localhost.
 
     With several accounts, the pages of each are below `/account/NAME/`. `/` redirects to the first account, and every
     other path belongs to the first one too.
@@ -111,7 +108,7 @@ def create_explorer(
     names = [each.connection.account for each in accounts]
     applications = [_application(each, names) for each in accounts]
     if len(names) == 1:
-        return PageGuard(applications[0], token, hosts)
+        return PageGuard(applications[0], token)
 
     def first_page(request: Request) -> Response:
         name = request.path_params.get("name", names[0])
@@ -128,7 +125,7 @@ def create_explorer(
             Mount("/", applications[0]),
         ]
     )
-    return PageGuard(switch, token, hosts)
+    return PageGuard(switch, token)
 
 
 def _application(settings: ExplorerSettings, names: Sequence[str]) -> Starlette:

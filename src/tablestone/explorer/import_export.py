@@ -4,7 +4,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -76,16 +76,15 @@ def download(request: Request) -> Response:
         raise TransferRefused(f"Unknown export format {ending[:40]}.")
     select = tuple(dict.fromkeys((PARTITION_KEY, ROW_KEY, *query.select)))
     asked = Query(table, checked_filter(query.filter), select if query.select else ())
-    directory = tempfile.mkdtemp(prefix=_PREFIX)
-    try:
+    with ExitStack() as files:
+        directory = files.enter_context(
+            tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True)
+        )
         path = Path(directory) / f"entities.{ending}"
         target = Target(str(path), ending.partition(".")[0], Mixed.COLUMNS)
         shown = ShownPages(account_of(request).reader(), query)
         Export(shown, asked, target, journal=None, progress=Progress()).run()
-    except BaseException:
-        shutil.rmtree(directory, ignore_errors=True)
-        raise
-    leave = BackgroundTask(shutil.rmtree, directory, ignore_errors=True)
+        leave = BackgroundTask(files.pop_all().close)
     return FileResponse(path, filename=f"{table}.{ending}", background=leave)
 
 

@@ -38,12 +38,11 @@ UNINVITED: Final = (
 
 
 class PageGuard:
-    """Passes a request to `application` if it has the token and comes to one of the hosts."""
+    """Passes a request to `application` if it has the token and comes to an address or to localhost."""
 
-    def __init__(self, application: ASGIApp, token: str, hosts: frozenset[str]) -> None:
+    def __init__(self, application: ASGIApp, token: str) -> None:
         self._application = application
         self._token = token
-        self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -64,7 +63,7 @@ class PageGuard:
         """The answer to a request that is refused; None if it may pass."""
         host = request.headers.get("host", "")
         is_read = request.method in READS
-        if not cannot_be_rebound(host, self._hosts):
+        if not cannot_be_rebound(host, ("localhost",)):
             return _refused(
                 request, "The explorer does not answer to this host name: use 127.0.0.1."
             )

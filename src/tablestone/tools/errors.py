@@ -11,7 +11,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -48,24 +48,19 @@ _XML_MESSAGE: Final = re.compile(rb"<(?:\w+:)?message[^>]*>([^<]+)<", re.IGNOREC
 _INDEXED: Final = re.compile(r"(\d{1,3}):")
 
 
+@dataclass(eq=False)
 class ServiceError(Exception):
     """An error answer. `index` is the failed operation of a transaction, if the service says which."""
 
-    def __init__(
-        self,
-        status: int,
-        code: str,
-        text: str,
-        *,
-        index: int | None = None,
-        retry_after: float | None = None,
-    ) -> None:
-        super().__init__((code or f"HTTP status {status}") + (f": {text}" if text else ""))
-        self.status = status
-        self.code = code
-        self.text = text
-        self.index = index
-        self.retry_after = retry_after
+    status: int
+    code: str
+    text: str
+    _: KW_ONLY
+    index: int | None = None
+    retry_after: float | None = None
+
+    def __str__(self) -> str:
+        return (self.code or f"HTTP status {self.status}") + (f": {self.text}" if self.text else "")
 
 
 class Unreachable(Exception):
@@ -201,9 +196,10 @@ class Retry:
     """
 
     in_flight: InFlight
+    _: KW_ONLY
+    attempts: int = ATTEMPTS_MAX
+    patience_seconds: float | None = None
     stop: threading.Event = field(default_factory=threading.Event, init=False)
-    attempts: int = field(default=ATTEMPTS_MAX, kw_only=True)
-    patience_seconds: float | None = field(default=None, kw_only=True)
     retries: int = field(default=0, init=False)
     _was_reached: bool = field(default=False, init=False)
 

@@ -11,7 +11,7 @@ import enum
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from typing import Final
 
 import orjson
@@ -78,48 +78,40 @@ class EntityConflict(TransferFailed):
     """The target has an entity of its own under the key of one that was to be written (`OnConflict.FAIL`)."""
 
 
+@dataclass(eq=False)
 class TableWriter:
-    """Writes rows into one table. After `drain`, every added row is stored, skipped or rejected."""
+    """Writes rows into one table. After `drain`, every added row is stored, skipped or rejected.
 
-    def __init__(
-        self,
-        endpoint: TableEndpoint,
-        table: str,
-        on_conflict: OnConflict,
-        *,
-        parallel: int,
-        reject: Reject,
-        resumed: bool = False,
-        tell: Callable[[], None] = lambda: None,
-        has_header: bool = False,
-        choices: str = CHOICES,
-    ) -> None:
-        """`tell` is called whenever rows may have been stored, on the thread of `add` and `drain`.
+    `tell` is called whenever rows may have been stored, on the thread of `add` and `drain`. `choices` are the values of
+    `--on-conflict` that a refusal names.
+    """
 
-        `choices` are the values of `--on-conflict` that a refusal names.
-        """
+    endpoint: TableEndpoint
+    table: str
+    on_conflict: OnConflict
+    _: KW_ONLY
+    parallel: int
+    reject: Reject
+    resumed: bool = False
+    tell: Callable[[], None] = lambda: None
+    has_header: bool = False
+    choices: str = CHOICES
+
+    def __post_init__(self) -> None:
         self.tally = Tally()
-        self._endpoint = endpoint
-        self._table = table
-        self._on_conflict = on_conflict
-        self._reject = reject
-        self._tell = tell
-        self._resumed = resumed
-        self.retry = Retry(InFlight(parallel))
-        self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="write")
-        self._places = threading.BoundedSemaphore(2 * parallel)
+        self.retry = Retry(InFlight(self.parallel))
+        self._pool = ThreadPoolExecutor(self.parallel, thread_name_prefix="write")
+        self._places = threading.BoundedSemaphore(2 * self.parallel)
         self._lock = threading.Lock()
         self._groups: dict[str, list[Row]] = {}
         self._sizes: dict[str, int] = {}
-        self._has_header = has_header
-        self._choices = choices
         self._keys: set[EntityKey] = set()
         self._repeated: set[EntityKey] = set()
         self._futures: list[Future[None]] = []
 
     def end_resumed_part(self) -> None:
         """No earlier run sent the rows that follow: if one exists already, that is a conflict."""
-        self._resumed = False
+        self.resumed = False
 
     def add(self, row: Row) -> None:
         """Take a row. If its key is in flight, wait: the later row of a file wins."""
@@ -145,7 +137,7 @@ class TableWriter:
         futures, self._futures = self._futures, []
         for future in futures:
             future.result()
-            self._tell()
+            self.tell()
         self._keys.clear()
 
     def close(self) -> None:
@@ -156,13 +148,13 @@ class TableWriter:
     def count_rejected(self) -> None:
         """Count a row that was rejected before it came here."""
         self._count(rejected=1)
-        self._tell()
+        self.tell()
 
     def _submit(self, partition: str) -> None:
         rows = self._groups.pop(partition)
         self._sizes.pop(partition, None)
         self._places.acquire()
-        self._tell()
+        self.tell()
         future = self._pool.submit(self._store, rows)
         future.add_done_callback(lambda _: self._places.release())
         self._futures.append(future)
@@ -186,14 +178,14 @@ class TableWriter:
     def _store(self, rows: Sequence[Row]) -> None:
         """Store, skip or reject every row of a group."""
         pending = list(rows)
-        method = _METHODS[self._on_conflict]
-        uncertain = self._resumed
+        method = _METHODS[self.on_conflict]
+        uncertain = self.resumed
 
         def attempt(is_uncertain: bool) -> None:  # noqa: FBT001 - what `Retry.write` calls
             nonlocal uncertain
             uncertain = uncertain or is_uncertain
-            self._endpoint.transact(
-                self._table, [Operation(method, row.key, row.body) for row in pending]
+            self.endpoint.transact(
+                self.table, [Operation(method, row.key, row.body) for row in pending]
             )
 
         while pending:
@@ -203,12 +195,12 @@ class TableWriter:
                 if error.code == "EntityAlreadyExists":
                     pending = self._without_existing(pending, compare=uncertain)
                 elif error.status in (401, 403, 404) or error.code in _OF_TABLES:
-                    raise TransferFailed(f"{self._table}: {error}") from None
+                    raise TransferFailed(f"{self.table}: {error}") from None
                 elif len(pending) == 1 or (error.index is not None and error.index < len(pending)):
                     failed = pending.pop(error.index if len(pending) > 1 and error.index else 0)
                     self._count(rejected=1)
                     with self._lock:
-                        self._reject(failed, str(error))
+                        self.reject(failed, str(error))
                 else:
                     # The service does not say which row it was: bisect.
                     half = len(pending) // 2
@@ -229,16 +221,16 @@ class TableWriter:
                 left.append(row)
             elif compare and same_properties(there, orjson.loads(row.body)):
                 self._count(already=1, bytes=len(row.body), already_bytes=len(row.body))
-            elif self._on_conflict is OnConflict.SKIP:
+            elif self.on_conflict is OnConflict.SKIP:
                 self._count(skipped=1)
             else:
                 # A copy has no rows with numbers.
-                header = " (the header is row 1)" if self._has_header else ""
+                header = " (the header is row 1)" if self.has_header else ""
                 start = f"Row {row.number}{header}: an" if row.number else "An"
                 earlier = ", from an earlier row" if row.key in self._repeated else ""
                 raise EntityConflict(
                     f"{start} entity with PartitionKey {row.key.partition_key!r} and RowKey "
-                    f"{row.key.row_key!r} is in {self._table} already{earlier}. --on-conflict {self._choices} "
+                    f"{row.key.row_key!r} is in {self.table} already{earlier}. --on-conflict {self.choices} "
                     f"says what becomes of such {'rows' if row.number else 'entities'}."
                 )
         return left
@@ -249,14 +241,14 @@ class TableWriter:
         wanted = {row.key.row_key for row in rows}
         ordered = sorted(wanted, key=encode_key)
         asked = Query(
-            self._table,
+            self.table,
             f"PartitionKey eq {quoted(partition)} and RowKey ge {quoted(ordered[0])} "
             f"and RowKey le {quoted(ordered[-1])}",
         )
         found: dict[str, RawEntity] = {}
         token = None
         for _ in range(LOOK_PAGES_MAX):
-            page = self.retry(lambda token=token: self._endpoint.page(asked, token))  # type: ignore[misc]
+            page = self.retry(lambda token=token: self.endpoint.page(asked, token))  # type: ignore[misc]
             for raw in page.entities:
                 if raw["RowKey"] in wanted:
                     found[raw["RowKey"]] = raw
@@ -265,7 +257,7 @@ class TableWriter:
                 return found
         for row_key in wanted - found.keys():
             key = EntityKey(partition, row_key)
-            there = self.retry(lambda key=key: self._endpoint.get(self._table, key))  # type: ignore[misc]
+            there = self.retry(lambda key=key: self.endpoint.get(self.table, key))  # type: ignore[misc]
             if there is not None:
                 found[row_key] = there
         return found

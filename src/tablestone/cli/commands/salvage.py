@@ -28,11 +28,7 @@ LOST_NAME: Final = "lost.jsonl"
 
 
 class NotWritten(Exception):
-    """A salvaged file cannot be written. Not an `OSError`: reading the damaged data raises those."""
-
-    def __init__(self, error: OSError) -> None:
-        super().__init__(str(error))
-        self.error = error
+    """A salvaged file cannot be written, for the `OSError` in it. Reading the damaged data raises those too."""
 
 
 @contextmanager
@@ -150,7 +146,7 @@ def salvage(directory: str, out: str, encryption_key_file: str | None) -> int:
                 salvaged = read_all(storage, files.add)
                 named = files.finish(salvaged)
     except NotWritten as failed:
-        why = reason_of(failed.error, place)
+        why = reason_of(failed.args[0], place)
         raise BackupFailed(f"{place} cannot be written: {why}.") from None
     for table in salvaged.tables:
         if table.entities:

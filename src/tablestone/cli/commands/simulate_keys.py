@@ -130,15 +130,6 @@ def _plan_cost(kind: PlanKind, read: int | None, returned: int | None) -> str:
     return f"{plan_name(kind)}, {shown_entities(read)} read{returns}"
 
 
-def members_of(report: Simulation) -> dict[str, Any]:
-    """The report as members of a JSON object."""
-    return {
-        **asdict(report),
-        "example": report.example and report.example._asdict(),
-        "advice": [each.members() for each in report.advice],
-    }
-
-
 RATE_MAX = 1e12
 """Entities a second, far beyond any service. JSON has no infinity."""
 
@@ -220,7 +211,12 @@ def simulate_keys(
             position=position,
             progress=progress,
         )
-    print_report(list(lines_of(report)), members_of(report), as_json=as_json)
+    members = {
+        **asdict(report),
+        "example": report.example and report.example._asdict(),
+        "advice": [each.members() for each in report.advice],
+    }
+    print_report(list(lines_of(report)), members, as_json=as_json)
     return 0 if report.can_be_loaded else 1
 
 

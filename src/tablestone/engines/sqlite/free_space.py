@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -36,25 +37,23 @@ LOOK_PAGES: Final = 128
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class DiskRoom:
     """The room on the disk of one directory, as one process last saw it."""
 
-    def __init__(
-        self, path: Path, statistics: Callable[[Path], os.statvfs_result] = os.statvfs
-    ) -> None:
-        self._path = path
-        self._statistics = statistics
-        self._free_bytes = 0
-        self._pages_before = 0
-        self._pages_at_look = 0
-        self.is_short = False
-        """Whether writes that need room are to be refused."""
-        self.is_tight = False
-        """Whether the log is to be copied into the database soon, so that neither it nor its copy needs more room."""
-        self.lacks_room = False
-        """Whether the oldest records of changes are to go now, so that room never gets short."""
-        self.is_low = False
-        """Whether they were lately, because there is hardly more room."""
+    _path: Path
+    _statistics: Callable[[Path], os.statvfs_result] = os.statvfs
+    _free_bytes: int = 0
+    _pages_before: int = 0
+    _pages_at_look: int = 0
+    is_short: bool = False
+    """Whether writes that need room are to be refused."""
+    is_tight: bool = False
+    """Whether the log is to be copied into the database soon, so that neither it nor its copy needs more room."""
+    lacks_room: bool = False
+    """Whether the oldest records of changes are to go now, so that room never gets short."""
+    is_low: bool = False
+    """Whether they were lately, because there is hardly more room."""
 
     def is_tight_after_commit(self, log_pages: int, page_bytes: int) -> bool:
         """Return `is_tight`, after a look at the disk now and then. The log is `log_pages` pages long now.
@@ -158,19 +157,17 @@ STEP_PAUSE_SECONDS: Final = 0.02
 """Seconds between two steps that give free pages back, for the commits of requests."""
 
 
+@dataclass(eq=False)
 class SpaceKeeper:
     """The space of one data directory, for one process. `size` gives the present sizes."""
 
-    def __init__(
-        self, directory: DataDirectory, size: Callable[[], StorageSize], room: DiskRoom
-    ) -> None:
-        self._directory = directory
-        self._size = size
-        self._room = room
-        self._free_before = 0
-        self._was_short = False
-        self._is_incremental: bool | None = None
-        """Whether free pages can be given back: not in a database from before the first release."""
+    _directory: DataDirectory
+    _size: Callable[[], StorageSize]
+    _room: DiskRoom
+    _free_before: int = 0
+    _was_short: bool = False
+    _is_incremental: bool | None = None
+    """Whether free pages can be given back: not in a database from before the first release."""
 
     async def look(self, log_bytes: int, *, leads: bool) -> None:
         """Look at the disk and, in the process that leads, give free pages back. Called once a second."""
