@@ -14,7 +14,7 @@ from pathlib import Path
 PACKAGE = "axe-core@4"
 PACKAGES = Path(__file__).parent / ".packages"
 AXE = PACKAGES / "node_modules" / "axe-core" / "axe.min.js"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 
 
 def missing() -> str | None:
