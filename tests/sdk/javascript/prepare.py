@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -34,13 +35,18 @@ def prepare() -> None:
     )
 
 
+@cache
+def _version(node: str) -> str:
+    shown = subprocess.run([node, "--version"], capture_output=True, text=True, check=False)
+    return shown.stdout.strip().removeprefix("v")
+
+
 def missing() -> str | None:
     try:
         node = _tool("node")
     except FileNotFoundError as error:
         return str(error)
-    shown = subprocess.run([node, "--version"], capture_output=True, text=True, check=False)
-    version = shown.stdout.strip().removeprefix("v")
+    version = _version(node)
     major = version.split(".", 1)[0]
     if not major.isdecimal() or int(major) < NODE_MAJOR_MIN:
         return f"Node {NODE_MAJOR_MIN} or newer is needed, this is {version or 'unknown'}"
