@@ -326,6 +326,7 @@ def test_code_has_the_keys_as_literals(language: str) -> None:
     assert ("\\U0001f600" if language in ("Python", "Go") else "\\ud83d\\ude00") in code
     assert '"temp gt 3.0"' in code_of(language, "Weather", "temp gt 3.0")
     assert "temp" not in code_of(language, "Weather", "")
+    assert code_of(language, "Weather", "", EntityKey("", "")).count('""') == 2
     if language == "Python":
         compile(code, "code", "exec")
         compile(code_of(language, "Weather", "a eq '\"'"), "code", "exec")

@@ -47,8 +47,10 @@ LANGUAGES: Final[dict[str, Callable[[str], str]]] = {
 def code_of(language: str, table: str, filter_text: str, key: EntityKey | None = None) -> str:
     """The code that reads one entity or, without a key, runs a query. An empty filter finds all entities."""
     pk, rk = key or (None, None)
-    texts = {"table": table, "filter": filter_text, "pk": pk, "rk": rk}
-    literals = {name: text and LANGUAGES[language](text) for name, text in texts.items()}
+    texts = {"table": table, "filter": filter_text or None, "pk": pk, "rk": rk}
+    literals = {  # a key may be empty
+        name: None if text is None else LANGUAGES[language](text) for name, text in texts.items()
+    }
     file = f"code/{language.lower().replace('#', 'sharp')}.txt"
     return rendered(file, variable=CONNECTION_STRING_VARIABLE, **literals)
 

@@ -98,9 +98,8 @@ class PooledTransport(HttpTransport[HttpRequest, ReadResponse]):
             )
         except _CutOff as error:
             raise IncompleteReadError(str(error), error=error) from error
-        except (
-            ClosedPoolError
-        ):  # by the command's end, while it read a page ahead: asking again would delay the end
+        except ClosedPoolError:
+            # The command ended while it read a page ahead: asking again would delay the end.
             raise TransferFailed("Stopped.") from None
         except HTTPError as error:
             raise ServiceResponseError(self._reason(error), error=error) from error
