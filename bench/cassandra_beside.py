@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 from bench import generator, paths, processes, servers
 from bench.cassandra_driver import ROWS
-from bench.prerequisites import build_loadgen
 from bench.rounds import Schedule, Seeded, job_of
 from bench.workloads import BY_NAME, PAGE, SEEDED, Uses, Workload
 
@@ -67,7 +66,6 @@ class Rate(NamedTuple):
 
 
 def measure_beside(compared: Comparison) -> None:
-    build_loadgen()
     running: list[servers.Server] = []
     try:
         running += [_start(number, compared.url) for number in range(compared.servers)]

@@ -8,7 +8,8 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from bench import paths, processes
+from bench import processes
+from bench.prerequisites import build_loadgen
 from bench.servers import ACCOUNT, KEY
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def generate(server: Server, job: Job) -> dict[str, Any]:
         "constant": server.constant,
     }
     finished = subprocess.run(
-        [str(paths.LOADGEN)],
+        [str(build_loadgen())],
         input=json.dumps(document),
         capture_output=True,
         text=True,

@@ -9,6 +9,7 @@ import json
 import platform
 import shutil
 import subprocess
+from functools import cache
 from typing import TYPE_CHECKING
 
 from bench import paths
@@ -30,6 +31,7 @@ def require_tool(name: str, purpose: str) -> str:
     return found
 
 
+@cache
 def build_loadgen() -> Path:
     if platform.system() != "Linux":
         raise PrerequisiteError("bench needs Linux: it reads /proc, and its load generator epoll.")
