@@ -9,6 +9,7 @@ from tablestone.advice.rule import TARGETS, Advice, Rule, Severity, advice_of
 from tablestone.advice.table_rules import TABLE_RULES, table_findings
 from tablestone.advice.workload import QueryUse, TableUse, Workload
 from tablestone.limits import ACCOUNT_RATE_TARGET
+from tablestone.query.plan import PlanKind
 
 RULES: Final[tuple[Rule, ...]] = (*TABLE_RULES, *QUERY_RULES)
 """All rules on tables and queries, each with an id of its own."""
@@ -63,7 +64,11 @@ def _once(found: list[Advice]) -> list[Advice]:
 def advise_on_query(query: QueryUse, table: TableUse) -> list[Advice]:
     """Advice on one query. The other queries of the table, and its point reads, are known uses of its keys."""
     shape = shape_of(query.filter)
-    others = tuple(each for each in table.queries if shape_of(each.filter) != shape)
+    others = tuple(
+        each
+        for each in table.queries
+        if shape_of(each.filter) != shape or each.kind is PlanKind.INDEX
+    )
     use = replace(table, queries=(query, *others))
     findings = sorted(query_findings(use), key=lambda each: RULES.index(each[0]))
     found = (advice_of(each, table.name) for each in findings)

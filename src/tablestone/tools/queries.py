@@ -344,6 +344,12 @@ def explain(
     tree = parse_filter(query.filter) if query.filter else None
     plan, by_index = planned(tree, indexes)
     lines = [f"plan: {plan_name(plan.kind)}", *(f"  {line}" for line in plan_lines(plan, by_index))]
+    lines += [
+        f"  the index on {each.property} is {each.state}"
+        for each in indexes or ()
+        if each.state != "ready"
+        and properties_by_index(plan, {each.property: each.within_partition})
+    ]
     asked = None if tree is None else with_stored_types(tree, types or {})
     returned = 0 if cost.requests and not cost.entities else None
     use = QueryUse(asked, entities_returned=returned, plan=plan.kind, reads_newest=newest)

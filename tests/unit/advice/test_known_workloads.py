@@ -9,6 +9,7 @@ from tablestone.advice.query_rules import FREQUENT_RUNS
 from tablestone.advice.rule import Severity
 from tablestone.advice.workload import PartitionUse, Workload
 from tablestone.limits import ACCOUNT_RATE_TARGET, PARTITION_RATE_TARGET
+from tablestone.query.plan import PlanKind
 from unit.advice.healthy_workloads import HEALTHY
 from unit.advice.query_workloads import QUERIES
 from unit.advice.table_workloads import TABLES
@@ -97,3 +98,12 @@ def test_a_long_filter_and_a_long_key_are_shortened_in_the_sentence() -> None:
     (advice,) = advise_on_query(long, table("T"))
     assert len(advice.sentence) < 400
     assert len(advice.filter) > 3_000
+
+
+def test_a_scan_from_before_its_index_needs_no_advice() -> None:
+    scan = asked("City eq ?", 60, 90_000, 1)
+    served = replace(scan, plan=PlanKind.INDEX)
+    indexed = table("People", indexes={"City": False}, queries=(scan, served))
+    dropped = replace(indexed, indexes={})
+    assert advise_on_query(scan, indexed) == advise_on_query(served, indexed) == []
+    assert {each.rule for each in advise_on_query(scan, dropped)} >= {"index"}

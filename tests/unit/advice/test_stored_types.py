@@ -5,6 +5,7 @@ import pytest
 from tablestone.advice.filter_shape import number_names, with_stored_types
 from tablestone.model.edm import EdmType
 from tablestone.model.filter_tree import print_filter
+from tablestone.model.operations import IndexFound
 from tablestone.query.filter_parser import parse_filter
 from tablestone.tools.client import Query
 from tablestone.tools.queries import Cost, explain
@@ -45,3 +46,12 @@ def test_the_advice_of_explain(types: dict[str, EdmType], row_key: str) -> None:
     query = Query("Orders", "city eq 'Oslo' and total gt 95")
     lines = explain(query, Cost(), shown=0, seconds=0.0, newest=False, types=types)
     assert f"RowKey `{row_key}_{{PartitionKey}}_{{RowKey}}`" in "".join(lines)
+
+
+def test_explain_names_the_state_of_an_index_that_would_serve() -> None:
+    query = Query("Orders", "city eq 'Oslo'")
+    indexes = [IndexFound("city", False, "building"), IndexFound("total", False, "broken")]
+    lines = explain(query, Cost(), shown=0, seconds=0.0, newest=False, indexes=indexes)
+    assert lines[0] == "plan: table scan"
+    assert "  the index on city is building" in lines
+    assert "total" not in "".join(lines)
