@@ -189,7 +189,7 @@ class ExploredAccount:
 
     def expiry(self, table: str) -> str:
         """When entities of the table expire, if the endpoint says that they do."""
-        with suppress(Unreachable):
+        with suppress(Unreachable, ServiceError):
             policy = self.endpoint.expiry(table)
             return "" if policy is None else policy.in_words
         return ""

@@ -254,17 +254,19 @@ class Catalog:
 
         With `table_id`, not of another table of the name. Afterwards nothing is swept under the old policy.
         """
-        was_acting = False
+        before: ExpiryPolicy | None = None
 
         def decide(old: TableRecord) -> Mapping[str, Any]:
-            nonlocal was_acting
+            nonlocal before
             if table_id not in (None, old.table_id):
                 raise StorageError("TableNotFound", early=True)
-            policy, was_acting = edit(old.expiry), old.acting_expiry is not None
+            before = old.expiry
+            policy = edit(before)
             return {"expiry": None if policy is None else policy.members()}
 
         await self.change_members(owner, table, decide)
-        if was_acting and not self.engine.capabilities.keeps_entries:
+        # One that is suspended may have been so for a moment only.
+        if before is not None and not self.engine.capabilities.keeps_entries:
             await outlast(SWEEPING_SECONDS)
 
     async def change_members(

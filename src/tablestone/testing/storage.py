@@ -250,7 +250,7 @@ class TableStorage:
         policy = None if seconds is None and property is None else ExpiryPolicy(seconds, property)
         if policy is not None and not policy.is_valid:
             raise StorageRefused(
-                "Entities expire after a second or more, or by a property of theirs."
+                "Give one of both: an age of a second or more, or the name of a property."
             )
         self._call(lambda service: service.state.set_expiry(_name_of(account), table, policy))
 

@@ -25,6 +25,7 @@ from tablestone.model.keys import EntityKey
 from tablestone.model.operations import IndexFound
 from tablestone.tools.connection import Connection, Scheme
 from tablestone.tools.errors import (
+    BUSY_STATUSES,
     ServiceError,
     TransferFailed,
     TransferRefused,
@@ -354,8 +355,12 @@ class TableEndpoint:
             path = f"/{_in_path(table)}?comp=expiry&%24top=1"  # as above
             _, content = self._send("GET", path, retries={})
             return ExpiryPolicy.from_members(read_json(content))
-        except (ServiceError, TransferFailed, ValueError):  # there is none, or another service
-            return None
+        except ServiceError as error:
+            if error.status in BUSY_STATUSES:
+                raise
+        except (TransferFailed, ValueError):
+            pass
+        return None  # there is none, or another service
 
     def offer_expiry(self, table: str, policy: ExpiryPolicy) -> None:
         """Give a table its policy; a Tablestone server takes it if the table is empty."""

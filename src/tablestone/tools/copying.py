@@ -5,6 +5,7 @@ are found by Timestamp and copied again, in rounds, until a round finds none. De
 comparison of the whole tables reports them.
 """
 
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
@@ -113,7 +114,7 @@ class TableCopy:
         report = CopyReport(self._table, resumed_after=self._earlier.rows)
         if not self._target.table_exists(self._table):
             report.created = self._target.create_table(self._table)
-        carry_expiry(self._source, self._target, self._table, self._tell)
+        carry_expiry(self._source, self._target, self._table)
         self._state.setdefault("began", self._source_time())
         began = int(self._state["began"])
         report.began = format_date_time(began)
@@ -231,18 +232,18 @@ class TableCopy:
         )
 
 
-def carry_expiry(
-    source: TableEndpoint, target: TableEndpoint, table: str, tell: Callable[[str], None]
-) -> None:
+def carry_expiry(source: TableEndpoint, target: TableEndpoint, table: str) -> None:
     """Give the target's table the source's expiry policy, if it is empty and has none; tell where they differ."""
     wanted = source.expiry(table)
     if wanted is None:
         return
     if target.expiry(table) is None:
         target.offer_expiry(table, wanted)
-    if wanted != target.expiry(table):
-        tell(
-            f"{table}: entities expire {wanted.in_words} at the source. The target does not say so."
+    found = target.expiry(table)
+    if wanted != found:
+        theirs = "shows no policy" if found is None else f"has another policy: {found.in_words}"
+        sys.stderr.write(
+            f"{table}: entities expire {wanted.in_words} at the source. The target {theirs}.\n"
         )
 
 

@@ -54,6 +54,8 @@ class Follower:
         self._names = {name.lower() for name in names}
         self._parallel, self._tell = parallel, tell
         self._told = ("", 0.0)
+        self._begun: set[str] = set()
+        """Tables that this run has written to: a policy may come after its table, and before the first entity."""
         self.changes = 0
         """How many changes were applied."""
 
@@ -124,10 +126,13 @@ class Follower:
                 writer.wait()
                 if kind == "table-created":
                     writer.create_table(table)
-                    writer.retry(partial(carry_expiry, *sides, table, self._tell))
+                    self._begun.discard(table)
                 else:
                     writer.delete_table(table)
                 continue
+            if table not in self._begun:
+                self._begun.add(table)
+                writer.retry(partial(carry_expiry, *sides, table))
             if kind == "put":
                 entity = line["entity"]
                 put = Operation("PUT", odata.key_of(entity), odata.body_of(entity))

@@ -202,7 +202,7 @@ AGE: Final = "--after must be an age such as 90m, 24h or 7d, not"
         ("set Sessions --after 1w", f"{AGE} '1w'."),
         (
             "set Sessions --after 999999999d",
-            "--after 999999999d ends later than any DateTime: those end in 9999.",
+            "--after 999999999d is longer than 7,800 years.",
         ),
         *(
             (

@@ -95,7 +95,11 @@ def _diff(
     one: TableEndpoint, other: TableEndpoint, table: str, top: int, *, quiet: bool, as_json: bool
 ) -> bool:
     with closing(progress_for(f"diff {table}", quiet=quiet, errors=DIFFERING)) as progress:
-        comparer = Comparer(progress, (one.expiry(table), other.expiry(table)))
+        policies = []
+        for each in (one, other):
+            with service_errors_as_failures(each.connection):
+                policies.append(each.expiry(table))
+        comparer = Comparer(progress, policies)
         found = comparer.differences(
             TableReader(one).entities(Query(table)), TableReader(other).entities(Query(table))
         )

@@ -118,7 +118,7 @@ def _policy(after: str | None, name: str | None) -> ExpiryPolicy:
         if age is None:
             raise BrokenOption(f"--after {must_be('an age such as 90m, 24h or 7d', after)}.")
         policy = ExpiryPolicy(after=int(age[1]) * SECONDS_IN[age[2]])
-        problem = f"--after {after} ends later than any DateTime: those end in 9999."
+        problem = f"--after {after} is longer than 7,800 years."
     else:
         policy = ExpiryPolicy(property_name=name)
         what = "the name of a property, and neither a key nor Timestamp, which --after takes"
