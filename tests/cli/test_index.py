@@ -176,7 +176,7 @@ def test_a_disk_that_gets_full_during_a_build(
         full = tablestone(*create)
         assert full.status == 1
         assert full.stderr.startswith("tablestone: Storage cannot write now: ")
-        assert full.stderr.endswith(f" {place}. The same command continues.\n")
+        assert full.stderr.endswith("; the same command continues.\n")
         assert full.stderr.count("\n") == 1
         filler.unlink()
         assert main(["index", "list", "--data", str(place)]) == 0

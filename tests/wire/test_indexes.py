@@ -113,7 +113,7 @@ PLANS = [
     ("customer eq 'c'", "index"),
     ("customer eq 'c' and amount gt 1", "index"),
     ("RowKey ge 'a' and amount eq 1", "table"),
-    ("PartitionKey eq 'p' and not (RowKey eq 'q') and customer lt 'd'", "index"),
+    ("PartitionKey eq 'p' and not (RowKey eq 'q') and customer eq 'c'", "index"),
     ("customer ne 'c'", "table"),
     ("PartitionKey eq 'p'", "partition"),
 ]

@@ -104,7 +104,7 @@ def with_engine(
         try:
             return await act(engine)
         except EngineUnavailable as failed:
-            if directory is None:
+            if directory is None or str(directory) in str(failed):
                 raise
             raise EngineUnavailable(f"{failed} The data directory is {directory}.") from failed
         finally:

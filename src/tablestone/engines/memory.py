@@ -9,8 +9,6 @@ from __future__ import annotations
 import secrets
 from bisect import bisect_left, insort
 from collections import OrderedDict
-from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from tablestone.engines.capabilities import Capabilities, StoredIn
@@ -42,8 +40,6 @@ from tablestone.engines.figures import (
     CHANGE_FIGURES,
     Figure,
     FigureKind,
-    PartitionRows,
-    RowsCounted,
     measure_changes,
 )
 from tablestone.engines.kind import EngineKind
@@ -96,19 +92,6 @@ class MemoryEngine:
         self._require_open()
         keys, stored = self._rows.within(key_range), self._rows.stored
         return [StoredRow(*key, *stored[key]) for key in keys[:rows_max]]
-
-    def count_rows(self, key_range: KeyRange, rows_max: int) -> RowsCounted:
-        """Count rows by partition (`CountsRows`)."""
-        self._require_open()
-        rows, (start, end) = self._rows, key_range
-        first = bisect_left(rows.keys, start)
-        last = bisect_left(rows.keys, end, lo=first, hi=min(first + rows_max, len(rows.keys)))
-        partitions = []
-        for partition, keys in groupby(rows.keys[first:last], itemgetter(0)):
-            sizes = [len(partition) + len(key.row) + len(rows.stored[key][1]) for key in keys]
-            partitions.append(PartitionRows(partition, len(sizes), sum(sizes)))
-        rest = rows.keys[last : last + 1]
-        return RowsCounted(partitions, rest[0] if rest and rest[0] < end else None)
 
     async def commit(self, write_set: WriteSet) -> Committed | Conflict:
         self._require_open()

@@ -47,7 +47,7 @@ from tablestone.tables.indexes import (
     all_entries,
     entries_function,
     index_head,
-    is_built,
+    is_marked,
 )
 
 ROWS_PER_STEP: Final = 500
@@ -93,9 +93,11 @@ class IndexWork:
     async def create(
         self, *, within_partition: bool = False, progress: Progress = lambda _entities: None
     ) -> int:
-        """Make the index, or continue to; the number of entities in the table."""
+        """Make the index, or continue to; the number of entities that were read for it."""
         name = self._name
         require_indexable(name)
+        table = await self._catalog.require(self._owner, self._table)
+        known = {each.property: each for each in await indexes_of(self._engine, table)}
 
         def decide(record: TableRecord) -> Index:
             index = _found(record, name)
@@ -111,9 +113,11 @@ class IndexWork:
             if index.within_partition != within_partition:
                 kind = "within its partitions" if index.within_partition else "over all partitions"
                 raise IndexRefused(f"{record.name} has an index on {name} {kind}: drop it first.")
+            found = known.get(name, index)
             if index.state is not IndexState.BUILDING:
-                raise IndexRefused(f"{record.name} already has an index on {name}.")
-            return index
+                broken = ", which is broken: check it" * (found.state is IndexState.BROKEN)
+                raise IndexRefused(f"{record.name} already has an index on {name}{broken}.")
+            return replace(index, reached=found.reached)
 
         async with self._claimed(decide) as (record, index):
             entities = 0
@@ -253,10 +257,13 @@ class IndexWork:
 
         def members(record: TableRecord) -> Mapping[str, Any]:
             index = decide(record)
-            indexes = [each for each in record.indexes if each.property != self._name]
-            indexes += [] if index is None else [index]
-            last = max([record.members.get(LAST_MEMBER, 0), *(each.number for each in indexes)])
-            return {MEMBER: [each.to_json() for each in indexes] or None, LAST_MEMBER: last}
+            by_name = {each.property: each for each in record.indexes}
+            by_name |= {self._name: index} if index else {}
+            last = max(
+                [record.members.get(LAST_MEMBER, 0), *(each.number for each in by_name.values())]
+            )
+            kept = [each.to_json() for name, each in by_name.items() if index or name != self._name]
+            return {MEMBER: kept or None, LAST_MEMBER: last}
 
         await self._catalog.change_members(self._owner, self._table, members)
 
@@ -307,15 +314,19 @@ async def _moment(engine: Engine) -> AsyncIterator[IndexedSnapshot]:
 
 
 async def indexes_of(engine: Engine, table: TableRecord) -> list[Index]:
-    """The indexes of a table. One that is said to be ready and has no mark in this storage is broken."""
+    """The indexes of a table, as this storage has them: where the mark of a state is missing, so are entries.
+
+    One that is said to be ready is then broken, and one that is building has to begin anew.
+    """
     if not table.indexes or not engine.capabilities.keeps_entries:
         return []
     found = []
     async with _moment(engine) as moment:
         for index in table.indexes:
-            is_ready = index.state is IndexState.READY
-            if is_ready and not await is_built(moment, table.table_id, index):
-                index = replace(index, state=IndexState.BROKEN)  # noqa: PLW2901
+            if not await is_marked(moment, table.table_id, index):
+                is_ready = index.state is IndexState.READY
+                state = IndexState.BROKEN if is_ready else index.state
+                index = replace(index, state=state, reached=None)  # noqa: PLW2901
             found.append(index)
     return found
 

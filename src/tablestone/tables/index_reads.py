@@ -1,7 +1,8 @@
 """Reads by an index: the rows of key ranges that have entries at the places of a filter, in key order.
 
-Entries and rows are read at one moment, so no row is missed. Which index has the fewest entries, and whether a scan is
-quicker, is found out by counting entries and rows, each up to a limit.
+Entries and rows are read at one moment, so no row is missed. Entries are counted first, up to a limit. If there are
+more than a few, as many rows are scanned before they are read: often that fills the page, or is all there is in the key
+ranges, and at worst it doubles the work.
 """
 
 from bisect import bisect_left
@@ -10,13 +11,12 @@ from typing import Final
 
 from tablestone import limits
 from tablestone.cooperative_scheduling import Turn
-from tablestone.engines.contract import Engine, Entry, IndexedSnapshot, Key, KeyRange, Rows
-from tablestone.engines.figures import CountsRows
+from tablestone.engines.contract import Entry, IndexedSnapshot, Key, KeyRange, Rows
 from tablestone.model.filter_tree import FilterNode
 from tablestone.query.index_plan import Way, is_in_key_order, ways_of
 from tablestone.tables import storage_keys
 from tablestone.tables.catalog import TableRecord
-from tablestone.tables.indexes import Index, IndexState, is_built, places_head
+from tablestone.tables.indexes import Index, IndexState, is_marked, places_head
 
 FEW_ENTRIES: Final = 1_000
 """If a filter has no more entries than this, they are all read at once."""
@@ -25,9 +25,8 @@ SORTED_ENTRIES_MAX: Final = 10_000
 ENTRIES_PER_READ: Final = 1_000
 STREAMS_MAX: Final = 64
 """Places times key ranges whose entries are read beside each other in key order."""
-SPARSE: Final = 8
-"""More entries than a read of rows takes are worth it if at most one of so many rows has one."""
 ROWS_PER_READ_MIN: Final = 50
+"""If an `eq` has no more entries than this, no row is scanned."""
 
 
 _Entries = tuple[Entry, Entry]
@@ -35,25 +34,36 @@ _Entries = tuple[Entry, Entry]
 
 
 class IndexedRows:
-    """Reads rows by their entries: those with the keys, or if there are none, those that have one of the entries."""
+    """Reads rows by their entries, once as many as `scanned_first` were scanned.
+
+    `keys` are those of the entries, if they are known. Else entries `in_order` are read piece by piece, and others are
+    sorted by key.
+    """
 
     def __init__(
         self,
         moment: IndexedSnapshot,
         top: int,
-        keys: Sequence[Key] | None,
-        entries: Sequence[_Entries],
         turn: Turn,
+        entries: Sequence[_Entries],
+        scanned_first: int,
+        *,
+        in_order: bool = False,
+        keys: Sequence[Key] | None = None,
     ) -> None:
         self._moment = moment
         self._turn = turn
         self._rows_per_read = min(limits.SCAN_ROWS_PER_READ, max(top, ROWS_PER_READ_MIN))
-        self._keys = keys
         self._entries = entries
+        self._in_order = in_order
+        self._keys = keys
+        self.scanned_first = scanned_first
 
     async def read(self, ranges: Sequence[KeyRange]) -> Rows:
         """Some rows in the ranges, the first of which begins with the next key."""
         wanted = self._rows_per_read
+        if self._keys is None and not self._in_order:
+            self._keys = await _all_keys(self._moment, self._entries, ranges, self._turn)
         if self._keys is None:
             keys: Sequence[Key]
             keys = await _first_keys(self._moment, self._entries, ranges, wanted + 1, self._turn)
@@ -70,7 +80,6 @@ class IndexedRows:
 
 
 async def rows_by_index(
-    engine: Engine,
     moment: IndexedSnapshot,
     table: TableRecord,
     residual: FilterNode,
@@ -78,7 +87,7 @@ async def rows_by_index(
     top: int,
     turn: Turn,
 ) -> IndexedRows | None:
-    """The rows of the ranges that the filter may match, by the index with the fewest entries; None: scan instead."""
+    """The rows that the filter may match, by the index with the fewest entries; None if those are too many."""
     partition = ranges[0].start.partition
     is_one = all(key_range.end <= Key(partition + b"\0", b"") for key_range in ranges)
     usable = {
@@ -89,40 +98,29 @@ async def rows_by_index(
     ways = [
         way
         for way in ways_of(residual, usable)
-        if all([await is_built(moment, table.table_id, usable[name]) for name in way])
+        if all([await is_marked(moment, table.table_id, usable[name]) for name in way])
     ]
-    in_order: list[list[_Entries]] = []
+    best: IndexedRows | None = None
+    fewest = FEW_ENTRIES + 1
     scattered: list[list[_Entries]] = []
     for way in ways:
         entries = _entries_of(table, usable, way, partition)
-        is_merged = is_in_key_order(way) and len(entries) * len(ranges) <= STREAMS_MAX
-        (in_order if is_merged else scattered).append(entries)
-    fewest = FEW_ENTRIES + 1
-    best: list[Key] | None = None
-    many: list[tuple[list[_Entries], list[Key]]] = []
-    for entries in in_order:
-        keys = await _first_keys(moment, entries, ranges, fewest, turn)
-        if len(keys) < fewest:
-            best, fewest = keys, len(keys)
+        if is_in_key_order(way) and len(entries) * len(ranges) <= STREAMS_MAX:
+            keys = await _first_keys(moment, entries, ranges, fewest, turn)
+            if len(keys) < fewest:
+                fewest = len(keys)
+                first = fewest if fewest > ROWS_PER_READ_MIN else 0
+                best = IndexedRows(moment, top, turn, entries, first, keys=keys)
+            elif best is None:
+                best = IndexedRows(moment, top, turn, entries, fewest, in_order=True)
         else:
-            many.append((entries, keys))
-    is_whole = ranges == [storage_keys.table_range(table.table_id)]
-    counting = engine if isinstance(engine, CountsRows) and not is_whole else None
+            scattered.append(entries)
+    most = fewest - 1 if best else SORTED_ENTRIES_MAX
     for entries in scattered:
-        found = await _all_keys(moment, counting, entries, ranges, fewest - 1, turn)
-        if found is not None:
-            best, fewest = found, len(found)
-    if best is not None:
-        is_worth_it = len(best) <= ROWS_PER_READ_MIN or _are_sparse(engine, best)
-        return IndexedRows(moment, top, best, (), turn) if is_worth_it else None
-    for entries, first in many:
-        if _are_sparse(engine, first):
-            return IndexedRows(moment, top, None, entries, turn)
-    for entries in scattered:
-        found = await _all_keys(moment, counting, entries, ranges, SORTED_ENTRIES_MAX, turn)
-        if found is not None and _are_sparse(engine, found):
-            return IndexedRows(moment, top, found, (), turn)
-    return None
+        count = await _count(moment, entries, most)
+        if count <= most:
+            best, most = IndexedRows(moment, top, turn, entries, count), count - 1
+    return best
 
 
 def _entries_of(
@@ -161,30 +159,20 @@ async def _first_keys(
     return keys
 
 
-async def _all_keys(
-    moment: IndexedSnapshot,
-    counting: CountsRows | None,
-    entries: Sequence[_Entries],
-    ranges: Sequence[KeyRange],
-    entries_max: int,
-    turn: Turn,
-) -> list[Key] | None:
-    """All keys in the ranges that have one of the entries, in order.
-
-    None if there are more entries than the limit, or more than rows in the ranges.
-    """
+async def _count(moment: IndexedSnapshot, entries: Sequence[_Entries], entries_max: int) -> int:
+    """The number of entries, or one more than the limit."""
     total = 0
     for start, end in entries:
         total += await moment.count_entries(start, end, entries_max=entries_max + 1 - total)
         if total > entries_max:
-            return None
-    if counting is not None and len(ranges) <= STREAMS_MAX:
-        rows = 0
-        for key_range in ranges:
-            if rows < total:
-                rows += _rows_in(counting, key_range, total - rows)
-        if rows < total:
-            return None
+            break
+    return total
+
+
+async def _all_keys(
+    moment: IndexedSnapshot, entries: Sequence[_Entries], ranges: Sequence[KeyRange], turn: Turn
+) -> list[Key]:
+    """All keys in the ranges that have one of the entries, in order."""
     found: set[Key] = set()
     for rest, end in entries:
         while some := await moment.entries(rest, end, entries_max=ENTRIES_PER_READ):
@@ -198,15 +186,3 @@ async def _all_keys(
         for start, end in ranges
         for key in keys[bisect_left(keys, start) : bisect_left(keys, end)]
     ]
-
-
-def _rows_in(engine: CountsRows, key_range: KeyRange, rows_max: int) -> int:
-    return sum(each.rows for each in engine.count_rows(key_range, rows_max).partitions)
-
-
-def _are_sparse(engine: Engine, keys: Sequence[Key]) -> bool:
-    """Whether few of the rows between these keys have one of the entries."""
-    if not (keys and engine.capabilities.hints and isinstance(engine, CountsRows)):
-        return True  # without hints, each row of a scan costs as much as one by an entry
-    rows_max = SPARSE * len(keys)
-    return _rows_in(engine, KeyRange(keys[0], keys[-1]), rows_max) >= rows_max

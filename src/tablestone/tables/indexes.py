@@ -111,9 +111,9 @@ def mark_of(table_id: bytes, number: int, state: IndexState) -> bytes:
     return index_head(table_id, number) + _MARK + state.value.encode("ascii")
 
 
-async def is_built(moment: IndexedSnapshot, table_id: bytes, index: Index) -> bool:
-    """Whether the entries are there: the catalog may say so of storage that came without them."""
-    mark = all_entries(mark_of(table_id, index.number, IndexState.READY))
+async def is_marked(moment: IndexedSnapshot, table_id: bytes, index: Index) -> bool:
+    """Whether the state is that of the entries: the catalog may tell it of storage that came without them."""
+    mark = all_entries(mark_of(table_id, index.number, index.state))
     return bool(await moment.entries(*mark, entries_max=1))
 
 

@@ -74,19 +74,13 @@ async def query_entities(
             residual = plan.residual or Constant(value=True)
             if table.indexes and engine.capabilities.keeps_entries:
                 indexed = await rows_by_index(
-                    engine,
-                    cast("IndexedSnapshot", moment),
-                    table,
-                    residual,
-                    ranges,
-                    query.top,
-                    turn,
+                    cast("IndexedSnapshot", moment), table, residual, ranges, query.top, turn
                 )
             scan = FilteredScan(
                 engine, moment, table_id, residual, has_ended, seconds, turn, indexed
             )
             page = await scan.page(ranges, query.top)
-            kind = plan.kind if indexed is None else PlanKind.INDEX
+            kind = PlanKind.INDEX if scan.is_by_index else plan.kind
             return replace(page, plan=kind.value, rows_read=scan.rows_read)
     finally:
         await moment.close()
@@ -114,7 +108,7 @@ def _token(key: Key | None) -> ContinuationToken | None:
 
 
 class FilteredScan:
-    """A scan of key ranges of one table, or of `indexed` rows in them, for the entities that match a filter.
+    """A scan of key ranges of one table for the entities that match a filter, by `indexed` rows after the first ones.
 
     Those that have expired do not match, if `has_ended` says which these are.
     """
@@ -145,6 +139,7 @@ class FilteredScan:
         self._seconds = seconds
         self._turn = turn
         self._deadline = 0.0
+        self.is_by_index = False
         self.rows_read = 0
         """The rows that the filter was evaluated for, with those that the engine left out by a hint."""
 
@@ -182,11 +177,16 @@ class FilteredScan:
             ranges = storage_keys.ranges_from(ranges, rows.next_key)
 
     async def _read(self, ranges: list[KeyRange]) -> Rows:
+        rows_max = self._rows_per_read
         if self._indexed is not None:
-            return await self._indexed.read(ranges)
+            left = self._indexed.scanned_first - self.rows_read
+            if left <= 0:
+                self.is_by_index = True
+                return await self._indexed.read(ranges)
+            rows_max = min(rows_max, left)
         return await self._moment.read(
             ranges,
-            rows_max=self._rows_per_read,
+            rows_max=rows_max,
             bytes_max=limits.PAGE_BYTES_MAX,
             hint=self._hint,
         )

@@ -52,7 +52,6 @@ LIMITS = {
     "SORTED_ENTRIES_MAX": 6,
     "ENTRIES_PER_READ": 2,
     "ROWS_PER_READ_MIN": 1,
-    "SPARSE": 1,
 }
 """Small, so that every way to read is taken with some twenty entities."""
 

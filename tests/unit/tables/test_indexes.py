@@ -19,11 +19,13 @@ from tablestone.engines.contract import (
     IndexedSnapshot,
     Put,
     Reindex,
+    StorageId,
     WriteSet,
 )
 from tablestone.engines.forwarding_engine import ForwardingEngine
 from tablestone.engines.memory import MemoryEngine
 from tablestone.engines.registry import open_engine
+from tablestone.engines.sqlite.backup import NewDirectory
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.entity import Entity
 from tablestone.model.entity_json import members
@@ -39,7 +41,7 @@ from tablestone.query.filter_parser import parse_filter
 from tablestone.query.plan import PlanKind
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Named
-from tablestone.tables.catalog import Catalog
+from tablestone.tables.catalog import Catalog, TableRecord
 from tablestone.tables.index_building import (
     CLAIM_SECONDS,
     Checked,
@@ -50,11 +52,13 @@ from tablestone.tables.index_building import (
 from tablestone.tables.indexes import IndexState
 from tablestone.tables.integrity import check_rows
 from tablestone.tables.service import TableService
+from tablestone.tables.storage_migration import move
 from tablestone.tables.sweeping import Sweeper
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
     from pathlib import Path
+    from typing import Any
 
     from tablestone.engines.contract import (
         Committed,
@@ -154,33 +158,54 @@ BY_SCAN = (["r3", "r1", "r5"], PlanKind.TABLE.value)
 
 
 @pytest.mark.parametrize(
-    "text", ["color eq 'red' or color eq 'blue'", "(color eq 'red' and n eq 1) or color eq 'none'"]
+    ("text", "plan"),
+    [
+        # Seven entries, and seven rows.
+        ("color eq 'red' or color eq 'blue'", "table"),
+        ("(color eq 'red' and n eq 1) or color eq 'none'", "index"),
+    ],
 )
-async def test_what_many_entities_may_match_is_scanned(
-    tables: Tables, monkeypatch: pytest.MonkeyPatch, text: str
+async def test_as_many_rows_as_an_eq_has_entries_are_scanned_first(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, text: str, plan: str
 ) -> None:
-    """Where a scan is quicker than reads of single rows: in memory, it is not."""
+    """If they are more than a few."""
     monkeypatch.setattr("tablestone.tables.index_reads.ROWS_PER_READ_MIN", 1)
     await tables.index().create()
     query = QueryEntities("Things", parse_filter(text), 1000, None, None)
     page = await tables.service.execute(OWNER, query)
     assert isinstance(page, EntitiesPage)
-    is_quick = tables.engine.capabilities.hints
-    assert page.plan == (PlanKind.TABLE if is_quick else PlanKind.INDEX).value
+    assert page.plan == plan
+
+
+ALL_BLUE = ["r0", "r6", "r4", "r2"]
+RED_AND_GREEN = ["r3", "r1", "r5"]
 
 
 @pytest.mark.parametrize(
-    ("keys", "plan"),
-    [("PartitionKey eq 'p0'", PlanKind.PARTITION), ("PartitionKey ge 'p'", PlanKind.INDEX)],
+    ("text", "top", "found", "plan", "rows_read"),
+    [
+        # Three rows, fewer than the seven entries.
+        ("PartitionKey eq 'p0' and color ge 'blue'", 1000, ["r0", "r3", "r6"], "partition", 3),
+        ("color ge 'blue'", 1000, None, "table", 7),
+        # The first of four rows fills the page, or three of them.
+        ("color lt 'green'", 1, ALL_BLUE[:1], "table", 1),
+        ("color lt 'green'", 2, ALL_BLUE[:2], "table", 3),
+        # Four rows, and then the other two entries.
+        ("color lt 'green'", 1000, ALL_BLUE, "index", 6),
+        ("color ge 'green'", 1000, RED_AND_GREEN, "index", 5),
+        ("color gt 'red'", 1000, [], "index", 0),
+    ],
 )
-async def test_a_range_with_more_entries_than_its_keys_hold_rows_is_scanned(
-    tables: Tables, keys: str, plan: PlanKind
+async def test_as_many_rows_as_a_range_has_entries_are_scanned_first(
+    tables: Tables, text: str, top: int, found: list[str] | None, plan: str, rows_read: int
 ) -> None:
+    """So a range of values is read by an index only if it has fewer entries than its keys hold rows."""
     await tables.index().create()
-    query = QueryEntities("Things", parse_filter(f"{keys} and color ge 'blue'"), 1000, None, None)
+    query = QueryEntities("Things", parse_filter(text), top, None, None)
     page = await tables.service.execute(OWNER, query)
     assert isinstance(page, EntitiesPage)
-    assert page.plan == plan.value
+    rows = [stored.split(b'"RowKey":"')[1].split(b'"')[0].decode() for stored in page.stored]
+    assert (found is None or rows == found, page.plan, page.rows_read) == (True, plan, rows_read)
 
 
 async def test_a_build_that_is_interrupted_while_it_begins_goes_on_at_once(tables: Tables) -> None:
@@ -493,3 +518,26 @@ async def test_a_table_that_is_deleted_during_the_build(tables: Tables) -> None:
 
     with pytest.raises(IndexRefused, match=r"The table Things was deleted\.|was dropped"):
         await tables.index(engine=DeletingEngine(tables.engine)).create()
+
+
+async def test_a_build_whose_entries_stayed_elsewhere_begins_anew(tmp_path: Path) -> None:
+    """As after `cluster load` and `unload`: the catalog came with what the build had reached, and no entry did."""
+    tables = Tables(open_engine("memory:", lambda: 0))
+    await tables.service.catalog.create(OWNER, "Things")
+    for number in range(7):
+        await tables.put(f"r{number}", "red" if number % 2 else "blue", f"p{number % 3}")
+    await tables.index().create()
+
+    def reached(_record: TableRecord) -> Mapping[str, Any]:
+        index = {"property": "color", "number": 1, "state": "building", "reached": ["p1", "r4"]}
+        return {"indexes": [index]}
+
+    await tables.service.catalog.change_members(OWNER, "Things", reached)
+    with NewDirectory(tmp_path / "data", StorageId(b"0" * 16)) as target:
+        await move(tables.engine, target, lambda *_: None)
+        target.finish()
+    moved = Tables(open_engine(f"sqlite:{tmp_path / 'data'}", lambda: 0))
+    assert await moved.index().create() == 7
+    assert await moved.red() == BY_INDEX
+    assert await check_rows(moved.engine) == []
+    await moved.engine.close()

@@ -51,6 +51,7 @@ from tablestone.engines.kind import EngineUrl
 from tablestone.engines.registry import held_for_processes, open_engine
 from tablestone.tables import storage_keys
 from tablestone.tables.catalog import TableRecord, every_table, read_record
+from tablestone.tables.indexes import IndexState
 from tablestone.tables.storage_keys import partition_in_words
 from tablestone.tables.storage_migration import Comparison, Progress, compare, is_empty, move
 from tablestone.tools.progress import Reached, progress_for, shown_bytes, shown_count
@@ -283,7 +284,8 @@ async def in_words(engine: Engine, words_of: Callable[[TableRecord], Iterable[st
 
 
 def indexes_of(record: TableRecord) -> list[str]:
-    return [index.property for index in record.indexes]
+    ended = (IndexState.READY, IndexState.BROKEN)
+    return [each.property for each in record.indexes if each.state in ended]
 
 
 async def _tell_expiry(engine: Engine) -> None:

@@ -170,4 +170,5 @@ def _act(
         try:
             return with_table(_configuration(given), account, table, work)
         except EngineUnavailable as failed:
-            raise EngineUnavailable(f"{failed} The same command continues.") from failed
+            sentence = str(failed).removesuffix(".")
+            raise EngineUnavailable(f"{sentence}; the same command continues.") from failed
