@@ -66,6 +66,8 @@ TOKEN_LEEWAY_SECONDS: Final = 60
 """The difference allowed between the clocks of a token's issuer and of the server; ours."""
 USER_DELEGATION_KEY_SECONDS_MAX: Final = 7 * 24 * 60 * 60
 """The longest time from now to the expiry of a user delegation key (auth 3.11; Azure's documentation)."""
+INDEXES_MAX: Final = 16
+"""Indexes of a table. Ours."""
 EXPIRY_AGE_SECONDS_MAX: Final = 7_800 * 365 * 24 * 60 * 60
 """The longest time from the Timestamp of an entity to its expiry: that is a DateTime, until the year 2200. Ours."""
 PIPELINED_REQUESTS_MAX: Final = 100

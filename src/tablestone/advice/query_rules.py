@@ -18,7 +18,7 @@ from tablestone.advice.proposed_keys import (
 )
 from tablestone.advice.rule import Facts, Finding, Rule, Severity
 from tablestone.advice.workload import QueryUse, TableUse
-from tablestone.limits import PARTITION_RATE_TARGET
+from tablestone.limits import INDEXES_MAX, PARTITION_RATE_TARGET
 from tablestone.model.edm import EdmType
 from tablestone.model.entity import TIMESTAMP
 from tablestone.model.filter_tree import (
@@ -339,7 +339,7 @@ def _of_index(table: TableUse, use: QueryUse) -> Iterator[Finding]:
     is_one = PARTITION_KEY in conditions_of(use.filter)[0].equal
     known = table.indexes
     missing = [name for name in names if name not in known or (known[name] and not is_one)]
-    if missing:
+    if missing and len(known.keys() | missing) <= INDEXES_MAX:
         # Over all partitions, the values of a range are not beside those of the same partition.
         dropped = [name for name in missing if name in known]
         commands = [f"`tablestone index drop {table.name} {name}`" for name in dropped]

@@ -38,7 +38,6 @@ from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Owner
 from tablestone.tables.catalog import Catalog, TableRecord, scan_in_steps
 from tablestone.tables.indexes import (
-    INDEXES_MAX,
     LAST_MEMBER,
     MEMBER,
     PLACE,
@@ -102,9 +101,9 @@ class IndexWork:
         def decide(record: TableRecord) -> Index:
             index = _found(record, name)
             if index is None:
-                if len(record.indexes) == INDEXES_MAX:
+                if len(record.indexes) == limits.INDEXES_MAX:
                     raise IndexRefused(
-                        f"{record.name} has {INDEXES_MAX} indexes: more are not possible."
+                        f"{record.name} has {limits.INDEXES_MAX} indexes: more are not possible."
                     )
                 number = record.members.get(LAST_MEMBER, 0) + 1
                 return Index(name, number, within_partition, IndexState.BUILDING)

@@ -23,8 +23,6 @@ LAST_MEMBER: Final = "lastIndex"
 """The member that has the number of the newest index. It is never used again, so that work on a dropped index that goes
 on late cannot touch the entries of another one."""
 NUMBER_BYTES: Final = 4
-INDEXES_MAX: Final = 16
-"""The indexes of a table. Ours."""
 
 
 class IndexState(enum.Enum):

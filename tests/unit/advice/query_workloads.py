@@ -305,6 +305,18 @@ QUERIES = (
         "decision 20: an eq has its entries in key order, so it is preferred to a range",
     ),
     Case(
+        "orders by customer, with as many indexes as a table may have",
+        table(
+            "Orders",
+            point_reads=9,
+            indexes=dict.fromkeys("abcdefghijklmnop", False),
+            queries=(asked("customer eq ?", 60, 90_000, 1),),
+        ),
+        ("inter-partition-index",),
+        ("PartitionKey `{customer}`",),
+        "decision 20",
+    ),
+    Case(
         "a range of values in one partition",
         table("Orders", indexes={}, queries=(asked("PartitionKey eq ? and amount ge ?"),)),
         ("intra-partition-index", "index"),
