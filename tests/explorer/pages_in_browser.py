@@ -135,10 +135,13 @@ class WatchedPage:
 
 
 NO_CLICKS_BEFORE_THE_SCRIPT = """
-const wait = () => {
-  document.documentElement.style.pointerEvents = "none";
-  document.addEventListener("DOMContentLoaded", () => { document.documentElement.style.pointerEvents = ""; });
-};
+let hasRun = false;
+document.addEventListener("DOMContentLoaded", () => {
+  hasRun = true;
+  document.documentElement.style.pointerEvents = "";
+});
+// The observer may be called after that.
+const wait = () => { if (!hasRun) document.documentElement.style.pointerEvents = "none"; };
 if (document.documentElement) wait();
 else new MutationObserver((_, observer) => { observer.disconnect(); wait(); }).observe(document, { childList: true });
 """
