@@ -137,6 +137,24 @@ def test_a_policy_that_cannot_be_read_is_not_taken_for_none(
             assert ended.errors[-1].startswith("tablestone: http"), ended
 
 
+def test_a_policy_that_cannot_be_given_ends_the_copy(
+    storage: TableStorage, tmp_path: Path, run: Run
+) -> None:
+    """Before the entities: afterwards the target would take no policy."""
+    sessions(storage).create_entity(entity("a"))
+    storage.set_expiry("Sessions", after=HOUR)
+    with TableStorage() as other:
+        places = places_of(tmp_path, storage, other)
+        words = ("copy", "--from", places[0], "--to", places[1], "Sessions")
+        other.faults.add(operation="SetTableExpiry", status=503)
+        assert run(*words).status == 1
+        assert other.dump() == {"Sessions": []}
+        other.faults.clear()
+        assert run(*words).status == 0
+        with TableEndpoint(parse_connection_string(other.connection_string)) as target:
+            assert target.expiry("Sessions") == ExpiryPolicy(after=3600)
+
+
 class Ended(NamedTuple):
     status: int
     lines: list[str]

@@ -116,7 +116,8 @@ class IndexWork:
             if index.state is not IndexState.BUILDING:
                 broken = ", which is broken: check it" * (found.state is IndexState.BROKEN)
                 raise IndexRefused(f"{record.name} already has an index on {name}{broken}.")
-            return replace(index, reached=found.reached)
+            is_known = found.reached is not None and found.number == index.number
+            return replace(index, reached=index.reached if is_known else None)
 
         async with self._claimed(decide) as (record, index):
             entities = 0

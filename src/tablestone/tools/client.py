@@ -12,7 +12,7 @@ import json
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 from urllib.parse import quote, urlencode
@@ -366,8 +366,11 @@ class TableEndpoint:
         """Give a table its policy; a Tablestone server takes it if the table is empty."""
         if self._may_have_expiry:
             body = json.dumps(policy.members()).encode("ascii")
-            with suppress(ServiceError):
+            try:
                 self._send("PUT", f"/{_in_path(table)}?comp=expiry", body, _WRITING, retries={})
+            except ServiceError as error:
+                if error.status in BUSY_STATUSES:
+                    raise
 
     @property
     def _may_have_expiry(self) -> bool:

@@ -49,7 +49,7 @@ from tablestone.tables.index_building import (
     IndexWork,
     indexes_of,
 )
-from tablestone.tables.indexes import IndexState
+from tablestone.tables.indexes import Index, IndexState
 from tablestone.tables.integrity import check_rows
 from tablestone.tables.service import TableService
 from tablestone.tables.storage_migration import move
@@ -541,3 +541,21 @@ async def test_a_build_whose_entries_stayed_elsewhere_begins_anew(tmp_path: Path
     assert await moved.red() == BY_INDEX
     assert await check_rows(moved.engine) == []
     await moved.engine.close()
+
+
+async def test_a_build_does_not_go_on_from_where_another_index_was(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of the same property, dropped after the look at the indexes; then a new build began and was stopped."""
+    await tables.index().create()
+    await tables.index().drop()
+
+    def begun(_record: TableRecord) -> Mapping[str, Any]:
+        return {"indexes": [{"property": "color", "number": 2, "state": "building"}]}
+
+    async def seen(*_: object) -> list[Index]:
+        return [Index("color", 1, False, IndexState.BUILDING, reached=("p1", "r4"))]
+
+    await tables.service.catalog.change_members(OWNER, "Things", begun)
+    monkeypatch.setattr("tablestone.tables.index_building.indexes_of", seen)
+    assert await tables.index().create() == 7
