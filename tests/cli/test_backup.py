@@ -20,6 +20,7 @@ from cli.command_line import Ended, commands_of, run_line, tablestone
 from conftest import StartServer
 from server_process import COMMAND, ServerProcess, clean_environment, start_server
 from tablestone.clock import system_clock
+from tablestone.engines.change_record import FIRST
 from tablestone.engines.registry import open_engine
 from tablestone.model.expiry import ExpiryPolicy
 from tablestone.tables.account_incarnation import Named
@@ -170,8 +171,8 @@ def test_what_is_restored_has_no_record_of_changes(
         engine = open_engine(f"sqlite:{directory}", system_clock, read_only=True)
         assert engine.changes is not None
         assert (engine.changes.kept() is not None) is keeps
-        read = engine.changes.read(0, subject=None, rows_max=10, bytes_max=10**6)
-        assert any(record.rows for record in read.records) is keeps
+        read = asyncio.run(engine.changes.read(FIRST, subject=None, rows_max=10, bytes_max=10**6))
+        assert (read is not None and any(record.rows for record in read.records)) is keeps
         asyncio.run(engine.close())
 
 

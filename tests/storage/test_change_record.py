@@ -12,9 +12,13 @@ from hypothesis import strategies as st
 
 from storage.write_sets import committed, put
 from tablestone.engines.change_record import (
+    FIRST,
+    After,
+    At,
     ChangedRow,
     ChangeLog,
     ChangeRecord,
+    ChangesRead,
     KeptChanges,
     Note,
     Retention,
@@ -76,19 +80,35 @@ def kept(engine: Engine) -> KeptChanges:
     return found
 
 
-def records(engine: Engine, after: int = 0, subject: bytes | None = None) -> list[ChangeRecord]:
-    """All records but the empty ones, in pages of two."""
+async def read(
+    engine: Engine,
+    place: After | At = FIRST,
+    subject: bytes | None = None,
+    rows_max: int = 100,
+    bytes_max: int = 1_000_000,
+) -> ChangesRead:
+    found = await log_of(engine).read(
+        place, subject=subject, rows_max=rows_max, bytes_max=bytes_max
+    )
+    assert found is not None
+    return found
+
+
+async def records(engine: Engine, subject: bytes | None = None) -> list[ChangeRecord]:
+    """All records but the empty ones, in pages of two; none if no changes are kept."""
     found: list[ChangeRecord] = []
-    while True:
-        read = log_of(engine).read(after, subject=subject, rows_max=2, bytes_max=1_000_000)
-        if read.reached == after:
-            return [record for record in found if record.rows]
-        found += read.records
-        after = read.reached
+    place, has_more = FIRST, True
+    while has_more:
+        page = await log_of(engine).read(place, subject=subject, rows_max=2, bytes_max=1_000_000)
+        if page is None:
+            break
+        found += page.records
+        place, has_more = After(page.reached), page.has_more
+    return [record for record in found if record.rows]
 
 
-def rows(engine: Engine) -> list[list[ChangedRow]]:
-    return [list(record.rows) for record in records(engine)]
+async def rows(engine: Engine) -> list[list[ChangedRow]]:
+    return [list(record.rows) for record in await records(engine)]
 
 
 @of_keeping_engines
@@ -96,8 +116,9 @@ def rows(engine: Engine) -> list[list[ChangedRow]]:
 async def test_no_record_until_changes_are_kept(engine: Engine) -> None:
     await committed(engine, write(b"a", put(b"1")))
     assert log_of(engine).kept() is None
+    assert await log_of(engine).read(FIRST, subject=None, rows_max=1, bytes_max=1) is None
     await keep(engine)
-    assert records(engine) == []
+    assert await records(engine) == []
 
 
 UPDATE = Update(
@@ -151,7 +172,7 @@ async def test_what_is_recorded(
     await keep(engine)
     for write_set in write_sets:
         await committed(engine, write_set)
-    assert rows(engine) == expected
+    assert await rows(engine) == expected
 
 
 @of_keeping_engines
@@ -164,7 +185,7 @@ async def test_a_conflict_is_not_recorded(engine: Engine) -> None:
     changes = [Change(b"b", ANY, put(b"1")), Change(b"a", ABSENT, put(b"2"))]
     outcome = await engine.commit(WriteSet(b"p", changes, note=NOTE))
     assert isinstance(outcome, Conflict)
-    assert rows(engine) == [[ChangedRow(b"a", 1000, b"1")]]
+    assert await rows(engine) == [[ChangedRow(b"a", 1000, b"1")]]
 
 
 @of_keeping_engines
@@ -176,8 +197,8 @@ async def test_records_are_numbered_without_holes_also_in_a_group(engine: Engine
     some += [write(b"u%d" % n, UPDATE) for n in range(20)]
     outcomes = await asyncio.gather(*map(engine.commit, some))
     assert sum(isinstance(outcome, Conflict) for outcome in outcomes) == 10
-    assert [record.number - before for record in records(engine)] == list(range(1, 61))
-    changed = {(record.partition, record.rows[0].row) for record in records(engine)}
+    assert [record.number - before for record in await records(engine)] == list(range(1, 61))
+    changed = {(record.partition, record.rows[0].row) for record in await records(engine)}
     assert len(changed) == 60
     assert kept(engine).last == before + 60
 
@@ -188,16 +209,19 @@ async def test_times_never_step_back(engine: Engine, clock: HeldClock) -> None:
     await keep(engine)
     for clock.now in (5_000, 4_000, 6_000):
         await committed(engine, write(b"a", put(b"1")))
-    assert [record.time for record in records(engine)] == [5_000, 5_000, 6_000]
-    log = log_of(engine)
-    first, _, last = (record.number for record in records(engine))
-    assert [log.since(time) for time in (5_000, 5_001, 6_000, 6_001)] == [
-        first,
-        last,
-        last,
-        last + 1,
+    assert [record.time for record in await records(engine)] == [5_000, 5_000, 6_000]
+    first, _, last = (record.number for record in await records(engine))
+    since = [await read(engine, At(time)) for time in (5_000, 5_001, 6_000, 6_001)]
+    assert [[record.number for record in each.records[:1]] for each in since] == [
+        [first],
+        [last],
+        [last],
+        [],
     ]
-    assert [log.time_of(number) for number in (first, last, last + 1)] == [5_000, 6_000, None]
+    after = [await read(engine, After(number)) for number in (first, last, last + 1)]
+    assert [each.begun_time for each in after] == [5_000, 6_000, None]
+    assert {(each.reached, each.reached_time) for each in after + since} == {(last, 6_000)}
+    assert {each.kept.newest_time for each in after} == {6_000}
 
 
 @of_keeping_engines
@@ -206,22 +230,27 @@ async def test_records_of_one_subject(engine: Engine) -> None:
     await keep(engine)
     for n in range(7):
         await committed(engine, write(b"%d" % n, put(b"1"), OTHER if n % 3 else NOTE))
-    found = records(engine, subject=NOTE.subject)
+    found = await records(engine, subject=NOTE.subject)
     assert [record.rows[0].row for record in found] == [b"0", b"3", b"6"]
     assert {(record.note, record.partition) for record in found} == {(NOTE, b"p")}
-    nothing = log_of(engine).read(0, subject=b"nobody's", rows_max=2, bytes_max=100)
+    nothing = await read(engine, subject=b"nobody's")
     assert (list(nothing.records), nothing.reached) == ([], kept(engine).last)
 
 
 @of_keeping_engines
 @asynchronous
-async def test_a_read_stops_behind_the_record_that_reaches_its_bytes(engine: Engine) -> None:
+async def test_a_read_stops_after_the_record_that_reaches_its_bytes(engine: Engine) -> None:
     await keep(engine)
     for n in range(5):
         await committed(engine, write(b"%d" % n, put(b"x" * 1_000)))
-    first = records(engine)[0].number
-    read = log_of(engine).read(first - 1, subject=None, rows_max=100, bytes_max=2_000)
-    assert (len(read.records), read.reached) == (2, first + 1)
+    first = (await records(engine))[0].number
+    page = await read(engine, After(first - 1), bytes_max=2_000)
+    assert (len(page.records), page.reached, page.has_more) == (2, first + 1, True)
+    assert page.reached_time == page.records[-1].time
+    rest = await read(engine, After(page.reached))
+    assert (len(rest.records), rest.reached, rest.has_more) == (3, first + 4, False)
+    last = await read(engine, After(first + 2), rows_max=2)
+    assert (len(last.records), last.reached, last.has_more) == (2, first + 4, False)
 
 
 @of_keeping_engines
@@ -232,7 +261,7 @@ async def test_the_oldest_go_beyond_the_bytes(engine: Engine) -> None:
     for n in range(20):
         await committed(engine, write(b"%d" % n, put(b"x" * 1_000)))
     left = kept(engine)
-    found = records(engine)
+    found = await records(engine)
     assert [record.rows[0].row for record in found] == [b"%d" % n for n in range(20)][-len(found) :]
     assert 3 <= len(found) <= 5
     assert (left.first, left.last) == (found[0].number, found[-1].number)
@@ -250,12 +279,12 @@ async def test_the_oldest_go_by_their_age_and_numbers_go_on(
         await committed(engine, write(b"a", put(b"%d" % clock.now)))
     clock.now = 1_150
     assert (kept(engine).oldest_time, kept(engine).is_complete) == (1_050, False)
-    assert [record.rows[0].value for record in records(engine)] == [b"1050", b"1100", b"1149"]
+    assert [record.rows[0].value for record in await records(engine)] == [b"1050", b"1100", b"1149"]
     clock.now = 9_000
     empty = kept(engine)
-    assert (empty.first, records(engine)) == (empty.last + 1, [])
+    assert (empty.first, await records(engine)) == (empty.last + 1, [])
     await committed(engine, write(b"a", put(b"again")))
-    (record,) = records(engine)
+    (record,) = await records(engine)
     assert record.number > empty.last
 
 
@@ -276,9 +305,9 @@ async def test_each_beginning_has_an_epoch_of_its_own(engine: Engine) -> None:
     assert second.storage == first.storage
     assert second.last >= first.last
     assert (first.is_complete, second.is_complete) == (True, False)
-    assert rows(engine) == []
+    assert await rows(engine) == []
     await committed(engine, write(b"b", put(b"3")))
-    assert [record.rows[0].value for record in records(engine)] == [b"3"]
+    assert [record.rows[0].value for record in await records(engine)] == [b"3"]
 
 
 @asynchronous
@@ -291,12 +320,12 @@ async def test_it_is_stored_and_other_programs_follow_it(data: Path, clock: Held
         before = kept(server)
         await committed(program, write(b"b", put(b"2"), expectation=ABSENT))
         await committed(program, write(b"b", put(b"3")))
-        assert [record.rows[0].value for record in records(server)] == [b"2", b"3"]
+        assert [record.rows[0].value for record in await records(server)] == [b"2", b"3"]
         await keep(server, None)
         await committed(program, write(b"b", put(b"4")))
         await committed(program, write(b"c", put(b"5"), expectation=ABSENT))
         await keep(server)
-        assert records(server) == []
+        assert await records(server) == []
     finally:
         await program.close()
         await server.close()
@@ -305,7 +334,7 @@ async def test_it_is_stored_and_other_programs_follow_it(data: Path, clock: Held
         await keep(again)
         assert kept(again).storage == before.storage
         await committed(again, write(b"d", put(b"6"), expectation=ABSENT))
-        assert [record.rows[0].value for record in records(again)] == [b"6"]
+        assert [record.rows[0].value for record in await records(again)] == [b"6"]
     finally:
         await again.close()
 

@@ -81,7 +81,7 @@ async def state(
     engine = open_with(data, key, read_only=True)
     try:
         assert await engine.check() == []
-        return log_of(engine).kept(), records(engine), await read_all(engine)
+        return log_of(engine).kept(), await records(engine), await read_all(engine)
     finally:
         await engine.close()
 
@@ -143,7 +143,7 @@ async def test_a_backup_has_no_records_and_a_restored_one_begins_an_epoch(
     assert again.epoch != before.epoch
     assert (again.is_complete, again.first) == (False, again.last + 1)
     await committed(engine, write(b"later", put(b"1")))
-    (record,) = records(engine)
+    (record,) = await records(engine)
     assert record.number > before.last
     await engine.close()
 

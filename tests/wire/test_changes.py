@@ -17,6 +17,7 @@ from azure.data.tables import TableAccessPolicy, TableClient
 from sas_signing import completed, query_of, signed
 from server_process import ServerProcess, start_server
 from signing import signed_headers
+from tablestone.configuration import DEVELOPMENT_ACCOUNT_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,13 +44,14 @@ def key_of(line: dict[str, Any]) -> list[str]:
 class Client:
     """The account's owner at one server; a new connection for each request, so all workers are met."""
 
-    def __init__(self, server: ServerProcess) -> None:
+    def __init__(self, server: ServerProcess, account: str | None = None) -> None:
         self.server = server
+        self.account = server.account_name if account is None else account
 
     def send(
         self, method: str, target: str, body: object = None, **headers: str
     ) -> tuple[int, dict[str, str], bytes]:
-        account, key = self.server.account_name, self.server.account_key
+        account, key = self.account, self.server.account_key
         content = b"" if body is None else json.dumps(body).encode()
         path = f"/{account}{target}"
         content_type = "application/json" if content else ""
@@ -236,6 +238,53 @@ def test_a_wait_ends_with_its_time_and_moves_the_cursor(client: Client) -> None:
     assert page.cursor != cursor
 
 
+@pytest.mark.parametrize("engine", ["sqlite", "memory"])
+def test_a_wait_does_not_end_with_what_is_not_for_it(engine: str, tmp_path: Path) -> None:
+    """Changes of another table or account, or outside the range of a signature. And the cursor moves over them."""
+    more = ["--workers", "2"] if engine == "sqlite" else ["--engine", "memory:"]
+    for name in ("devstoreaccount1", "other"):
+        more += ["--account", f"{name}:{DEVELOPMENT_ACCOUNT_KEY}"]
+    server = start_server(tmp_path / "data", "--keep-changes", "7d", *more)
+    client, other = Client(server), Client(server, "other")
+    for each, table in ((client, "Orders"), (client, "Quiet"), (other, "Orders")):
+        each.create(table)
+    given = {"tn": "Orders", "sp": "r", "st": "2020-01-01", "spk": "q", "epk": "q"}
+    parameters = signed(server.account_name, server.account_key, completed(given))
+    ranged = f"/Orders?comp=changes&since=now&{query_of(parameters)}&wait="
+    waits: dict[str, Callable[[], Page]] = {
+        "table": lambda: client.changes("Quiet", since="now", wait=2),
+        "range": lambda: client.signed_by_sas(f"{ranged}2"),
+        "account": lambda: client.changes(since="now", wait=1),
+        "line": lambda: client.signed_by_sas(f"{ranged}20"),
+    }
+    found: dict[str, tuple[Page, float]] = {}
+    begun = time.monotonic()
+
+    def read(name: str) -> None:
+        found[name] = waits[name](), time.monotonic() - begun
+
+    waiting = [threading.Thread(target=read, args=(name,)) for name in waits]
+    for thread in waiting:
+        thread.start()
+    time.sleep(0.2)
+    while len(found) < 3 and time.monotonic() < begun + 5:
+        other.insert("Orders", "p", str(time.monotonic()))
+        if "account" in found:
+            client.insert("Orders", "p", str(time.monotonic()))
+    assert sorted(found) == ["account", "range", "table"]
+    client.insert("Orders", "q", "1")
+    for thread in waiting:
+        thread.join()
+    assert found["line"][0].shown == [("put", "Orders", "q", "1")]
+    last = int(client.changes(since="now").cursor.split(".")[1])
+    for name, seconds in (("account", 1), ("range", 2), ("table", 2)):
+        page, after = found[name]
+        assert (page.status, page.lines) == (200, [])
+        assert seconds <= after < seconds + 1
+        assert int(page.cursor.split(".")[1]) > last * after / found["table"][1] / 3
+    assert server.stop() == 0, server.stderr
+
+
 def test_a_wait_ends_with_its_table(client: Client) -> None:
     client.create("Orders")
     cursor = client.changes("Orders", since="now").cursor
@@ -256,7 +305,7 @@ def test_a_wait_ends_with_its_permission(client: Client) -> None:
     client.create("Orders")
     table = TableClient.from_connection_string(client.server.connection_string, "Orders")
     table.set_table_access_policy(
-        {"reader": TableAccessPolicy(permission="r", expiry="2099-01-01")}
+        {"reader": TableAccessPolicy(permission="r", expiry="2099-01-01", start="2020-01-01")}
     )
     given = completed({"tn": "Orders", "si": "reader", "se": "-"})
     parameters = signed(client.server.account_name, client.server.account_key, given)
@@ -272,6 +321,40 @@ def test_a_wait_ends_with_its_permission(client: Client) -> None:
     table.set_table_access_policy({})
     waiting.join(timeout=3)
     assert [page.status for page in found] == [403]
+
+
+def test_a_wait_ends_with_its_permission_beside_another_that_goes_on(tmp_path: Path) -> None:
+    """Permission is asked once for all waits of a caller, and never for those of another."""
+    server = start_server(tmp_path / "data", "--keep-changes", "7d", "--workers", "1")
+    client = Client(server)
+    client.create("Orders")
+    table = TableClient.from_connection_string(server.connection_string, "Orders")
+    policy = TableAccessPolicy(permission="r", expiry="2099-01-01", start="2020-01-01")
+    table.set_table_access_policy({"one": policy, "two": policy})
+    found: dict[str, Page] = {}
+
+    def by_policy(name: str) -> Page:
+        given = completed({"tn": "Orders", "si": name, "se": "-"})
+        parameters = signed(server.account_name, server.account_key, given)
+        target = f"/Orders?comp=changes&since=now&wait=20&{query_of(parameters)}"
+        return client.signed_by_sas(target)
+
+    def read(name: str) -> None:
+        page = client.changes("Orders", since="now", wait=20) if name == "" else by_policy(name)
+        found[name] = page
+
+    waiting = {name: threading.Thread(target=read, args=(name,)) for name in ("", "one", "two")}
+    for thread in waiting.values():
+        thread.start()
+        time.sleep(0.1)
+    table.set_table_access_policy({"two": policy})
+    waiting["one"].join(timeout=3)
+    assert {name: page.status for name, page in found.items()} == {"one": 403}
+    client.insert("Orders", "p", "1")
+    for thread in waiting.values():
+        thread.join()
+    assert (found[""].shown, found["two"].shown) == 2 * ([("put", "Orders", "p", "1")],)
+    assert server.stop() == 0, server.stderr
 
 
 def closed(connection: socket.socket) -> None:
@@ -373,6 +456,7 @@ def test_a_wait_ends_with_the_server(tmp_path: Path) -> None:
 # (parameters of a table SAS for Orders) -> the rows that are seen, or the code of the refusal
 SIGNATURES: list[tuple[str, dict[str, str], list[str] | str]] = [
     ("r reads", {"sp": "r"}, ["1", "2", "3"]),
+    ("without a start", {"sp": "r", "st": "-"}, "AuthorizationFailure"),
     ("without r", {"sp": "aud"}, "AuthorizationPermissionMismatch"),
     ("of another table", {"sp": "r", "tn": "Stock"}, "AuthenticationFailed"),
     ("a range of rows", {"sp": "r", "spk": "p", "srk": "2", "epk": "p", "erk": "2"}, ["2"]),
@@ -386,7 +470,9 @@ SIGNATURES: list[tuple[str, dict[str, str], list[str] | str]] = [
 )
 def test_signatures(orders: Client, given: dict[str, str], expected: list[str] | str) -> None:
     parameters = signed(
-        orders.server.account_name, orders.server.account_key, completed({"tn": "Orders", **given})
+        orders.server.account_name,
+        orders.server.account_key,
+        completed({"tn": "Orders", "st": "2020-01-01", **given}),
     )
     page = orders.signed_by_sas(f"/Orders?comp=changes&{query_of(parameters)}")
     if isinstance(expected, str):
@@ -398,7 +484,7 @@ def test_signatures(orders: Client, given: dict[str, str], expected: list[str] |
 
 
 def test_only_the_key_reads_the_feed_of_the_account(orders: Client) -> None:
-    given = completed({"ss": "t", "srt": "sco", "sp": "rwdlacu"})
+    given = completed({"ss": "t", "srt": "sco", "sp": "rwdlacu", "st": "2020-01-01"})
     parameters = signed(orders.server.account_name, orders.server.account_key, given)
     page = orders.signed_by_sas(f"/?restype=service&comp=changes&{query_of(parameters)}")
     assert "AuthorizationFailure" in page.error
@@ -419,7 +505,43 @@ def orders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     assert server.stop() == 0, server.stderr
 
 
-def test_pages_end_behind_1000_lines(client: Client) -> None:
+def test_a_signature_sees_nothing_from_before_its_start(client: Client) -> None:
+    """Nor what a merge replaced, if that was stored before."""
+    client.create("Orders")
+    client.insert("Orders", "p", "1", Count=1)
+    client.insert("Orders", "p", "2")
+    for count in (2, 3):
+        client.done("PATCH", "/Orders(PartitionKey='p',RowKey='1')", {"Count": count})
+    early, late, *merges = client.changes("Orders").lines
+    assert [line["before"]["Count"] for line in merges] == [1, 2]
+
+    def read(since: str | None, start: str = late["time"]) -> Page:
+        parameters = signed(
+            client.server.account_name,
+            client.server.account_key,
+            completed({"tn": "Orders", "sp": "r", "st": start}),
+        )
+        place = "" if since is None else f"&since={quote(since)}"
+        return client.signed_by_sas(f"/Orders?comp=changes{place}&{query_of(parameters)}")
+
+    seen = [late, {name: merges[0][name] for name in merges[0] if name != "before"}, merges[1]]
+    assert read(None).lines == seen
+    assert read(late["time"]).lines == seen
+    assert read(early["cursor"]).lines == seen  # nothing lies between it and the start
+    assert read(late["cursor"]).lines == seen[1:]
+    before = client.changes("Orders", since="2020-01-01", wait=0).cursor.rsplit(".", 2)[0]
+    number = int(early["cursor"].split(".")[1]) - 1
+    for since in (early["time"], "2020-01-01", f"{before}.{number}.0"):
+        refused = read(since)
+        assert (refused.status, "since its start" in refused.error) == (410, True)
+    later = merges[1]["time"][:-2] + "9Z"  # the newest record is from before this start
+    time.sleep(0.001)
+    cursor = read("now", later).cursor
+    client.insert("Orders", "p", "3")
+    assert read(cursor, later).shown == [("put", "Orders", "p", "3")]
+
+
+def test_pages_end_after_1000_lines(client: Client) -> None:
     client.create("Orders")
     for n in range(1_050):
         client.insert("Orders", "p", f"{n:04}")

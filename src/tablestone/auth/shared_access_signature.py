@@ -278,9 +278,10 @@ def signed_sas(account: str, key: str, parameters: Mapping[str, str]) -> dict[st
 class AccountSas:
     """The holder of an account SAS, limited to its resource types and permissions (auth 2.4)."""
 
-    def __init__(self, resource_types: str, permissions: str) -> None:
+    def __init__(self, resource_types: str, permissions: str, start: int | None) -> None:
         self._resource_types = resource_types
         self._permissions = frozenset(permissions)
+        self._start = start
 
     def permit(self, operation: Operation) -> Operation:
         """The operation, or the error for a missing resource type or, checked second, a missing permission."""
@@ -291,7 +292,19 @@ class AccountSas:
             raise StorageError("AuthorizationResourceTypeMismatch")
         if not is_met(need.account_sas, self._permissions):
             raise StorageError("AuthorizationPermissionMismatch")
+        if isinstance(operation, ReadTableChanges):
+            return _from_start(operation, self._start)
         return operation
+
+
+def _from_start(operation: ReadTableChanges, start: int | None) -> ReadTableChanges:
+    """The operation, limited to changes since the signature's start: it was not to show the past (changes 1)."""
+    if start is None:
+        raise StorageError(
+            "AuthorizationFailure",
+            "A feed of changes needs a signature with a start (st, or the Start of its stored access policy).",
+        )
+    return replace(operation, not_before=start)
 
 
 def authenticate_account_sas(
@@ -309,19 +322,25 @@ def authenticate_account_sas(
     conditions.require(request)
     if "t" not in parameters["ss"]:
         raise StorageError("AuthorizationServiceMismatch")
-    return AccountSas(parameters["srt"], parameters["sp"])
+    return AccountSas(parameters["srt"], parameters["sp"], validity.start)
 
 
 class TableSas:
     """The holder of a table SAS, limited to the entities of one table, its range of keys and its permissions."""
 
     def __init__(
-        self, table: str, permissions: str, bounds: KeyBounds | None, version: str
+        self,
+        table: str,
+        permissions: str,
+        bounds: KeyBounds | None,
+        version: str,
+        start: int | None,
     ) -> None:
         self._table = table.lower()
         self._permissions = frozenset(permissions)
         self._bounds = bounds
         self._version = version
+        self._start = start
 
     def permit(self, operation: Operation) -> Operation:
         """The operation, a query narrowed to the range of keys; or the error of auth 3.3, 3.6 and 3.8."""
@@ -333,6 +352,8 @@ class TableSas:
             raise self._denied("AuthenticationFailed", reason="a signature of another table")
         if not is_met(need.table_sas, self._permissions):
             raise self._denied("AuthorizationPermissionMismatch")
+        if isinstance(operation, ReadTableChanges):
+            operation = _from_start(operation, self._start)
         if self._bounds is None:
             return operation
         if isinstance(operation, QueryEntities | ReadTableChanges):
@@ -383,7 +404,9 @@ class TableSasOfPolicy:
             raise refused("se or sp is neither in the signature nor in its policy")
         Validity(effective.start, effective.expiry).require(now)
         self._conditions.require(request)
-        return TableSas(self.table, effective.permission, self._bounds, self._version)
+        return TableSas(
+            self.table, effective.permission, self._bounds, self._version, effective.start
+        )
 
 
 _Value = TypeVar("_Value", int, str)
@@ -476,11 +499,17 @@ def parse_user_delegation_sas(
     if parameters.get("sduoid") or parameters.get("skdutid"):
         # It would need a token of that user too, but with an Authorization header the signature is ignored.
         raise refused("a user delegation SAS that is bound to another user")
+    of_key = _parse_validity(_DELEGATED, parameters, "skt", "ske")
+    of_signature = _parse_validity(_DELEGATED, parameters)
+    starts = [each.start for each in (of_key, of_signature) if each.start is not None]
+    bounds = _parse_bounds(parameters)
     return UserDelegationSas(
         account,
         parameters,
-        _parse_validity(_DELEGATED, parameters, "skt", "ske"),
-        _parse_validity(_DELEGATED, parameters),
+        of_key,
+        of_signature,
         parse_conditions(parameters),
-        TableSas(parameters["tn"], parameters["sp"], _parse_bounds(parameters), parameters["sv"]),
+        TableSas(
+            parameters["tn"], parameters["sp"], bounds, parameters["sv"], max(starts, default=None)
+        ),
     )

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 
 class Note(NamedTuple):
-    """What the caller of a commit says about it,."""
+    """What the caller of a commit says about it."""
 
     subject: bytes
     """What records are asked for by. An engine only compares it."""
@@ -64,6 +64,8 @@ class KeptChanges(NamedTuple):
     """The number of the newest commit that was recorded, whether its record is still kept or not."""
     oldest_time: int
     """The time of the oldest record that is kept, or of the newest that was, in ticks."""
+    newest_time: int
+    """The time of the newest record, kept or not, in ticks."""
     bytes: int
     """About the bytes of all records that are kept."""
     is_complete: bool
@@ -72,11 +74,35 @@ class KeptChanges(NamedTuple):
     """Whether the oldest go before their time, because the disk is nearly full."""
 
 
-class ChangesRead(NamedTuple):
-    """Some records in order, and the number up to which all were examined."""
+class After(NamedTuple):
+    """Begin after the record of this number; with `FIRST` or `LAST`, at one of the ends."""
 
+    number: int
+
+
+class At(NamedTuple):
+    """Begin with the first record that is not older (ticks)."""
+
+    time: int
+
+
+FIRST: Final = After(0)
+LAST: Final = After(2**62)
+
+
+class ChangesRead(NamedTuple):
+    """What was kept at one moment, and some of its records in order."""
+
+    kept: KeptChanges
+    begun_time: int | None
+    """The time of the record after which the read was to begin; None if it is not kept, or the read began at a time."""
     records: Sequence[ChangeRecord]
     reached: int
+    """The number up to which all records were examined."""
+    reached_time: int
+    """The time of that record, in ticks; 0 if it is not kept."""
+    has_more: bool
+    """Whether records of the subject follow."""
 
 
 class ChangeLog(Protocol):
@@ -93,24 +119,25 @@ class ChangeLog(Protocol):
         """What is kept; None if no changes are kept. Quick."""
         ...
 
-    def read(
-        self, after: int, *, subject: bytes | None, rows_max: int, bytes_max: int
-    ) -> ChangesRead:
-        """Records with greater numbers, of one subject or of all, on the caller's thread.
+    async def read(
+        self, place: After | At, *, subject: bytes | None, rows_max: int, bytes_max: int
+    ) -> ChangesRead | None:
+        """Records of one subject or of all from a place on; None if no changes are kept.
 
-        Stops behind the record with which the rows are `rows_max`, or have `bytes_max`.
+        All of the answer is of one moment, so the caller can tell whether the place was kept. A place that is not is
+        replaced by the nearest that is. Stops after the record with which the rows are `rows_max`, or have `bytes_max`.
         """
         ...
 
-    def time_of(self, number: int) -> int | None:
-        """The time of the record of this number; None if it is not kept."""
+    async def news(self, after: int, seconds: float) -> Sequence[tuple[int, Note]]:
+        """The numbers and notes of records after a number, at most `NEWS_MAX`.
+
+        If there is none, wait for one: commits of this process end the wait at once, others need not.
+        """
         ...
 
-    def since(self, time: int) -> int:
-        """The number of the first record that is kept and not older than `time` (ticks); else that of the next one."""
-        ...
 
-
+NEWS_MAX: Final = 1_000
 ID_BYTES: Final = 8
 DISK_PART: Final = 10
 MEMORY_BYTES: Final = 256 * 1024 * 1024

@@ -6,15 +6,19 @@ runs alone on the loop and sees one moment. Its rows are lost at the end of the 
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from bisect import bisect_left, insort
 from collections import OrderedDict
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from tablestone.engines.capabilities import Capabilities, StoredIn
 from tablestone.engines.change_record import (
     ID_BYTES,
     MEMORY_BYTES,
+    NEWS_MAX,
+    At,
     ChangedRow,
     ChangeRecord,
     ChangesRead,
@@ -48,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from tablestone.clock import Clock
-    from tablestone.engines.change_record import Note
+    from tablestone.engines.change_record import After, Note
     from tablestone.engines.contract import Hint, KeyRange, WriteSet
     from tablestone.engines.figures import Values
     from tablestone.engines.leases import Leases
@@ -194,6 +198,7 @@ class MemoryChangeLog:
         self._last = 0
         self._last_time = 0
         self._is_complete = False
+        self._has_grown = asyncio.Event()
 
     async def keep(self, retention: Retention | None) -> None:
         if retention is None:
@@ -216,6 +221,7 @@ class MemoryChangeLog:
         self._records[self._last] = record
         self._bytes += size_of(record)
         self._trim()
+        self._has_grown.set()
 
     def kept(self) -> KeptChanges | None:
         if self._epoch is None:
@@ -228,36 +234,55 @@ class MemoryChangeLog:
             first=self._last + 1 if oldest is None else oldest.number,
             last=self._last,
             oldest_time=self._last_time if oldest is None else oldest.time,
+            newest_time=self._last_time,
             bytes=self._bytes,
             is_complete=self._is_complete,
         )
 
-    def read(
-        self, after: int, *, subject: bytes | None, rows_max: int, bytes_max: int
-    ) -> ChangesRead:
-        self._trim()
+    async def read(
+        self, place: After | At, *, subject: bytes | None, rows_max: int, bytes_max: int
+    ) -> ChangesRead | None:
+        kept = self.kept()
+        if kept is None:
+            return None
+        if isinstance(place, At):
+            begun = None
+            later = (n for n, record in self._records.items() if record.time >= place.time)
+            start = next(later, kept.last + 1)
+        else:
+            begun = self._records.get(place.number)
+            start = min(max(place.number + 1, kept.first), kept.last + 1)
         found: list[ChangeRecord] = []
         rows_read = bytes_read = 0
-        first = next(iter(self._records), self._last + 1)
-        for number in range(max(after + 1, first), self._last + 1):
+        reached, has_more = kept.last, False
+        for number in range(start, kept.last + 1):
             record = self._records[number]
-            if subject is None or record.note.subject == subject:
-                found.append(record)
-                rows_read += len(record.rows)
-                bytes_read += size_of(record)
-                if rows_read >= rows_max or bytes_read >= bytes_max:
-                    return ChangesRead(found, number)
-        return ChangesRead(found, max(after, self._last))
-
-    def time_of(self, number: int) -> int | None:
-        record = self._records.get(number)
-        return None if record is None else record.time
-
-    def since(self, time: int) -> int:
-        self._trim()
-        return next(
-            (n for n, record in self._records.items() if record.time >= time), self._last + 1
+            if subject is not None and record.note.subject != subject:
+                continue
+            if rows_read >= rows_max or bytes_read >= bytes_max:
+                reached, has_more = found[-1].number, True
+                break
+            found.append(record)
+            rows_read += len(record.rows)
+            bytes_read += size_of(record)
+        return ChangesRead(
+            kept,
+            begun and begun.time,
+            found,
+            reached,
+            self._records[reached].time if reached in self._records else 0,
+            has_more,
         )
+
+    async def news(self, after: int, seconds: float) -> Sequence[tuple[int, Note]]:
+        self._has_grown.clear()
+        if self._last <= after:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._has_grown.wait()
+        first = max(after + 1, next(iter(self._records), self._last + 1))
+        numbers = range(first, min(self._last, first + NEWS_MAX - 1) + 1)
+        return [(number, self._records[number].note) for number in numbers]
 
     def _trim(self) -> None:
         ticks, bytes_max = self._retention

@@ -231,7 +231,7 @@ class GetUserDelegationKey:
 
 
 class ChangeCursor(NamedTuple):
-    """A place in a feed of changes: behind the record of this number."""
+    """A place in a feed of changes: after the record of this number."""
 
     storage: bytes
     epoch: bytes
@@ -250,7 +250,7 @@ class Since(enum.Enum):
 
 
 ChangesSince = ChangeCursor | int | Since
-"""Where a feed begins: behind a cursor, at a time (ticks), or at one of the ends."""
+"""Where a feed begins: after a cursor, at a time (ticks), or at one of the ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +261,8 @@ class ReadTableChanges:
     since: ChangesSince
     wait_seconds: int = 0
     bounds: KeyBounds | None = None
+    not_before: int = 0
+    """Ticks: the start of the caller's signature. Earlier changes are not shown to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,11 +435,11 @@ class CommitFound(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChangesFound:
-    """Some commits in order, and the cursor from which to go on. `has_more` says whether there is more by now."""
+    """Some commits in order, and the cursor from which to go on. `has_more` says whether there was more after it."""
 
     commits: Sequence[CommitFound]
     cursor: ChangeCursor
-    has_more: Callable[[], bool]
+    has_more: bool
 
 
 @dataclass(frozen=True, slots=True)

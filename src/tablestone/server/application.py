@@ -32,6 +32,7 @@ from tablestone.server.requests.body import (
     is_worth_discarding,
 )
 from tablestone.server.requests.pipeline import Pipeline
+from tablestone.server.waits import Waits
 from tablestone.tables.expiry_sweeping import ExpirySweeper
 from tablestone.tables.service import TableService
 from tablestone.tables.storage_keys import fresh_table_id
@@ -42,7 +43,7 @@ from tablestone.telemetry.refused_callers import RefusedCallers
 from tablestone.telemetry.request_counts import RequestCounts
 from tablestone.telemetry.request_record import RequestDetails, RequestRecord
 from tablestone.telemetry.worker_reports import WorkerReporter
-from tablestone.wire.messages import RawRequest, RawResponse, single_headers
+from tablestone.wire.messages import RawRequest, RawResponse, Wait, single_headers
 
 log = logging.getLogger(__name__)
 
@@ -53,10 +54,6 @@ _PLAIN_TEXT = (b"content-type", b"text/plain; charset=utf-8")
 _TOO_LONG = b"The headers of a request have at most %d bytes." % limits.HEADERS_BYTES_MAX
 EXPORT_SECONDS_MAX = 5.0
 """Seconds that a stop waits for the last traces to be exported."""
-CHANGE_POLL_SECONDS = 0.05
-"""Seconds between two looks for changes that another process may have committed."""
-LOOK_AGAIN_SECONDS = 1.0
-"""Seconds between two looks at account, table and permissions of a request that waits for changes."""
 REFUSED_SECONDS = 5.0
 """Seconds between two looks at the counts of refused callers."""
 
@@ -150,6 +147,7 @@ class Application:
         self._tracing: Tracing | None = None
         self._throughput: Throughput | None = None
         self._admission: Admission | None = None
+        self._waits: Waits | None = None
 
     async def startup(self) -> None:
         """Open the engine; raises `EngineRefused` with one sentence if it cannot be opened."""
@@ -297,8 +295,14 @@ class Application:
     def count_connections(
         self, connections: Sized, accepted: Callable[[], int], admission: Admission
     ) -> None:
-        """Let metrics count these open connections, those that were accepted, and requests refused by each limit."""
+        """Let metrics count these open connections, those that were accepted, and requests refused by each limit.
+
+        With the limits of the process, requests may wait for changes.
+        """
         self._admission = admission
+        if self._engine is not None and self._engine.changes is not None:
+            assert self._pipeline is not None
+            self._waits = Waits(self._engine, self._pipeline.answer, admission)
         if self._measures is not None:
             self._measures.connections = connections
             self._measures.accepted = accepted
@@ -328,8 +332,8 @@ class Application:
         trace = None if self._tracing is None else self._tracing.begin(record, request)
         try:
             response = await self._pipeline.answer(request, body.read, record)
-            if response.wait is not None:
-                response = await self._answer_later(request, receive, record, response)
+            if response.wait is not None and self._waits is not None:
+                response = await self._answer_later(request, receive, record, response.wait)
             record.bytes_in = body.size
             self._note(record, response)
         finally:
@@ -348,36 +352,21 @@ class Application:
         await _send(send, response)
 
     async def _answer_later(
-        self, request: RawRequest, receive: Receive, record: RequestRecord, response: RawResponse
+        self, request: RawRequest, receive: Receive, record: RequestRecord, wait: Wait
     ) -> RawResponse:
-        """The answer once there is something to answer, or when the time is over that the request waits.
-
-        It is made anew, all steps included, because account, table and permissions may have changed; also once a
-        second, so that a key or table that is gone ends the wait.
-        """
-        assert self._pipeline is not None
-        admission, wait = self._admission, response.wait
-        if admission is None or wait is None:
-            return response
+        """The answer once there are changes, or when the time is over that the request waits."""
+        admission, waits, pipeline = self._admission, self._waits, self._pipeline
+        assert admission is not None
+        assert waits is not None
+        assert pipeline is not None
         if admission.waiting >= admission.waits_max:
             admission.count_refused(Limit.WAITING, request.client)
-            return self._pipeline.refusal(request.headers, Limit.WAITING.value, record)
-        now = monotonic_seconds()
-        end, look_again = now + wait.seconds, now + LOOK_AGAIN_SECONDS
-        gone = asyncio.ensure_future(_ended(receive))
+            return pipeline.refusal(request.headers, Limit.WAITING.value, record)
         admission.waiting += 1
         try:
-            while wait is not None and now < end and not admission.is_stopping and not gone.done():
-                await asyncio.wait((gone,), timeout=min(CHANGE_POLL_SECONDS, end - now))
-                now = monotonic_seconds()
-                if wait.is_over() or now >= min(look_again, end):
-                    look_again = now + LOOK_AGAIN_SECONDS
-                    response = await self._pipeline.answer(wait.request, _no_body, record)
-                    wait = response.wait
+            return await waits.answer(request, receive, record, wait)
         finally:
             admission.waiting -= 1
-            gone.cancel()
-        return response
 
     async def refuse(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer that the server is busy, because the scope's `limit` is reached; then close the connection."""
@@ -422,17 +411,6 @@ class Application:
         while True:
             await asyncio.sleep(REFUSED_SECONDS)
             self._refused.log_counts()
-
-
-async def _ended(receive: Receive) -> None:
-    """Return when the client has closed the connection, or its side of it."""
-    while (await receive()).get("more_body"):
-        pass
-    await receive()  # nothing is left of the request, so this is its end
-
-
-async def _no_body() -> bytes:
-    return b""
 
 
 def request_of(

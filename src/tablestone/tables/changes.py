@@ -1,7 +1,8 @@
 """Feeds of changes: what became of the entities of a table, or of all tables of an account, in order, from a cursor on.
 
-A feed is read from the engine's record of commits. Each page looks up its tables after it has read: a record that comes
-after the deletion of its table is never shown, and the id tells it from those of a later table of the name.
+A page is read from the engine's record of commits in one moment, and its place is judged by what was kept then. Tables
+are looked up afterwards: a record that comes after the deletion of its table is never shown, and the id tells it from
+those of a later table of the name.
 """
 
 import math
@@ -10,8 +11,9 @@ from typing import Final
 
 from tablestone import limits
 from tablestone.clock import TICKS_PER_SECOND, Clock
-from tablestone.engines.change_record import ChangeLog, ChangeRecord, ChangesRead, KeptChanges
-from tablestone.engines.contract import Engine, EngineUnavailable
+from tablestone.engines.change_record import FIRST, LAST, After, At, ChangeRecord, ChangesRead, Note
+from tablestone.engines.contract import Engine
+from tablestone.model.entity_json import version_of
 from tablestone.model.errors import StorageError
 from tablestone.model.keys import EntityKey, KeyBounds, decode_key
 from tablestone.model.operations import (
@@ -75,17 +77,25 @@ class ChangeFeeds:
     async def of_table(self, owner: Owner, operation: ReadTableChanges) -> ChangesFound:
         """The next changes of the table that has the name now."""
         table_id = (await self._catalog.require(owner, operation.table)).table_id
-        feed = self._feed(table_id, table_id)
-        read = feed.read(feed.start(operation.since, self._clock()))
+        since, not_before = operation.since, operation.not_before
+        if since is Since.OLDEST and not_before:
+            place: After | At = At(not_before)
+        else:
+            place = _place(since)
+        read = await self._read(place, subject=table_id, rows_max=limits.PAGE_ENTITIES_MAX)
+        self._require_kept(since, read, scope=table_id)
+        if not_before:
+            _require_start(since, read, not_before)
         if (await self._catalog.require(owner, operation.table)).table_id != table_id:
             raise StorageError("TableNotFound")
         self._note_lag(read.records)
-        return feed.found(read.records, read.reached, operation.bounds)
+        return _found(table_id, read, read.records, operation.bounds, not_before)
 
     async def of_account(self, owner: Owner, operation: ReadAccountChanges) -> ChangesFound:
         """The next changes of all tables that the account has or had."""
-        feed = self._feed(f"{owner.name}/{owner.incarnation}".encode(), None)
-        read = feed.read(feed.start(operation.since, self._clock()))
+        scope = account_scope(owner.name, owner.incarnation)
+        read = await self._read(_place(operation.since), subject=None, rows_max=EXAMINED_MAX)
+        self._require_kept(operation.since, read, scope)
         ends: dict[bytes, float] = {}
         shown: list[ChangeRecord] = []
         for record in read.records:
@@ -95,117 +105,142 @@ class ChangeFeeds:
             if (about.account, about.incarnation) != (owner.name, owner.incarnation):
                 continue
             if about.kind in OF_ENTITIES and about.table_id not in ends:
-                ends[about.table_id] = await self._end(owner, about)
+                ends[about.table_id] = await self._end(owner, about, record.number)
             if about.kind not in OF_ENTITIES or record.number < ends.get(about.table_id, math.inf):
                 shown.append(record)
         await self._catalog.incarnations.require(owner)
         self._note_lag(shown)
-        return feed.found(shown, read.reached, None)
+        return _found(scope, read, shown)
 
-    async def _end(self, owner: Owner, about: About) -> float:
-        """The number of the record that deleted a table. Infinite while it exists; 0 if the record is not kept."""
-        assert self._log is not None
+    async def _end(self, owner: Owner, about: About, number: int) -> float:
+        """The number of the record that deleted a table, of which this record is. Infinite while the table exists.
+
+        0 if the deletion is not kept: it came before all that is.
+        """
         present = await self._catalog.find(owner, about.table)
         if present is not None and present.table_id == about.table_id:
             return math.inf
-        subject = deletion_subject(about.table_id)
-        deletions = self._log.read(0, subject=subject, rows_max=1, bytes_max=1).records
-        return deletions[0].number if deletions else 0
+        read = await self._read(FIRST, subject=deletion_subject(about.table_id), rows_max=1)
+        if read.records:
+            return read.records[0].number
+        if number < read.kept.first:
+            # Trimmed since it was read, so it cannot be told any more whether it came before the deletion.
+            raise StorageError("ChangesNotKept")
+        return 0
 
-    def _feed(self, scope: bytes, subject: bytes | None) -> "_Feed":
-        log = self._log
-        kept = None if log is None else log.kept()
-        if log is None or kept is None:
+    async def _read(
+        self, place: After | At, *, subject: bytes | None, rows_max: int
+    ) -> ChangesRead:
+        read = None
+        if self._log is not None:
+            read = await self._log.read(
+                place, subject=subject, rows_max=rows_max, bytes_max=limits.PAGE_BYTES_MAX
+            )
+        if read is None:
             raise StorageError("InvalidQueryParameterValue", early=True)
-        return _Feed(log, kept, scope, subject)
+        return read
 
-
-class _Feed:
-    """The feed of one scope at one moment: of the records of a subject, or of all."""
-
-    def __init__(
-        self, log: ChangeLog, kept: KeptChanges, scope: bytes, subject: bytes | None
-    ) -> None:
-        self._log = log
-        self._kept = kept
-        self._scope = scope
-        self._subject = subject
-
-    def start(self, since: ChangesSince, now: int) -> int:
-        """The number behind which to begin; raises if that place is not in the feed, or not any more."""
-        kept = self._kept
-        if since is Since.OLDEST:
-            return kept.first - 1
-        if since is Since.NOW:
-            return kept.last
+    def _require_kept(self, since: ChangesSince, read: ChangesRead, scope: bytes) -> None:
+        """Raise if the place where the read was to begin is not in the feed of this scope, or not any more."""
+        kept = read.kept
         if isinstance(since, int):
-            if since > now:
+            # Times of records never step back. The clock may, and a reader may go on from the time of a line.
+            if since > max(self._clock(), kept.newest_time):
                 raise StorageError(
                     "InvalidQueryParameterValue", "The time in since is in the future."
                 )
             if since < kept.oldest_time and not kept.is_complete:
                 raise StorageError("ChangesNotKept")
-            return self._log.since(since) - 1
-        assert isinstance(since, ChangeCursor)
-        if since.storage != kept.storage:
-            raise _not_here("is of another storage")
-        if since.epoch != kept.epoch:
-            raise _not_here("is from before this record of changes began")
-        if since.scope != self._scope:
-            raise _not_here(
-                "is of another table, of an earlier table of this name, or of another account"
-            )
-        time = self._log.time_of(since.number)
-        if since.number > kept.last or (since.time and time is not None and since.time != time):
-            raise _not_here("names a change that was never made here")
-        if since.number < kept.first - 1:
-            raise StorageError("ChangesNotKept")
-        return since.number
+        elif isinstance(since, ChangeCursor):
+            if since.storage != kept.storage:
+                raise _not_here("is of another storage")
+            if since.epoch != kept.epoch:
+                raise _not_here("is from before this record of changes began")
+            if since.scope != scope:
+                raise _not_here(
+                    "is of another table, of an earlier table of this name, or of another account"
+                )
+            is_made_up = since.time and read.begun_time not in (None, since.time)
+            if since.number > kept.last or is_made_up:
+                raise _not_here("names a change that was never made here")
+            if since.number < kept.first - 1:
+                raise StorageError("ChangesNotKept")
 
-    def read(self, after: int) -> ChangesRead:
-        return self._log.read(
-            after,
-            subject=self._subject,
-            rows_max=EXAMINED_MAX if self._subject is None else limits.PAGE_ENTITIES_MAX,
-            bytes_max=limits.PAGE_BYTES_MAX,
+
+def scopes_of(note: Note) -> tuple[bytes, bytes]:
+    """The scopes of the feeds in which a record with this note may have lines: of its table, and of its account."""
+    about = read_about(note.about)
+    return note.subject, account_scope(about.account, about.incarnation)
+
+
+def account_scope(name: str, incarnation: int | None) -> bytes:
+    """What the cursors of an account's feed are of. Those of a table's feed are of its id."""
+    return f"{name}/{incarnation}".encode()
+
+
+def _place(since: ChangesSince) -> After | At:
+    if isinstance(since, ChangeCursor):
+        return After(since.number)
+    if isinstance(since, int):
+        return At(since)
+    return FIRST if since is Since.OLDEST else LAST
+
+
+def _require_start(since: ChangesSince, read: ChangesRead, not_before: int) -> None:
+    """Raise if changes from before the start of a signature were asked for (changes 1)."""
+    is_before = isinstance(since, int) and since < not_before
+    if is_before or (read.records and read.records[0].time < not_before):
+        raise StorageError(
+            "ChangesNotKept",
+            "The signature shows the changes since its start, and none from before. Begin again: take a cursor with "
+            "since=now, copy the entities to where there are none, and go on from the cursor.",
         )
 
-    def found(
-        self, records: Sequence[ChangeRecord], reached: int, bounds: KeyBounds | None
-    ) -> ChangesFound:
-        """The page of these records, which end where all were examined; it ends behind a whole record."""
-        commits: list[CommitFound] = []
-        lines = 0
-        for number, time, note, partition, rows in records:
-            about = read_about(note.about)
-            partition_key = ""
-            changed: Sequence[EntityChange] = rows
-            if about.kind in OF_ENTITIES:
-                partition_key = storage_keys.partition_key_of(partition)
-                if bounds is not None:
-                    changed = _within(bounds, partition_key, rows)
-                    if not changed:
-                        continue
-            else:
-                changed = ()
-            commits.append(
-                CommitFound(about.kind.value, about.table, number, time, partition_key, changed)
-            )
-            lines += len(changed) or 1
-            if lines >= limits.PAGE_ENTITIES_MAX:
-                reached = number
-                break
-        time_of = self._log.time_of(reached) or 0
-        kept = self._kept
-        cursor = ChangeCursor(kept.storage, kept.epoch, reached, time_of, self._scope)
-        return ChangesFound(commits, cursor, lambda: self._has_more(reached))
 
-    def _has_more(self, after: int) -> bool:
-        try:
-            read = self._log.read(after, subject=self._subject, rows_max=1, bytes_max=1)
-        except EngineUnavailable:
-            return True  # whoever reads on gets the error
-        return bool(read.records)
+def _found(
+    scope: bytes,
+    read: ChangesRead,
+    records: Sequence[ChangeRecord],
+    bounds: KeyBounds | None = None,
+    not_before: int = 0,
+) -> ChangesFound:
+    """The page of those of the records that are shown. It ends with a whole record."""
+    reached, reached_time, has_more = read.reached, read.reached_time, read.has_more
+    commits: list[CommitFound] = []
+    lines = 0
+    for number, time, note, partition, rows in records:
+        if lines >= limits.PAGE_ENTITIES_MAX:
+            has_more = True
+            break
+        about = read_about(note.about)
+        partition_key = ""
+        changed: Sequence[EntityChange] = rows
+        if about.kind in OF_ENTITIES:
+            partition_key = storage_keys.partition_key_of(partition)
+            if bounds is not None:
+                changed = _within(bounds, partition_key, rows)
+                if not changed:
+                    continue
+            if not_before:
+                changed = [_since_start(each, not_before) for each in changed]
+        else:
+            changed = ()
+        commits.append(
+            CommitFound(about.kind.value, about.table, number, time, partition_key, changed)
+        )
+        lines += len(changed) or 1
+        if lines >= limits.PAGE_ENTITIES_MAX:
+            reached, reached_time = number, time
+    cursor = ChangeCursor(read.kept.storage, read.kept.epoch, reached, reached_time, scope)
+    return ChangesFound(commits, cursor, has_more)
+
+
+def _since_start(change: EntityChange, not_before: int) -> EntityChange:
+    """The change without what a merge replaced, if that is from before the start of a signature."""
+    row, version, stored, replaced = change
+    if replaced is not None and version_of(replaced) < not_before:
+        return row, version, stored, None
+    return change
 
 
 def _within(

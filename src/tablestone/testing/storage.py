@@ -374,7 +374,7 @@ class StorageChanges:
                 return None
             self._lines += map(orjson.loads, lines_of(found))
             self._cursor = found.cursor
-            has_more = found.has_more()
+            has_more = found.has_more
         return bool(self._lines)
 
 

@@ -9,6 +9,7 @@ import binascii
 import dataclasses
 import json
 import re
+from collections.abc import Collection, Hashable
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
@@ -35,9 +36,9 @@ from tablestone.wire.messages import RawRequest, RawResponse, Wait
 from tablestone.wire.service_resources import headers_of
 
 CURSOR_HEADER: Final = b"x-tablestone-cursor"
-"""The cursor behind all that a page has examined."""
+"""The cursor after all that a page has examined."""
 MORE_HEADER: Final = b"x-tablestone-more"
-"""`true` if there is more behind the cursor, whether the page has lines or not."""
+"""`true` if there was more after the cursor, whether the page has lines or not."""
 _CONTENT_TYPE: Final = b"application/x-ndjson"
 _CURSOR: Final = re.compile(r"([\w-]{22,400})\.(\d{1,18})\.(\d{1,18})", re.ASCII)
 
@@ -109,36 +110,38 @@ def _no_cursor() -> StorageError:
 
 
 def respond_with_changes(
-    request: RawRequest,
     operation: ReadTableChanges | ReadAccountChanges,
     result: ChangesFound,
     stamp: Stamp,
+    caller: Hashable,
 ) -> RawResponse:
-    """The page as JSON lines."""
-    cursor = format_cursor(result.cursor).encode("ascii")
+    """The page as JSON lines. `caller` is the member of `Wait`."""
     body = b"".join(lines_of(result))
     headers = [
         *headers_of(stamp),
         (b"content-type", _CONTENT_TYPE),
         (b"cache-control", b"no-cache"),
-        (CURSOR_HEADER, cursor),
+        (CURSOR_HEADER, format_cursor(result.cursor).encode("ascii")),
     ]
-    has_more = result.has_more()
-    if has_more:
+    if result.has_more:
         headers.append((MORE_HEADER, b"true"))
     wait = None
-    if operation.wait_seconds and not body and not has_more:
-        query_string = _behind(cursor, request.query_string)
-        later = dataclasses.replace(request, query_string=query_string)
-        wait = Wait(operation.wait_seconds, result.has_more, later)
+    if operation.wait_seconds and not body:
+        wait = Wait(operation.wait_seconds, result.cursor, result.has_more, caller)
     return RawResponse(200, headers, body, wait=wait)
 
 
-def _behind(cursor: bytes, query_string: bytes) -> bytes:
-    """The query string with this cursor in `since`, which no signature covers."""
+def asked_from(request: RawRequest, cursor: ChangeCursor) -> RawRequest:
+    """The same request, from this cursor on. No signature covers `since`."""
+    since = b"since=" + format_cursor(cursor).encode("ascii")
+    others = other_parameters(request.query_string, (b"since",))
+    return dataclasses.replace(request, query_string=b"&".join([*others, since]))
+
+
+def other_parameters(query_string: bytes, names: Collection[bytes]) -> list[bytes]:
+    """The parameters with other names, as they were sent."""
     pairs = query_string.split(b"&")
-    others = [pair for pair in pairs if unquote_to_bytes(pair.partition(b"=")[0]) != b"since"]
-    return b"&".join([*others, b"since=" + cursor])
+    return [pair for pair in pairs if unquote_to_bytes(pair.partition(b"=")[0]) not in names]
 
 
 def lines_of(result: ChangesFound) -> list[bytes]:
@@ -151,9 +154,9 @@ def _lines(commit: CommitFound, feed: str) -> list[bytes]:
     """The lines of a commit. All but the last have the cursor of the commit before, so no cursor divides it."""
     kind, table, number, time, partition_key, entities = commit
     end = f'","table":"{table}","time":"{format_date_time_fixed(time)}"'.encode("ascii")
-    behind = f'{{"cursor":"{feed}.{number}.{time}","kind":"'.encode("ascii")
+    after = f'{{"cursor":"{feed}.{number}.{time}","kind":"'.encode("ascii")
     if not entities:
-        return [b"%b%b%b}\n" % (behind, kind.encode("ascii"), end)]
+        return [b"%b%b%b}\n" % (after, kind.encode("ascii"), end)]
     before = f'{{"cursor":"{feed}.{number - 1}.0","kind":"'.encode("ascii")
     deleted = b"%bexpired%b" if kind == "expired" else b"%bdelete%b"
     lines: list[bytes] = []
@@ -161,7 +164,7 @@ def _lines(commit: CommitFound, feed: str) -> list[bytes]:
     for row, version, stored, replaced in entities:
         following -= 1
         begin = b"%bput%b" if stored is not None else deleted
-        begin %= (before if following else behind, end)
+        begin %= (before if following else after, end)
         if following:
             begin += b',"following":%d' % following
         if stored is None:

@@ -4,11 +4,12 @@ The path stays exactly as it was on the wire, percent-encoded, because every sig
 Header names are lower-case bytes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tablestone.model.errors import StorageError
+from tablestone.model.operations import ChangeCursor
 
 Headers = Mapping[bytes, bytes]
 NO_CONTENT_TYPE: Final = "Content-Type header value missing."
@@ -58,12 +59,14 @@ class RawRequest:
 
 
 class Wait(NamedTuple):
-    """How long a request waits for something to answer, whether there is something by now, and how it then asks."""
+    """How long a request waits for changes, and where its answer so far ends."""
 
     seconds: int
-    is_over: Callable[[], bool]
-    request: RawRequest
-    """The same request, from where the answer so far has read up to."""
+    cursor: ChangeCursor
+    has_more: bool
+    """Whether more changes follow, though the answer has no line so far."""
+    caller: Hashable
+    """Equal for two requests if what decides whether they may read is the same for both."""
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from storage.write_sets import WHOLE
 from tablestone.clock import system_clock
+from tablestone.engines.change_record import FIRST
 from tablestone.engines.contract import Key
 from tablestone.engines.registry import open_engine
 from tablestone.model.etag import parse_etag
@@ -30,7 +31,7 @@ def problems_of_record(data: StoredPlace, journals: Sequence[Journal]) -> Iterat
     """Where the record and the rows of a directory contradict each other, or the record lacks what was acknowledged."""
     engine = open_engine(f"sqlite:{data.path}", system_clock, read_only=True, key=data.key)
     try:
-        replayed, deleted, puts = _read(engine)
+        replayed, deleted, puts = asyncio.run(_read(engine))
         rows = {
             Key(row.partition, row.row): row.version
             for row in asyncio.run(engine.scan(WHOLE, rows_max=ROWS_MAX))
@@ -52,15 +53,14 @@ def problems_of_record(data: StoredPlace, journals: Sequence[Journal]) -> Iterat
                 yield f"{journal.partition_key}/{row_key}: {etag} was acknowledged, and is not in the record"
 
 
-def _read(engine: Engine) -> tuple[dict[Key, int], set[bytes], set[Put]]:
+async def _read(engine: Engine) -> tuple[dict[Key, int], set[bytes], set[Put]]:
     """The versions of the rows that the record makes of nothing, the ids of deleted tables, and all puts."""
     log = engine.changes
-    kept = None if log is None else log.kept()
     assert log is not None
-    assert kept is not None
-    assert kept.is_complete
-    read = log.read(0, subject=None, rows_max=ROWS_MAX, bytes_max=1 << 40)
-    assert read.reached == kept.last
+    read = await log.read(FIRST, subject=None, rows_max=ROWS_MAX, bytes_max=1 << 40)
+    assert read is not None
+    assert read.kept.is_complete
+    assert not read.has_more
     replayed: dict[Key, int] = {}
     deleted: set[bytes] = set()
     puts: set[Put] = set()

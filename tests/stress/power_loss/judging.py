@@ -13,6 +13,7 @@ from storage.write_sets import WHOLE, committed, insert
 from stress.power_loss.lost_power import Disk
 from stress.power_loss.recorded_disk import Flushed, Note
 from stress.power_loss.writers import PARTITIONS, Run, State
+from tablestone.engines.change_record import FIRST
 from tablestone.engines.contract import EngineRefused, EngineUnavailable
 from tablestone.engines.sqlite.engine import SqliteEngine
 
@@ -93,7 +94,7 @@ async def _problems(
         ]
         problems += [
             f"the record does not lead to the state of {partition.decode()}"
-            for partition, states in _recorded(engine).items()
+            for partition, states in (await _recorded(engine)).items()
             if states
             not in [
                 _without_repetitions([*before[partition], *allowed[partition][: number + 1]])
@@ -110,12 +111,11 @@ async def _problems(
     return problems
 
 
-def _recorded(engine: SqliteEngine) -> dict[bytes, list[State]]:
+async def _recorded(engine: SqliteEngine) -> dict[bytes, list[State]]:
     """The states of each partition through which the record leads."""
     states: dict[bytes, list[State]] = {partition: [{}] for partition in PARTITIONS}
-    if engine.changes.kept() is None:
-        return states
-    for record in engine.changes.read(0, subject=None, rows_max=10**6, bytes_max=1 << 40).records:
+    read = await engine.changes.read(FIRST, subject=None, rows_max=10**6, bytes_max=1 << 40)
+    for record in () if read is None else read.records:
         if record.rows:
             state = dict(states[record.partition][-1])
             for row in record.rows:

@@ -112,8 +112,8 @@ def test_exactly_what_is_in_the_range(
         for key in keys:
             await service.execute(Named("acct"), InsertEntity("tab", Entity(key, {"n": '"n":1'})))
         sas, everything = (
-            TableSas("tab", "raud", bounds, VERSION_LATEST),
-            TableSas("tab", "raud", None, VERSION_LATEST),
+            TableSas("tab", "raud", bounds, VERSION_LATEST, None),
+            TableSas("tab", "raud", None, VERSION_LATEST, None),
         )
         query = QueryEntities("tab", parse_filter(filter_text), top, None, None)
         matching, _ = await _pages(service, query, everything)

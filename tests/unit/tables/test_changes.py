@@ -159,6 +159,21 @@ async def test_a_cursor_with_the_number_but_not_the_time_of_a_record_is_refused(
         await tables.of_table(cursor)
 
 
+async def test_the_time_of_the_newest_line_is_a_place_also_after_the_clock_stepped_back(
+    tables: Tables,
+) -> None:
+    table_id = await tables.create()
+    await tables.put(table_id, b"1")
+    newest = tables.now
+    tables.now -= 60 * TICKS_PER_SECOND
+    assert await tables.of_table(newest) == ["1"]
+    await tables.put(table_id, b"2")  # its record has the time of the one before
+    assert await tables.of_table(newest) == ["1", "2"]
+    with pytest.raises(StorageError) as refused:
+        await tables.of_table(newest + 1)
+    assert refused.value.text == "The time in since is in the future."
+
+
 async def test_the_lag_is_that_of_the_reader_behind_all_others(tables: Tables) -> None:
     def lag_after(seconds: int) -> float:
         tables.now += seconds * TICKS_PER_SECOND

@@ -11,8 +11,8 @@ import asyncio
 import secrets
 import shutil
 from bisect import bisect_left
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +21,10 @@ import apsw
 from tablestone.engines.change_record import (
     DISK_PART,
     ID_BYTES,
+    NEWS_MAX,
     RECORD_BYTES,
+    After,
+    At,
     ChangeRecord,
     ChangesRead,
     KeptChanges,
@@ -70,11 +73,11 @@ TRIM_BYTES_MAX: Final = 2 * 1024 * 1024
 _EPOCH: Final = "SELECT epoch FROM change_log"
 _STATE: Final = """
 SELECT storage, epoch, began, began_empty, oldest.number, oldest.time, oldest.is_empty, oldest.bytes_up_to,
-    newest.number, newest.bytes_up_to
+    newest.number, newest.time, newest.bytes_up_to, (SELECT time FROM change_records WHERE number = ?)
 FROM change_log,
     (SELECT number, time, length(rows) = 0 AS is_empty, bytes_up_to FROM change_records
         WHERE number >= (SELECT began FROM change_log) ORDER BY number LIMIT 1) oldest,
-    (SELECT number, bytes_up_to FROM change_records ORDER BY number DESC LIMIT 1) newest
+    (SELECT number, time, bytes_up_to FROM change_records ORDER BY number DESC LIMIT 1) newest
 WHERE epoch IS NOT NULL
 """
 _RETENTION: Final = "SELECT epoch, began, ticks_max, bytes_max FROM change_log"
@@ -96,8 +99,10 @@ SELECT number FROM (
     FROM change_records WINDOW sorted AS (ORDER BY number)
 ) WHERE number != number_before + 1 OR time < time_before OR bytes_up_to <= bytes_before LIMIT 100
 """
+_NOTES: Final = (
+    "SELECT number, subject, about FROM change_records WHERE number > ? ORDER BY number LIMIT ?"
+)
 _LAST: Final = "SELECT max(number) FROM change_records"
-_BOUNDS: Final = f"SELECT began, ({_LAST}) FROM change_log"  # noqa: S608 - no value in it
 
 
 def make_tables(writer: apsw.Connection) -> None:
@@ -171,6 +176,8 @@ class SqliteChangeLog:
     _clock: Clock
     _generation: Generation | None
     _room: DiskRoom
+    _is_there: bool = False
+    _has_grown: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def keep(self, retention: Retention | None) -> None:
         await asyncio.to_thread(self._keep, retention)
@@ -209,42 +216,74 @@ class SqliteChangeLog:
 
     def kept(self) -> KeptChanges | None:
         with _unavailable("read"):
-            state = self._reader.execute(_STATE).get if self.is_there else None
+            state = self._state(None)
+        return None if state is None else state[0]
+
+    def _state(self, number: int | None) -> tuple[KeptChanges, int | None] | None:
+        """What is kept, and the time of the record of this number; None if no changes are kept."""
+        state = self._reader.execute(_STATE, (number,)).get if self.is_there else None
         if state is None:
             return None
-        storage, epoch, began, began_empty, number, time, is_empty, up_to, last, bytes_of_all = (
-            state
-        )
-        return KeptChanges(
+        storage, epoch, began, began_empty, oldest, oldest_time, is_empty, up_to, *newest = state
+        last, newest_time, bytes_of_all, time = newest
+        kept = KeptChanges(
             storage=storage,
             epoch=epoch,
-            first=number + is_empty,
+            first=oldest + is_empty,
             last=last,
-            oldest_time=time,
+            oldest_time=oldest_time,
+            newest_time=newest_time,
             bytes=bytes_of_all - up_to,
-            is_complete=bool(began_empty) and number == began,
+            is_complete=bool(began_empty) and oldest == began,
             makes_room=self._room.is_low,
         )
+        return kept, time
 
-    def read(
-        self, after: int, *, subject: bytes | None, rows_max: int, bytes_max: int
-    ) -> ChangesRead:
+    async def read(
+        self, place: After | At, *, subject: bytes | None, rows_max: int, bytes_max: int
+    ) -> ChangesRead | None:
+        number = place.number if isinstance(place, After) else None
         with _unavailable("read"), self._one_moment():
-            began, last = self._reader.execute(_BOUNDS).get
-            after = max(after, began - 1)
-            given = (after, rows_max) if subject is None else (subject, after, rows_max)
+            state = self._state(number)
+            if state is None:
+                return None
+            kept, begun_time = state
+            if isinstance(place, At):
+                number = self._before(place.time)
+            after = min(max(number or 0, kept.first - 1), kept.last)
+            given = (after, rows_max + 1) if subject is None else (subject, after, rows_max + 1)
             records: list[ChangeRecord] = []
             taken = taken_bytes = 0
             for number, time, of, about, partition, stored in self._reader.execute(
                 _READ if subject is None else _READ_SUBJECT, given
             ):
+                if taken >= rows_max or taken_bytes >= bytes_max:
+                    last = records[-1]
+                    return ChangesRead(kept, begun_time, records, last.number, last.time, True)
                 rows = read_rows(stored)
                 records.append(ChangeRecord(number, time, Note(of, about), partition, rows))
                 taken += len(rows) or 1
                 taken_bytes += len(stored)
-                if taken >= rows_max or taken_bytes >= bytes_max:
-                    return ChangesRead(records, number)
-            return ChangesRead(records, max(last, after))
+            return ChangesRead(kept, begun_time, records, kept.last, kept.newest_time, False)
+
+    async def news(self, after: int, seconds: float) -> Sequence[tuple[int, Note]]:
+        self._has_grown.clear()
+        found = self._notes(after)
+        if not found:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._has_grown.wait()
+            found = self._notes(after)
+        return found
+
+    def _notes(self, after: int) -> list[tuple[int, Note]]:
+        with _unavailable("read"):
+            notes = self._reader.execute(_NOTES, (after, NEWS_MAX))
+            return [(number, Note(subject, about)) for number, subject, about in notes]
+
+    def note_growth(self) -> None:
+        """A commit of this process may have written records: end the wait of `news`."""
+        self._has_grown.set()
 
     @contextmanager
     def _one_moment(self) -> Iterator[None]:
@@ -258,21 +297,18 @@ class SqliteChangeLog:
     @property
     def is_there(self) -> bool:
         """Whether the tables exist: changes are kept, or were."""
-        is_there: bool = self._reader.pragma("user_version") >= KEEPING_FORMAT_VERSION
-        return is_there
+        if not self._is_there:  # they stay for ever
+            self._is_there = self._reader.pragma("user_version") >= KEEPING_FORMAT_VERSION
+        return self._is_there
 
-    def time_of(self, number: int) -> int | None:
-        with _unavailable("read"):
-            time: int | None = self._reader.execute(_TIME, (number,)).get
-        return time
-
-    def since(self, time: int) -> int:
-        with _unavailable("read"), self._one_moment():
-            first, last = self._reader.execute(_ENDS).get
-            # Numbers have no holes and times never step back, so halving finds it.
-            return bisect_left(
-                range(last + 1), time, lo=first, key=lambda n: self._reader.execute(_TIME, (n,)).get
-            )
+    def _before(self, time: int) -> int:
+        """The number before that of the first record that is not older."""
+        first, last = self._reader.execute(_ENDS).get
+        # Numbers have no holes and times never step back, so halving finds it.
+        later = bisect_left(
+            range(last + 1), time, lo=first, key=lambda n: self._reader.execute(_TIME, (n,)).get
+        )
+        return later - 1
 
     def has_surplus(self, *, makes_room: bool = False) -> bool:
         """Whether `trim` has something to remove. Quick."""

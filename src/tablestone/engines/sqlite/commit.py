@@ -234,6 +234,8 @@ class GroupCommit:
         self._wal_pages = 0
         self._restart_at = RESTART_PAGES
         self._restart_wait_ms = LOCKED_MS_MAX
+        self.note_growth: Callable[[], None] = lambda: None
+        """Called on the loop after a commit that may have written records of changes."""
         self.group_sizes = Distribution(COMMIT_GROUP.bounds)
         self.flush_seconds = Distribution(FLUSH.bounds)
         self.lock_seconds = 0.0
@@ -423,6 +425,8 @@ class GroupCommit:
             self._lock.release()
         else:
             _answer(group.accepted, group.outcomes)
+            if self._keeps:
+                self.note_growth()
             if self._lock.is_held:
                 self._tasks.put(_Task(loop, self._checkpoint, self._after_checkpoint))
                 return

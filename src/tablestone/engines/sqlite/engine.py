@@ -136,6 +136,8 @@ class SqliteEngine:
         self.changes = SqliteChangeLog(
             self._directory, self._reader, clock, self._generation, self._room
         )
+        if self._commits is not None:
+            self._commits.note_growth = self.changes.note_growth
         self._makes_room = False
         """Whether records of changes were to go before their time at the last look."""
         self._makes_room_soon = asyncio.Event()

@@ -8,7 +8,7 @@ the resource on.
 import logging
 import re
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 from itertools import count
 from typing import Final, Literal, NamedTuple
 
@@ -59,7 +59,12 @@ from tablestone.wire.address import (
     parse_resource,
     readable_parameters,
 )
-from tablestone.wire.changes import decode_changes, is_changes_request, respond_with_changes
+from tablestone.wire.changes import (
+    decode_changes,
+    is_changes_request,
+    other_parameters,
+    respond_with_changes,
+)
 from tablestone.wire.decode import (
     DecodedRequest,
     decode_operation,
@@ -297,7 +302,8 @@ class Pipeline:
             )
             assert isinstance(reading, ReadTableChanges | ReadAccountChanges)
             assert isinstance(page, ChangesFound)
-            return respond_with_changes(request, reading, page, stamp)
+            who = _who(request, found.account, caller)
+            return respond_with_changes(reading, page, stamp, who)
         comp = parameters.get("comp")
         if (comp == "expiry" and caller is not OWNER) or (
             comp == "indexes" and not await self._service.has_indexes(found.account, address.table)
@@ -405,6 +411,18 @@ def _caller_kind(caller: Caller, request: RawRequest) -> str:
         return _CALLER_KINDS[type(caller)]
     is_lite = request.headers.get(b"authorization", b"")[:13].lower() == b"sharedkeylite"
     return "shared-key-lite" if is_lite else "shared-key"
+
+
+def _who(request: RawRequest, account: Account, caller: Caller) -> Hashable:
+    """Equal for two requests on which the same keys, policies and roles decide, and the same time.
+
+    Of the owner only the keys count, because each request has a signature of its own.
+    """
+    keys = tuple([key.signature(b"") for key in account.keys])
+    if caller is OWNER:
+        return account.identity, account.incarnation, keys
+    given = tuple(other_parameters(request.query_string, (b"since", b"wait")))
+    return account.identity, account.incarnation, keys, request.text(b"authorization"), given
 
 
 def _form(
