@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from storage.two_engines import TwoEngines
 from storage.write_sets import committed, put
 from tablestone.engines.change_record import (
     FIRST,
@@ -38,6 +39,7 @@ from tablestone.engines.contract import (
 )
 from tablestone.engines.registry import open_engine
 from tablestone.engines.sqlite.change_log import SqliteChangeLog
+from tablestone.tables.changes import scopes_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -286,6 +288,43 @@ async def test_the_oldest_go_by_their_age_and_numbers_go_on(
     await committed(engine, write(b"a", put(b"again")))
     (record,) = await records(engine)
     assert record.number > empty.last
+
+
+@of_keeping_engines
+@asynchronous
+async def test_news_are_the_notes_after_a_number(engine: Engine) -> None:
+    await keep(engine)
+    log, last = log_of(engine), kept(engine).last
+    assert await log.news(last, 0.01) == []
+    waiting = asyncio.create_task(log.news(last, 10))
+    await asyncio.sleep(0.01)
+    started = asyncio.get_running_loop().time()
+    for note in (NOTE, OTHER):
+        await committed(engine, write(b"a", put(b"1"), note))
+    if not isinstance(engine, TwoEngines):  # there, it may have been the other process
+        found = await waiting
+        assert found[0] == (last + 1, NOTE)
+        assert asyncio.get_running_loop().time() - started < 5
+    else:
+        waiting.cancel()
+    assert list(await log.news(last, 0)) == [(last + 1, NOTE), (last + 2, OTHER)]
+    assert list(await log.news(last + 1, 0)) == [(last + 2, OTHER)]
+
+
+@asynchronous
+async def test_news_have_an_empty_record_in_place_of_all_that_was_trimmed(
+    data: Path, clock: HeldClock
+) -> None:
+    engine = open_engine(f"sqlite:{data}", clock)
+    await keep(engine, Retention(100, None))
+    await committed(engine, write(b"a", put(b"1")))
+    last = kept(engine).last
+    clock.now = 9_000
+    assert kept(engine).last == last + 1
+    news = await log_of(engine).news(last, 0)
+    assert list(news) == [(last + 1, Note(b"", b""))]
+    assert scopes_of(news[0][1]) == ()
+    await engine.close()
 
 
 @of_keeping_engines

@@ -130,7 +130,7 @@ class ChangeLog(Protocol):
         ...
 
     async def news(self, after: int, seconds: float) -> Sequence[tuple[int, Note]]:
-        """The numbers and notes of records after a number, at most `NEWS_MAX`.
+        """The numbers and notes of records after a number, at most `NEWS_MAX`; also of empty ones, with empty notes.
 
         If there is none, wait for one: commits of this process end the wait at once, others need not.
         """

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
 
     from tablestone.engines.contract import Engine
+    from tablestone.model.operations import ChangeCursor
     from tablestone.server.admission import Admission
     from tablestone.server.asgi import Receive
     from tablestone.server.requests.pipeline import ReadBody
@@ -46,11 +47,23 @@ class _Waiting:
     request: RawRequest
     wait: Wait
     woken: asyncio.Event = field(default_factory=asyncio.Event)
+    reached: int = 0
+    """Up to this number, the record was looked at and has nothing of the feed."""
 
     @property
     def group(self) -> Hashable:
         """Equal for the requests of one caller to one feed."""
         return self.wait.caller, self.wait.cursor.scope
+
+    def wake(self, reached: int) -> None:
+        if not self.woken.is_set():
+            self.reached = reached
+            self.woken.set()
+
+    def cursor_after(self, reached: int) -> ChangeCursor:
+        """The cursor, moved over what was looked at: it may not be kept any more."""
+        cursor = self.wait.cursor
+        return cursor._replace(number=reached, time=0) if reached > cursor.number else cursor
 
 
 class Waits:
@@ -108,14 +121,11 @@ class Waits:
             pause = min(next_at, end) - monotonic_seconds()
             if pause > 0:  # what has grown may not be for this caller: so do not ask all the time
                 await asyncio.wait((gone,), timeout=pause)
+            waiting.wake(self._examined)
         finally:
             woken.cancel()
             self._leave(waiting)
-        wait = waiting.wait
-        if waiting.woken.is_set() or wait.cursor.number >= self._examined:
-            return wait
-        # Nothing of the feed is in what was looked at meanwhile.
-        return wait._replace(cursor=wait.cursor._replace(number=self._examined, time=0))
+        return waiting.wait._replace(cursor=waiting.cursor_after(waiting.reached))
 
     def _join(self, waiting: _Waiting) -> None:
         number = waiting.wait.cursor.number
@@ -166,7 +176,7 @@ class Waits:
             for waiting in members:
                 cursor = waiting.wait.cursor
                 if grown.get(cursor.scope, 0) > cursor.number:
-                    waiting.woken.set()
+                    waiting.wake(after)
         self._examined = news[-1][0]
 
     async def _ask_permissions(self, *, at_once: bool) -> None:
@@ -178,16 +188,16 @@ class Waits:
                 continue  # they have left while another group was asked for
             self._ask_at[group] = now + PERMISSION_SECONDS
             one = next(iter(members))
-            again = asked_from(one.request, one.wait.cursor)
+            again = asked_from(one.request, one.cursor_after(self._examined))
             wait = (await self._answer(again, _no_body, RequestRecord(now))).wait
             if wait is None or (wait.caller, wait.cursor.scope) != group:
                 for waiting in self._waiting.get(group, ()):
-                    waiting.woken.set()
+                    waiting.wake(self._examined)
 
     def _wake_all(self) -> None:
         for members in self._waiting.values():
             for waiting in members:
-                waiting.woken.set()
+                waiting.wake(self._examined)
 
 
 async def _ended(receive: Receive) -> None:

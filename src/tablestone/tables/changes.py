@@ -167,8 +167,10 @@ class ChangeFeeds:
                 raise StorageError("ChangesNotKept")
 
 
-def scopes_of(note: Note) -> tuple[bytes, bytes]:
+def scopes_of(note: Note) -> tuple[bytes, ...]:
     """The scopes of the feeds in which a record with this note may have lines: of its table, and of its account."""
+    if not note.about:
+        return ()  # an engine may have a record of nothing in place of what was trimmed
     about = read_about(note.about)
     return note.subject, account_scope(about.account, about.incarnation)
 

@@ -49,6 +49,9 @@ class Served:
             return RawResponse(403, [])
         after = parse_cursor(request.query_string.partition(b"since=")[2].decode()).number
         self.places.append(after)
+        kept = self.engine.changes.kept()
+        if kept is None or after < kept.first - 1:
+            return RawResponse(410, [])
         records = self.engine.changes._records
         found = [n for n, record in records.items() if n > after and record.note.subject == table]
         reached = self.engine.changes._last
@@ -159,6 +162,19 @@ async def test_the_place_moves_over_what_is_not_for_a_wait(served: Served) -> No
     await waiting
     assert served.places == sorted(served.places)
     assert served.places[-1] == 5
+
+
+async def test_a_wait_goes_on_when_what_it_passed_over_is_not_kept_any_more(served: Served) -> None:
+    line = await served.begin()
+    await served.engine.changes.keep(Retention(None, 300))  # three records or so
+    waiting = [served.wait(line, b"caller", b"orders") for _ in range(2)]
+    for _ in range(20):
+        await served.write(b"stock")
+        await asyncio.sleep(0.03)  # permission is asked for meanwhile
+    assert not any(each.done() for each in waiting)
+    number = await served.write(b"orders")
+    found = await asyncio.gather(*waiting)
+    assert [each.body for each in found] == 2 * [b"[%d]" % number]
 
 
 async def test_a_failing_look_ends_no_wait(
