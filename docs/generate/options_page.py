@@ -41,6 +41,8 @@ DETAILS: Final = {
     "tls-key": "The key must not have a password.",
     "trusted-proxy": "See [TLS](guides/tls.md#behind-a-proxy).",
     "token-issuer": "See [Tokens and roles](guides/tokens.md).",
+    "keep-changes": "See [Follow changes](guides/changes.md).",
+    "yes-trim": "See [Follow changes](guides/changes.md).",
     "table-deletion-seconds": "The default, 0, frees the name at once. A value is useful for testing retry code.",
     "any-version": "An SDK that is newer than Tablestone works, as far as its requests are the same as before. The log "
     "names each such version once. Azure serves none ([wire 10.2](protocol/wire.md#wire-10-2)).",

@@ -159,6 +159,8 @@ class Configuration:
     of the service that are not known are served. With `control_port`, the control API of the test kit is served on this
     port of the loopback address. Beyond `targets`, requests are answered `ServerBusy`. With `realism`, a server for
     tests differs from a service on one machine where Azure does. `ready_form` is one of `READY_FORMS`.
+    Without `keep_changes` the stored setting stays in force, unless `ends_changes`; one that trims changes at once is
+    taken only if it is `yes_trim` too.
     """
 
     host: str
@@ -193,6 +195,8 @@ class Configuration:
     admission: AdmissionLimits = AdmissionLimits()
     targets: ThroughputTargets | None = None
     keep_changes: Retention | None = None
+    ends_changes: bool = False
+    yes_trim: Retention | None = None
 
 
 @dataclass(frozen=True, slots=True)

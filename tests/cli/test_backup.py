@@ -168,6 +168,7 @@ def test_what_is_restored_has_no_record_of_changes(
     assert tablestone("restore", place, "--data", restored).status == 0
     assert names(restored) == ["lock", "tablestone.db"]
     for directory, keeps in ((data, True), (restored, False)):
+        assert private_server(directory).stop() == 0  # a start without the option changes neither
         engine = open_engine(f"sqlite:{directory}", system_clock, read_only=True)
         assert engine.changes is not None
         assert (engine.changes.kept() is not None) is keeps

@@ -10,7 +10,7 @@ import pytest
 
 from cli.command_line import Ended, commands_of, run_line, tablestone
 from conftest import StartServer
-from storage.formats.make import KEEP_CHANGES, answers, changes
+from storage.formats.make import answers, changes
 from tablestone.cli.stored_data import connection_string
 from tablestone.configuration import DEVELOPMENT_ACCOUNT
 from tablestone.engines.contract import EngineRefused, EngineUnavailable
@@ -57,7 +57,7 @@ def test_a_stored_directory_is_served(
     elif int(stored.name.partition("-")[0]) < FORMAT_VERSION:
         pytest.skip("an older format has to be upgraded first")
     expected = json.loads((FORMATS / stored.name / "expected.json").read_text(encoding="utf-8"))
-    server = private_server(stored, *(KEEP_CHANGES if "changes" in expected else ()))
+    server = private_server(stored)
     host, port = server.address
     name = DEVELOPMENT_ACCOUNT.name  # the server prints the stored account first
     place = connection_string(name, DEVELOPMENT_ACCOUNT.keys[0], f"http://{host}:{port}/{name}")

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from storage.two_engines import TwoEngines
 from storage.write_sets import committed, put
+from tablestone.cli.options import parse_retention
+from tablestone.clock import TICKS_PER_SECOND
 from tablestone.engines.change_record import (
     FIRST,
     After,
@@ -23,7 +25,9 @@ from tablestone.engines.change_record import (
     KeptChanges,
     Note,
     Retention,
+    not_taken,
     read_rows,
+    with_size,
     write_rows,
 )
 from tablestone.engines.contract import (
@@ -40,6 +44,7 @@ from tablestone.engines.contract import (
 from tablestone.engines.registry import open_engine
 from tablestone.engines.sqlite.change_log import SqliteChangeLog
 from tablestone.tables.changes import scopes_of
+from tablestone.tables.service import TableService
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -376,6 +381,128 @@ async def test_it_is_stored_and_other_programs_follow_it(data: Path, clock: Held
         assert [record.rows[0].value for record in await records(again)] == [b"6"]
     finally:
         await again.close()
+
+
+NOW = 1_100
+STORED = Retention(500, 1_000_000)
+# (stored, asked for, accepted, in force): the records are from 1,000 to 1,004 and have 1,000 bytes each and some more
+SETTINGS: dict[str, tuple[Retention, Retention, Retention | None, Retention]] = {
+    "the same": (STORED, STORED, None, STORED),
+    "the same age": (STORED, Retention(500, None), None, STORED),
+    "a longer age": (STORED, Retention(600, None), None, Retention(600, 1_000_000)),
+    "no age": (STORED, Retention(None, 1_000_000), None, Retention(None, 1_000_000)),
+    "a shorter age": (STORED, Retention(100, None), None, Retention(100, 1_000_000)),
+    "an age that trims": (STORED, Retention(99, None), None, STORED),
+    "an age that trims, accepted": (
+        STORED,
+        Retention(99, None),
+        Retention(99, None),
+        Retention(99, 1_000_000),
+    ),
+    "an age that trims, another accepted": (STORED, Retention(99, None), STORED, STORED),
+    "an age where none was": (
+        Retention(None, 1_000_000),
+        Retention(99, None),
+        None,
+        Retention(None, 1_000_000),
+    ),
+    "a larger size": (STORED, Retention(500, 2_000_000), None, Retention(500, 2_000_000)),
+    "a smaller size": (STORED, Retention(500, 6_000), None, Retention(500, 6_000)),
+    "a size that trims": (STORED, Retention(500, 3_000), None, STORED),
+    "a size that trims, accepted": (
+        STORED,
+        Retention(500, 3_000),
+        Retention(500, 3_000),
+        Retention(500, 3_000),
+    ),
+    "a longer age, and a size that trims": (STORED, Retention(900, 3_000), None, STORED),
+    "a larger size, and an age that trims": (STORED, Retention(99, 2_000_000), None, STORED),
+}
+
+
+@pytest.mark.parametrize("opened", ["sqlite", "two on sqlite"], indirect=True)
+@pytest.mark.parametrize("case", SETTINGS.values(), ids=SETTINGS)
+@asynchronous
+async def test_a_setting_that_would_trim_at_once_is_only_taken_if_accepted(
+    engine: Engine,
+    clock: HeldClock,
+    case: tuple[Retention, Retention, Retention | None, Retention],
+) -> None:
+    stored, asked, accepted, in_force = case
+    await keep(engine, stored)
+    for clock.now in range(1_000, 1_005):
+        await committed(engine, write(b"%d" % clock.now, put(b"x" * 1_000)))
+    clock.now = NOW
+    await log_of(engine).keep(asked, accepted)
+    found = log_of(engine).kept()
+    assert found is not None
+    assert found.retention == in_force
+    says = not_taken(found, asked)
+    assert (says is None) is (with_size(asked, 1_000_000) == in_force)
+    kept(engine)  # trims
+    assert (len(await records(engine)) < 5) is (accepted == asked)
+
+
+@pytest.mark.parametrize("size", range(4_200, 4_400, 4))
+@asynchronous
+async def test_what_is_taken_trims_nothing_to_the_byte(
+    data: Path, clock: HeldClock, size: int
+) -> None:
+    engine = open_engine(f"sqlite:{data}", clock)
+    await keep(engine)
+    for number in range(5):
+        await committed(engine, write(b"%d" % number, put(b"x" * 1_000)))
+    await keep(engine, Retention(None, size))
+    was_taken = kept(engine).retention.bytes == size
+    assert len(await rows(engine)) == 5
+    await log_of(engine).keep(Retention(None, size), Retention(None, size))
+    assert kept(engine).retention.bytes == size
+    assert (len(await rows(engine)) == 5) is was_taken
+    await engine.close()
+
+
+@asynchronous
+async def test_only_what_is_kept_for_the_feed_is_a_feed(data: Path, clock: HeldClock) -> None:
+    """Also in the tables of an earlier build, which do not say for whom: for the feed."""
+    engine = open_engine(f"sqlite:{data}", clock)
+    await keep(engine)
+    await committed(engine, write(b"a", put(b"1")))
+    feeds = TableService(engine, clock, lambda: 0.0, lambda: b"").feeds
+    database = apsw.Connection(str(data / "tablestone.db"))
+    assert (kept(engine).for_feed, feeds.are_kept) == (True, True)
+    database.execute("UPDATE change_log SET kept_for = 'archive'")
+    assert (kept(engine).for_feed, feeds.are_kept) == (False, False)
+    await committed(engine, write(b"b", put(b"2")))
+    assert len(await records(engine)) == 2
+    await keep(engine)
+    assert (kept(engine).for_feed, feeds.are_kept) == (True, True)
+    database.execute("ALTER TABLE change_log DROP COLUMN kept_for")
+    assert (kept(engine).for_feed, len(await records(engine))) == (True, 2)
+    await keep(engine)
+    columns = database.execute("SELECT name FROM pragma_table_info('change_log')").fetchall()
+    assert ("kept_for",) not in columns
+    await keep(engine, Retention(None, 2_000_000))
+    assert database.execute("SELECT kept_for FROM change_log").get == "feed"
+    assert kept(engine).retention == Retention(None, 2_000_000)
+    database.close()
+    await engine.close()
+
+
+SHOWN = {
+    Retention(7 * 86_400 * TICKS_PER_SECOND, 20 << 30): "7d,20GiB",
+    Retention(36 * 3600 * TICKS_PER_SECOND, None): "36h",
+    Retention(90 * 60 * TICKS_PER_SECOND, 1536 << 20): "90m,1536MiB",
+    Retention(61 * TICKS_PER_SECOND, 1 << 10): "61s,1KiB",
+    Retention(None, 10_523_485_184): "9.8GiB",
+    Retention(None, 100): "0.1KiB",
+}
+
+
+@pytest.mark.parametrize("retention", SHOWN, ids=SHOWN.values())
+def test_a_setting_is_shown_as_the_option_takes_it(retention: Retention) -> None:
+    assert str(retention) == SHOWN[retention]
+    if "." not in SHOWN[retention]:
+        assert parse_retention(SHOWN[retention]) == retention
 
 
 @asynchronous

@@ -139,7 +139,8 @@ def test_follow_goes_on_when_the_server_comes_back(
     put(tools, "Orders", "2")
     assert next_row(process) == "2"
     assert again.stop() == 0, again.stderr
-    again = private_server(tmp_path / "data", "--port", str(server.address[1]))
+    ended = ("--keep-changes", "none", "--port", str(server.address[1]))
+    again = private_server(tmp_path / "data", *ended)
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == 1
     assert stderr == (

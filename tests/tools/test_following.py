@@ -481,7 +481,7 @@ def test_a_cursor_that_is_not_kept(
         sides.source.create_table("Orders")
         sides.catch_up()
         port = str(source.address[1])
-        for more in ((), KEEPING):
+        for more in (("--keep-changes", "none"), KEEPING):
             assert source.stop() == 0, source.stderr
             source = private_server(tmp_path / "source", *more, "--port", port)
         sides.put("Orders", "p", "1")

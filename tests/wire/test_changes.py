@@ -14,6 +14,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 from azure.data.tables import TableAccessPolicy, TableClient
 
+from cli.admin_pages import json_page
 from sas_signing import completed, query_of, signed
 from server_process import ServerProcess, start_server
 from signing import signed_headers
@@ -670,24 +671,88 @@ def test_what_is_not_kept_any_more(tmp_path: Path) -> None:
     assert server.stop() == 0, server.stderr
 
 
-def test_a_later_start_begins_an_epoch(tmp_path: Path) -> None:
+def test_a_record_goes_on_until_it_is_ended(tmp_path: Path) -> None:
+    """An option that is left out by mistake ends nothing."""
     cursor = ""
-    for keeps in (True, False, True):
-        options = ["--keep-changes", "7d"] if keeps else []
-        server = start_server(tmp_path / "data", "--workers", "1", *options)
+    told = {
+        ("--keep-changes", "7d,1GiB"): "keeps changes: 7d, 1GiB\n",
+        (): "keeps changes: 7d, 1GiB\n",
+        (
+            "--keep-changes",
+            "none",
+        ): "The record of changes ends: 3 records are removed, and no cursor is valid any more.\n",
+        ("--workers", "2"): "",
+        ("--keep-changes", "1GiB,7d"): "keeps changes: 7d, 1GiB\n",
+    }
+    for start, (options, line) in enumerate(told.items()):
+        more = (*options, *(() if "--workers" in options else ("--workers", "1")))
+        server = start_server(tmp_path / "data", "--log-level", "info", *more)
         client = Client(server)
-        if not cursor:
+        if start == 0:
             client.create("Orders")
             cursor = client.changes("Orders", since="now").cursor
-        elif not keeps:
-            assert client.changes("Orders").status == 400
+            client.insert("Orders", "p", "0")
+        elif start == 1:
             client.insert("Orders", "p", "1")
+            lines = client.changes("Orders", since=cursor).lines
+            assert [line["entity"]["RowKey"] for line in lines] == ["0", "1"]
+        elif start in (2, 3):
+            assert client.changes("Orders").status == 400
+            client.insert("Orders", "p", str(start))
         else:
             page = client.changes("Orders", since=cursor)
             assert (page.status, "before this record of changes began" in page.error) == (400, True)
             assert client.changes("Orders", since="2020-01-01").status == 410
             assert client.changes("Orders").lines == []
         assert server.stop() == 0, server.stderr
+        assert line in server.stderr
+        if not line:
+            assert "changes" not in server.stderr
+
+
+def test_a_shorter_record_that_loses_changes_is_only_taken_if_it_is_accepted(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "data"
+    why = "--keep-changes 1s would remove changes at once, so 7d,1GiB stays in force. If they may go: --yes-trim 1s"
+    shorter = ("--keep-changes", "1s", "--workers", "2", "--admin", "0")
+    server = start_server(data, "--keep-changes", "7d,1GiB")
+    client = Client(server)
+    client.create("Orders")
+    client.insert("Orders", "p", "r")
+    time.sleep(1.1)
+    assert server.stop() == 0
+    for accepted in ((), ("--yes-trim", "2s"), ("--yes-trim", "1s,1GiB")):
+        server = start_server(data, "--log-level", "info", *shorter, *accepted)
+        assert len(Client(server).changes("Orders").lines) == 1
+        status, page = json_page(server, "/health/ready")
+        assert (status, page["warnings"]) == (200, [why])
+        assert server.stop() == 0
+        assert server.stderr.count(why) == 1
+        assert server.stderr.count("keeps changes: 7d, 1GiB\n") == 1
+    server = start_server(data, "--log-level", "info", *shorter, "--yes-trim", "1s")
+    assert "warnings" not in json_page(server, "/health/ready")[1]
+    assert server.stop() == 0
+    assert "keeps changes: 1s, 1GiB\n" in server.stderr
+    assert "would remove" not in server.stderr
+
+
+def test_memory_says_that_it_stores_no_record(tmp_path: Path) -> None:
+    for options, line in (
+        (
+            ("--keep-changes", "7d"),
+            "keeps changes: 7d, 256MiB, in memory: they end with this server\n",
+        ),
+        (("--keep-changes", "none"), ""),
+        ((), ""),
+    ):
+        server = start_server(
+            tmp_path / "data", "--engine", "memory", "--log-level", "info", *options
+        )
+        assert Client(server).changes().status == (200 if line else 400)
+        assert server.stop() == 0
+        assert line in server.stderr
+        assert ("changes" in server.stderr) is bool(line)
 
 
 @pytest.mark.parametrize("table", ["Orders", None])

@@ -293,7 +293,8 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         raise BrokenOption(
             f"{given.source(options.CREATE_TABLES)} creates tables in configured accounts, and there is none."
         )
-    if options.KEEP_CHANGES in given and not capabilities_of(engine).keeps_changes:
+    keeps_changes = given.get(options.KEEP_CHANGES) is not None
+    if keeps_changes and not capabilities_of(engine).keeps_changes:
         raise BrokenOption(
             f"{given.source(options.KEEP_CHANGES)} needs an engine that keeps changes: SQLite and memory do."
         )
@@ -325,11 +326,12 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         control_port=_control_port(given, host, engine),
         insight=_insight(given),
         admission=_admission(given, workers),
+        ends_changes=options.KEEP_CHANGES in given and not keeps_changes,
         **given.fields(
             *(options.HTTPS_ONLY, options.TABLE_DELETION_SECONDS, options.LOG_FORMAT),
             *(options.EXPLORER, options.EXPLORER_TOKEN_FILE, options.ANY_VERSION),
             *(options.REALISM, options.METRICS_TABLES, options.CREATE_TABLES),
-            *(options.KEEP_CHANGES, options.TARGETS),
+            *(options.KEEP_CHANGES, options.YES_TRIM, options.TARGETS),
             trusted_proxies=options.TRUSTED_PROXY,
             domains=options.DOMAIN,
             custom_domains=options.CUSTOM_DOMAIN,

@@ -255,9 +255,16 @@ def parse_tables(text: str) -> tuple[str, ...]:
 
 
 _KEPT_BYTES: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+NO_CHANGES: Final = "none"
+"""The text for `--keep-changes` that ends the record."""
 _KEPT_MOST: Final = (1 << 63) - 1
 """What SQLite can store: for ever."""
 _KEPT: Final = re.compile(r"([1-9][0-9]{0,8})([smhd]|[KMGT]iB)")
+
+
+def parse_retention_or_none(text: str) -> Retention | None:
+    """As `parse_retention`; None for `none`."""
+    return None if text == NO_CHANGES else parse_retention(text)
 
 
 def parse_retention(text: str) -> Retention:
@@ -668,10 +675,17 @@ CREATE_TABLES = Option(
 )
 KEEP_CHANGES = Option(
     "keep-changes",
+    "AGE,SIZE|none",
+    "Keep a record of every change for so long, or up to this size, such as 7d, 20GiB or 7d,20GiB; none ends it.",
+    parse_retention_or_none,
+    "as stored with the data, at first none",
+)
+YES_TRIM = Option(
+    "yes-trim",
     "AGE,SIZE",
-    "Keep a record of every change for so long, or up to this size, such as 7d, 20GiB or 7d,20GiB.",
+    "Take this value of --keep-changes though it is shorter than the stored one, and removes changes at once.",
     parse_retention,
-    "no record",
+    "keep the stored one",
 )
 EXPLORER_TOKEN_FILE = Option(
     "explorer-token-file",
@@ -709,7 +723,7 @@ SERVER_OPTIONS = (
     *(HOST, PORT, DATA, ENGINE, ENCRYPTION_KEY_FILE, ACCOUNT, DOMAIN, CUSTOM_DOMAIN),
     *(TLS, TLS_NAME, TLS_CERTIFICATE, TLS_KEY, HTTPS_ONLY, TRUSTED_PROXY),
     *(TOKEN_ISSUER, TOKEN_AUDIENCE, TOKEN_TENANT, TOKEN_AUTHORITY),
-    *(CREATE_TABLES, KEEP_CHANGES, TABLE_DELETION_SECONDS, ANY_VERSION, WORKERS),
+    *(CREATE_TABLES, KEEP_CHANGES, YES_TRIM, TABLE_DELETION_SECONDS, ANY_VERSION, WORKERS),
     *(MAX_CONNECTIONS, MAX_REQUESTS, MAX_BUFFERS, TARGETS),
     *(LOG_LEVEL, LOG_FORMAT, ACCESS_LOG),
     *(ADMIN, EXPLORER, EXPLORER_TOKEN_FILE, METRICS_TABLES, INSIGHT, PRINT, CONTROL, REALISM),

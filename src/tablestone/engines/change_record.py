@@ -10,6 +10,8 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from tablestone.clock import TICKS_PER_SECOND
+
 
 class Note(NamedTuple):
     """What the caller of a commit says about it."""
@@ -50,6 +52,29 @@ class Retention(NamedTuple):
     bytes: int | None
     """None: a tenth of the disk; in memory, `MEMORY_BYTES`."""
 
+    def __str__(self) -> str:
+        """As the option takes it: `7d,20GiB`. A size with many digits, as a part of a disk has, is rounded."""
+        shown: list[str] = []
+        if self.ticks is not None:
+            seconds = self.ticks // TICKS_PER_SECOND
+            unit, size = next(each for each in _AGES if seconds % each[1] == 0)
+            shown.append(f"{seconds // size}{unit}")
+        if self.bytes is not None:
+            whole = (
+                each
+                for each in _SIZES
+                if self.bytes % each[1] == 0 and self.bytes < _DIGITS * each[1]
+            )
+            fitting = (each for each in _SIZES if self.bytes >= each[1])
+            unit, size = next(whole, None) or next(fitting, _SIZES[-1])
+            shown.append(f"{self.bytes / size:.1f}".removesuffix(".0") + unit)
+        return ",".join(shown)
+
+
+_DIGITS: Final = 1_000_000
+_AGES: Final = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
+_SIZES: Final = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+
 
 class KeptChanges(NamedTuple):
     """The records that are kept now."""
@@ -70,6 +95,10 @@ class KeptChanges(NamedTuple):
     """About the bytes of all records that are kept."""
     is_complete: bool
     """Whether the records are all changes of storage that was empty: they began with it, and none was trimmed."""
+    retention: Retention
+    """The setting that is in force, with its size."""
+    for_feed: bool = True
+    """Whether they are kept for the feed: else there is none."""
     makes_room: bool = False
     """Whether the oldest go before their time, because the disk is nearly full."""
 
@@ -108,10 +137,12 @@ class ChangesRead(NamedTuple):
 class ChangeLog(Protocol):
     """The record of changes of an engine (`Engine.changes`). Every method may raise `EngineUnavailable`."""
 
-    async def keep(self, retention: Retention | None) -> None:
-        """Begin or go on to keep changes, in every process; None ends it, and the records go.
+    async def keep(self, retention: Retention | None, accepted: Retention | None = None) -> None:
+        """Begin or go on to keep changes for the feed, in every process; None ends it, and the records go.
 
-        Called when a server starts. It is stored, so commits of other programs follow it too.
+        Called when a server starts with the setting. It is stored, so later starts and commits of other programs follow
+        it too. A shorter age or size that would trim records at once is only stored if it is `accepted`; a size that
+        is not given leaves the stored one.
         """
         ...
 
@@ -138,6 +169,23 @@ class ChangeLog(Protocol):
 
 
 NEWS_MAX: Final = 1_000
+
+
+def not_taken(kept: KeptChanges | None, asked: Retention | None) -> str | None:
+    """Why a setting that a server was started with is not in force, in a sentence; None if it is."""
+    if kept is None or asked is None or with_size(asked, kept.retention.bytes) == kept.retention:
+        return None
+    return (
+        f"--keep-changes {asked} would remove changes at once, so {kept.retention} stays in force. If they may go: "
+        f"--yes-trim {asked}"
+    )
+
+
+def with_size(retention: Retention, size: int | None) -> Retention:
+    """The setting, with this size if it names none."""
+    return retention if retention.bytes is not None else retention._replace(bytes=size)
+
+
 ID_BYTES: Final = 8
 DISK_PART: Final = 10
 MEMORY_BYTES: Final = 256 * 1024 * 1024

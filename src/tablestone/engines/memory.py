@@ -25,6 +25,7 @@ from tablestone.engines.change_record import (
     KeptChanges,
     Retention,
     size_of,
+    with_size,
 )
 from tablestone.engines.contract import (
     ABSENT,
@@ -191,7 +192,7 @@ class MemoryChangeLog:
         self._is_empty = is_empty
         self._storage = secrets.token_bytes(ID_BYTES)
         self._epoch: bytes | None = None
-        self._retention = Retention(None, None)
+        self._retention = Retention(None, MEMORY_BYTES)
         self._records: OrderedDict[int, ChangeRecord] = OrderedDict()
         """The records that are kept, by their numbers."""
         self._bytes = 0
@@ -200,7 +201,7 @@ class MemoryChangeLog:
         self._is_complete = False
         self._has_grown = asyncio.Event()
 
-    async def keep(self, retention: Retention | None) -> None:
+    async def keep(self, retention: Retention | None, accepted: Retention | None = None) -> None:  # noqa: ARG002 - a server begins with no records
         if retention is None:
             self._epoch = None
             self._records.clear()
@@ -209,7 +210,7 @@ class MemoryChangeLog:
         if self._epoch is None:
             self._epoch = secrets.token_bytes(ID_BYTES)
             self._is_complete = self._is_empty()
-        self._retention = retention
+        self._retention = with_size(retention, MEMORY_BYTES)
 
     def append(self, note: Note, partition: bytes, rows: Sequence[ChangedRow]) -> None:
         """Record a commit, if changes are kept."""
@@ -237,6 +238,7 @@ class MemoryChangeLog:
             newest_time=self._last_time,
             bytes=self._bytes,
             is_complete=self._is_complete,
+            retention=self._retention,
         )
 
     async def read(
@@ -286,8 +288,8 @@ class MemoryChangeLog:
 
     def _trim(self) -> None:
         ticks, bytes_max = self._retention
+        assert bytes_max is not None
         oldest_time = 0 if ticks is None else self._clock() - ticks
-        bytes_max = MEMORY_BYTES if bytes_max is None else bytes_max
         while self._records:
             record = self._records[next(iter(self._records))]
             if record.time >= oldest_time and self._bytes <= bytes_max:

@@ -15,10 +15,12 @@ from tablestone.accounts.identities import Identities
 from tablestone.accounts.known_accounts import KnownAccounts
 from tablestone.clock import Clock, elapsed_seconds, monotonic_seconds, system_clock, unix_seconds
 from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration, WorkerSlot
+from tablestone.engines.capabilities import StoredIn
+from tablestone.engines.change_record import ChangeLog, not_taken
 from tablestone.engines.contract import Engine, EngineRefused, EngineUnavailable
 from tablestone.engines.figures import Figure, FigureKind, MeasuredEngine, Values
 from tablestone.engines.kind import EngineUrl
-from tablestone.engines.registry import kind_of, open_engine
+from tablestone.engines.registry import capabilities_of, kind_of, open_engine
 from tablestone.extras import needs
 from tablestone.insight.counts import InsightCounts
 from tablestone.model.errors import StorageError
@@ -159,11 +161,7 @@ class Application:
         service = self._open_service()
         assert self._engine is not None
         if self._engine.changes is not None:
-            try:
-                await self._engine.changes.keep(configuration.keep_changes)
-            except EngineUnavailable as error:  # the disk may be full
-                verb = "begin" if configuration.keep_changes else "end"
-                raise EngineRefused(f"The record of changes cannot {verb}. {error}") from error
+            await self._keep_changes(self._engine.changes)
         identities = Identities(
             service.documents, configuration.tokens, seconds, logs_warnings=self._slot.worker == 0
         )
@@ -225,6 +223,25 @@ class Application:
             )
             reporter.report()  # before the server says that it is ready
             self._background.append(asyncio.create_task(reporter.run()))
+
+    async def _keep_changes(self, changes: ChangeLog) -> None:
+        """Keep changes as the configuration says, or as it is stored, and log it."""
+        asked = self._configuration.keep_changes
+        try:
+            if asked is not None or self._configuration.ends_changes:
+                await changes.keep(asked, self._configuration.yes_trim)
+            kept = changes.kept()
+        except EngineUnavailable as error:  # the disk may be full
+            verb = "end" if asked is None else "begin"
+            raise EngineRefused(f"The record of changes cannot {verb}. {error}") from error
+        if kept is None or self._slot.worker:
+            return
+        if (why := not_taken(kept, asked)) is not None:
+            log.warning("%s", why)
+        where = ""
+        if capabilities_of(self._configuration.engine).stored_in is StoredIn.PROCESS:
+            where = ", in memory: they end with this server"
+        log.info("keeps changes: %s%s", str(kept.retention).replace(",", ", "), where)
 
     async def _create_tables(self, service: TableService, accounts: KnownAccounts) -> None:
         """Create the tables that the configuration names, as far as they are missing."""

@@ -71,8 +71,9 @@ class ChangeFeeds:
 
     @property
     def are_kept(self) -> bool:
-        """Whether changes are kept now: else there is no feed."""
-        return self._log is not None and self._log.kept() is not None
+        """Whether changes are kept for the feed now: else there is none."""
+        kept = None if self._log is None else self._log.kept()
+        return kept is not None and kept.for_feed
 
     async def of_table(self, owner: Owner, operation: ReadTableChanges) -> ChangesFound:
         """The next changes of the table that has the name now."""
@@ -136,7 +137,7 @@ class ChangeFeeds:
             read = await self._log.read(
                 place, subject=subject, rows_max=rows_max, bytes_max=limits.PAGE_BYTES_MAX
             )
-        if read is None:
+        if read is None or not read.kept.for_feed:
             raise StorageError("InvalidQueryParameterValue", early=True)
         return read
 

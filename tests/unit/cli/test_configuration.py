@@ -190,6 +190,26 @@ UNDERSTOOD = {
         {"keep_changes": Retention(90 * 60 * TICKS_PER_SECOND, 64 << 20)},
         file="keep-changes = '64MiB, 90m'",
     ),
+    "changes as they are stored": Given({"keep_changes": None, "ends_changes": False}),
+    "no changes": Given(
+        {"keep_changes": None, "ends_changes": True}, command_line={"keep-changes": "none"}
+    ),
+    "no changes, in the environment": Given(
+        {"keep_changes": None, "ends_changes": True},
+        environment={"TABLESTONE_KEEP_CHANGES": "none"},
+    ),
+    "no changes, in the file": Given(
+        {"keep_changes": None, "ends_changes": True}, file="keep-changes = 'none'"
+    ),
+    "no changes of an engine that keeps none": Given(
+        {"keep_changes": None, "ends_changes": True},
+        command_line={"keep-changes": "none", "engine": "cassandra://127.0.0.1/k?datacenter=d"},
+    ),
+    "changes may go": Given(
+        {"keep_changes": Retention(3600 * TICKS_PER_SECOND, None)}
+        | {"yes_trim": Retention(3600 * TICKS_PER_SECOND, None), "ends_changes": False},
+        command_line={"keep-changes": "1h", "yes-trim": "60m"},
+    ),
     "tables in the file": Given({"create_tables": ("Orders",)}, file="create-tables = 'Orders'"),
     "data": Given(
         {"data_directory": Path("/srv/d"), "engine": "sqlite:/srv/d"},
@@ -305,6 +325,10 @@ REFUSED = {
         "--keep-changes must be one age, one size or both, such as 7d,20GiB, not '7d,1h'.",
         command_line={"keep-changes": "7d,1h"},
     ),
+    "changes may go to nothing": Refused(
+        "--yes-trim must be an age, a size or both, such as 7d, 20GiB or 7d,20GiB, not 'none'.",
+        command_line={"yes-trim": "none"},
+    ),
     "changes of an engine that keeps none": Refused(
         "--keep-changes needs an engine that keeps changes: SQLite and memory do.",
         command_line={
@@ -376,7 +400,7 @@ REFUSED = {
         "create-tables, custom-domain, data, domain, encryption-key-file, engine, explorer, explorer-token-file, host, "
         "https-only, insight, keep-changes, log-format, log-level, max-buffers, max-connections, max-requests, "
         "metrics-tables, port, print, realism, table-deletion-seconds, targets, tls, tls-certificate, tls-key, "
-        "tls-name, token-audience, token-authority, token-issuer, token-tenant, trusted-proxy, workers.",
+        "tls-name, token-audience, token-authority, token-issuer, token-tenant, trusted-proxy, workers, yes-trim.",
         file="shards = 1",
     ),
     "unknown key near another": Refused(

@@ -8,6 +8,7 @@ replaced by an empty one. The size of any run of records is the difference of tw
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import shutil
 from bisect import bisect_left
@@ -31,6 +32,7 @@ from tablestone.engines.change_record import (
     Note,
     Retention,
     read_rows,
+    with_size,
 )
 from tablestone.engines.sqlite.data_directory import KEEPING_FORMAT_VERSION
 from tablestone.engines.sqlite.free_space import copy_long_log
@@ -61,10 +63,16 @@ CREATE TABLE change_log (
     began INTEGER NOT NULL,
     began_empty INTEGER NOT NULL,
     ticks_max INTEGER,
-    bytes_max INTEGER NOT NULL
+    bytes_max INTEGER NOT NULL,
+    kept_for TEXT NOT NULL DEFAULT 'feed'
 ) STRICT;
 INSERT INTO change_records VALUES (0, 0, 0, x'', x'', x'', x'')
 """
+KEPT_FOR_FEED: Final = "feed"
+_HAS_KEPT_FOR: Final = "SELECT 1 FROM pragma_table_info('change_log') WHERE name = 'kept_for'"
+_ADD_KEPT_FOR: Final = "ALTER TABLE change_log ADD COLUMN kept_for TEXT NOT NULL DEFAULT 'feed'"
+
+log = logging.getLogger(__name__)
 
 TRIM_RECORDS_MAX: Final = 512
 TRIM_BYTES_MAX: Final = 2 * 1024 * 1024
@@ -73,7 +81,9 @@ TRIM_BYTES_MAX: Final = 2 * 1024 * 1024
 _EPOCH: Final = "SELECT epoch FROM change_log"
 _STATE: Final = """
 SELECT storage, epoch, began, began_empty, oldest.number, oldest.time, oldest.is_empty, oldest.bytes_up_to,
-    newest.number, newest.time, newest.bytes_up_to, (SELECT time FROM change_records WHERE number = ?)
+    newest.number, newest.time, newest.bytes_up_to, (SELECT time FROM change_records WHERE number = ?),
+    ticks_max, bytes_max,
+    (SELECT (SELECT kept_for FROM change_log) FROM (SELECT 'feed' AS kept_for)) -- 'feed' where the column is missing
 FROM change_log,
     (SELECT number, time, length(rows) = 0 AS is_empty, bytes_up_to FROM change_records
         WHERE number >= (SELECT began FROM change_log) ORDER BY number LIMIT 1) oldest,
@@ -81,6 +91,10 @@ FROM change_log,
 WHERE epoch IS NOT NULL
 """
 _RETENTION: Final = "SELECT epoch, began, ticks_max, bytes_max FROM change_log"
+_OLDEST: Final = """
+SELECT number, time, bytes_up_to FROM change_records
+WHERE number >= (SELECT began FROM change_log) AND length(rows) > 0 ORDER BY number LIMIT 1
+"""
 _NEWEST: Final = "SELECT number, time, bytes_up_to FROM change_records ORDER BY number DESC LIMIT 1"
 _ENDS: Final = "SELECT min(number), max(number) FROM change_records"
 _KEPT: Final = "SELECT time, bytes_up_to, length(rows) = 0 FROM change_records WHERE number = ?"
@@ -106,12 +120,19 @@ _LAST: Final = "SELECT max(number) FROM change_records"
 
 
 def make_tables(writer: apsw.Connection) -> None:
-    """Make the tables of the record, in the transaction that has begun, unless they are there. None are kept yet."""
+    """Make the tables of the record, in the transaction that has begun, unless they are there. None are kept yet.
+
+    In tables of an earlier build `kept_for` is missing until the setting changes.
+    """
     if writer.pragma("user_version") < KEEPING_FORMAT_VERSION:
         writer.execute(SCHEMA)
         storage = secrets.token_bytes(ID_BYTES)
-        writer.execute("INSERT INTO change_log VALUES (?, NULL, 0, 0, NULL, 0)", (storage,))
+        writer.execute(
+            "INSERT INTO change_log VALUES (?, NULL, 0, 0, NULL, 0, ?)", (storage, KEPT_FOR_FEED)
+        )
         writer.pragma("user_version", KEEPING_FORMAT_VERSION)
+    elif writer.execute(_HAS_KEPT_FOR).get is None:
+        writer.execute(_ADD_KEPT_FOR)
 
 
 def keeps_changes(connection: apsw.Connection) -> bool:
@@ -179,27 +200,38 @@ class SqliteChangeLog:
     _is_there: bool = False
     _has_grown: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def keep(self, retention: Retention | None) -> None:
-        await asyncio.to_thread(self._keep, retention)
+    async def keep(self, retention: Retention | None, accepted: Retention | None = None) -> None:
+        await asyncio.to_thread(self._keep, retention, retention == accepted)
 
-    def _keep(self, retention: Retention | None) -> None:
+    def _keep(self, retention: Retention | None, is_accepted: bool) -> None:  # noqa: FBT001
         generation = self._generation
         assert generation is not None
         with _unavailable("write"), self._directory.committing() as writer:
             was_kept = keeps_changes(writer)
             if retention is None and not was_kept:
                 return
-            if retention is not None and retention.bytes is None:
+            ended = 0
+            if retention is None:
+                ended = _records_kept(writer)
+            elif was_kept:
+                *_, ticks_max, bytes_max, kept_for = writer.execute(_STATE, (None,)).get
+                stored, retention = Retention(ticks_max, bytes_max), with_size(retention, bytes_max)
+                if (retention, kept_for) == (stored, KEPT_FOR_FEED):
+                    return  # so a server starts on a full disk too
+                if not is_accepted and _would_trim(writer, retention, stored, self._clock()):
+                    return
+            else:
                 disk_bytes = shutil.disk_usage(self._directory.path).total
-                retention = retention._replace(bytes=disk_bytes // DISK_PART)
-            if was_kept and writer.execute(_RETENTION).get[2:] == retention:
-                return  # so a server starts on a full disk too
+                retention = with_size(retention, disk_bytes // DISK_PART)
             writer.execute("BEGIN IMMEDIATE")
             make_tables(writer)
             if retention is None:
                 writer.execute("UPDATE change_log SET epoch = NULL")
             else:
-                writer.execute("UPDATE change_log SET ticks_max = ?, bytes_max = ?", retention)
+                writer.execute(
+                    "UPDATE change_log SET ticks_max = ?, bytes_max = ?, kept_for = ?",
+                    (*retention, KEPT_FOR_FEED),
+                )
                 if not was_kept:
                     is_empty = writer.execute("SELECT 1 FROM stored_rows LIMIT 1").get is None
                     _append_empty(writer, self._clock())
@@ -213,6 +245,11 @@ class SqliteChangeLog:
                 writer.execute("COMMIT")
             finally:
                 generation.end()
+        if retention is None:
+            records = "1 record is" if ended == 1 else f"{ended:,} records are"
+            log.warning(
+                "The record of changes ends: %s removed, and no cursor is valid any more.", records
+            )
 
     def kept(self) -> KeptChanges | None:
         with _unavailable("read"):
@@ -224,8 +261,8 @@ class SqliteChangeLog:
         state = self._reader.execute(_STATE, (number,)).get if self.is_there else None
         if state is None:
             return None
-        storage, epoch, began, began_empty, oldest, oldest_time, is_empty, up_to, *newest = state
-        last, newest_time, bytes_of_all, time = newest
+        storage, epoch, began, began_empty, oldest, oldest_time, is_empty, up_to, *more = state
+        last, newest_time, bytes_of_all, time, ticks_max, bytes_max, kept_for = more
         kept = KeptChanges(
             storage=storage,
             epoch=epoch,
@@ -235,6 +272,8 @@ class SqliteChangeLog:
             newest_time=newest_time,
             bytes=bytes_of_all - up_to,
             is_complete=bool(began_empty) and oldest == began,
+            retention=Retention(ticks_max, bytes_max),
+            for_feed=kept_for == KEPT_FOR_FEED,
             makes_room=self._room.is_low,
         )
         return kept, time
@@ -352,6 +391,30 @@ def _surplus(connection: apsw.Connection, now: int, *, makes_room: bool) -> int 
 
     end = bisect_left(range(min(last + 1, first + TRIM_RECORDS_MAX)), True, lo=first, key=stays)
     return None if end == first else end - 1
+
+
+def _records_kept(connection: apsw.Connection) -> int:
+    """The number of records that are kept."""
+    oldest = connection.execute(_OLDEST).get
+    return 0 if oldest is None else connection.execute(_LAST).get + 1 - oldest[0]
+
+
+def _would_trim(
+    connection: apsw.Connection, retention: Retention, stored: Retention, now: int
+) -> bool:
+    """Whether an age or a size that is shorter than the stored one removes records at once."""
+    oldest = connection.execute(_OLDEST).get
+    if oldest is None:
+        return False
+    _number, time, bytes_up_to = oldest
+    later_bytes = connection.execute(_NEWEST).get[2] - bytes_up_to
+    (ticks, size), (stored_ticks, stored_size) = retention, stored
+    assert size is not None
+    assert stored_size is not None
+    if size < stored_size and later_bytes >= size:
+        return True
+    is_shorter = ticks is not None and (stored_ticks is None or ticks < stored_ticks)
+    return is_shorter and ticks is not None and time < now - ticks
 
 
 def _append_empty(writer: apsw.Connection, time: int) -> None:

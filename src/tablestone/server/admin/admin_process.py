@@ -66,7 +66,7 @@ async def serve_admin(
             storage=storage,
             key=configuration.encryption_key,
         )
-        probe = StorageProbe(opening)
+        probe = StorageProbe(opening, configuration.keep_changes)
     readiness = Readiness(reports, probe)
     metrics = PrometheusPage(configuration, reports, readiness, started)
     insight_page: Page = insight_is_off

@@ -12,6 +12,7 @@ from threading import Thread
 from typing import Final, TypeVar
 
 from tablestone.clock import monotonic_seconds
+from tablestone.engines.change_record import Retention, not_taken
 from tablestone.engines.contract import Engine, EngineRefused, EngineUnavailable
 from tablestone.tables.expiry_sweeping import CLOCK_JUMPED
 from tablestone.tables.metadata import probe_storage
@@ -27,13 +28,19 @@ READY_SECONDS_MAX: Final = 10.0
 """The age of a worker's report up to which the worker counts as ready. It reports once a second unless it is stuck."""
 LIVE_SECONDS_MAX: Final = 60.0
 """The age of all workers' reports up to which the server counts as live: a restart may help a server that is not."""
+MAKES_ROOM: Final = (
+    "The disk is nearly full: the oldest records of changes are removed before their time."
+)
 
 
 class StorageProbe:
     """Probes the storage that `open_engine` opens, in a thread of its own."""
 
-    def __init__(self, open_engine: Callable[[], Engine]) -> None:
+    def __init__(
+        self, open_engine: Callable[[], Engine], keep_changes: Retention | None = None
+    ) -> None:
         self._open_engine = open_engine
+        self._keep_changes = keep_changes
         self._engine: Engine | None = None
         self._watching: asyncio.Task[None] | None = None
         self._loop = asyncio.new_event_loop()
@@ -42,8 +49,8 @@ class StorageProbe:
         self._under_way: asyncio.Future[str | None] | None = None
         self._ended_at = -math.inf
         self._reason: str | None = None
-        self.warning: str | None = None
-        """A sentence for the operator, though storage is ready."""
+        self.warnings: list[str] = []
+        """Sentences for the operator, though storage is ready."""
 
     async def reason(self) -> str | None:
         """Why storage is not ready, in a sentence; None if it is."""
@@ -89,8 +96,16 @@ class StorageProbe:
         except EngineRefused as refused:
             return str(refused)
         reason = await probe_storage(engine)
-        self.warning = None if reason else _warning(engine)
+        self.warnings = [] if reason else self._look_at_changes(engine)
         return reason
+
+    def _look_at_changes(self, engine: Engine) -> list[str]:
+        with suppress(EngineUnavailable):
+            kept = None if engine.changes is None else engine.changes.kept()
+            refused = not_taken(kept, self._keep_changes)
+            warnings = [] if refused is None else [refused]
+            return warnings + [MAKES_ROOM] * (kept is not None and kept.makes_room)
+        return []
 
     def _opened(self) -> Engine:
         if self._engine is None:
@@ -102,14 +117,6 @@ class StorageProbe:
         if self._watching is not None:
             self._watching.cancel()
         await engine.close()
-
-
-def _warning(engine: Engine) -> str | None:
-    with suppress(EngineUnavailable):
-        kept = None if engine.changes is None else engine.changes.kept()
-        if kept is not None and kept.makes_room:
-            return "The disk is nearly full: the oldest records of changes are removed before their time."
-    return None
 
 
 class Readiness:
@@ -139,13 +146,12 @@ class Readiness:
     @property
     def warnings(self) -> list[str]:
         """What the last probe and the workers found although storage is ready, in sentences."""
-        warning = None if self._probe is None else self._probe.warning
+        warnings = [] if self._probe is None else self._probe.warnings
         newest = map(self._reports.newest, range(self._reports.workers))
         are_suspended = [
             report and report.content["now"].get("expiry_suspended") for report in newest
         ]
-        found = (warning, CLOCK_JUMPED if any(are_suspended) else None)
-        return [each for each in found if each is not None]
+        return warnings + [CLOCK_JUMPED] * any(are_suspended)
 
     def _silence(self, seconds_max: float) -> str | None:
         ages = self._ages()
