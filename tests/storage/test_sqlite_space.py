@@ -25,6 +25,7 @@ from tablestone.engines.contract import (
     EngineUnavailable,
     WriteSet,
 )
+from tablestone.engines.record_age import RecordAge
 from tablestone.engines.registry import open_engine
 from tablestone.engines.sqlite import engine as sqlite_engine
 from tablestone.engines.sqlite import free_space
@@ -336,6 +337,23 @@ async def test_the_oldest_records_go_before_a_full_disk_refuses_writes(
     again = engine.changes.kept()
     assert again is not None
     assert (again.makes_room, again.bytes) == (False, left.bytes)
+    await close_healthy(engine)
+
+
+@pytest.mark.asyncio
+async def test_by_their_age_records_go_in_the_process_that_leads(data: Path) -> None:
+    """Another one, which makes room, has not seen the clock each second."""
+    engine = open_sqlite(data)
+    await engine.changes.keep(Retention(1, GIB))
+    await engine.commit(recorded(b"r", VALUE))
+    engine.changes.age = RecordAge(lambda: 2_000)
+    left: list[int] = []
+    for leads in (False, True):
+        await engine._trim(0, logs_warnings=leads)
+        kept = engine.changes.kept()
+        assert kept is not None
+        left.append(kept.last + 1 - kept.first)
+    assert left == [1, 0]
     await close_healthy(engine)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from tablestone.clock import TICKS_PER_SECOND
+from tablestone.engines.record_age import RecordAge
 
 
 class Note(NamedTuple):
@@ -136,6 +137,9 @@ class ChangesRead(NamedTuple):
 
 class ChangeLog(Protocol):
     """The record of changes of an engine (`Engine.changes`). Every method may raise `EngineUnavailable`."""
+
+    age: RecordAge
+    """Which records are too old. A server that starts begins it."""
 
     async def keep(self, retention: Retention | None, accepted: Retention | None = None) -> None:
         """Begin or go on to keep changes for the feed, in every process; None ends it, and the records go.

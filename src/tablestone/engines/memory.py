@@ -48,6 +48,7 @@ from tablestone.engines.figures import (
     measure_changes,
 )
 from tablestone.engines.kind import EngineKind
+from tablestone.engines.record_age import RecordAge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -188,6 +189,7 @@ class MemoryChangeLog:
     """The `ChangeLog` of a memory engine. Records that are not to be kept go when the next one comes, or at a read."""
 
     def __init__(self, clock: Clock, is_empty: Callable[[], bool]) -> None:
+        self.age = RecordAge(clock)
         self._clock = clock
         self._is_empty = is_empty
         self._storage = secrets.token_bytes(ID_BYTES)
@@ -289,7 +291,7 @@ class MemoryChangeLog:
     def _trim(self) -> None:
         ticks, bytes_max = self._retention
         assert bytes_max is not None
-        oldest_time = 0 if ticks is None else self._clock() - ticks
+        oldest_time = self.age.oldest_time(ticks)
         while self._records:
             record = self._records[next(iter(self._records))]
             if record.time >= oldest_time and self._bytes <= bytes_max:

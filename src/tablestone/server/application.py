@@ -68,6 +68,8 @@ class Parts(NamedTuple):
     open_engine: Callable[..., Engine] = open_engine
     make_service: Callable[..., TableService] = TableService
     elapsed: Callable[[], float] = elapsed_seconds
+    aging: Callable[[], float] | None = elapsed_seconds
+    """The clock that `RecordAge` begins with; None: records of changes age by `clock` alone."""
 
 
 class Trace(Protocol):
@@ -227,6 +229,7 @@ class Application:
     async def _keep_changes(self, changes: ChangeLog) -> None:
         """Keep changes as the configuration says, or as it is stored, and log it."""
         asked = self._configuration.keep_changes
+        changes.age.begin(self._parts.aging)
         try:
             if asked is not None or self._configuration.ends_changes:
                 await changes.keep(asked, self._configuration.yes_trim)
@@ -259,7 +262,7 @@ class Application:
     def _open_service(self) -> TableService:
         """Open the engine, and make the table service on it."""
         configuration = self._configuration
-        clock, seconds, open_the_engine, make_service, _ = self._parts
+        clock, seconds, open_the_engine, make_service, *_ = self._parts
         self._engine = open_the_engine(
             configuration.engine,
             clock,

@@ -54,6 +54,7 @@ class StorageService:
             self._open_observed_engine,
             self._make_observed_tables,
             clock.elapsed_seconds,
+            aging=None,
         )
         self._application = Application(configuration, WorkerSlot(0, 1), parts)
         self.refuse = self._application.refuse

@@ -34,6 +34,7 @@ from tablestone.engines.change_record import (
     read_rows,
     with_size,
 )
+from tablestone.engines.record_age import RecordAge
 from tablestone.engines.sqlite.data_directory import KEEPING_FORMAT_VERSION
 from tablestone.engines.sqlite.free_space import copy_long_log
 from tablestone.engines.sqlite.read import unavailable
@@ -200,6 +201,9 @@ class SqliteChangeLog:
     _is_there: bool = False
     _has_grown: asyncio.Event = field(default_factory=asyncio.Event)
 
+    def __post_init__(self) -> None:
+        self.age = RecordAge(self._clock)
+
     async def keep(self, retention: Retention | None, accepted: Retention | None = None) -> None:
         await asyncio.to_thread(self._keep, retention, retention == accepted)
 
@@ -354,33 +358,32 @@ class SqliteChangeLog:
         if not self.is_there:
             return False
         with self._one_moment():
-            return _surplus(self._reader, self._clock(), makes_room=makes_room) is not None
+            return _surplus(self._reader, self.age, makes_room=makes_room) is not None
 
     def trim(self, *, makes_room: bool = False) -> None:
         """Remove the oldest records that are not to be kept, as many as one short commit can.
 
         `makes_room`: the disk is nearly full, so the oldest go before their time.
         """
-        now = self._clock()
         with self._directory.committing() as writer:
             writer.execute("BEGIN IMMEDIATE")
-            last = _surplus(writer, now, makes_room=makes_room)
+            last = _surplus(writer, self.age, makes_room=makes_room)
             if last is None:
                 return  # closing the connection ends the transaction
             if last == writer.execute(_LAST).get:
-                _append_empty(writer, now)
+                _append_empty(writer, self._clock())
             writer.execute("DELETE FROM change_records WHERE number <= ?", (last,))
             writer.execute("COMMIT")
             copy_long_log(writer, at_once=makes_room)  # other commits may not follow
 
 
-def _surplus(connection: apsw.Connection, now: int, *, makes_room: bool) -> int | None:
+def _surplus(connection: apsw.Connection, age: RecordAge, *, makes_room: bool) -> int | None:
     """The last of the oldest records that one commit removes; None if there is nothing to remove."""
     epoch, began, ticks_max, bytes_max = connection.execute(_RETENTION).get
     first, last = connection.execute(_ENDS).get
     all_bytes = connection.execute(_KEPT, (last,)).get[1]
     first_bytes = connection.execute(_KEPT, (first,)).get[1]
-    oldest_time = 0 if ticks_max is None else now - ticks_max
+    oldest_time = age.oldest_time(ticks_max)
 
     def stays(number: int) -> bool:
         time, bytes_up_to, is_empty = connection.execute(_KEPT, (number,)).get

@@ -1,0 +1,50 @@
+"""The age of records of changes: by the wall clock, unless it has jumped forward within the last hour.
+
+A clock that shows a later time for a minute must not empty a record that is kept for an hour. So the wall clock counts
+as far as it was ahead of a clock that never steps back at the lowest, within the last hour.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from tablestone.clock import TICKS_PER_SECOND, Clock
+
+TRUSTED_SECONDS: Final = 3600
+"""A wall clock that has stayed where it jumped for so long is believed."""
+
+
+class RecordAge:
+    """Says which records are too old. Until `begin`, the wall clock alone does: a test moves it on purpose."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._elapsed: Callable[[], float] | None = None
+        self._began = 0.0
+        self._leads: deque[tuple[float, int]] = deque()
+        """How far the wall clock was ahead, in ticks: ascending, each with the moment up to which that was seen."""
+
+    def begin(self, elapsed: Callable[[], float] | None) -> None:
+        """A server has started. `elapsed` never steps back, and counts the time for which the machine was asleep."""
+        self._elapsed = elapsed
+        if elapsed is not None:
+            self._began = elapsed()
+            self.oldest_time(0)
+
+    def oldest_time(self, ticks: int | None) -> int:
+        """The time of the oldest record that is not older than so many ticks; 0 while no age is too old."""
+        if self._elapsed is None or ticks is None:
+            return 0 if ticks is None else self._clock() - ticks
+        elapsed, leads = self._elapsed(), self._leads
+        counted = int(elapsed * TICKS_PER_SECOND)
+        lead = self._clock() - counted
+        if leads:  # nothing else was seen since
+            leads[-1] = elapsed, leads[-1][1]
+        while leads and leads[-1][1] >= lead:
+            leads.pop()
+        leads.append((elapsed, lead))
+        while leads[0][0] < elapsed - TRUSTED_SECONDS:
+            leads.popleft()
+        if elapsed < self._began + min(TRUSTED_SECONDS, ticks / TICKS_PER_SECOND):
+            return 0
+        return counted + leads[0][1] - ticks
