@@ -25,6 +25,12 @@ BATCH = (
     b"Accept: application/json;odata=nometadata\r\nDataServiceVersion: 3.0\r\n\r\n"
     b'{"PartitionKey":"sekretpk","RowKey":"sekretrow2","P":"sekretvalue"}\r\n--c--\r\n--b--\r\n'
 )
+BROKEN_BATCH = BATCH.replace(b'"sekretvalue"}', b'"sekretvalue"')
+QUERY_BATCH = (
+    b"--b\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n"
+    b"GET %b/Weather()?$filter=sekret%%20eq HTTP/1.1\r\nAccept: application/json\r\n\r\n--b--\r\n"
+)
+BATCHES = (BATCH, BROKEN_BATCH, QUERY_BATCH)
 POINT = "/Weather(PartitionKey='sekretpk',RowKey='sekretrow')"
 FILTER = quote("PartitionKey eq 'sekretpk' and P eq 'sekretvalue'")
 
@@ -60,7 +66,55 @@ LINES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     ),
     "a body that is no JSON": (
         ("POST", "/Weather", b'{"sekretvalue', 400),
-        {"operation": "", "table": "Weather", "error": "InvalidInput"},
+        {"operation": "InsertEntity", "table": "Weather", "error": "InvalidInput"},
+    ),
+    "a replacement that is no JSON": (
+        ("PUT", POINT, b'{"sekretvalue', 400),
+        {"operation": "InsertOrReplaceEntity", "table": "Weather", "error": "InvalidInput"},
+    ),
+    "a merge that is no JSON": (
+        ("MERGE", POINT, b'{"sekretvalue', 400),
+        {"operation": "InsertOrMergeEntity", "table": "Weather", "error": "InvalidInput"},
+    ),
+    "a deletion without a condition": (
+        ("DELETE", POINT, b"", 400),
+        {"operation": "DeleteEntity", "table": "Weather", "error": "MissingRequiredHeader"},
+    ),
+    "a filter that cannot be read": (
+        ("GET", "/Weather()?$filter=sekret%20eq", b"", 400),
+        {"operation": "QueryEntities", "table": "Weather", "error": "InvalidInput"},
+    ),
+    "a name that no table has": (
+        ("POST", "/Tables", b'{"TableName":"1sekret"}', 400),
+        {"operation": "CreateTable", "table": "", "error": "InvalidResourceName"},
+    ),
+    "a method that a table has not": (
+        ("PUT", "/Tables('Weather')", b"", 405),
+        {"operation": "", "table": "Weather", "error": "MethodNotAllowed"},
+    ),
+    "policies that are no XML": (
+        ("PUT", "/Weather?comp=acl", b"<sekretvalue", 400),
+        {"operation": "SetTableAcl", "table": "Weather", "error": "InvalidXmlDocument"},
+    ),
+    "service properties that are no XML": (
+        ("PUT", "/?restype=service&comp=properties", b"<sekretvalue", 400),
+        {"operation": "SetServiceProperties", "table": "", "error": "InvalidXmlDocument"},
+    ),
+    "a resource that is none": (
+        ("GET", "/Weather?comp=sekret", b"", 400),
+        {"operation": "", "table": "Weather", "error": "InvalidQueryParameterValue"},
+    ),
+    "a feed that is none": (
+        ("GET", "/Weather?comp=changes", b"", 400),
+        {"operation": "ReadTableChanges", "table": "Weather"},
+    ),
+    "a batch with a body that is no JSON": (
+        ("POST", "/$batch", BROKEN_BATCH, 202),
+        {"operation": "EntityGroupTransaction", "table": "Weather", "error": "InvalidInput"},
+    ),
+    "a query in a batch that cannot be read": (
+        ("POST", "/$batch", QUERY_BATCH, 202),
+        {"operation": "QueryEntities", "table": "Weather", "error": "InvalidInput"},
     ),
     "service properties": (
         ("GET", "/?restype=service&comp=properties", b"", 200),
@@ -89,10 +143,9 @@ def test_each_request_has_a_line_without_secrets(
     server = private_server(tmp_path, "--access-log=json", "--workers=1")
     given = {"x-ms-client-request-id": "mine"}
     with Connection(server) as client:
-        batch = BATCH % client.base.encode()
         for (method, path, body, status), _ in LINES.values():
-            sent = batch if body is BATCH else body
-            kind = "multipart/mixed; boundary=b" if body is BATCH else "application/json"
+            sent = body % client.base.encode() if body in BATCHES else body
+            kind = "multipart/mixed; boundary=b" if body in BATCHES else "application/json"
             client.send(method, path, sent, expected=status, content_type=kind, headers=given)
     lines = logged(server, len(LINES))
     for line, ((method, _, _, status), told) in zip(lines, LINES.values(), strict=True):
@@ -114,7 +167,7 @@ def test_each_request_has_a_line_without_secrets(
         assert line["bytes_out"] > 0
     assert "json_payload." in lines[list(LINES).index("a body that is no JSON")]["reason"]
     printed = "".join(server.stdout)
-    for secret in ("sekret", "filter", "sig="):
+    for secret in ("sekret", "$filter", "sig="):
         assert secret not in printed
 
 

@@ -106,7 +106,7 @@ def _fields(
         "method": details.method,
         "account": record.account,
         "caller": details.caller,
-        "operation": record.operation_name,
+        "operation": record.asked or record.operation_name,
         "table": record.table[:_TEXT_MAX],
         "status": record.status,
         "error": record.error_code,

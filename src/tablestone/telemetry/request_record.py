@@ -27,7 +27,7 @@ TOOL_AGENTS: Final = b"tablestone-"
 
 
 class RefusedTable(NamedTuple):
-    """The table in the address of a request that was refused before its operation was known.
+    """The table in the address of a request that was refused before its operation was decoded.
 
     Unless `is_found`, the table may not exist.
     """
@@ -71,6 +71,8 @@ class RequestRecord:
         self.result: Result | None = None
         self.failure: StorageError | None = None
         self.refused: RefusedTable | None = None
+        self.asked = ""
+        """The name of the operation that a request asks for which was refused before it was decoded."""
         self.from_tools = False
         self.status = 0
         self.bytes_in = 0
@@ -87,6 +89,7 @@ class RequestRecord:
         if self.failure is not None:
             self.failure = None
             self.refused = None
+            self.asked = ""
         self.bytes_in = 0
 
     @property

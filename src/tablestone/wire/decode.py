@@ -127,7 +127,7 @@ def decode_operation(method: str, decoded: DecodedRequest) -> Operation:
     if decoded.parameters:
         _require_supported_options(decoded.parameters)
     kind, table, _ = decoded.address
-    decode = _OPERATIONS.get((kind, method))
+    _asked, decode = _OPERATIONS.get((kind, method), (None, None))
     if decode is None:
         presumed = table if kind is AddressKind.BEHIND_ENTITY_SET else None
         raise StorageError("MethodNotAllowed", early=True, table=presumed)
@@ -137,6 +137,14 @@ def decode_operation(method: str, decoded: DecodedRequest) -> Operation:
         if not error.early and table:
             error.table = table
         raise
+
+
+def operation_asked(method: str, address: Address, request: RawRequest) -> type[Operation] | None:
+    """The operation that a request asks for by its address and its method, whether it is right or not."""
+    asked, _decode = _OPERATIONS.get((address.kind, method), (None, None))
+    if asked in _UNCONDITIONAL and b"if-match" not in request.headers:
+        return _UNCONDITIONAL[asked]
+    return asked
 
 
 def _require_supported_options(parameters: Parameters) -> None:
@@ -379,19 +387,25 @@ def _not_implemented(_decoded: DecodedRequest) -> NoReturn:
     raise StorageError("NotImplemented", early=True)
 
 
-_OPERATIONS: Final[dict[tuple[AddressKind, str], Callable[[DecodedRequest], Operation]]] = {
-    (AddressKind.TABLE_SET, "GET"): _query_tables,
-    (AddressKind.TABLE_SET, "POST"): _create_table,
-    (AddressKind.TABLE, "GET"): lambda decoded: GetTable(decoded.address.table),
-    (AddressKind.TABLE, "DELETE"): _delete_table,
-    (AddressKind.ENTITY_SET, "GET"): _query_entities,
-    (AddressKind.ENTITY_SET, "POST"): _insert,
-    (AddressKind.BEHIND_ENTITY_SET, "GET"): _read_behind_entity_set,
-    (AddressKind.BEHIND_ENTITY_SET, "POST"): _insert,
-    (AddressKind.ENTITY, "GET"): _get_entity,
-    (AddressKind.ENTITY, "PUT"): _replace,
-    (AddressKind.ENTITY, "MERGE"): _merge,
-    (AddressKind.ENTITY, "PATCH"): _merge,
-    (AddressKind.ENTITY, "DELETE"): _delete_entity,
-    (AddressKind.METADATA, "GET"): _not_implemented,
+_Decode = Callable[[DecodedRequest], Operation]
+_OPERATIONS: Final[dict[tuple[AddressKind, str], tuple[type[Operation] | None, _Decode]]] = {
+    (AddressKind.TABLE_SET, "GET"): (QueryTables, _query_tables),
+    (AddressKind.TABLE_SET, "POST"): (CreateTable, _create_table),
+    (AddressKind.TABLE, "GET"): (GetTable, lambda decoded: GetTable(decoded.address.table)),
+    (AddressKind.TABLE, "DELETE"): (DeleteTable, _delete_table),
+    (AddressKind.ENTITY_SET, "GET"): (QueryEntities, _query_entities),
+    (AddressKind.ENTITY_SET, "POST"): (InsertEntity, _insert),
+    (AddressKind.BEHIND_ENTITY_SET, "GET"): (None, _read_behind_entity_set),
+    (AddressKind.BEHIND_ENTITY_SET, "POST"): (InsertEntity, _insert),
+    (AddressKind.ENTITY, "GET"): (GetEntity, _get_entity),
+    (AddressKind.ENTITY, "PUT"): (UpdateEntity, _replace),
+    (AddressKind.ENTITY, "MERGE"): (MergeEntity, _merge),
+    (AddressKind.ENTITY, "PATCH"): (MergeEntity, _merge),
+    (AddressKind.ENTITY, "DELETE"): (DeleteEntity, _delete_entity),
+    (AddressKind.METADATA, "GET"): (None, _not_implemented),
 }
+_UNCONDITIONAL: Final[dict[type[Operation] | None, type[Operation]]] = {
+    UpdateEntity: InsertOrReplaceEntity,
+    MergeEntity: InsertOrMergeEntity,
+}
+"""What a write without If-Match asks for."""

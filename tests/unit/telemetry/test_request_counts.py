@@ -243,7 +243,7 @@ def test_a_record_that_forgets_is_as_a_new_one() -> None:
     """Another request gets it. The four members that each request sets itself may be left from the last one."""
     record = record_of(TRANSACTION, TransactionCommitted([]), StorageError("ServerBusy"))
     record.is_batch = record.from_tools = True
-    record.refused = RefusedTable("Trips", is_found=True)
+    record.refused, record.asked = RefusedTable("Trips", is_found=True), "InsertEntity"
     record.forget()
     new = RequestRecord(record.started)
     own = {"started", "ended", "status", "bytes_out"}
@@ -255,6 +255,7 @@ def test_a_record_that_forgets_is_as_a_new_one() -> None:
             "result",
             "failure",
             "refused",
+            "asked",
             "bytes_in",
             "details",
         ),

@@ -46,6 +46,7 @@ from tablestone.wire.decode import (
     DecodedRequest,
     decode_operation,
     effective_method,
+    operation_asked,
     require_answerable,
 )
 from tablestone.wire.encode import (
@@ -224,9 +225,7 @@ class BatchCollector:
         except StorageError as error:
             if error.code == "InvalidDuplicateRow" and self._stamp.version < VERSION_DUPLICATE_ROW:
                 error = StorageError("InvalidInput")
-            head = self._heads.get(id(part.request))
-            if head is not None and head.address.table:
-                self._record.refused = RefusedTable(head.address.table, is_found=False)
+            self._note_refused(part.request, EntityGroupTransaction)
             # The error of the 101st operation has the index 99, as recorded (wire 7.3).
             raise error.at(min(index, limits.CHANGE_SET_OPERATIONS_MAX - 1)) from None
 
@@ -251,6 +250,7 @@ class BatchCollector:
                 answer = encode_result(operation, result, form)
         except StorageError as error:
             failure = error
+            self._note_refused(part.request, None)
         else:
             return format_part(answer, part.content_id)
         answered = await self._answered(failure)
@@ -262,6 +262,16 @@ class BatchCollector:
         result = await self._service.execute(self._account, operation)
         self._record.result = result
         return result
+
+    def _note_refused(self, request: RawRequest, asked: type[Operation] | None) -> None:
+        """Note what a part asks for that was refused before its operation was known."""
+        head = self._heads.get(id(request))
+        if head is None or self._record.operation is not None:
+            return
+        asked = asked or operation_asked(head.method, head.address, request)
+        self._record.asked = "" if asked is None else asked.__name__
+        if head.address.table:
+            self._record.refused = RefusedTable(head.address.table, is_found=False)
 
     async def _answered(self, error: StorageError) -> StorageError:
         """The error to answer: that of a missing table, if this error presumes the table; else itself (wire 2.2)."""

@@ -52,6 +52,7 @@ from tablestone.tables.service import TableService
 from tablestone.telemetry.refused_callers import RefusedCallers
 from tablestone.telemetry.request_record import TOOL_AGENTS, RefusedTable, RequestRecord
 from tablestone.wire.address import (
+    NO_PARAMETERS,
     Address,
     AddressKind,
     Parameters,
@@ -69,6 +70,7 @@ from tablestone.wire.decode import (
     DecodedRequest,
     decode_operation,
     effective_method,
+    operation_asked,
     require_answerable,
 )
 from tablestone.wire.encode import (
@@ -87,6 +89,7 @@ from tablestone.wire.service_resources import (
     is_service_request,
     respond_on_service,
     respond_with_xml_error,
+    service_operation_asked,
 )
 from tablestone.wire.versions import (
     VERSION_EARLIEST,
@@ -164,6 +167,7 @@ class Pipeline:
         speaks_xml = False
         cors_rules: tuple[CorsRule, ...] = ()
         found: FoundAccount | None = None
+        parameters = NO_PARAMETERS
         try:
             parameters, repeated, unreadable = _read_parameters(request.query_string)
             host = request.headers.get(b"host", b"")
@@ -209,7 +213,7 @@ class Pipeline:
             failure = _failure_of(fault, request_id, request.method)
         else:
             return response
-        _note_failure(record, failure, found)
+        _note_failure(record, failure, found, request, parameters)
         form: Form | Literal["xml"] | None = "xml" if speaks_xml else answer_form
         stamp = Stamp(request_id, client_request_id, version)
         response = _respond_with_error(failure, request, form, stamp, self._clock())
@@ -250,8 +254,6 @@ class Pipeline:
         except StorageError as error:
             asked = error  # nothing is awaited inside an `except`: decision 7
         if isinstance(asked, StorageError):
-            if address is not None and address.table:
-                record.refused = RefusedTable(address.table, is_found=False)
             if asked.table is not None and caller is OWNER:
                 await self._service.catalog.require(found.account, asked.table)
                 record.refused = RefusedTable(asked.table, is_found=True)
@@ -484,17 +486,28 @@ def without_signatures(text: str) -> str:
     return _SIGNATURE.sub(r"\1...", text)
 
 
-def _note_failure(record: RequestRecord, failure: StorageError, found: FoundAccount | None) -> None:
-    """Note the error, and the table in the address of a request that was refused before its address was read."""
+def _note_failure(
+    record: RequestRecord,
+    failure: StorageError,
+    found: FoundAccount | None,
+    request: RawRequest,
+    parameters: Parameters,
+) -> None:
+    """Note the error; of a request that was refused before it was decoded, the table and the operation it asks for."""
     record.failure = failure
-    if found is None or record.operation is not None or record.refused is not None:
+    if found is None or record.operation is not None:
         return
     try:
         address = parse_resource(found.resource, found.account.name)
+        if address.table and record.refused is None:
+            record.refused = RefusedTable(address.table, is_found=False)
+        method = effective_method(request)
     except StorageError:
         return
-    if address.table:
-        record.refused = RefusedTable(address.table, is_found=False)
+    asked = operation_asked(method, address, request)
+    if is_service_request(parameters):
+        asked = service_operation_asked(method, address, parameters)
+    record.asked = "" if asked is None else asked.__name__
 
 
 def _respond_with_error(
