@@ -148,6 +148,9 @@ def test_rows_with_the_same_key_are_named(tools: DataTools) -> None:
     assert "4 rows have the key of an earlier row; 2 keys occur more than once:" in ran.stdout
     assert "  PartitionKey 'Rome', RowKey '0': rows 1 and 2 and 1 more" in ran.stdout
     assert "  PartitionKey 'Rome', RowKey '1': rows 4 and 5 and 1 more" in ran.stdout
+    twice = tools.write_lines("twice.jsonl", rows[:2])
+    ran = tools.run("simulate-keys", twice, *options[1:], "--quiet", status=1)
+    assert "1 row has the key of an earlier row; 1 key occurs more than once:" in ran.stdout
 
 
 def test_columns_that_are_left_out_have_no_size(tools: DataTools) -> None:

@@ -184,7 +184,9 @@ class IssuerKeys:
                     logging.ERROR if self._logs_warnings else logging.INFO,
                     "the keys of %s cannot be read, %s in use: %s",
                     source.issuer.name,
-                    f"{len(source.keys)} stay" if source.keys else "none is",
+                    f"{len(source.keys)} stay{'s' * (len(source.keys) == 1)}"
+                    if source.keys
+                    else "none is",
                     failure,
                 )
             source.failure = failure
@@ -198,7 +200,8 @@ class IssuerKeys:
             source.failure = None
         if changed:
             self.issuers = self._snapshot()
-            log.info("%s has %d keys", source.issuer.name, len(source.keys))
+            number = len(source.keys)
+            log.info("%s has %d %s", source.issuer.name, number, "key" if number == 1 else "keys")
         return changed
 
     def _forget_old(self, source: _Source) -> None:

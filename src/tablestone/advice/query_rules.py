@@ -195,7 +195,7 @@ WHOLE_TABLE: Final = Rule(
     Severity.NOTE,
     (rule.QUERY_KEYS, rule.DENORMALIZATION),
     "A query without a filter is sent often, or by a single task.",
-    "A query of {table} has no filter: it {reads}, {runs} times.",
+    "A query of {table} has no filter: it {reads}, {runs}.",
     "The filter `PartitionKey eq ?` reads one partition only, and `$top` ends the answer early. If a program needs "
     "a total or a list of the table often, keep it in an entity of its own.",
     "Such an entity costs one more write for each change, in the same transaction if it is in the same partition.",
@@ -296,8 +296,8 @@ def _copies(table: TableUse, scans: Sequence[AskedQuery]) -> Iterator[Finding]:
         most = ""
         if table.writes.total > requests:
             most = f", or up to {table.writes.total:,} if copies of one transaction go to several partitions"
-        what = "request" if requests == 1 else "requests"
-        more = f" {period}, that would have been {requests:,} more {what}{most}."
+        what = _counted(requests, "more request", "more requests")
+        more = f" {period}, that would have been {what}{most}."
     for query in across:
         keys, keep = new_keys(query, across), _present_uses(table, query)
         if not keep:
@@ -350,7 +350,9 @@ def _of_index(table: TableUse, use: QueryUse) -> Iterator[Finding]:
         more = ""
         if table.writes.total:
             period = f"In {table.period}" if table.period else "Here"
-            more = f" {period}, there were {table.writes.total:,} writes."
+            total = table.writes.total
+            was = "was" if total == 1 else "were"
+            more = f" {period}, there {was} {_counted(total, 'write', 'writes')}."
         shown = _joined([f"`{name}`" for name in missing], "and")
         yield INDEX, _about(use, commands=_joined(commands, "and"), names=shown, more=more)
 
@@ -401,7 +403,7 @@ def _of_use(table: TableUse, use: QueryUse, branches: Sequence[Conditions]) -> I
         and is_large
         and (table.is_one_task or use.runs >= thresholds.WHOLE_READS)
     ):
-        yield WHOLE_TABLE, _about(use, runs=use.runs)
+        yield WHOLE_TABLE, _about(use, runs=_counted(use.runs, "time", "times"))
     (each, *others) = branches
     is_of_one_partition = PARTITION_KEY in each.equal and PARTITION_KEY not in each.several
     if not others and is_of_one_partition and ROW_KEY in each.several:
@@ -458,7 +460,7 @@ def _about(use: QueryUse, **facts: object) -> dict[str, object]:
     else:
         read, returned = round(use.entities_read / use.runs), use.entities_returned / use.runs
         shown = f"{returned:,.1f}".removesuffix(".0") if returned < 10 else f"{returned:,.0f}"
-        reads = f"reads {read:,} entities a run and returns {shown}"
+        reads = f"reads {_counted(read, 'entity', 'entities')} a run and returns {shown}"
     plan = _PLANS.get(use.kind, use.kind.value)
     about = {"filter": shape_of(use.filter), "plan": plan, "reads": reads}
     is_rare = use.entities_read is not None and use.runs < FREQUENT_RUNS
@@ -484,12 +486,16 @@ def _present_uses(table: TableUse, query: AskedQuery) -> dict[str, str]:
         (changes, "update or delete", "updates and deletes"),
         (others, "other query", "other queries"),
     )
-    parts = [f"{count:,} {one if count == 1 else many}" for count, one, many in uses if count]
+    parts = [_counted(*each) for each in uses if each[0]]
     if not parts:
         return {}
     use = "uses" if table.point_reads + changes + others == 1 else "use"
     because = f"Because {_joined(parts, 'and')} {use} the present keys, keep them and write"
     return {"because": because, "instead": ""}
+
+
+def _counted(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"
 
 
 def _joined(parts: Sequence[str], word: str) -> str:

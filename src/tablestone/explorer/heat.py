@@ -33,7 +33,7 @@ from tablestone.tools.insight import (
     takes_large_share,
     workload_of,
 )
-from tablestone.tools.progress import shown_seconds
+from tablestone.tools.progress import shown_entities, shown_seconds
 from tablestone.tools.writing import quoted
 
 WIDTH: Final = 780
@@ -213,7 +213,7 @@ def _short(key: str) -> str:
 
 def _words(read: int, written: int) -> str:
     return " and ".join(
-        f"{count:,} entities {what}"
+        f"{shown_entities(count)} {what}"
         for count, what in ((read, "read"), (written, "written"))
         if count
     )

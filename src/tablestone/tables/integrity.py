@@ -74,9 +74,10 @@ async def _check_indexes(engine: Engine) -> list[str]:
             wrong = wrong_entries(engine, table.table_id, index)
             _, missing, stale = [so_far async for _, so_far in wrong][-1]
             if missing or stale:
+                entries = "entry" if missing == 1 else "entries"
                 found.append(
                     f"the index on {index.property} of table {table.name!r} of account {account} lacks {missing} "
-                    f"entries and has {stale} that no entity has: repair it with tablestone index check"
+                    f"{entries} and has {stale} that no entity has: repair it with tablestone index check"
                 )
     return found
 

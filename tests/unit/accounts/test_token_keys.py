@@ -2,6 +2,7 @@
 
 import asyncio
 import http.server
+import itertools
 import json
 import threading
 import time
@@ -173,6 +174,23 @@ def test_keys_that_cannot_be_fetched_leave_the_old_ones(
         assert named(keys) == [["second"]]
 
     run(scene)
+
+
+def test_one_key_is_one_key(publisher: Publisher, caplog: pytest.LogCaptureFixture) -> None:
+    async def scene() -> None:
+        issuer = TrustedIssuer("i", f"{publisher.url}/keys", None)
+        moments = itertools.count(0.0, 3600.0)
+        keys = IssuerKeys([issuer], lambda: next(moments))
+        for page in (key_set(FIRST), key_set(FIRST, SECOND), key_set(FIRST), b""):
+            publisher.pages["/keys"] = page
+            await keys.look_again("i")
+
+    with caplog.at_level("INFO"):
+        run(scene)
+    assert [each.message.partition(",")[2] or each.message for each in caplog.records] == [
+        *("i has 1 key", "i has 2 keys", "i has 1 key"),
+        " 1 stays in use: it is not JSON",
+    ]
 
 
 def test_an_issuer_that_is_down(caplog: pytest.LogCaptureFixture) -> None:

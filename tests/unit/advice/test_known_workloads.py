@@ -1,13 +1,15 @@
 """The advice on workloads whose right answer is known, and none on healthy ones."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from tablestone.advice.advising import ACCOUNT_RATE, RULES, advise, advise_on_query, advise_on_table
+from tablestone.advice.filter_shape import read_shape
 from tablestone.advice.query_rules import FREQUENT_RUNS
 from tablestone.advice.rule import Severity
-from tablestone.advice.workload import PartitionUse, Workload
+from tablestone.advice.workload import PartitionUse, QueryUse, TableUse, Workload, WriteUse
 from tablestone.limits import ACCOUNT_RATE_TARGET, PARTITION_RATE_TARGET
 from tablestone.query.plan import PlanKind
 from unit.advice.healthy_workloads import HEALTHY
@@ -91,6 +93,17 @@ def test_every_read_of_one_task_counts() -> None:
     few = replace(QUERIES[0].table, queries=(asked("dest eq ?", 1, 40, 9),))
     assert advise_on_table(few) == []
     assert len(advise_on_table(replace(few, is_one_task=True))) == 1
+
+
+def test_one_is_not_counted_as_many() -> None:
+    whole = QueryUse(None, 1, 1, 1)
+    written = WriteUse(updates=1, requests=1)
+    scan = QueryUse(read_shape("a eq ?"), 1, 1, 1)
+    one = TableUse("T", queries=(whole, scan), writes=written, indexes={}, is_one_task=True)
+    texts = [each.text for each in advise_on_table(replace(one, point_reads=0))]
+    for said in ("1 entity a run", "1 time.", "1 more request.", "was 1 write."):
+        assert any(said in text for text in texts), said
+    assert not any(re.search(r"\b1 [a-z]+s\b", text) for text in texts)
 
 
 def test_a_long_filter_and_a_long_key_are_shortened_in_the_sentence() -> None:

@@ -348,7 +348,7 @@ async def test_a_check_finds_and_repairs_what_is_wrong(tables: Tables) -> None:
     assert len(await tables.entries()) == len(right)
     assert [
         fault.split(" lacks ")[1].split(":")[0] for fault in await check_rows(tables.engine)
-    ] == ["1 entries and has 1 that no entity has"]
+    ] == ["1 entry and has 1 that no entity has"]
     assert await tables.index().check() == Checked(7, 1, 1)
     assert await tables.entries() == right
     assert await tables.index().check() == Checked(7, 0, 0)

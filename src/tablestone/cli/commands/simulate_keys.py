@@ -80,7 +80,9 @@ def _refused_lines(report: Simulation) -> Iterator[str]:
     if not keys.same_rows:
         yield "no two rows have the same key"
     else:
-        yield f"{keys.same_rows:,} rows have the key of an earlier row; {keys.same_keys:,} keys occur more than once:"
+        rows = shown_count(keys.same_rows, "row has", "rows have")
+        more = shown_count(keys.same_keys, "key occurs", "keys occur")
+        yield f"{rows} the key of an earlier row; {more} more than once:"
         for same in keys.same:
             more = "" if same.rows == 2 else f" and {same.rows - 2:,} more"
             yield (

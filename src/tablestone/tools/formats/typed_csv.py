@@ -37,6 +37,7 @@ from tablestone.tools.formats.rows import (
     key_text,
     type_named,
 )
+from tablestone.tools.progress import shown_count
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -412,7 +413,8 @@ def _value(
 
 
 def _ragged(row: Any) -> Rejected:
-    reason = f"the row has {row.actual_columns} cells and the header {row.expected_columns}"
+    cells = shown_count(row.actual_columns, "cell")
+    reason = f"the row has {cells} and the header {row.expected_columns}"
     return Rejected(row.number, reason, row.text)
 
 
