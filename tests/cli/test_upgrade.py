@@ -7,6 +7,7 @@ from pathlib import Path
 
 import apsw
 import pytest
+from azure.data.tables import TableServiceClient
 
 from cli.command_line import Ended, commands_of, run_line, tablestone
 from conftest import StartServer
@@ -25,6 +26,11 @@ from tablestone.engines.sqlite.upgrade import STEPS, upgrade
 
 FORMATS = Path(__file__).parents[1] / "storage" / "formats"
 STORED = sorted(path for path in FORMATS.iterdir() if path.name[0].isdigit())
+NOTHING_TO_UPGRADE = {
+    "1": "format 1 (a record of changes makes it 2, an index makes it 3); nothing to upgrade",
+    "2": "format 2 (an index makes it 3); nothing to upgrade",
+    "3": "format 3, which is the newest; nothing to upgrade",
+}
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "upgrading.md"
 
 
@@ -49,7 +55,7 @@ def test_a_stored_directory_is_served(
     if is_upgraded:
         assert tablestone("upgrade", "--data", stored) == Ended(
             0,
-            [f"{stored}: format {stored.name[0]}, which is the newest"],
+            [f"{stored}: {NOTHING_TO_UPGRADE[stored.name[0]]}"],
             "",
         )
         (found,) = tablestone("check", "--data", stored).lines
@@ -68,6 +74,19 @@ def test_a_stored_directory_is_served(
     assert tablestone("role", "list", "--data", stored).lines == expected["roles"]
 
 
+def test_each_format_is_named_with_the_features_that_it_lacks(
+    private_server: StartServer, tmp_path: Path
+) -> None:
+    data, found = tmp_path / "data", []
+    server = private_server(data)
+    TableServiceClient.from_connection_string(server.connection_string).create_table("Orders")
+    assert server.stop() == 0
+    for change in ((), ("index", "create", "Orders", "a", "--quiet", "--data", data)):
+        assert not change or tablestone(*change).status == 0
+        found += tablestone("upgrade", "--data", data).lines
+    assert found == [f"{data}: {NOTHING_TO_UPGRADE[each]}" for each in "13"]
+
+
 def test_the_guide(private_server: StartServer, tmp_path: Path) -> None:
     places = {"DIR": tmp_path / "dir", "BACKUPS": tmp_path / "backups"}
     places["BACKUPS"].mkdir()
@@ -78,9 +97,7 @@ def test_the_guide(private_server: StartServer, tmp_path: Path) -> None:
         look == "tablestone cluster check --engine URL"
     )  # tests/storage/cluster/test_cluster_checks.py runs it
     run_line(backup, places, tmp_path)
-    assert run_line(bring_up, places, tmp_path) == [
-        f"{places['DIR']}: format 1, which is the newest"
-    ]
+    assert run_line(bring_up, places, tmp_path) == [f"{places['DIR']}: {NOTHING_TO_UPGRADE['1']}"]
     assert run_line(check, places, tmp_path) == [f"{places['DIR']}: healthy"]
 
 

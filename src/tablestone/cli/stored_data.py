@@ -131,11 +131,14 @@ def with_table(
         except StorageError as error:
             if error.code != "TableNotFound":
                 raise
+        place = where(configuration)
         if await catalog.is_being_deleted(owner, table):
-            raise BrokenOption(f"The table {table} is being deleted.")
+            raise BrokenOption(f"The table {table} is being deleted in {place}.")
         unknown = ", and no account of that name is stored"
         unknown *= not await is_known(configuration, engine, account)
-        raise BrokenOption(f"There is no table {table} in the account {account}{unknown}.")
+        raise BrokenOption(
+            f"There is no table {table} in the account {account} in {place}{unknown}."
+        )
 
     return with_engine(configuration, find, read_only=read_only, existing=not read_only)
 

@@ -1,6 +1,7 @@
 """`tablestone expiry`: what it says before it switches a policy on, what it stores, and each refusal in a sentence."""
 
 import asyncio
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Final
@@ -62,7 +63,8 @@ def said(line: str) -> list[str]:
     if result.exception is None:
         return lines
     assert isinstance(result.exception, BrokenOption), result.exception
-    return [*lines, f"refused: {result.exception}"]
+    refused = str(result.exception).replace(os.environ.get("TABLESTONE_DATA", "DATA"), "DATA")
+    return [*lines, f"refused: {refused}"]
 
 
 def stored(data: Path) -> ExpiryPolicy | None:
@@ -124,7 +126,7 @@ async def make_again(data: Path) -> None:
 
 
 CHANGED: Final = "refused: The policy was changed meanwhile. Nothing was changed now."
-DELETED: Final = "refused: The table Sessions is being deleted."
+DELETED: Final = "refused: The table Sessions is being deleted in DATA."
 
 
 @pytest.mark.parametrize(
@@ -212,12 +214,15 @@ AGE: Final = "--after must be an age such as 90m, 24h or 7d, not"
             )
             for name in ("PartitionKey", "RowKey", "Timestamp", "a-b")
         ),
-        ("set Gone --after 1h --yes", "The table Gone is being deleted."),
-        ("suspend Gone", "The table Gone is being deleted."),
-        ("set Other --after 1h --yes", "There is no table Other in the account devstoreaccount1."),
+        ("set Gone --after 1h --yes", "The table Gone is being deleted in DATA."),
+        ("suspend Gone", "The table Gone is being deleted in DATA."),
+        (
+            "set Other --after 1h --yes",
+            "There is no table Other in the account devstoreaccount1 in DATA.",
+        ),
         (
             "set Sessions --account other1 --after 1h",
-            "There is no table Sessions in the account other1, and no account of that name is stored.",
+            "There is no table Sessions in the account other1 in DATA, and no account of that name is stored.",
         ),
         ("suspend Sessions", NO_POLICY),
         ("resume Sessions --yes", NO_POLICY),

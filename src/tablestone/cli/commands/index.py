@@ -12,6 +12,7 @@ from tablestone.cli.data_options import (
     quiet_option,
     together,
 )
+from tablestone.cli.option_sources import where
 from tablestone.cli.options import CHANGE_OPTIONS, CHECK_OPTIONS, BrokenOption, with_options
 from tablestone.cli.stored_data import is_known, stored_configuration, with_engine, with_table
 from tablestone.configuration import Configuration
@@ -86,7 +87,7 @@ def list_indexes(table: str | None, account_name: str, **given: Any) -> None:
         found = [(each.name, index) for each in tables for index in await indexes_of(engine, each)]
         if not found and not await is_known(configuration, engine, account_name):
             raise BrokenOption(
-                f"No account {account_name} is stored, and none of its tables has an index."
+                f"No account {account_name} is stored in {where(configuration)}, and none of its tables has an index."
             )
         for name, index in found:
             place = "partition" if index.within_partition else "table"

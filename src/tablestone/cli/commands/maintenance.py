@@ -25,7 +25,7 @@ from tablestone.cli.options import (
     with_options,
 )
 from tablestone.engines.kind import EncryptionKey
-from tablestone.engines.sqlite.data_directory import REENCRYPTED_NAME
+from tablestone.engines.sqlite.data_directory import FEATURES, REENCRYPTED_NAME
 from tablestone.engines.sqlite.free_space import compact as give_back
 from tablestone.engines.sqlite.reencryption import reencrypt
 from tablestone.engines.sqlite.upgrade import upgrade as bring_up
@@ -57,7 +57,7 @@ def upgrade(**given: Any) -> None:
     """Bring a data directory to the newest format.
 
     The server must be stopped. Make a backup first: older versions of Tablestone refuse a newer
-    format. A directory that has the newest format does not change.
+    format. A directory whose format needs no upgrade does not change.
     """
     directory, key = local_directory(
         given,
@@ -68,7 +68,9 @@ def upgrade(**given: Any) -> None:
     if before != after:
         print(f"{directory}: upgraded from format {before} to format {after}")
     else:
-        print(f"{directory}: format {after}, which is the newest")
+        lacks = [f"{what} makes it {each}" for each, what in FEATURES.items() if each > after]
+        more = f" ({', '.join(lacks)})" if lacks else ", which is the newest"
+        print(f"{directory}: format {after}{more}; nothing to upgrade")
 
 
 _KEY_OPTIONS: Final = (

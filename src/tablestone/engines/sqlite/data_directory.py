@@ -93,6 +93,11 @@ KEEPING_FORMAT_VERSION: Final = 2
 """The same for a directory that keeps changes, or did (`change_log`)."""
 INDEXED_FORMAT_VERSION: Final = 3
 """The same for one with entries of indexes (`index_entries`): the newest that this Tablestone reads."""
+FEATURES: Final = {
+    KEEPING_FORMAT_VERSION: "a record of changes",
+    INDEXED_FORMAT_VERSION: "an index",
+}
+"""What gives a directory a newer format, when it is first used. No upgrade is needed for it."""
 APPLICATION_ID: Final = 0x54425354
 """The value of `PRAGMA application_id`, "TBST": it identifies Tablestone's files among SQLite databases."""
 
