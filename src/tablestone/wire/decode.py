@@ -264,13 +264,23 @@ def _projection_of(text: str, query_string: bytes) -> Projection:
 def _select(text: str) -> tuple[str, ...] | None:
     if _NO_IDENTIFIER.match(text):
         raise StorageError("InvalidInput", "An identifier was expected at position 0.", early=True)
-    names = {name.strip() for name in text.split(",")}
+    listed = text.removesuffix(",")  # one comma at the end names nothing
+    names = {name.strip() for name in listed.split(",")}
     if len(names) > limits.SELECT_NAMES_MAX or "" in names:
         raise StorageError("InvalidInput", early=True)
     if "*" in names:
         return None
     selected = (name for name in names if "@" not in name and not name.startswith("odata."))
-    return tuple(sorted(selected, key=lambda name: name.encode("utf-16-be", "surrogatepass")))
+    return tuple(sorted(selected, key=_place_in_answer))
+
+
+_SYSTEM_FIRST: Final = ("PartitionKey", "RowKey", "Timestamp")
+
+
+def _place_in_answer(name: str) -> tuple[int, bytes]:
+    """The sort key of a selected name: the system properties in their order, then the rest in ordinal order."""
+    rank = _SYSTEM_FIRST.index(name) if name in _SYSTEM_FIRST else len(_SYSTEM_FIRST)
+    return rank, name.encode("utf-16-be", "surrogatepass")
 
 
 _NO_IDENTIFIER: Final = re.compile(r"\s*(?:\d|[^\w\s*])")
