@@ -69,6 +69,8 @@ _UNSUPPORTED_OPTIONS: Final = frozenset(
         "$compute",
     )
 )
+_VERSION_OF_BARE_DELETE: Final = "2019-02-02"
+"""The one version of which the answer to a DELETE without If-Match is known (wire 3.10)."""
 _NO_ETAGS: Final = (
     "If-Match or If-None-Match headers cannot be specified if the target type does not have etag "
     "properties defined."
@@ -87,6 +89,8 @@ class DecodedRequest(NamedTuple):
     parameters: Parameters
     body: bytes
     version: str
+    is_part: bool = False
+    """Whether the request is a part of a batch."""
 
 
 def effective_method(request: RawRequest) -> str:
@@ -383,7 +387,9 @@ def _delete_entity(decoded: DecodedRequest) -> Operation:
     table = table_in_url(decoded.address)
     if_match = _if_match(decoded.raw, "DELETE")
     if if_match is None:
-        raise StorageError("MissingRequiredHeader", early=True)
+        is_reported = decoded.version == _VERSION_OF_BARE_DELETE and decoded.raw.method == "DELETE"
+        is_known = is_reported and not decoded.is_part
+        raise StorageError("InvalidInput" if is_known else "MissingRequiredHeader", early=True)
     return DeleteEntity(table, _key(decoded), if_match)
 
 

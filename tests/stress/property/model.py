@@ -215,14 +215,14 @@ class Model:
         rows = self.table(name).live(self.now())
         return [(key, rows[key]) for key in sorted(rows, key=key_order)]
 
-    def judge(self, name: str, writes: Sequence[Write]) -> None:
-        """Raise the error of a single write or an entity group transaction; change nothing.
+    def judge(self, name: str, writes: Sequence[Write], *, alone: bool) -> None:
+        """Raise the error of a single write (`alone`) or an entity group transaction; change nothing.
 
         Errors in the request come first, then the table's, then the entities' (wire 3.9, 7.3).
         """
         seen: set[Key] = set()
         for index, write in enumerate(writes):
-            _judge_request(write, index)
+            _judge_request(write, index, alone=alone)
             if write.key[0] != writes[0].key[0]:
                 raise Refused("CommandsInBatchActOnDifferentPartitions", index)
             if write.key in seen:
@@ -257,10 +257,12 @@ def _merged(write: Write, current: Stored | None) -> dict[str, Value]:
     return {**kept, **without_nulls(write.properties)}
 
 
-def _judge_request(write: Write, index: int) -> None:
+def _judge_request(write: Write, index: int, *, alone: bool) -> None:
     if write.if_match is None:
-        if write.kind == "delete":
-            raise Refused("MissingRequiredHeader", index)
+        if (
+            write.kind == "delete"
+        ):  # the requests of the test have the version 2019-02-02 (wire 3.10)
+            raise Refused("InvalidInput" if alone else "MissingRequiredHeader", index)
     elif write.if_match != "*":
         try:
             tag_content(write.if_match)

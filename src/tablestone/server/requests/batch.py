@@ -164,7 +164,9 @@ class BatchCollector:
     def _operation(self, part: BatchPart, form: Form) -> Operation:
         request = part.request
         method, address, parameters = self._head(request, form)
-        decoded = DecodedRequest(request, address, parameters, part.body, self._stamp.version)
+        decoded = DecodedRequest(
+            request, address, parameters, part.body, self._stamp.version, is_part=True
+        )
         operation = decode_operation(method, decoded)
         return operation if self._caller is OWNER else self._caller.permit(operation)
 
