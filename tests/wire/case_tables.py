@@ -206,7 +206,7 @@ def _check_error(row: Row, response: Response) -> None:
         assert "x-content-type-options" not in response.headers
         return
     if phase == "service":
-        assert form == "xml"
+        assert form == row.get("form", "xml")
         # Versions before 2017-07-29 have no such header (wire 10.1).
         has_code = response.headers.get("x-ms-version", "9") >= "2017-07-29"
         assert response.headers.get("x-ms-error-code") == (code if has_code else None)

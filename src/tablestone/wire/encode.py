@@ -161,7 +161,7 @@ def _table(operation: Operation, result: TableFound, form: Form) -> Answer:
 
 def encode_error(error: StorageError, form: Form, stamp: Stamp, now: int) -> Answer:
     """The answer to an operation that failed, in the form of its answers (wire 8.1, 8.2). `now` is in ticks."""
-    body = form.writer.error(error.code, _message(error, stamp, now))
+    body = form.writer.error(error.code, message_of(error, stamp, now))
     answer = Answer(error.status, body, form.writer.error_type, early=error.early)
     if not error.early:
         answer.preference_applied = form.negotiated.preference
@@ -174,7 +174,8 @@ def encode_error(error: StorageError, form: Form, stamp: Stamp, now: int) -> Ans
     return answer
 
 
-def _message(error: StorageError, stamp: Stamp, now: int) -> str:
+def message_of(error: StorageError, stamp: Stamp, now: int) -> str:
+    """The whole text of an error: its index, its own text, request id and time (wire 8.1)."""
     index = "" if error.operation_index is None else f"{error.operation_index}:"
     return f"{index}{error.text}\nRequestId:{stamp.request_id}\nTime:{format_date_time_fixed(now)}"
 
@@ -237,13 +238,13 @@ def respond_at_front_door(
     content_type = b"application/xml"
     if error.code == "InvalidHeaderValue" and error.at_front_door:
         writer = AtomWriter("", "", AtomForm.PLAIN, 0)
-        body = codecs.BOM_UTF8 + writer.error(error.code, _message(error, stamp, now))
+        body = codecs.BOM_UTF8 + writer.error(error.code, message_of(error, stamp, now))
     else:
         headers.append((b"x-ms-error-code", error.code.encode("ascii")))
         # A large body is mostly a batch, whose Accept names no form, and not every SDK reads XML (wire 8.3).
         if b"application/json" in accept.lower() or error.code == "RequestBodyTooLarge":
             content_type = b"application/json"
-            body = json_error(error.code, _message(error, stamp, now))
+            body = json_error(error.code, message_of(error, stamp, now))
         else:
             body = xml_error(error, stamp, now)
     headers.append((b"content-type", content_type))
@@ -257,7 +258,7 @@ def respond_at_front_door(
 
 def unreadable_error(stamp: Stamp, now: int) -> bytes:
     """The error for an unreadable part of a batch, in a fixed form, since its Accept cannot be read (wire 7.3)."""
-    message = _message(StorageError("InvalidInput", _UNREADABLE), stamp, now)
+    message = message_of(StorageError("InvalidInput", _UNREADABLE), stamp, now)
     return AtomWriter("", "", AtomForm.ODATA_3, 0).error("InvalidInput", message)
 
 
@@ -265,7 +266,7 @@ _UNREADABLE: Final = "An error occurred while processing this request."
 
 
 def xml_error(error: StorageError, stamp: Stamp, now: int) -> bytes:
-    message = html.escape(_message(error, stamp, now), quote=False)
+    message = html.escape(message_of(error, stamp, now), quote=False)
     text = (
         f'<?xml version="1.0" encoding="utf-8"?><m:error xmlns:m="{_ERROR_NAMESPACE}"><m:code>{error.code}</m:code>'
         f'<m:message xml:lang="en-US">{message}</m:message></m:error>'

@@ -59,9 +59,9 @@ from tablestone.model.service_properties import (
 from tablestone.model.shared_access import parse_instant
 from tablestone.wire.address import Address, AddressKind, Parameters
 from tablestone.wire.decode import DecodedRequest, table_in_url
-from tablestone.wire.encode import SERVER, Stamp, xml_error
-from tablestone.wire.json_payload import decode_object
-from tablestone.wire.messages import RawResponse
+from tablestone.wire.encode import SERVER, Stamp, message_of, xml_error
+from tablestone.wire.json_payload import decode_object, json_error
+from tablestone.wire.messages import RawRequest, RawResponse
 from tablestone.wire.versions import VERSION_ECHOED, VERSION_JSON, VERSION_XML_ERROR_CODE
 from tablestone.wire.xml_input import parse_xml
 
@@ -438,7 +438,11 @@ _VERSION_OF_STATS: Final = VERSION_JSON
 _VERSION_OF_USER_DELEGATION: Final = "2025-07-05"
 """The first version with user delegation of tables (auth 3.11)."""
 _VERSION_OF_STRICT_ACCEPT: Final = "2019-07-07"
-"""In this version, as recorded, setting policies needs XML in Accept. Older clients send `*/*`, which is accepted."""
+"""From this version on, setting policies needs XML in Accept (wire 3.8)."""
+_VERSION_OF_JSON_REFUSAL: Final = "2020-08-04"
+"""From this version on, reading policies refuses a client that asks for JSON alone, in JSON (wire 3.8)."""
+_VERSION_WITHOUT_ANY: Final = "2014-02-14"
+"""The one version that refuses `*/*`, as recorded (wire 3.8)."""
 _XML_TYPES: Final = (b"application/xml", b"text/xml")
 
 
@@ -481,18 +485,32 @@ def service_operation_asked(
 
 
 def _get_table_acl(decoded: DecodedRequest) -> Operation:
+    accept = _accept(decoded.raw)
+    refuses_json = decoded.version >= _VERSION_OF_JSON_REFUSAL and _asks_for_json_alone(accept)
+    if decoded.raw.method != "HEAD" and (refuses_json or _is_any_refused(accept, decoded.version)):
+        raise StorageError("MediaTypeNotSupported", early=True)
     return GetTableAcl(table_in_url(decoded.address))
 
 
 def _set_table_acl(decoded: DecodedRequest) -> Operation:
-    accept = decoded.raw.headers.get(b"accept")
-    if (
-        accept
-        and decoded.version >= _VERSION_OF_STRICT_ACCEPT
-        and not any(media_type in accept.lower() for media_type in _XML_TYPES)
-    ):
+    accept = _accept(decoded.raw)
+    needs_xml = decoded.version >= _VERSION_OF_STRICT_ACCEPT
+    lacks_xml = accept and not any(media_type in accept for media_type in _XML_TYPES)
+    if (needs_xml and lacks_xml) or _is_any_refused(accept, decoded.version):
         raise StorageError("MediaTypeNotSupported", early=True)
     return SetTableAcl(table_in_url(decoded.address), read_signed_identifiers(decoded.body))
+
+
+def _accept(request: RawRequest) -> bytes:
+    return request.headers.get(b"accept", b"").strip().lower()
+
+
+def _is_any_refused(accept: bytes, version: str) -> bool:
+    return accept == b"*/*" and version == _VERSION_WITHOUT_ANY
+
+
+def _asks_for_json_alone(accept: bytes) -> bool:
+    return b"application/json" in accept and b"xml" not in accept
 
 
 def _set_table_expiry(decoded: DecodedRequest) -> Operation:
@@ -570,9 +588,21 @@ def respond_on_service(operation: Operation, result: Result, stamp: Stamp) -> Ra
     return RawResponse(204, [*headers_of(stamp), (b"content-length", b"0")])
 
 
-def respond_with_xml_error(error: StorageError, stamp: Stamp, now: int) -> RawResponse:
-    """The response to a request that failed behind the service's front door (auth 5.3). `now` is in ticks."""
+def respond_with_service_error(
+    error: StorageError, request: RawRequest, stamp: Stamp, now: int
+) -> RawResponse:
+    """The response to a request that failed behind the service's front door (auth 5.3). `now` is in ticks.
+
+    It is XML, except for a client that is refused because it asks for JSON alone (wire 3.8).
+    """
     response = _document_answer(xml_error(error, stamp, now), stamp)
+    if (
+        error.code == "MediaTypeNotSupported"
+        and stamp.version >= _VERSION_OF_JSON_REFUSAL
+        and _asks_for_json_alone(_accept(request))
+    ):
+        body = json_error(error.code, message_of(error, stamp, now))
+        response = _document_answer(body, stamp, b"application/json")
     response.status, response.reason = error.status, error.text
     if stamp.version >= VERSION_XML_ERROR_CODE:
         response.headers.append((b"x-ms-error-code", error.code.encode("ascii")))

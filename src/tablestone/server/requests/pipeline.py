@@ -88,7 +88,7 @@ from tablestone.wire.service_resources import (
     decode_service_operation,
     is_service_request,
     respond_on_service,
-    respond_with_xml_error,
+    respond_with_service_error,
     service_operation_asked,
 )
 from tablestone.wire.versions import (
@@ -522,5 +522,5 @@ def _respond_with_error(
         accept = b"" if form == "xml" else request.headers.get(b"accept", b"")
         return respond_at_front_door(failure, accept, stamp, now)
     if form == "xml":
-        return respond_with_xml_error(failure, stamp, now)
+        return respond_with_service_error(failure, request, stamp, now)
     return respond(encode_error(failure, form, stamp, now), stamp)
