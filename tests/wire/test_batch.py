@@ -238,6 +238,19 @@ def test_what_is_no_batch_is_refused_as_a_whole(service: ServiceUnderTest, row: 
     assert _everything(service)[1] == before
 
 
+@pytest.mark.parametrize("row", _rows("accept"))
+def test_a_part_without_accept(service: ServiceUnderTest, row: Row) -> None:
+    """Below an outer `*/*` at 2019-12-12 it is refused, whatever its operation; else its own rules hold (wire 5.1)."""
+    prepare(service, {"given": _TABLE["given"]})
+    before = _everything(service)[:2]
+    body = _batch(row["operations"]).replace(b"Accept: application/json\r\n", b"")
+    outer = [*_OUTER_HEADERS, ("Accept", row["outer"]), ("x-ms-version", row["version"])]
+    text = _named(service.send("POST", "/$batch", outer, body))
+    found = re.findall(r"HTTP/1\.1 (\d+) |<code>(\w+)</code>|en-US\">([^\n]*)\n", text)
+    assert ["".join(each) for each in found] == [str(each) for each in row["answers"]]
+    assert (_everything(service)[:2] == before) == ("<code>" in text)
+
+
 _UNREADABLE = (
     "HTTP/1.1 400 Bad Request\r\nDataServiceVersion: 1.0;\r\nContent-Type: application/xml;charset=utf-8\r\n\r\n"
     '<?xml version="1.0" encoding="utf-8"?><error xmlns="http://schemas.microsoft.com/ado/2007/08/dataservices/metadata">'

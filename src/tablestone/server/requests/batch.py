@@ -70,6 +70,9 @@ _INDEXED_ALWAYS = frozenset(
     )
 )
 
+_VERSION_NEEDING_ACCEPT = "2019-12-12"
+"""The one version where, below an outer `*/*`, a part without Accept is known to be refused (wire 5.1)."""
+
 
 class _Head(NamedTuple):
     """The request of a part, without its body."""
@@ -109,9 +112,12 @@ class BatchCollector:
         # Keyed by the identity of the request object: parts with the same head share one object and its results.
         self._forms: dict[int, Form] = {}
         self._heads: dict[int, _Head] = {}
+        self._needs_accept = False
 
     async def answer(self, request: RawRequest, body: bytes) -> Answer:
         """The outer answer. Raises only for an envelope that cannot be read, and for changes at the secondary."""
+        accept = request.headers.get(b"accept", b"").strip()
+        self._needs_accept = self._stamp.version == _VERSION_NEEDING_ACCEPT and accept == b"*/*"
         batch = parse_batch(request.headers.get(b"content-type"), body, request)
         if batch.is_change_set and self._is_secondary:
             raise StorageError("InsufficientAccountPermissions")
@@ -157,6 +163,9 @@ class BatchCollector:
                 resource = resource.removeprefix(self._account.name_bytes + b"/")
             parameters = parse_query_string(request.query_string)
             require_answerable(method, parameters, form.negotiated)
+            refusal = form.negotiated.refusal
+            if refusal and self._needs_accept and b"accept" not in request.headers:
+                raise StorageError(refusal, early=True)
             head = _Head(method, parse_resource(resource, self._account.name), parameters)
             self._heads[id(request)] = head
         return head
