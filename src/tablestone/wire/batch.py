@@ -42,6 +42,10 @@ class BatchPart(NamedTuple):
         """The Content-ID of the inner HTTP headers, the only one that the answer repeats, as recorded (wire 7.2)."""
         return self.request.headers.get(b"content-id")
 
+    @property
+    def is_deletion(self) -> bool:
+        return self.request.method == "DELETE"
+
 
 class BatchRequest(NamedTuple):
     """The parts of a batch: a change set of writes, or one query.

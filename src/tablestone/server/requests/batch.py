@@ -210,9 +210,13 @@ class BatchCollector:
             ]
         answered = await self._answered(failure)
         index = 0 if answered.operation_index is None else answered.operation_index
+        failed, _ = parts[index]
         # A late error is found at the commit, and has the headers of the last operation (wire 7.3).
         part, form = parts[index if answered.early else -1]
-        return [format_part(self._error(answered, index, len(parts), form), part.content_id)]
+        answer = self._error(answered, index, len(parts), form)
+        if answered.code == "InvalidDuplicateRow" and failed.is_deletion and part.is_deletion:
+            answer.preference_applied = None  # as recorded (wire 7.3)
+        return [format_part(answer, part.content_id)]
 
     async def _collect_all(self, group: EntityGroup, parts: list[tuple[BatchPart, Form]]) -> None:
         turn = self._turns.turn()
