@@ -178,7 +178,9 @@ class ServiceUnderTest:
         self, method: str, target: str, headers: Headers = (), body: bytes = b""
     ) -> Response:
         """Send a request for a whole target, path and query, signed unless it brings its own Authorization."""
-        pairs = default_headers(method, target, self.clock.http_date(), headers, body)
+        has_length = any(name.lower() == "content-length" for name, _ in headers)
+        length = [("Content-Length", str(len(body)))] if body and not has_length else []
+        pairs = default_headers(method, target, self.clock.http_date(), [*length, *headers], body)
         return self._answer(method, target, pairs, body)
 
     def send(self, method: str, path: str, headers: Headers = (), body: bytes = b"") -> Response:

@@ -238,6 +238,49 @@ def test_what_is_no_batch_is_refused_as_a_whole(service: ServiceUnderTest, row: 
     assert _everything(service)[1] == before
 
 
+_WITHOUT_ENVELOPE = """--changeset_c
+Content-Type: application/http
+Content-Transfer-Encoding: binary
+
+POST /devstoreaccount1/tab HTTP/1.1
+Accept: application/json
+Content-Type: application/json
+
+{"PartitionKey":"p","RowKey":"new"}
+--changeset_c--
+""".replace("\n", "\r\n")
+_WITH_ANOTHER = _batch(['POST /tab {"PartitionKey":"p","RowKey":"new"}']).decode()
+
+
+@pytest.mark.parametrize("version", ["2019-02-02", "2012-02-12", "2026-06-06"])
+@pytest.mark.parametrize("body", [_WITHOUT_ENVELOPE, _WITH_ANOTHER], ids=["recorded", "another"])
+def test_a_body_that_never_uses_its_boundary_carries_nothing_out(
+    service: ServiceUnderTest, caplog: pytest.LogCaptureFixture, body: str, version: str
+) -> None:
+    """As recorded at 2019-02-02 of a change set without an envelope: the closing delimiter alone (wire 7.1)."""
+    prepare(service, {"given": _TABLE["given"]})
+    before = _everything(service)[:2]
+    headers = [("Content-Type", "multipart/mixed; boundary=batch_b"), ("x-ms-version", version)]
+    response = service.send("POST", "/$batch", headers, body.encode())
+    assert response.status == 202
+    assert response.headers["content-type"].startswith("multipart/mixed; boundary=batchresponse_")
+    assert _named(response) == "--batchresponse_G1--\r\n"
+    assert _everything(service)[:2] == before
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert response.headers["x-ms-request-id"] in warning
+    assert warning.endswith("nothing was written")
+
+
+@pytest.mark.parametrize("length", ["-", "1", "99999"], ids=["none", "shorter", "longer"])
+def test_a_body_without_its_boundary_must_be_whole_by_its_length(
+    service: ServiceUnderTest, length: str
+) -> None:
+    headers = [("Content-Type", "multipart/mixed; boundary=batch_b"), ("Content-Length", length)]
+    response = service.send("POST", "/$batch", headers, _WITHOUT_ENVELOPE.encode())
+    assert response.status == 400
+    assert error_of(response)[0] == "InvalidInput"
+
+
 @pytest.mark.parametrize("row", _rows("accept"))
 def test_a_part_without_accept(service: ServiceUnderTest, row: Row) -> None:
     """Below an outer `*/*` at 2019-12-12 it is refused, whatever its operation; else its own rules hold (wire 5.1)."""

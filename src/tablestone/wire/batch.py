@@ -50,7 +50,8 @@ class BatchPart(NamedTuple):
 class BatchRequest(NamedTuple):
     """The parts of a batch: a change set of writes, or one query.
 
-    `ends_unreadable`: after these parts there is one whose request line or headers cannot be read (wire 7.3).
+    `ends_unreadable`: after these parts there is one whose request line or headers cannot be read (wire 7.3). A batch
+    that is not a change set and has no parts never uses the boundary of its header (wire 7.1).
     """
 
     parts: Sequence[BatchPart]
@@ -68,6 +69,8 @@ def parse_batch(content_type: bytes | None, body: bytes, outer: RawRequest) -> B
         raise StorageError("InvalidInput", NO_CONTENT_TYPE, early=True)
     mark = b"--" + _boundary(content_type)
     opening = _next_delimiter(body, mark, 0)
+    if opening is None and mark not in body and _is_whole(body, mark, outer.headers):
+        return BatchRequest((), is_change_set=False, ends_unreadable=False)
     if opening is None or opening.closes:
         raise _malformed()
     behind = _next_delimiter(body, mark, opening.end)
@@ -86,6 +89,12 @@ def parse_batch(content_type: bytes | None, body: bytes, outer: RawRequest) -> B
         return BatchRequest((), is_change_set=False, ends_unreadable=True)
     is_change_set = part.request.method != "GET"
     return BatchRequest([part], is_change_set, ends_unreadable=False)
+
+
+def _is_whole(body: bytes, mark: bytes, headers: Headers) -> bool:
+    """Whether a body without a delimiter is as long as it was declared, and is not the start of one (wire 7.1)."""
+    arrived = b"%d" % len(body)
+    return headers.get(b"content-length") == arrived and not mark.startswith(body.strip())
 
 
 def _boundary(content_type: bytes) -> bytes:

@@ -23,7 +23,6 @@ BATCHES = tuple(
     for name, source, content_type, body in (
         ("no boundary named", "wire 7.3", "multipart/mixed", WHOLE),
         ("an empty boundary", "wire 7.3", "multipart/mixed; boundary=", WHOLE),
-        ("another boundary than named", "wire 7.3", "multipart/mixed; boundary=x", WHOLE),
         ("no body", "wire 7.3", "multipart/mixed; boundary=b", b""),
         ("nothing but its end", "wire 7.3", "multipart/mixed; boundary=b", b"--b--\r\n"),
         (
@@ -63,6 +62,37 @@ BATCHES = tuple(
             WHOLE.replace(b"--c--", b"--b--\r\n--c--"),
         ),
     )
+)
+
+ANOTHER_BOUNDARY = (
+    BadRequest(
+        "a batch with another boundary than named, which carries nothing out",
+        "wire 7.1",
+        codes=(),
+        statuses=(202,),
+        path="/$batch",
+        content_type="multipart/mixed; boundary=x",
+        body=WHOLE,
+    ),
+    BadRequest(
+        "a batch with another boundary than named, in chunks",
+        "wire 7.1, 7.3",
+        path="/$batch",
+        content_type="multipart/mixed; boundary=x",
+        body=b"%x\r\n%b\r\n0\r\n\r\n" % (len(WHOLE), WHOLE),
+        content_length="",
+        more_headers=(("Transfer-Encoding", "chunked"),),
+    ),
+    BadRequest(
+        "a batch with another boundary than named, torn",
+        "wire 7.1",
+        codes=(),
+        path="/$batch",
+        content_type="multipart/mixed; boundary=x",
+        body=WHOLE,
+        content_length=str(len(WHOLE) + 1),
+        torn=True,
+    ),
 )
 
 UNREADABLE = tuple(
@@ -242,7 +272,7 @@ HEADERS = (
     ),
 )
 
-CASES = BATCHES + UNREADABLE + URLS + HEADERS
+CASES = BATCHES + ANOTHER_BOUNDARY + UNREADABLE + URLS + HEADERS
 
 NOT_HTTP = (
     ("noise", b"\x00\x01\x02\x03\xff\xfe\r\n\r\n"),

@@ -4,6 +4,7 @@ A change set becomes one entity group transaction; a lone query is simply answer
 change set that failed is answered with the failing operation's answer alone (wire 7.2, 7.3).
 """
 
+import logging
 import uuid
 from typing import NamedTuple
 
@@ -60,6 +61,8 @@ from tablestone.wire.encode import (
 from tablestone.wire.messages import Answer, RawRequest
 from tablestone.wire.negotiate import AtomForm, negotiate
 from tablestone.wire.versions import VERSION_DUPLICATE_ROW
+
+log = logging.getLogger("tablestone")
 
 # If a change set has one operation, an error of carrying it out has no index before its text. An early error has one
 # (wire 7.3), and so have these errors, which include the one of a caller without permission (auth 3.7).
@@ -126,6 +129,12 @@ class BatchCollector:
             answers = await self._change_set(parts, ends_unreadable=batch.ends_unreadable)
         elif batch.ends_unreadable:
             answers = [self._unreadable()]
+        elif not parts:
+            log.warning(
+                "request %s is a batch whose body never uses the boundary of its Content-Type: nothing was written",
+                self._stamp.request_id,
+            )
+            answers = []
         else:
             answers = [await self._query(*parts[0])]
         guids = (str(uuid.uuid4()), str(uuid.uuid4()))
