@@ -20,7 +20,7 @@ from tablestone.auth.shared_key import SCHEMES, require_shared_key
 from tablestone.model.errors import CHALLENGE_TEXT, StorageError
 from tablestone.wire.address import Parameters
 from tablestone.wire.messages import RawRequest
-from tablestone.wire.versions import ONLY_KNOWN, ServedVersions
+from tablestone.wire.versions import ONLY_KNOWN, VERSION_UNNAMED, ServedVersions
 
 _VERSION_OF_CHALLENGE: Final = "2020-12-06"
 """From this version on, a request without credentials is answered 401 (auth 4.2)."""
@@ -72,6 +72,8 @@ def authenticate(
             if "ss" in parameters or "srt" in parameters:
                 return authenticate_account_sas(request, account, parameters, now, versions)
             return authenticate_table_sas(request, account, parameters, now, versions)
+        if version == VERSION_UNNAMED:
+            raise StorageError("AuthenticationFailed", reason="no credentials and no version")
         is_challenged = version >= _VERSION_OF_CHALLENGE
         raise StorageError("NoAuthenticationInformation" if is_challenged else "ResourceNotFound")
     scheme, _, credentials = authorization.partition(b" ")

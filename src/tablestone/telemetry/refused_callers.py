@@ -79,7 +79,8 @@ logger = logging.getLogger(__name__)
 QUIET_SECONDS: Final = 60.0
 """Seconds after a line in which the failures of the same address are only counted."""
 AUTHENTICATION_FAILURES: Final = frozenset(("AuthenticationFailed", "InvalidAuthenticationInfo"))
-"""The codes for bad credentials. A request without credentials is not among them: some SDKs begin with one."""
+"""The codes for bad credentials. A request without any is not among them, because some SDKs begin with one, unless it
+names no version (auth 5.2)."""
 
 
 class RefusedCallers:

@@ -38,7 +38,7 @@ from tablestone.wire.continuation import entity_token_headers, table_token_heade
 from tablestone.wire.json_payload import JsonWriter, json_error
 from tablestone.wire.messages import Answer, RawResponse
 from tablestone.wire.negotiate import RETURN_NO_CONTENT, AtomForm, Negotiated
-from tablestone.wire.versions import VERSION_ECHOED
+from tablestone.wire.versions import VERSION_ECHOED, VERSION_UNNAMED
 
 SERVER: Final = b"Windows-Azure-Table/1.0 Microsoft-HTTPAPI/2.0"
 SERVER_OF_FRONT_DOOR: Final = b"Microsoft-HTTPAPI/2.0"
@@ -219,13 +219,18 @@ def respond(answer: Answer, stamp: Stamp) -> RawResponse:
     return RawResponse(answer.status, headers, answer.body)
 
 
+_VERSIONS_OF_OLD_FORM: Final = (VERSION_UNNAMED, VERSION_ECHOED)
+"""The versions whose failed authentication is known to be Atom's old error, whatever Accept says (auth 11)."""
+
+
 def respond_at_front_door(
     error: StorageError, accept: bytes, stamp: Stamp, now: int
 ) -> RawResponse:
     """The answer of the service's front door, for requests that are refused there: JSON if requested, else XML.
 
     As recorded, it has `x-ms-error-code` and no headers of OData answers. If the request has no credentials, the answer
-    names the service and its version; else neither (wire 8.3). An unknown version has a form of its own (wire 10.2).
+    names the service and its version; else neither (wire 8.3). An unknown version, and failed authentication of the
+    earliest ones, have a form of their own (wire 10.2, auth 11).
     """
     headers = [
         (b"server", SERVER_OF_FRONT_DOOR),
@@ -236,7 +241,8 @@ def respond_at_front_door(
         if stamp.version >= VERSION_ECHOED:
             headers.append((b"x-ms-version", stamp.version.encode("latin-1")))
     content_type = b"application/xml"
-    if error.code == "InvalidHeaderValue" and error.at_front_door:
+    is_old = error.code == "AuthenticationFailed" and stamp.version in _VERSIONS_OF_OLD_FORM
+    if is_old or (error.code == "InvalidHeaderValue" and error.at_front_door):
         writer = AtomWriter("", "", AtomForm.PLAIN, 0)
         body = codecs.BOM_UTF8 + writer.error(error.code, message_of(error, stamp, now))
     else:

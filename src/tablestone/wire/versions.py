@@ -64,8 +64,8 @@ VERSIONS: Final = frozenset(
     }
 )
 """The versions that are accepted (wire 10.1)."""
-VERSION_EARLIEST: Final = min(VERSIONS)
-"""The version of a request that names none (wire 10.2)."""
+VERSION_UNNAMED: Final = ""
+"""The version of a request that names none. It is before all others, so the rules of the earliest hold (wire 10.2)."""
 VERSION_LATEST: Final = max(VERSIONS)
 VERSION_ECHOED: Final = "2009-09-19"
 """The first version whose answers have x-ms-version (wire 10.1)."""

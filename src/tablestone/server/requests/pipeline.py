@@ -92,7 +92,7 @@ from tablestone.wire.service_resources import (
     service_operation_asked,
 )
 from tablestone.wire.versions import (
-    VERSION_EARLIEST,
+    VERSION_UNNAMED,
     VERSIONS,
     ServedVersions,
     UnknownVersions,
@@ -378,7 +378,7 @@ def _require_sound(request: RawRequest, *, https_only: bool) -> None:
 
 
 def version_of(request: RawRequest, parameters: Parameters, versions: ServedVersions) -> str:
-    """The known version whose rules hold for the request; without any version, the earliest (wire 10.2)."""
+    """The known version whose rules hold for the request; `VERSION_UNNAMED` if it names none (wire 10.2)."""
     version = request.text(b"x-ms-version")
     if "sig" in parameters and b"authorization" not in request.headers:
         signed = parameters.get("sv")
@@ -390,7 +390,7 @@ def version_of(request: RawRequest, parameters: Parameters, versions: ServedVers
             raise StorageError("MultipleVersionsSpecified")
         version = parameters["api-version"]
     if version is None:
-        return VERSION_EARLIEST
+        return VERSION_UNNAMED
     if version in VERSIONS:
         return version
     known = versions.rules_for(version.strip())  # white space is no part of a value (RFC 9110, 5.5)
