@@ -45,8 +45,19 @@ def test_the_service_answers(service: ServiceUnderTest, row: Row) -> None:
     check(row, _send(service, row))
 
 
+_ENDPOINTS: list[Row] = load(FILE)["endpoint"]
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=row["id"]) for row in _ENDPOINTS])
+def test_a_client_whose_endpoint_ends_with_a_slash(service: ServiceUnderTest, row: Row) -> None:
+    """The path that each client sends in host style, and the answer (wire 1.2)."""
+    prepare(service, {"given": _GIVEN})
+    host = {"Host": f"{ACCOUNT}.table.localhost:10002"}
+    check(row, _send(service, {**row, "sas": {"tn": "tab", "sp": "r"}, "headers": host}))
+
+
 def test_no_row_comes_twice() -> None:
-    ids = [row["id"] for row in [*_CASES, *load(FILE)["need"]]]
+    ids = [row["id"] for row in [*_CASES, *_ENDPOINTS, *load(FILE)["need"]]]
     assert len(ids) == len(set(ids))
 
 

@@ -86,6 +86,7 @@ ERRORS: Final[dict[str, ErrorRow]] = {
     "InvalidResourceName": ErrorRow(400, "The specifed resource name contains invalid characters."),
     "InvalidInput": ErrorRow(400, "One of the request inputs is not valid."),
     "OutOfRangeInput": ErrorRow(400, "One of the request inputs is out of range."),
+    "InvalidUri": ErrorRow(400, "The requested URI does not represent any resource on the server."),
     "InvalidHttpVerb": ErrorRow(
         400, "The HTTP verb specified is invalid - it is not recognized by the server."
     ),
