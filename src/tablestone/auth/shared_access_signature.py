@@ -76,6 +76,8 @@ _DELEGATED: Final = _Kind(
     ("sp", "st", "se", "tn", *_OF_KEY, "skdutid", "sduoid", "sip", "spr", "sv", *_BOUNDS),
     ("sp", "tn", *_OF_KEY),
 )
+_SERVICES: Final = frozenset("bqtf")
+"""The letters of `ss`: blobs, queues, tables, files (auth 2.1)."""
 _NAMES: Final = frozenset((*_ACCOUNT.signed, *_TABLE.signed, *_DELEGATED.signed, "sig"))
 
 
@@ -316,6 +318,8 @@ def authenticate_account_sas(
 ) -> AccountSas:
     """The caller, or the error of the first check that fails (auth 2.5). `now` is in ticks."""
     _require_well_formed(_ACCOUNT, parameters, versions)
+    if not _SERVICES.issuperset(parameters["ss"]):
+        raise refused("ss has a letter of no service", repr(parameters["ss"]))
     validity, conditions = _parse_validity(_ACCOUNT, parameters), parse_conditions(parameters)
     _require_account_key(parameters, string_to_sign_account_sas(account.name, parameters), account)
     validity.require(now)

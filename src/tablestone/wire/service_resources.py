@@ -72,6 +72,8 @@ _DECLARATION: Final = '\ufeff<?xml version="1.0" encoding="utf-8"?>'
 _PERMISSIONS: Final = frozenset("raud")
 _ORIGIN = re.compile(r"[!-~]+")
 """An origin is ASCII: a browser sends international domain names in Punycode."""
+_MILLISECONDS = re.compile(r"\.\d{3}(?!\d)", re.ASCII)
+"""A fraction of three digits, the one length that is known to be refused in a policy (auth 7)."""
 _NUMBER = re.compile(r"\d{1,10}", re.ASCII)
 _ANALYTICS_VERSION: Final = "1.0"
 
@@ -178,9 +180,10 @@ def _access_policy(element: Element) -> AccessPolicy | None:
     if permission is not None:  # letters in any order, each at most once (auth 3.1)
         letters = frozenset(permission)
         _require(letters <= _PERMISSIONS and len(letters) == len(permission), "a permission")
-    policy = AccessPolicy(
-        _instant(members.get("Start")), _instant(members.get("Expiry")), permission
-    )
+    start, expiry = members.get("Start"), members.get("Expiry")
+    for date in (start, expiry):
+        _require(not _MILLISECONDS.search(_optional_text(date) or ""), "a date with milliseconds")
+    policy = AccessPolicy(_instant(start), _instant(expiry), permission)
     return None if policy == AccessPolicy(None, None, None) else policy
 
 

@@ -199,11 +199,11 @@ class Pipeline:
                 request, found, parameters, caller, answer_form, stamp, read_body, record
             )
             speaks_xml = bool(parameters) and is_service_request(parameters)
-            if unreadable is not None:  # only an authenticated caller gets this error
-                raise unreadable  # noqa: TRY301 - an answer like the parse errors of the next steps
             if request.raw_path.startswith(b"//") and b"authorization" not in request.headers:
                 # Only in host style can a path begin so: in path style it begins with the account (wire 1.2).
                 raise StorageError("InvalidUri", at_front_door=True)  # noqa: TRY301
+            if unreadable is not None:  # only an authenticated caller gets this error
+                raise unreadable  # noqa: TRY301 - an answer like the parse errors of the next steps
             if speaks_xml:
                 response = await self._carry_out_on_service(step)
             else:
