@@ -12,7 +12,7 @@ from storage.test_change_record import kept, log_of, records, write
 from storage.write_sets import committed, put
 from tablestone.clock import TICKS_PER_SECOND
 from tablestone.configuration import Configuration, WorkerSlot
-from tablestone.engines.change_record import Retention
+from tablestone.engines.change_record import FIRST, Retention
 from tablestone.engines.record_age import RecordAge
 from tablestone.engines.registry import open_engine
 from tablestone.server.application import Application, Parts
@@ -164,16 +164,16 @@ async def test_an_engine_keeps_its_records_through_a_jump(
         machine.after(1)
         await committed(engine, write(b"%d" % (number % 2), put(b"1")))
         assert kept(engine).last + 1 - kept(engine).first == min(number + 2, 76)
-        log.read(0, subject=None, rows_max=1, bytes_max=1)
+        await log.read(FIRST, subject=None, rows_max=1, bytes_max=1)
     machine.jump(-2 * HOUR)
     machine.after(HOUR - 200)
-    assert len(records(engine)) == 76
+    assert len(await records(engine)) == 76
     await committed(engine, write(b"large", put(b"x" * 98_000)))
     assert 0 < kept(engine).bytes <= 100_000, "the size counts as always"
-    assert len(records(engine)) < 76
+    assert len(await records(engine)) < 76
     machine.after(HOUR * 4)
     kept(engine)
-    assert records(engine) == []
+    assert await records(engine) == []
     await engine.close()
 
 

@@ -214,7 +214,7 @@ def test_keys_that_cannot_be_read_leave_the_old_ones(
         assert tls_service.send("GET", "/Weather()", old).status == 200
     told = [record.message for record in caplog.records if record.levelname == "ERROR"]
     assert len(told) == 2
-    assert all("1 stay in use" in line for line in told)
+    assert all("1 stays in use" in line for line in told)
     key_file.write_bytes(key_set(KEY, OTHER_KEY))
     assert tls_service.send("GET", "/Weather()", new).status == 200
     assert "can be read again" in caplog.text
