@@ -1,6 +1,7 @@
 """Insight of a real server: two workers, the page, the command, and what it must not show."""
 
 import json
+import shlex
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -88,6 +89,13 @@ def test_the_report_of_all_workers(server: ServerProcess) -> None:
     assert (table.size.entities, table.size.partitions) == (30, 3)
     assert [each.entities for each in table.size.largest] == [10, 10, 10]
     assert table.size.bytes == sum(each.bytes for each in table.size.largest) > 30 * 100
+
+
+def test_the_options_of_the_server_can_be_pasted(server: ServerProcess, directory: Path) -> None:
+    storage = report_of(server).storage
+    assert storage == f" --data {directory}"
+    given = ["--account", server.account_name, *shlex.split(storage)]
+    assert tablestone("index", "list", "Orders", *given) == Ended(0, [], "")
 
 
 def test_one_table(server: ServerProcess) -> None:
@@ -220,6 +228,7 @@ def test_rows_in_memory_have_no_sizes(private_server: StartServer, tmp_path: Pat
     work(server)
     wait_until(lambda: requests_of(server) == REQUESTS, AT_LENGTH)
     assert report_of(server).tables[0].size is None
+    assert report_of(server).storage == ""
     lines = insight(server).lines
     assert "A server that keeps its tables in memory does not report their sizes." in lines
 

@@ -105,13 +105,24 @@ def test_the_advice(observed: Observed) -> None:
     assert rules_of(advice_on(observed)) == observed.rules
 
 
+SCANS = tuple((record_of(query(f"City eq '{n}'"), page("table", 300, "p")), 1) for n in range(12))
+"""Of different cities."""
+
+
+def test_one_city_makes_no_partition() -> None:
+    scan = record_of(query("City eq 'x'"), page("table", 300, "p"))
+    requests = ((upsert("u"), 1), (get("p"), 1), (scan, 12))
+    (advice,) = advice_on(Observed(requests, 300, 300, ()))
+    assert (advice.rule, advice.partition_key) == ("flag", "")
+    assert "12 queries named 1 value of City" in advice.change
+
+
 def test_the_requests_of_a_copy_are_those_of_the_period() -> None:
     """A point read keeps the present keys; the load was 300 requests."""
-    scan = record_of(query("City eq 'x'"), page("table", 300, "p"))
-    requests = (*((upsert(f"u{n}"), 1) for n in range(300)), (get("p"), 1), (scan, 12))
+    requests = (*((upsert(f"u{n}"), 1) for n in range(300)), (get("p"), 1), *SCANS)
     (advice,) = advice_on(Observed(requests, 300, 300, ()))
     assert "Because 1 point read uses the present keys" in advice.change
-    assert "In the last hour, that would have been 300 more requests." in advice.cost
+    assert "In 1 minute, that would have been 300 more requests." in advice.cost
 
 
 @pytest.mark.parametrize(
@@ -126,8 +137,7 @@ def test_the_requests_of_a_copy_are_those_of_the_period() -> None:
 def test_an_index_is_advised_where_one_is_possible(
     indexes: dict[str, bool] | None, rules: tuple[str, ...]
 ) -> None:
-    scan = record_of(query("City eq 'x'"), page("table", 300, "p"))
-    requests = ((upsert("u"), 1), (get("p"), 1), (scan, 12))
+    requests = ((upsert("u"), 1), (get("p"), 1), *SCANS)
     assert rules_of(advice_on(Observed(requests, 300, 300, (), indexes))) == rules
 
 

@@ -274,6 +274,47 @@ def test_a_query_with_and_without_a_select_is_one_query() -> None:
     assert [each.runs for each in queries_of(both, "Flights", HOUR)] == [500, 20]
 
 
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (10, "1 minute"),
+        (14 * 60 + 20, "14 minutes"),
+        (3_599, "60 minutes"),
+        (3_600, "the last hour"),
+        (86_400, "the last hour"),
+    ],
+)
+def test_the_advice_says_for_how_long_was_looked(seconds: float, words: str) -> None:
+    seen = replace(report(BY_DESTINATION, points=0, writes={"insert": 40}), at=seconds)
+    (advice,) = advise(workload_of(seen, HOUR))
+    assert f"In {words}, no other request was seen that uses the present keys." in advice.change
+
+
+@pytest.mark.parametrize(
+    ("storage", "command"),
+    [
+        (
+            " --data /srv/t",
+            "`tablestone index create Flights dest --account devstoreaccount1 --data /srv/t`.",
+        ),
+        (None, "`tablestone index create Flights dest`, with the --account and the --data of the"),
+        ("", ""),
+    ],
+)
+def test_a_command_can_be_pasted_where_there_is_one(storage: str | None, command: str) -> None:
+    """An older server does not say its directory; one on memory has none."""
+    seen = replace(report(BY_DESTINATION, size=replace(SIZE, indexes={})), storage=storage)
+    changes = [each.change for each in advise(workload_of(seen, HOUR)) if each.rule == "index"]
+    assert [command in each for each in changes] == [True] * bool(command)
+
+
+def test_few_values_make_no_partition_key() -> None:
+    few = report(replace(BY_DESTINATION, values=2))
+    (advice,) = advise(workload_of(few, HOUR))
+    assert (advice.rule, advice.partition_key) == ("flag", "")
+    assert "10 queries named 2 values of dest" in advice.change
+
+
 def test_a_search_by_hand_has_no_advice() -> None:
     """The explorer, `count` and `simulate-keys` are not among the uses that a table's keys have to serve."""
     look = report(replace(BY_DESTINATION, from_tools=True))

@@ -24,7 +24,7 @@ from tablestone.model.filter_tree import (
     leaves,
     map_comparisons,
 )
-from tablestone.model.keys import PARTITION_KEY
+from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.query.filter_parser import parse_filter
 
 VALUE: Final = "?"
@@ -148,6 +148,19 @@ def partition_of(node: FilterNode | None) -> str | None:
                 if found is not None:
                     return found
     return None
+
+
+def fixed_values(node: FilterNode | None) -> tuple[Scalar, ...]:
+    """The values that the filter demands by `eq` of properties that are no keys."""
+    if isinstance(node, Comparison):
+        is_fixed = node.operator is ComparisonOperator.EQUAL and node.name not in _KEYS
+        return (node.literal.value,) if is_fixed else ()
+    if isinstance(node, And):
+        return tuple(value for term in node.terms for value in fixed_values(term))
+    return ()
+
+
+_KEYS: Final = (PARTITION_KEY, ROW_KEY)
 
 
 class NoShape(ValueError):

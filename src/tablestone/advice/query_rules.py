@@ -57,9 +57,9 @@ COMPOUND_KEY: Final = Rule(
     "Keys of the queried properties",
     Severity.WARNING,
     (rule.COMPOUND_KEY, rule.QUERY_KEYS, rule.QUERY_DENSITY),
-    "A scan filters on fixed values of properties, and no other request needs the present keys.",
+    "A scan filters on fixed values of properties, and no other request was seen that uses the present keys.",
     _SCAN,
-    "No other request needs the present keys, so store the entities under PartitionKey `{partition_key}` and "
+    "{seen} that uses the present keys. If none does, store the entities under PartitionKey `{partition_key}` and "
     "RowKey `{row_key}`: the query then reads {gain}.{several}",
     "Writes cost the same as before; the entities are copied once into a table with the new keys.",
 )
@@ -112,13 +112,12 @@ ROW_KEY_ALONE: Final = Rule(
 )
 FLAG: Final = Rule(
     "flag",
-    "A property with two values",
+    "A property with few values",
     Severity.WARNING,
     (rule.INDEX_ENTITIES, rule.CHOOSING_PARTITION_KEY),
-    "A scan fixes only Boolean properties.",
+    "A scan fixes only Boolean properties, or its filters have named eight values or fewer, several times each.",
     _SCAN,
-    "A key of {names} would make two partitions, each with half of the load: keep index entities of only the "
-    "entities you look for, in a partition of their own.",
+    "{parts}: keep index entities of only the entities you look for, in a partition of their own.",
     "A change of {names} becomes two requests, which are eventually consistent.",
 )
 RANGE_ALONE: Final = Rule(
@@ -285,8 +284,7 @@ def _copies(table: TableUse, scans: Sequence[AskedQuery]) -> Iterator[Finding]:
     across = [
         each
         for each in scans
-        if each.equal
-        and not (each.fixes_partition or each.fixes_row_key or _fixes_flags_only(each))
+        if each.equal and not (each.fixes_partition or each.fixes_row_key or _few_parts(each))
     ]
     mean = table.entity_bytes_mean or 0
     more = ""
@@ -298,10 +296,12 @@ def _copies(table: TableUse, scans: Sequence[AskedQuery]) -> Iterator[Finding]:
             most = f", or up to {table.writes.total:,} if copies of one transaction go to several partitions"
         what = _counted(requests, "more request", "more requests")
         more = f" {period}, that would have been {what}{most}."
+    seen = f"In {table.period}, no" if table.period else "No"
+    seen += " other request was seen"
     for query in across:
         keys, keep = new_keys(query, across), _present_uses(table, query)
         if not keep:
-            yield COMPOUND_KEY, _about(query.use, **keys)
+            yield COMPOUND_KEY, _about(query.use, **keys, seen=seen)
         elif mean >= thresholds.LARGE_COPY_BYTES:
             yield INDEX_ENTITIES, _about(query.use, **keys, **keep, more=more, mean=mean)
         else:
@@ -320,13 +320,14 @@ def _copies(table: TableUse, scans: Sequence[AskedQuery]) -> Iterator[Finding]:
         else:
             names = (*query.equal, *query.ranges[:1], ROW_KEY)
             row_key = template(names, query.conditions.types)
-            yield COMPOUND_KEY, _about(query.use, **(keys_inside(query) | {"row_key": row_key}))
+            keys = keys_inside(query) | {"row_key": row_key}
+            yield COMPOUND_KEY, _about(query.use, **keys, seen=seen)
 
 
 def _of_index(table: TableUse, use: QueryUse) -> Iterator[Finding]:
     """The indexes that would serve a scan; none if there are such: then the server found a scan quicker."""
     plan = plan_query(use.filter)
-    if table.indexes is None or properties_by_index(plan, table.indexes):
+    if table.indexes is None or table.storage == "" or properties_by_index(plan, table.indexes):
         return
     fixed = {
         leaf.name: isinstance(leaf, Comparison) and leaf.operator is not ComparisonOperator.EQUAL
@@ -342,11 +343,13 @@ def _of_index(table: TableUse, use: QueryUse) -> Iterator[Finding]:
     if missing and len(known.keys() | missing) <= INDEXES_MAX:
         # Over all partitions, the values of a range are not beside those of the same partition.
         dropped = [name for name in missing if name in known]
-        commands = [f"`tablestone index drop {table.name} {name}`" for name in dropped]
+        given = table.storage or ""
+        commands = [f"`tablestone index drop {table.name} {name}{given}`" for name in dropped]
         commands += [
-            f"`tablestone index create {table.name} {name}{' --partition' if is_one and fixed[name] else ''}`"
+            f"`tablestone index create {table.name} {name}{' --partition' * (is_one and fixed[name])}{given}`"
             for name in missing
         ]
+        where = "" if given else ", with the --account and the --data of the server"
         more = ""
         if table.writes.total:
             period = f"In {table.period}" if table.period else "Here"
@@ -354,12 +357,20 @@ def _of_index(table: TableUse, use: QueryUse) -> Iterator[Finding]:
             was = "was" if total == 1 else "were"
             more = f" {period}, there {was} {_counted(total, 'write', 'writes')}."
         shown = _joined([f"`{name}`" for name in missing], "and")
-        yield INDEX, _about(use, commands=_joined(commands, "and"), names=shown, more=more)
+        found_by = _joined(commands, "and") + where
+        yield INDEX, _about(use, commands=found_by, names=shown, more=more)
 
 
-def _fixes_flags_only(query: AskedQuery) -> bool:
-    types = query.conditions.types
-    return all(types.get(name) is EdmType.BOOLEAN for name in query.equal)
+def _few_parts(query: AskedQuery) -> str:
+    """Why a key of the fixed properties would make too few partitions; empty if it would not."""
+    types, names = query.conditions.types, " and ".join(query.equal)
+    if all(types.get(name) is EdmType.BOOLEAN for name in query.equal):
+        return f"A key of {names} would make two partitions, each with half of the load"
+    values, runs = query.use.values, query.use.runs
+    if values is None or values > thresholds.KEY_VALUES or runs < max(FREQUENT_RUNS, 4 * values):
+        return ""
+    named = _counted(values, "value", "values")
+    return f"{runs:,} queries named {named} of {names}, and so few make a few large partitions"
 
 
 def _of_scan(table: TableUse, query: AskedQuery) -> Iterator[Finding]:
@@ -372,8 +383,8 @@ def _of_scan(table: TableUse, query: AskedQuery) -> Iterator[Finding]:
         keys = {"partition_key": "{RowKey}", "row_key": "{PartitionKey}"}
         yield ROW_KEY_ALONE, _about(use, **keys, several=several(conditions))
     elif query.equal:
-        if _fixes_flags_only(query):
-            yield FLAG, _about(use, names=" and ".join(query.equal))
+        if parts := _few_parts(query):
+            yield FLAG, _about(use, names=" and ".join(query.equal), parts=parts)
     elif bounded:
         name = bounded[0]
         kind = conditions.types.get(name, EdmType.STRING)

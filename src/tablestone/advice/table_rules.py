@@ -282,6 +282,7 @@ def _unique_partitions(table: TableUse) -> Iterator[Finding]:
         names = dict.fromkeys(
             name
             for use in asked
+            if (use.values or math.inf) > thresholds.KEY_VALUES
             for each in conditions_of(use.filter)
             for name in each.equal
             if name not in (PARTITION_KEY, ROW_KEY)

@@ -9,6 +9,8 @@ RATIO: Final = 10
 """Entities read for each that is returned."""
 ENTITIES_READ: Final = 100
 """Entities that one run of a query reads. A smaller table needs no other key."""
+KEY_VALUES: Final = 8
+"""Different values that queries fixed, up to which they make no PartitionKey, if each was seen several times."""
 WHOLE_READS: Final = 10
 """Runs of a query without a filter, and of queries for several entities where each has its own PartitionKey."""
 SHARE: Final = 0.5

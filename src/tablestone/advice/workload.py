@@ -75,6 +75,8 @@ class QueryUse:
     """The observed plan; None means that of the planner."""
     reads_newest: bool = False
     """The client reads to the end and uses only the last entities."""
+    values: int | None = None
+    """The different values that were seen in the fixed properties."""
 
     @property
     def kind(self) -> PlanKind:
@@ -143,6 +145,8 @@ class TableUse:
     """The period in words, such as `the last hour`; empty if it has no name."""
     indexes: Mapping[str, bool] | None = None
     """The properties that have an index, and whether it is within partitions; None if it is unknown, and on Azure."""
+    storage: str | None = None
+    """The options with which a command finds the table, to paste; empty if there is no such command."""
     known_properties: frozenset[str] = frozenset()
     """The names of properties that entities were seen to have; empty if none are known."""
     is_one_task: bool = False

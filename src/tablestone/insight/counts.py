@@ -11,11 +11,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final
+from zlib import crc32
 
 import orjson
 
 from tablestone.advice.filter_shape import (
     ShapeKey,
+    fixed_values,
     partition_of,
     shape_key,
     shape_terms,
@@ -57,6 +59,8 @@ RANGES_MAX: Final = 64
 """Key ranges of a table, for the partitions that are not counted apart."""
 RANGES_OF_OTHERS: Final = 2
 """The same in a worker's report for a table that is not one of the `BUSY_TABLES`."""
+VALUES_MAX: Final = 16
+"""Different values of the fixed properties of a query shape: more are many."""
 SPANS_MAX: Final = 16
 """Spans of keys that scans of a table passed. If there are more, one span around all replaces them."""
 PAGE_BOUNDS: Final[tuple[float, ...]] = (
@@ -224,6 +228,8 @@ class ShapeCounts:
         self.returned = 0
         self.seconds = 0.0
         self.durations = [0] * (len(PAGE_BOUNDS) + 1)
+        self.values: set[int] = set()
+        """Hashes of the different values that the filters fix, up to `VALUES_MAX`."""
 
     def add(self, other: ShapeCounts) -> None:
         self.queries += other.queries
@@ -232,6 +238,7 @@ class ShapeCounts:
         self.read += other.read
         self.returned += other.returned
         self.seconds += other.seconds
+        self.values = set(sorted(self.values | other.values)[:VALUES_MAX])
         self.durations = [
             one + more for one, more in zip(self.durations, other.durations, strict=True)
         ]
@@ -502,7 +509,7 @@ def _content_of_table(table: TableCounts, ranges_max: int) -> dict[str, object]:
             [
                 *(each.name, each.terms, each.joined),
                 *(each.queries, each.pages, each.ended, each.read, each.returned),
-                *(each.seconds, each.durations),
+                *(each.seconds, each.durations, sorted(each.values)),
             ]
             for each in table.shapes.values()
         ],
@@ -532,7 +539,8 @@ def read_window(content: Mapping[str, Any]) -> WindowCounts:
         for name, terms, joined_by, *numbers in each["shapes"]:
             shape = ShapeCounts(tuple(name), terms, joined_by)
             shape.queries, shape.pages, shape.ended, shape.read, shape.returned = numbers[:5]
-            shape.seconds, shape.durations = numbers[5:]
+            shape.seconds, shape.durations, values = numbers[5:]
+            shape.values = set(values)
             table.add_shape(shape)
         window.tables[table.account, table.name.lower()] = table
     return window
@@ -663,6 +671,10 @@ class InsightCounts:
         counts = self._shape(table, query, page.plan, from_tools=record.from_tools)
         seconds = record.ended - record.started
         counts.queries += query.token is None
+        if query.token is None and len(counts.values) < VALUES_MAX:
+            values = fixed_values(query.filter)
+            if values:
+                counts.values.add(crc32(repr(values).encode("utf-8", "surrogatepass")))
         counts.pages += 1
         counts.ended += page.token is None
         counts.read += page.rows_read

@@ -268,7 +268,7 @@ class Summary:
             for period, course in courses.items()
         }
 
-    def report(self, sizes_note: str) -> InsightReport:
+    def report(self, sizes_note: str, storage: str | None = None) -> InsightReport:
         accounts = sorted({account for account, _ in self._whole[DAY].tables})
         partitions = {period: self._partitions(period) for period in PERIODS}
         return InsightReport(
@@ -283,6 +283,7 @@ class Summary:
             queries={period: self._queries(period) for period in PERIODS},
             other_tables=Activity(*self._whole[HOUR].other.rest.numbers()),
             sizes_note=sizes_note,
+            storage=storage,
         )
 
     def _wanted(self, key: TableKey) -> bool:
@@ -461,6 +462,7 @@ def _query(table: TableCounts, name: str, shape: ShapeCounts, size: TableSize | 
         p50_ms=quantile_ms(shape.durations, 0.5),
         p99_ms=quantile_ms(shape.durations, 0.99),
         from_tools=from_tools,
+        values=len(shape.values),
     )
 
 

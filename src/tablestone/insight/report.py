@@ -22,6 +22,7 @@ PERIOD_WORDS: Final = {NOW: "the last 5 minutes", HOUR: "the last hour", DAY: "t
 NOW_SECONDS: Final = 300
 HOUR_SECONDS: Final = 3600
 DAY_SECONDS: Final = 86_400
+PERIOD_SECONDS: Final = {NOW: NOW_SECONDS, HOUR: HOUR_SECONDS, DAY: DAY_SECONDS}
 HOUR_BUCKET_SECONDS: Final = 60
 """Seconds of each time bucket of the last hour."""
 DAY_BUCKET_SECONDS: Final = 900
@@ -158,7 +159,8 @@ class QueryShape:
     `entities_read` of a table scan that names RowKeys includes entities that the engine passes over, if the size of the
     table is known: a run to the end of the table counts all its entities. `p50_ms` and `p99_ms` are of one page, in
     milliseconds, too high by at most the width of a histogram's bucket. `from_tools`: the explorer, `count` or
-    `simulate-keys` sent the queries, not a program.
+    `simulate-keys` sent the queries, not a program. `values` are the different values, or combinations of values, that
+    the filters fix by `eq` in properties that are no keys, at most 16; 0 if that is not known, or there are none.
     """
 
     account: str
@@ -176,6 +178,7 @@ class QueryShape:
     p50_ms: float
     p99_ms: float
     from_tools: bool = False
+    values: int = 0
 
     @property
     def ratio(self) -> float:
@@ -275,7 +278,8 @@ class InsightReport:
     names of `PERIODS`: the partitions with the most entities first; the most entities of a partition that is not
     listed; and first the queries that read the most entities without returning them. `targets` are entities per second
     of a `partition`, and operations per second of an `account`. `other_tables` are requests of the last hour whose
-    table was not found or had no room. `sizes_note` says why sizes are missing, if they are.
+    table was not found or had no room. `sizes_note` says why sizes are missing, if they are. `storage` are the options
+    with which a command finds the data of the server, to paste; empty where nothing is stored in a directory.
     """
 
     at: float
@@ -289,6 +293,7 @@ class InsightReport:
     queries: dict[str, tuple[QueryShape, ...]]
     other_tables: Activity
     sizes_note: str
+    storage: str | None = None
 
     def to_json(self) -> bytes:
         return orjson.dumps(self, option=orjson.OPT_APPEND_NEWLINE)

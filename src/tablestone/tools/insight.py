@@ -13,6 +13,7 @@ from urllib.parse import urlencode, urlsplit
 from tablestone.advice.filter_shape import NoShape, read_shape
 from tablestone.advice.workload import PartitionUse, QueryUse, TableUse, Workload, WriteUse, form_of
 from tablestone.insight.report import (
+    PERIOD_SECONDS,
     PERIOD_WORDS,
     Activity,
     InsightReport,
@@ -23,6 +24,7 @@ from tablestone.insight.report import (
 from tablestone.model.edm import EdmType
 from tablestone.query.plan import PlanKind
 from tablestone.tools.errors import TransferFailed, TransferRefused
+from tablestone.tools.progress import shown_count
 from tablestone.tools.simulated_queries import GivenQuery
 
 ANSWER_SECONDS_MAX: Final = 30
@@ -121,6 +123,7 @@ def shapes_of(report: InsightReport, period: str) -> list[QueryShape]:
                 seconds=other.seconds + shape.seconds,
                 p50_ms=max(other.p50_ms, shape.p50_ms),
                 p99_ms=max(other.p99_ms, shape.p99_ms),
+                values=max(other.values, shape.values),
             )
         found[key] = shape
     return list(found.values())
@@ -221,8 +224,17 @@ def _table(report: InsightReport, table: TableInsight, period: str) -> TableUse:
         ),
         writes=_writes(table, period),
         indexes=size.indexes if size else None,
-        period=PERIOD_WORDS.get(period, ""),
+        period=period_of(report, period),
+        storage=report.storage and f" --account {table.account}{report.storage}",
     )
+
+
+def period_of(report: InsightReport, period: str) -> str:
+    """The period in words; where the server has not counted for so long, the time for which it has."""
+    seconds = report.at - report.started
+    if seconds >= PERIOD_SECONDS.get(period, 0):
+        return PERIOD_WORDS.get(period, "")
+    return shown_count(max(1, round(seconds / 60)), "minute")
 
 
 def _needed_part(activity: Activity) -> float:
@@ -259,6 +271,7 @@ def query_use(shape: QueryShape) -> QueryUse | None:
         shape.entities_read,
         shape.entities_returned,
         _KINDS.get(shape.plan),
+        values=shape.values or None,
     )
 
 

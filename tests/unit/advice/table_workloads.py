@@ -103,7 +103,9 @@ TABLES = (
             period="the last hour",
         ),
         ("compound-key", "unique-partition-key"),
-        ("No other request needs the present keys",),
+        (
+            "In the last hour, no other request was seen that uses the present keys. If none does, store",
+        ),
         "Query, Choosing an appropriate PartitionKey; Ours: the first load is no use of the keys",
     ),
     Case(

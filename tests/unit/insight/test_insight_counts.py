@@ -10,6 +10,7 @@ from tablestone.insight.counts import (
     SHAPES_MAX,
     SPANS_MAX,
     TABLES_MAX,
+    VALUES_MAX,
     InsightCounts,
     WindowCounts,
     read_window,
@@ -303,6 +304,29 @@ def test_queries_whose_values_have_other_types_are_one_shape() -> None:
     found = counted(*(record_of(query(text), page("table", 100)) for text in texts))
     ((name, shape),) = found.tables["weather", "readings"].shapes.items()
     assert (name, shape.queries, shape.read) == (("a gt ?", False, "table", False), 3, 300)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("a eq 'x'", 1),
+        ("a eq '{0}'", VALUES_MAX),
+        ("a eq {1} and b eq 1", 3),
+        ("a eq {1} and b eq {0} and c gt 1", VALUES_MAX),
+        ("a eq {1} and c gt {0}", 3),
+        ("PartitionKey eq '{0}' and a eq {1}", 3),
+        ("a gt {0}", 0),
+        ("a eq {1} or b eq 1", 0),
+    ],
+)
+def test_the_different_values_of_fixed_properties_are_counted(text: str, values: int) -> None:
+    """Over windows and workers too, up to a bound."""
+    texts = [text.format(number, number % 3) for number in range(30)]
+    found = counted(*(record_of(query(each), page("table", 100)) for each in texts))
+    ((_, shape),) = found.tables["weather", "readings"].shapes.items()
+    assert len(shape.values) == values
+    shape.add(shape)
+    assert len(shape.values) == values
 
 
 def test_queries_of_tools_that_look_at_a_table_are_apart() -> None:

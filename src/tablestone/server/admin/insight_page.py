@@ -5,6 +5,7 @@
 
 import asyncio
 import logging
+import shlex
 from typing import Final
 
 from tablestone.clock import unix_seconds
@@ -48,6 +49,8 @@ class InsightPage:
         self._shows_keys = configuration.insight == INSIGHT_KEYS
         self._history = InsightHistory(reports, unix_seconds())
         scheme = EngineUrl.parse(configuration.engine).scheme
+        directory = configuration.data_directory
+        self._storage = "" if directory is None else f" --data {shlex.quote(str(directory))}"
         self._survey = SizeSurvey(probe, scheme, shows_keys=self._shows_keys)
 
     async def run(self) -> None:
@@ -79,4 +82,4 @@ class InsightPage:
             account=request.parameters.get("account"),
             shows_keys=self._shows_keys,
         )
-        return PageAnswer(summary.report(self._survey.note).to_json())
+        return PageAnswer(summary.report(self._survey.note, self._storage).to_json())
