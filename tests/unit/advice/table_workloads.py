@@ -1,5 +1,7 @@
 """Workloads whose keys, entities or writes do not suit the service."""
 
+from dataclasses import replace
+
 from tablestone.advice.workload import KeyForm, PartitionUse, WriteUse
 from unit.advice.workload_cases import (
     Case,
@@ -107,6 +109,19 @@ TABLES = (
             "In the last hour, no other request was seen that uses the present keys. If none does, store",
         ),
         "Query, Choosing an appropriate PartitionKey; Ours: the first load is no use of the keys",
+    ),
+    Case(
+        "a PartitionKey for each entity, searched by a few states",
+        table(
+            "Users",
+            entities=300,
+            partitions=300,
+            point_reads=0,
+            queries=(replace(asked("State eq ?", 20, 300, 12), values=2),),
+        ),
+        ("flag", "unique-partition-key"),
+        ("Take the PartitionKey from a property that entities have in common",),
+        "Query, Choosing an appropriate PartitionKey; Ours: how many are few",
     ),
     Case(
         "a log by hour that is read in bulk",
