@@ -47,6 +47,9 @@ _ENTRY = (
 _ATOM_ERROR = re.compile(
     rb'<\?xml version="1.0" encoding="utf-8"( standalone="yes"\?>\r\n|\?>)<error xmlns="'
 )
+_STORAGE_ERROR = re.compile(
+    rb'<\?xml version="1.0" encoding="utf-8"\?><Error><Code>(\w+)</Code><Message>([^<]+)</Message></Error>'
+)
 _VERSION_ERROR = re.compile(
     rb'\xef\xbb\xbf<\?xml version="1.0" encoding="utf-8" standalone="yes"\?>\r\n<error xmlns="[^"]+">\r\n'
     rb'  <code>\w+</code>\r\n  <message xml:lang="en-US">[^<]+</message>\r\n</error>'
@@ -163,7 +166,10 @@ def fill(text: str) -> str:
 
 def error_of(response: Response) -> tuple[str, str, str]:
     """Code, text and form of an error, whose envelope must be exact (wire 8.1, 8.2)."""
-    if response.body.startswith((b"<", codecs.BOM_UTF8)):
+    if found := _STORAGE_ERROR.fullmatch(response.body):
+        code, message, form = found[1].decode(), found[2].decode(), "storage"
+        assert response.headers["content-type"] == "application/xml"
+    elif response.body.startswith((b"<", codecs.BOM_UTF8)):
         root = ET.fromstring(response.body)  # noqa: S314 - our own server's answer
         assert root.tag == f"{_NAMESPACE}error"
         code, message = root.findtext(f"{_NAMESPACE}code"), root.findtext(f"{_NAMESPACE}message")

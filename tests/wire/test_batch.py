@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from signing import VERSION
 from tablestone import limits
 from tablestone.tables.throughput_targets import SharedSlots, Throughput
 from tablestone.wire.batch import parse_batch
@@ -192,7 +193,8 @@ def test_a_lone_query_is_answered_as_outside_of_a_batch(
     lines = [head, *(f"{name}: {value}" for name, value in row.get("headers", {}).items())]
     request = "\r\n".join(lines)
     body = f"--b\r\n{_PART_HEADERS}{request}\r\n\r\n\r\n--b--\r\n".encode()
-    response = service.send("POST", "/$batch", _OUTER_HEADERS, body)
+    outer = [*_OUTER_HEADERS, ("x-ms-version", row.get("version", VERSION))]
+    response = service.send("POST", "/$batch", outer, body)
     (part,) = _readable_parts(response)
     _, inner_head, content = part.split("\r\n\r\n", 2)
     inner = Response(int(inner_head.split(" ")[1]), response.headers, content.encode())

@@ -154,10 +154,24 @@ def test_a_request_for_http_2_is_carried_out_with_its_body(live: LiveServer) -> 
     assert b'"n":5' in read.body
 
 
-@pytest.mark.parametrize("accept", ["application/json", "*/*"])
-def test_a_body_that_is_too_long_is_refused_before_its_form(live: LiveServer, accept: str) -> None:
-    """Wire 8.3: the front door refuses it."""
+@pytest.mark.parametrize("path", ["/tab", "/$batch", "/tab?comp=acl"])
+@pytest.mark.parametrize(
+    ("accept", "form"),
+    [
+        ("application/json", "json"),
+        ("*/*", "json"),
+        ("-", "json"),
+        ("application/atom+xml, application/json", "json"),
+        ("application/xml", "storage"),
+        ("application/atom+xml,application/xml", "storage"),
+    ],
+)
+def test_a_body_that_is_too_long_is_refused_before_its_form(
+    live: LiveServer, accept: str, form: str, path: str
+) -> None:
+    """Wire 8.3: the front door refuses it, in JSON unless Accept names XML or Atom and no JSON."""
     body = b"x" * (limits.BODY_BYTES_MAX + 1)
-    answer = live.exchange("POST", f"/{ACCOUNT}/tab", [("Accept", accept)], body)
-    assert (answer.status, *error_of(answer)[::2]) == (413, "RequestBodyTooLarge", "json")
+    method = "PUT" if "comp" in path else "POST"
+    answer = live.exchange(method, f"/{ACCOUNT}{path}", [("Accept", accept)], body)
+    assert (answer.status, *error_of(answer)[::2]) == (413, "RequestBodyTooLarge", form)
     assert answer.headers["x-ms-error-code"] == "RequestBodyTooLarge"

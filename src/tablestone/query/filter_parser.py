@@ -78,10 +78,12 @@ class _Level:
     operand: _Operand | None = None
 
 
+INCOMPATIBLE: Final = "A binary operator with incompatible types was detected."
+
+
 def _mismatch(left: EdmType, right: EdmType, kind: str) -> StorageError:
     return invalid_input(
-        "A binary operator with incompatible types was detected. Found operand types "
-        f"'{left.value}' and '{right.value}' for operator kind '{kind}'."
+        f"{INCOMPATIBLE} Found operand types '{left.value}' and '{right.value}' for operator kind '{kind}'."
     )
 
 

@@ -35,6 +35,11 @@ _METADATA: Final = f"{_DATA}/metadata"
 _SCHEME: Final = f"{_DATA}/scheme"
 
 _NEGATIVE_ZERO = re.compile(r"-0*+\.?0*+(?:[eE][+-]?[0-9]++)?", re.ASCII)
+_NAME: Final = rb"[A-Za-z_\x80-\xff][\w.\x80-\xff-]*"
+# In a document that is not well-formed: a tag whose name, behind its prefix, is no XML name (wire 5.7).
+_INVALID_NAME = re.compile(
+    rb"<[\w.-]+:(?!%b[\s/>])[^<>]*>|</[\w.-]+:(?!%b\s*>)[^<>]*>" % (_NAME, _NAME)
+)
 _XML_BOOLEANS: Final = {"1": "true", "0": "false"}
 
 
@@ -43,7 +48,10 @@ def _members(body: bytes) -> Members:
     try:
         entry = parse_xml(body)
     except StorageError as error:
-        raise unreadable() from error
+        is_invalid_name = _INVALID_NAME.search(body) is not None
+        raise (
+            StorageError("InvalidInput", early=True) if is_invalid_name else unreadable()
+        ) from error
     if entry.tag != f"{{{_ATOM}}}entry":
         raise unreadable()
     found: Members = {}

@@ -42,10 +42,6 @@ class BatchPart(NamedTuple):
         """The Content-ID of the inner HTTP headers, the only one that the answer repeats, as recorded (wire 7.2)."""
         return self.request.headers.get(b"content-id")
 
-    @property
-    def is_deletion(self) -> bool:
-        return self.request.method == "DELETE"
-
 
 class BatchRequest(NamedTuple):
     """The parts of a batch: a change set of writes, or one query.
@@ -69,7 +65,8 @@ def parse_batch(content_type: bytes | None, body: bytes, outer: RawRequest) -> B
         raise StorageError("InvalidInput", NO_CONTENT_TYPE, early=True)
     mark = b"--" + _boundary(content_type)
     opening = _next_delimiter(body, mark, 0)
-    if opening is None and mark not in body and _is_whole(body, mark, outer.headers):
+    is_whole = outer.headers.get(b"content-length") == b"%d" % len(body)
+    if opening is None and is_whole and mark not in body and not mark.startswith(body.strip()):
         return BatchRequest((), is_change_set=False, ends_unreadable=False)
     if opening is None or opening.closes:
         raise _malformed()
@@ -89,12 +86,6 @@ def parse_batch(content_type: bytes | None, body: bytes, outer: RawRequest) -> B
         return BatchRequest((), is_change_set=False, ends_unreadable=True)
     is_change_set = part.request.method != "GET"
     return BatchRequest([part], is_change_set, ends_unreadable=False)
-
-
-def _is_whole(body: bytes, mark: bytes, headers: Headers) -> bool:
-    """Whether a body without a delimiter is as long as it was declared, and is not the start of one (wire 7.1)."""
-    arrived = b"%d" % len(body)
-    return headers.get(b"content-length") == arrived and not mark.startswith(body.strip())
 
 
 def _boundary(content_type: bytes) -> bytes:

@@ -40,7 +40,7 @@ from tablestone.model.operations import (
     ReadConditions,
     UpdateEntity,
 )
-from tablestone.query.filter_parser import TABLE_PROPERTIES, parse_filter
+from tablestone.query.filter_parser import INCOMPATIBLE, TABLE_PROPERTIES, parse_filter
 from tablestone.wire import atom_payload, json_payload
 from tablestone.wire.address import (
     Address,
@@ -51,7 +51,12 @@ from tablestone.wire.address import (
 from tablestone.wire.continuation import parse_entity_token, parse_table_token
 from tablestone.wire.messages import NO_CONTENT_TYPE, RawRequest
 from tablestone.wire.negotiate import ATOM_TYPES, RETURN_NO_CONTENT, Negotiated
-from tablestone.wire.versions import VERSION_JSON, VERSION_JSON_ONLY, VERSION_UPSERTS
+from tablestone.wire.versions import (
+    VERSION_EXACT_TEXTS,
+    VERSION_JSON,
+    VERSION_JSON_ONLY,
+    VERSION_UPSERTS,
+)
 
 _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "MERGE", "PATCH", "DELETE", "OPTIONS"))
 _WITHOUT_ANSWER_BODY: Final = frozenset(("HEAD", "DELETE", "PUT", "MERGE", "PATCH"))
@@ -138,6 +143,8 @@ def decode_operation(method: str, decoded: DecodedRequest) -> Operation:
     try:
         return decode(decoded)
     except StorageError as error:
+        if decoded.version < VERSION_EXACT_TEXTS and error.text.startswith(INCOMPATIBLE):
+            raise StorageError("InvalidInput", early=True) from error
         if not error.early and table:
             error.table = table
         raise
@@ -387,8 +394,8 @@ def _delete_entity(decoded: DecodedRequest) -> Operation:
     table = table_in_url(decoded.address)
     if_match = _if_match(decoded.raw, "DELETE")
     if if_match is None:
-        is_reported = decoded.version == _VERSION_OF_BARE_DELETE and decoded.raw.method == "DELETE"
-        is_known = is_reported and not decoded.is_part
+        is_alone = decoded.raw.method == "DELETE" and not decoded.is_part
+        is_known = is_alone and decoded.version == _VERSION_OF_BARE_DELETE
         raise StorageError("InvalidInput" if is_known else "MissingRequiredHeader", early=True)
     return DeleteEntity(table, _key(decoded), if_match)
 

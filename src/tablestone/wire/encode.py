@@ -247,12 +247,14 @@ def respond_at_front_door(
         body = codecs.BOM_UTF8 + writer.error(error.code, message_of(error, stamp, now))
     else:
         headers.append((b"x-ms-error-code", error.code.encode("ascii")))
+        is_too_large = error.code == "RequestBodyTooLarge"
+        accept = accept.lower()
         # A large body is mostly a batch, whose Accept names no form, and not every SDK reads XML (wire 8.3).
-        if b"application/json" in accept.lower() or error.code == "RequestBodyTooLarge":
+        if b"application/json" in accept or (is_too_large and b"xml" not in accept):
             content_type = b"application/json"
             body = json_error(error.code, message_of(error, stamp, now))
         else:
-            body = xml_error(error, stamp, now)
+            body = xml_error(error, stamp, now, _STORAGE_ERROR if is_too_large else _ODATA_ERROR)
     headers.append((b"content-type", content_type))
     headers.extend(
         (name.lower().encode("ascii"), value.encode("latin-1")) for name, value in error.headers
@@ -271,10 +273,17 @@ def unreadable_error(stamp: Stamp, now: int) -> bytes:
 _UNREADABLE: Final = "An error occurred while processing this request."
 
 
-def xml_error(error: StorageError, stamp: Stamp, now: int) -> bytes:
+_DECLARATION: Final = '<?xml version="1.0" encoding="utf-8"?>'
+_ODATA_ERROR: Final = (
+    f'{_DECLARATION}<m:error xmlns:m="{_ERROR_NAMESPACE}"><m:code>{{code}}</m:code>'
+    '<m:message xml:lang="en-US">{message}</m:message></m:error>'
+)
+_STORAGE_ERROR: Final = (
+    f"{_DECLARATION}<Error><Code>{{code}}</Code><Message>{{message}}</Message></Error>"
+)
+"""The error of all storage services, which a body that is too large gets (wire 8.3)."""
+
+
+def xml_error(error: StorageError, stamp: Stamp, now: int, form: str = _ODATA_ERROR) -> bytes:
     message = html.escape(message_of(error, stamp, now), quote=False)
-    text = (
-        f'<?xml version="1.0" encoding="utf-8"?><m:error xmlns:m="{_ERROR_NAMESPACE}"><m:code>{error.code}</m:code>'
-        f'<m:message xml:lang="en-US">{message}</m:message></m:error>'
-    )
-    return text.encode("utf-8", "replace")
+    return form.format(code=error.code, message=message).encode("utf-8", "replace")

@@ -488,28 +488,28 @@ def service_operation_asked(
 
 
 def _get_table_acl(decoded: DecodedRequest) -> Operation:
-    accept = _accept(decoded.raw)
-    refuses_json = decoded.version >= _VERSION_OF_JSON_REFUSAL and _asks_for_json_alone(accept)
-    if decoded.raw.method != "HEAD" and (refuses_json or _is_any_refused(accept, decoded.version)):
-        raise StorageError("MediaTypeNotSupported", early=True)
+    if decoded.raw.method != "HEAD":
+        _require_accepted(decoded, _asks_for_json_alone, _VERSION_OF_JSON_REFUSAL)
     return GetTableAcl(table_in_url(decoded.address))
 
 
 def _set_table_acl(decoded: DecodedRequest) -> Operation:
-    accept = _accept(decoded.raw)
-    needs_xml = decoded.version >= _VERSION_OF_STRICT_ACCEPT
-    lacks_xml = accept and not any(media_type in accept for media_type in _XML_TYPES)
-    if (needs_xml and lacks_xml) or _is_any_refused(accept, decoded.version):
-        raise StorageError("MediaTypeNotSupported", early=True)
+    _require_accepted(decoded, _lacks_xml, _VERSION_OF_STRICT_ACCEPT)
     return SetTableAcl(table_in_url(decoded.address), read_signed_identifiers(decoded.body))
 
 
-def _accept(request: RawRequest) -> bytes:
-    return request.headers.get(b"accept", b"").strip().lower()
+def _require_accepted(
+    decoded: DecodedRequest, is_refused: Callable[[bytes], bool], since: str
+) -> None:
+    """Raise for an Accept that is refused from a version on, and for `*/*` in the version that refuses it."""
+    accept, version = decoded.raw.headers.get(b"accept", b""), decoded.version
+    is_any = accept.strip() == b"*/*" and version == _VERSION_WITHOUT_ANY
+    if is_any or (version >= since and is_refused(accept.lower())):
+        raise StorageError("MediaTypeNotSupported", early=True)
 
 
-def _is_any_refused(accept: bytes, version: str) -> bool:
-    return accept == b"*/*" and version == _VERSION_WITHOUT_ANY
+def _lacks_xml(accept: bytes) -> bool:
+    return bool(accept) and not any(media_type in accept for media_type in _XML_TYPES)
 
 
 def _asks_for_json_alone(accept: bytes) -> bool:
@@ -599,11 +599,8 @@ def respond_with_service_error(
     It is XML, except for a client that is refused because it asks for JSON alone (wire 3.8).
     """
     response = _document_answer(xml_error(error, stamp, now), stamp)
-    if (
-        error.code == "MediaTypeNotSupported"
-        and stamp.version >= _VERSION_OF_JSON_REFUSAL
-        and _asks_for_json_alone(_accept(request))
-    ):
+    is_refused = error.code == "MediaTypeNotSupported" and stamp.version >= _VERSION_OF_JSON_REFUSAL
+    if is_refused and _asks_for_json_alone(request.headers.get(b"accept", b"").lower()):
         body = json_error(error.code, message_of(error, stamp, now))
         response = _document_answer(body, stamp, b"application/json")
     response.status, response.reason = error.status, error.text

@@ -60,7 +60,7 @@ from tablestone.wire.encode import (
 )
 from tablestone.wire.messages import Answer, RawRequest
 from tablestone.wire.negotiate import AtomForm, negotiate
-from tablestone.wire.versions import VERSION_DUPLICATE_ROW
+from tablestone.wire.versions import VERSION_EXACT_TEXTS
 
 log = logging.getLogger("tablestone")
 
@@ -223,7 +223,8 @@ class BatchCollector:
         # A late error is found at the commit, and has the headers of the last operation (wire 7.3).
         part, form = parts[index if answered.early else -1]
         answer = self._error(answered, index, len(parts), form)
-        if answered.code == "InvalidDuplicateRow" and failed.is_deletion and part.is_deletion:
+        methods = {failed.request.method, part.request.method}
+        if answered.code == "InvalidDuplicateRow" and methods == {"DELETE"}:
             answer.preference_applied = None  # as recorded (wire 7.3)
         return [format_part(answer, part.content_id)]
 
@@ -247,7 +248,8 @@ class BatchCollector:
                 raise _not_here()
             group.add(operation)
         except StorageError as error:
-            if error.code == "InvalidDuplicateRow" and self._stamp.version < VERSION_DUPLICATE_ROW:
+            is_inexact = error.code in ("InvalidDuplicateRow", "InvalidInput") and not error.early
+            if is_inexact and self._stamp.version < VERSION_EXACT_TEXTS:
                 error = StorageError("InvalidInput")
             self._note_refused(part.request, EntityGroupTransaction)
             # The error of the 101st operation has the index 99, as recorded (wire 7.3).

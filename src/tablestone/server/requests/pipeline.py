@@ -522,7 +522,8 @@ def _respond_with_error(
 ) -> RawResponse:
     """An error in the form that the client asked for; in the front door's, if that form is not known (wire 8.3)."""
     if form is None or failure.at_front_door:
-        accept = b"" if form == "xml" else request.headers.get(b"accept", b"")
+        speaks_xml = form == "xml" and failure.code != "RequestBodyTooLarge"
+        accept = b"" if speaks_xml else request.headers.get(b"accept", b"")
         return respond_at_front_door(failure, accept, stamp, now)
     if form == "xml":
         return respond_with_service_error(failure, request, stamp, now)
