@@ -70,7 +70,7 @@ def test_a_wrong_key_is_refused(storage: TableStorage) -> None:
 
 @pytest.mark.parametrize(
     ("signed", "status", "text"),
-    [(True, 200, '"TableName":"Orders"'), (False, 404, "ResourceNotFound")],
+    [(True, 200, '"TableName":"Orders"'), (False, 403, "AuthenticationFailed")],
 )
 def test_httpx_reaches_it_through_asgi(
     storage: TableStorage, *, signed: bool, status: int, text: str
