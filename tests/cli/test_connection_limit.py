@@ -125,9 +125,8 @@ def test_a_tls_peer_is_not_waited_for(private_server: StartServer, tmp_path: Pat
             )
 
         before = sockets_of(server)
-        for _ in range(2 * LIMIT):
+        for _ in range(2 * LIMIT):  # none of which the client closes
             handshaken()
-        assert sockets_of(server) >= before + LIMIT
         time.sleep(2 * IDLE_SECONDS)
         late = handshaken()
         late.sendall(b"GET /nobody HTTP/1.1\r\nHost: here\r\n\r\n")

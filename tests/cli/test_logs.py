@@ -168,6 +168,10 @@ def test_a_second_sigint_ends_at_once(
     assert "Traceback" not in server.stderr
 
 
+PACKAGE = str(Path(tablestone.__file__).parent)
+"""Its checkout may have the same name."""
+
+
 @pytest.mark.parametrize("after", [0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8])
 def test_sigint_during_the_start_prints_no_traceback(tmp_path: Path, after: float) -> None:
     command = [sys.executable, "-m", "tablestone", "serve", "--port=0", f"--data={tmp_path}"]
@@ -183,7 +187,7 @@ def test_sigint_during_the_start_prints_no_traceback(tmp_path: Path, after: floa
     _, told = starting.communicate(timeout=20)
     if "Traceback" in told or starting.returncode == 1:
         # Python was not ready, or was loading `signal`, the first module that we import.
-        ours = set(re.findall(r"tablestone/(\S+\.py)", told))
+        ours = set(re.findall(rf"{re.escape(PACKAGE)}/(\S+\.py)", told))
         assert ours <= {"__main__.py", "cli/__init__.py", "cli/sigint.py"}, told
     else:
         assert starting.returncode in {-signal.SIGINT, 130, 0}

@@ -31,7 +31,7 @@ from certificates import (
     write_pair,
 )
 from cli.worker_processes import workers_of
-from server_process import ServerProcess
+from server_process import COMMAND, ServerProcess, clean_environment
 from signing import signed_headers
 from tablestone.server import http_connection, supervisor, tls_certificate
 
@@ -67,6 +67,29 @@ def wait_for(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < ends
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_the_file_is_there_before_the_server_listens(tmp_path: Path, workers: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = free.getsockname()
+    command = [COMMAND, "serve", "--tls", "self-signed", "--workers", workers]
+    command += ["--data", str(tmp_path / "data"), "--port", str(address[1])]
+    server = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=clean_environment()
+    )
+    try:
+        ends = time.monotonic() + SECONDS_MAX
+        while True:
+            with suppress(ConnectionRefusedError), socket.create_connection(address):
+                assert self_signed_of(tmp_path / "data").exists()
+                break
+            assert time.monotonic() < ends
+            assert server.poll() is None
+            time.sleep(0.001)
+    finally:
+        server.terminate()
+        assert server.wait(SECONDS_MAX) == 0
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

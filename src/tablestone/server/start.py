@@ -104,7 +104,9 @@ def serve(
     if isinstance(configuration.tls, CertificateFiles):
         open_certificate(configuration.tls)  # its errors are reported before data is touched
     _require_key_files(configuration.tokens.issuers)
-    with listen(configuration.host, configuration.port) as listener, ExitStack() as open_too:
+    is_self_signed = isinstance(configuration.tls, SelfSigned)
+    listener = listen(configuration.host, configuration.port, at_once=not is_self_signed)
+    with listener, ExitStack() as open_too:
         admission = allow_connections(configuration.admission, configuration.workers)
         configuration = replace(configuration, admission=admission)
         address = base_address(listener, "https" if configuration.tls else "http")
@@ -125,7 +127,7 @@ def serve(
                     configuration,
                     WorkerSlot(),
                     create,
-                    lambda: open_certificate(configuration.tls),
+                    lambda: _opened_before(listener, configuration.tls),
                     listener,
                     tell_ready,
                     hangup,
@@ -156,7 +158,7 @@ def _serve_together(
         held = held_for_processes(configuration.engine, configuration.encryption_key)
     with held as storage:
         # All workers share one certificate context, so a TLS session that began at one worker can resume at another.
-        certificate = open_certificate(configuration.tls)
+        certificate = _opened_before(listener, configuration.tls)
 
         def run(number: int, end: WorkerEnd) -> None:
             if number == configuration.workers:
@@ -192,17 +194,38 @@ def _serve_together(
         ).run(on_ready)
 
 
-def listen(host: str, port: int, flag: str = "--port") -> socket.socket:
+def _opened_before(
+    listener: socket.socket, tls: CertificateFiles | SelfSigned | None
+) -> ServedCertificate | None:
+    """The certificate, before the socket listens: a client that can connect finds the file of a self-signed one."""
+    certificate = open_certificate(tls)
+    try:
+        listener.listen(BACKLOG)
+    except OSError as error:  # another server has begun to listen since this one took the port
+        raise StartRefused(
+            f"Cannot listen on {base_address(listener)}: {_reason(error)}."
+        ) from None
+    return certificate
+
+
+def listen(host: str, port: int, flag: str = "--port", *, at_once: bool = True) -> socket.socket:
     """A listening socket of this server alone: without SO_REUSEPORT, which lets two servers share a port unnoticed.
 
-    `flag` is the option that gave the port.
+    `flag` is the option that gave the port. Unless `at_once`, the port is taken, and the caller begins to listen.
     """
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        both = family == socket.AF_INET6 and host == "::" and socket.has_dualstack_ipv6()
-        listener = socket.create_server(
-            address, family=family, backlog=BACKLOG, dualstack_ipv6=both
-        )
+        listener = socket.socket(family)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, host != "::")
+            listener.bind(address)
+            if at_once:
+                listener.listen(BACKLOG)
+        except BaseException:
+            listener.close()
+            raise
     except OSError as error:
         sentence = f"Cannot listen on {authority(host, port)}: {_reason(error)}."
         if error.errno == errno.EADDRINUSE:
