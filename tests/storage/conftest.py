@@ -71,7 +71,7 @@ def opened(request: pytest.FixtureRequest, clock: HeldClock, data: Path) -> Engi
     if request.param == "slow":
         return SlowEngine(MemoryEngine(clock), Random(5), leases=Leases(LEASE_SECONDS))
     if request.param == "slow, without leases":
-        return SlowEngine(MemoryEngine(clock), Random(6))
+        return SlowEngine(MemoryEngine(clock), Random(6), passes=True)
     return open_engine("memory:" if request.param == "memory" else f"sqlite:{data}", clock)
 
 

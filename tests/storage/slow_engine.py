@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from tablestone.engines import request_time
 from tablestone.engines.capabilities import Capabilities
@@ -22,12 +22,22 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from tablestone.clock import Clock
-    from tablestone.engines.change_record import ChangeLog
+    from tablestone.engines.change_record import (
+        After,
+        At,
+        ChangeLog,
+        ChangesRead,
+        KeptChanges,
+        Note,
+        Retention,
+    )
     from tablestone.engines.contract import (
         Committed,
         Conflict,
         Engine,
+        Entry,
         Hint,
+        IndexedSnapshot,
         Key,
         KeyRange,
         Rows,
@@ -56,7 +66,11 @@ class SlowEngine:
         random: Random,
         *,
         leases: Leases | None = None,
+        passes: bool = False,
     ) -> None:
+        """With `passes`, it is like a cluster: a snapshot shows its moment until a row changes, a commit looks at no
+        other rows than its own, and there are no entries.
+        """
         self._engine = engine
         self._random = random
         self._leases = leases
@@ -70,12 +84,13 @@ class SlowEngine:
         self.capabilities: Capabilities = replace(
             engine.capabilities,
             waits=True,
-            snapshots_pass=True,
-            keeps_changes=False,
-            keeps_entries=False,
+            snapshots_pass=passes,
+            checks_relied_rows=engine.capabilities.checks_relied_rows and not passes,
+            keeps_entries=engine.capabilities.keeps_entries and not passes,
         )
-
-    changes: ChangeLog | None = None
+        self.changes: ChangeLog | None = None
+        if engine.changes is not None:
+            self.changes = SlowChangeLog(self, engine.changes)
 
     @property
     def generation(self) -> int | None:
@@ -171,14 +186,49 @@ class SlowSnapshot:
     ) -> Rows:
         if self._commits is None:
             self._commits = self._engine.commits
-        elif self._commits != self._engine.commits:
+        elif self._engine.capabilities.snapshots_pass and self._commits != self._engine.commits:
             raise MomentPassed
         return await self._engine._ask(
             lambda: self._snapshot.read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
         )
 
+    async def entries(self, start: Entry, end: Entry, *, entries_max: int) -> list[Entry]:
+        moment = cast("IndexedSnapshot", self._snapshot)
+        return await self._engine._ask(lambda: moment.entries(start, end, entries_max=entries_max))
+
+    async def count_entries(self, start: Entry, end: Entry, *, entries_max: int) -> int:
+        moment = cast("IndexedSnapshot", self._snapshot)
+        return await self._engine._ask(
+            lambda: moment.count_entries(start, end, entries_max=entries_max)
+        )
+
     async def close(self) -> None:
         await self._snapshot.close()
+
+
+class SlowChangeLog:
+    """A record of changes over the same network. What is kept is known without asking."""
+
+    def __init__(self, engine: SlowEngine, log: ChangeLog) -> None:
+        self._engine = engine
+        self._log = log
+        self.age = log.age
+
+    async def keep(self, retention: Retention | None, accepted: Retention | None = None) -> None:
+        await self._engine._ask(lambda: self._log.keep(retention, accepted))
+
+    def kept(self) -> KeptChanges | None:
+        return self._log.kept()
+
+    async def read(
+        self, place: After | At, *, subject: bytes | None, rows_max: int, bytes_max: int
+    ) -> ChangesRead | None:
+        return await self._engine._ask(
+            lambda: self._log.read(place, subject=subject, rows_max=rows_max, bytes_max=bytes_max)
+        )
+
+    async def news(self, after: int, seconds: float) -> Sequence[tuple[int, Note]]:
+        return await self._engine._ask(lambda: self._log.news(after, seconds))
 
 
 def _open(_place: str, clock: Clock, *_: object) -> SlowEngine:
@@ -186,11 +236,7 @@ def _open(_place: str, clock: Clock, *_: object) -> SlowEngine:
 
 
 KIND = EngineKind(
-    replace(
-        MemoryEngine.capabilities,
-        waits=True,
-        snapshots_pass=True,
-    ),
+    replace(MemoryEngine.capabilities, waits=True),
     ("slow",),
     _open,
 )

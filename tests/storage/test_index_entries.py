@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, cast
 
 import apsw
 import pytest
-import pytest_asyncio
 
-from storage.conftest import engines_of
-from storage.two_engines import TwoEngines
 from storage.write_sets import committed, put
 from tablestone.engines.contract import (
     ABSENT,
     ANY,
     DELETE,
-    NO_GENERATION,
     OUTDATED,
     Change,
+    Committed,
     Conflict,
     Entry,
     IndexedSnapshot,
@@ -26,35 +24,26 @@ from tablestone.engines.contract import (
     Put,
     Refusal,
     Reindex,
+    ReliedRows,
     Update,
     WriteSet,
 )
 from tablestone.engines.registry import open_engine
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from storage.conftest import HeldClock
     from tablestone.engines.contract import Engine, Mutation
 
-pytestmark = pytest.mark.asyncio
-
 FIRST, END = Entry(b"", b"", b""), Entry(b"\xff", b"", b"")
 
 
-@pytest.fixture(params=["memory", "sqlite", "two on sqlite"])
-def opened(request: pytest.FixtureRequest, clock: HeldClock, data: Path) -> Engine:
-    if request.param == "two on sqlite":
-        return TwoEngines(data, clock)
-    return engines_of(request.param, clock, data)[0]
-
-
-@pytest_asyncio.fixture
-async def engine(opened: Engine) -> AsyncIterator[Engine]:
-    yield opened
-    assert await opened.check() == []
-    await opened.close()
+pytestmark = pytest.mark.asyncio
+of_keeping_engines = pytest.mark.parametrize(
+    "opened", ["memory", "sqlite", "two on sqlite", "slow"], indirect=True
+)
 
 
 def words(value: bytes) -> list[bytes]:
@@ -103,6 +92,7 @@ MUTATIONS: list[tuple[bytes | None, Mutation, list[bytes]]] = [
 ]
 
 
+@of_keeping_engines
 @pytest.mark.parametrize(("before", "mutation", "after"), MUTATIONS)
 async def test_entries_follow_the_value(
     engine: Engine, before: bytes | None, mutation: Mutation, after: list[bytes]
@@ -113,6 +103,7 @@ async def test_entries_follow_the_value(
     assert await entries(engine) == of_row(*after)
 
 
+@of_keeping_engines
 async def test_a_conflict_changes_no_entry(engine: Engine) -> None:
     await committed(engine, write(b"r", put(b"a"), ABSENT))
     changes = (Change(b"q", ABSENT, put(b"x")), Change(b"r", ABSENT, put(b"b")))
@@ -121,6 +112,7 @@ async def test_a_conflict_changes_no_entry(engine: Engine) -> None:
     assert await entries(engine) == of_row(b"a")
 
 
+@of_keeping_engines
 async def test_reindex_finds_and_removes_what_other_commits_left(engine: Engine) -> None:
     await committed(engine, WriteSet(b"p", (Change(b"r", ABSENT, put(b"a")),)))
     assert await entries(engine) == []
@@ -135,6 +127,7 @@ async def test_reindex_finds_and_removes_what_other_commits_left(engine: Engine)
     assert await entries(engine) == []
 
 
+@of_keeping_engines
 async def test_entries_are_read_in_order_from_any_place(engine: Engine) -> None:
     rows = [(p, r) for p in (b"p", b"p\0", b"q") for r in (b"", b"a", b"a\0", b"b")]
     for partition, row in reversed(rows):
@@ -152,6 +145,7 @@ async def test_entries_are_read_in_order_from_any_place(engine: Engine) -> None:
             assert await entries(engine, start, end, 2) == wanted[:2]
 
 
+@of_keeping_engines
 async def test_a_snapshot_shows_the_entries_of_its_moment(engine: Engine) -> None:
     await committed(engine, write(b"r", put(b"a"), ABSENT))
     moment = cast("IndexedSnapshot", await engine.snapshot())
@@ -164,23 +158,68 @@ async def test_a_snapshot_shows_the_entries_of_its_moment(engine: Engine) -> Non
     assert await entries(engine) == of_row(b"b")
 
 
-@pytest.mark.parametrize("rows", [1, 3])
-@pytest.mark.parametrize("mutation", [put(b"a"), APPEND])
-async def test_a_write_set_decided_under_another_generation_is_outdated(
-    engine: Engine, mutation: Put | Update, rows: int
-) -> None:
-    def decided(under: int | None) -> WriteSet:
-        changes = [Change(b"%d" % n, ABSENT, mutation) for n in range(rows)]
-        return WriteSet(b"p", changes, entries_of=words, decided_under=under)
+CATALOG = Key(b"c", b"t")
 
+
+def of_catalog(mutation: Mutation, row: bytes = CATALOG.row) -> WriteSet:
+    return WriteSet(CATALOG.partition, (Change(row, ANY, mutation),), invalidates_caches=True)
+
+
+# (what became of the row that was read at version 1,000) -> whether a write set that relies on it is applied
+RELIED: list[tuple[str, list[WriteSet], bool]] = [
+    ("nothing", [], True),
+    ("another row was changed", [of_catalog(put(b"x"), b"other")], True),
+    ("it was changed", [of_catalog(put(b"x"))], False),
+    ("it was deleted", [of_catalog(DELETE)], False),
+    ("it was deleted and made again", [of_catalog(DELETE), of_catalog(put(b"x"))], False),
+]
+
+
+@of_keeping_engines
+@pytest.mark.parametrize("knows_generation", [True, False])
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("mutation", [put(b"a"), APPEND], ids=["put", "update"])
+@pytest.mark.parametrize(
+    ("before", "is_applied"), [row[1:] for row in RELIED], ids=[row[0] for row in RELIED]
+)
+async def test_a_write_set_is_applied_if_the_rows_on_which_it_relies_are_as_they_were(
+    engine: Engine,
+    clock: HeldClock,
+    before: list[WriteSet],
+    mutation: Put | Update,
+    rows: int,
+    *,
+    is_applied: bool,
+    knows_generation: bool,
+) -> None:
     await committed(engine, write(b"r", put(b"a"), ABSENT))  # makes the table of entries
-    assert await engine.commit(decided(NO_GENERATION)) == OUTDATED
-    before = engine.generation
-    await committed(engine, WriteSet(b"c", (Change(b"t", ANY, put(b"")),), invalidates_caches=True))
-    assert await engine.commit(decided(before)) == OUTDATED
-    assert await entries(engine) == of_row(b"a")
-    await committed(engine, decided(engine.generation))
-    assert len(await entries(engine)) == 1 + rows
+    read = await committed(engine, of_catalog(put(b"t")))
+    generation = engine.generation if knows_generation else None
+    for each in before:
+        clock.now += 10
+        await committed(engine, each)
+    relied = [(CATALOG, read[0]), (Key(b"c", b"none"), ABSENT)]
+    changes = [Change(b"%d" % n, ABSENT, mutation) for n in range(rows)]
+    write_set = WriteSet(b"p", changes, entries_of=words, relies_on=ReliedRows(relied, generation))
+    outcome = await engine.commit(write_set)
+    assert (outcome == OUTDATED) is not is_applied
+    assert len(await entries(engine)) == (1 + rows if is_applied else 1)
+
+
+@pytest.mark.parametrize("opened", ["memory", "sqlite"], indirect=True)
+async def test_a_change_in_the_same_group_counts(engine: Engine, clock: HeldClock) -> None:
+    """It comes first, and the generation does not say so yet."""
+    read = await committed(engine, of_catalog(put(b"t")))
+    relied = ReliedRows([(CATALOG, read[0])], engine.generation)
+    clock.now += 10
+    late = [
+        write(b"0", put(b"a"), ABSENT)._replace(relies_on=relied),
+        write(b"1", APPEND, ABSENT)._replace(relies_on=relied),
+    ]
+    first, *outcomes = await asyncio.gather(*map(engine.commit, [of_catalog(put(b"x")), *late]))
+    assert isinstance(first, Committed)
+    assert outcomes == [OUTDATED, OUTDATED]
+    assert await entries(engine) == []
 
 
 async def test_a_directory_with_entries_has_a_format_of_its_own(
@@ -193,6 +232,7 @@ async def test_a_directory_with_entries_has_a_format_of_its_own(
     assert apsw.Connection(str(data / "tablestone.db")).pragma("user_version") == 3
 
 
+@of_keeping_engines
 async def test_many_inserts_at_once_have_their_entries(engine: Engine) -> None:
     def inserts(first: int) -> Sequence[WriteSet]:
         return [

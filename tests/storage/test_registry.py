@@ -49,6 +49,7 @@ def test_what_the_kinds_of_this_package_can_do() -> None:
         hints=False,
         waits=False,
         keeps_changes=True,
+        checks_relied_rows=True,
         keeps_entries=True,
     )
     assert capabilities_of("sqlite:anywhere") == Capabilities(
@@ -57,6 +58,7 @@ def test_what_the_kinds_of_this_package_can_do() -> None:
         hints=True,
         waits=False,
         keeps_changes=True,
+        checks_relied_rows=True,
         keeps_entries=True,
     )
 

@@ -4,7 +4,9 @@ Every decision that depends on the engine asks this value, and never the text of
 """
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 
 class StoredIn(enum.Enum):
@@ -37,5 +39,37 @@ class Capabilities:
     """The versions of a row that is deleted and created again continue from its last version."""
     keeps_changes: bool = False
     """The engine can keep a record of changes (`change_record`)."""
+    checks_relied_rows: bool = False
+    """A commit looks whether the rows on which its write set relies are as they were (`contract.WriteSet`)."""
     keeps_entries: bool = False
     """The engine can keep entries of indexes, and its snapshots read them (`contract.IndexedSnapshot`)."""
+
+
+# What must hold of every kind, and why another combination cannot work.
+_RULES: Final[tuple[tuple[str, Callable[[Capabilities], bool]], ...]] = (
+    (
+        "it keeps entries of indexes, and does not check the rows on which a write set relies",
+        lambda can: can.checks_relied_rows or not can.keeps_entries,
+    ),
+    (
+        "it keeps entries of indexes, which are read in one moment, and its snapshots pass",
+        lambda can: not (can.keeps_entries and can.snapshots_pass),
+    ),
+    (
+        "its rows are in the memory of one process, which several processes cannot have open",
+        lambda can: can.stored_in is not StoredIn.PROCESS or not can.processes,
+    ),
+    (
+        "its rows are on other servers, and a read does not wait",
+        lambda can: can.stored_in is not StoredIn.SERVERS or can.waits,
+    ),
+    (
+        "its snapshots pass, and a read does not wait: nothing can come between two reads",
+        lambda can: can.waits or not can.snapshots_pass,
+    ),
+)
+
+
+def why_impossible(can: Capabilities) -> str | None:
+    """Why no engine can have these capabilities together; None if one can."""
+    return next((why for why, holds in _RULES if not holds(can)), None)

@@ -201,6 +201,19 @@ class Change(NamedTuple):
     mutation: Mutation
 
 
+class ReliedRows(NamedTuple):
+    """Rows of any partitions on which a write set relies, though it does not change them, as they were read.
+
+    An engine need not look at them while `generation` is the present one: no invalidating commit came since.
+    """
+
+    rows: Sequence[tuple[Key, int]]
+    """Each with the version that it had; `ABSENT` if there was none."""
+    generation: int | None
+    """The engine's generation before the rows were read; None if there was none, and with leases: those tell nothing
+    about the moment of the commit."""
+
+
 class WriteSet(NamedTuple):
     """Changes to rows of one partition, applied all or not at all; each row appears once.
 
@@ -208,9 +221,10 @@ class WriteSet(NamedTuple):
     (`Engine.generation`). `note`: a record of the changed rows is kept, if changes are kept at all; None: it never is.
 
     If `capabilities.keeps_entries`: `entries_of` returns the entries of a stored value. Of each row that changes, the
-    entries of the old value go and those of the new one come, in the same commit. It is pure and quick. `decided_under`
-    is the generation of the cached rows on which the write set relies, `NO_GENERATION` if there was none: unless it is
-    still the present one, nothing is applied and the conflict is `outdated`. None: it relies on none.
+    entries of the old value go and those of the new one come, in the same commit. It is pure and quick.
+
+    If `capabilities.checks_relied_rows`: unless the rows of `relies_on` are as they were, nothing is applied, and the
+    conflict is `outdated`. None: the write set relies on no other row.
     """
 
     partition: bytes
@@ -218,19 +232,7 @@ class WriteSet(NamedTuple):
     invalidates_caches: bool = False
     note: Note | None = None
     entries_of: Callable[[bytes], Sequence[bytes]] | None = None
-    decided_under: int | None = None
-
-
-NO_GENERATION: Final = -1
-"""A generation that is never the present one."""
-
-
-def generation_to_rely_on(engine: Engine) -> int | None:
-    """What goes into `WriteSet.decided_under`, read before the cached rows; None where no commit looks at it."""
-    if not engine.capabilities.keeps_entries:
-        return None
-    generation = engine.generation
-    return NO_GENERATION if generation is None else generation
+    relies_on: ReliedRows | None = None
 
 
 class Committed(NamedTuple):
@@ -249,7 +251,7 @@ class Conflict:
     """Nothing was applied: the expectation of the change at `index` (the first that failed) did not hold.
 
     `version_found` is the row's version, or `ABSENT`. `refused`: the expectation held, and the `Update` refused.
-    `outdated`: no expectation was looked at, because the generation is not that of `WriteSet.decided_under`.
+    `outdated`: no expectation was looked at, because a row of `WriteSet.relies_on` has another version.
     """
 
     index: int

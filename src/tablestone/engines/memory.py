@@ -69,6 +69,7 @@ class MemoryEngine:
         hints=False,
         waits=False,
         keeps_changes=True,
+        checks_relied_rows=True,
         keeps_entries=True,
     )
     leases: Leases | None = None
@@ -101,10 +102,13 @@ class MemoryEngine:
 
     async def commit(self, write_set: WriteSet) -> Committed | Conflict:
         self._require_open()
-        if write_set.decided_under not in (None, self.generation):
-            return OUTDATED
         rows = self._rows
         keys, stored = rows.keys, rows.stored
+        relies_on = write_set.relies_on
+        if relies_on is not None and relies_on.generation != self.generation:
+            for relied, version in relies_on.rows:
+                if stored.get(relied, (ABSENT, None))[0] != version:
+                    return OUTDATED
         now = self._clock()
         versions = [0] * len(write_set.changes)
         changed: list[ChangedRow] = []

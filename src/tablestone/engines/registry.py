@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from tablestone.engines.capabilities import Capabilities, StoredIn
+from tablestone.engines.capabilities import Capabilities, StoredIn, why_impossible
 from tablestone.engines.contract import EngineRefused
 from tablestone.engines.kind import ENTRY_POINTS, EngineKind, EngineUrl, Opening
 
@@ -42,6 +42,10 @@ def kind_of(scheme: str) -> EngineKind:
         if not isinstance(kind, EngineKind):
             raise EngineRefused(
                 f"The engine {scheme} cannot be used: {entry_point.value} is no kind of engine."
+            )
+        if (why := why_impossible(kind.capabilities)) is not None:
+            raise EngineRefused(
+                f"The engine {scheme} cannot be used: {why}. It may be made for an earlier version of Tablestone."
             )
         return kind
     raise NoSuchEngine(f"The engine {scheme!r} is not known.")

@@ -90,13 +90,11 @@ class InvalidatingChange:
     ) -> Committed | Conflict:
         """Commit changes that no lease can hide any more. With `last` False, more commits of this change follow.
 
-        If `waits` was not called, no process may have cached the changed rows. No engine with leases keeps entries.
+        If `waits` was not called, no process may have cached the changed rows. A mark is empty, so it has no entries.
         """
         while self._lease_seconds is not None and self._unmark is not None:
             mark = self._unmark if last else self._unmark._replace(mutation=None)
-            write_set = WriteSet(
-                self._partition, (*changes, mark), invalidates_caches=True, note=note
-            )
+            write_set = WriteSet(self._partition, (*changes, mark), True, note, entries_of)
             outcome = await self._engine.commit(write_set)
             if isinstance(outcome, Committed):
                 if last:

@@ -28,6 +28,7 @@ from tablestone.engines.contract import (
     Key,
     KeyRange,
     Put,
+    ReliedRows,
     StoredRow,
 )
 from tablestone.model.edm import EdmType, EdmValue
@@ -46,7 +47,7 @@ from tablestone.tables.change_notes import About, CommitKind, note_of
 from tablestone.tables.indexes import EntriesOf, Index, entries_function, marks_of, read_indexes
 
 SWEEPING_SECONDS: Final = 8
-"""Where a commit cannot rely on a policy (`WriteSet.decided_under`), expired entities are deleted for so long at most
+"""Where a commit cannot rely on a policy (`WriteSet.relies_on`), expired entities are deleted for so long at most
 after a look at it. The second half is for the last call, whose outcome is certain then."""
 
 
@@ -117,6 +118,23 @@ def record_renderer(
         )
 
     return render
+
+
+def relied_rows(
+    engine: Engine, owner: Owner, table: TableRecord, generation: int | None
+) -> ReliedRows | None:
+    """What a write to the table's entities relies on: its row and, if the account can be deleted, that of its
+    incarnation. `generation` is the engine's before they were read. None where no commit looks at it.
+    """
+    if not engine.capabilities.checks_relied_rows:
+        return None
+    if engine.leases is not None:
+        generation = None  # it is over by the time of the commit, and says nothing of other servers
+    row = (_table_place(owner.name, table.name), table.version)
+    if owner.incarnation is None:
+        return ReliedRows((row,), generation)
+    place = Key(storage_keys.catalog_partition(owner.name), storage_keys.INCARNATION_ROW)
+    return ReliedRows((row, (place, owner.incarnation)), generation)
 
 
 def note_about(kind: CommitKind, owner: Owner, table: TableRecord) -> Note:
@@ -266,7 +284,7 @@ class Catalog:
 
         await self.change_members(owner, table, decide)
         # One that is suspended may have been so for a moment only.
-        if before is not None and not self.engine.capabilities.keeps_entries:
+        if before is not None and not self.engine.capabilities.checks_relied_rows:
             await outlast(SWEEPING_SECONDS)
 
     async def change_members(

@@ -27,7 +27,6 @@ from tablestone.engines.contract import (
     Put,
     StoredRow,
     WriteSet,
-    generation_to_rely_on,
 )
 from tablestone.model.entity_json import read_raw
 from tablestone.model.errors import StorageError
@@ -40,6 +39,7 @@ from tablestone.tables.catalog import (
     TableRecord,
     every_table,
     note_about,
+    relied_rows,
     scan_in_steps,
 )
 from tablestone.tables.change_notes import CommitKind
@@ -196,12 +196,13 @@ class ExpirySweeper:
                 groups.append(WriteSet(partition, some, note=note))
         for first in range(0, len(groups), self._at_once):
             request_time.begin(SWEEPING_SECONDS / 2)
-            under = generation_to_rely_on(self._engine)
+            generation = self._engine.generation
             present = await self._present(owner, table)
             if present is None or present.acting_expiry != policy:
                 return  # it was changed meanwhile
+            relies_on = relied_rows(self._engine, owner, present, generation)
             deleting = [
-                self._commit(each._replace(entries_of=present.entries_of, decided_under=under))
+                self._commit(each._replace(entries_of=present.entries_of, relies_on=relies_on))
                 for each in groups[first : first + self._at_once]
             ]
             self.swept += sum(await asyncio.gather(*deleting))

@@ -1,7 +1,7 @@
 """Making, checking and dropping indexes, beside servers that use the table.
 
 From the commit that stores an index on, every write of an entity writes its entries too: a write that was decided
-before is decided again (`WriteSet.decided_under`). So one pass over the table is enough, and an index is ready when it
+before is decided again (`WriteSet.relies_on`). So one pass over the table is enough, and an index is ready when it
 ends. Each step is a commit; a pass that is killed is continued by whoever asks for the same again.
 """
 
@@ -28,7 +28,6 @@ from tablestone.engines.contract import (
     OutcomeUnknown,
     Reindex,
     WriteSet,
-    generation_to_rely_on,
 )
 from tablestone.model.entity import require_property_name
 from tablestone.model.entity_json import key_of, read_raw
@@ -36,7 +35,7 @@ from tablestone.model.errors import StorageError
 from tablestone.model.keys import PARTITION_KEY, EntityKey
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Owner
-from tablestone.tables.catalog import Catalog, TableRecord, scan_in_steps
+from tablestone.tables.catalog import Catalog, TableRecord, relied_rows, scan_in_steps
 from tablestone.tables.indexes import (
     LAST_MEMBER,
     MEMBER,
@@ -187,13 +186,14 @@ class IndexWork:
         """Give rows the entries of their values, and take the stale ones away, while the index is there."""
         left = _reindexing(stale_of)
         while left:
-            generation = generation_to_rely_on(self._engine)
+            generation = self._engine.generation
             present = await self._catalog.find(self._owner, record.name)
             if present is None or present.table_id != record.table_id:
                 raise IndexGone(f"The table {record.name} was deleted.")
             entries_of = entries_function(record.table_id, (_index(present, self._name),))
+            relies_on = relied_rows(self._engine, self._owner, present, generation)
             commits = [
-                self._engine.commit(each._replace(entries_of=entries_of, decided_under=generation))
+                self._engine.commit(each._replace(entries_of=entries_of, relies_on=relies_on))
                 for each in left
             ]
             outcomes = await asyncio.gather(*commits)

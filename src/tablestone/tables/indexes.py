@@ -117,7 +117,9 @@ async def is_marked(moment: IndexedSnapshot, table_id: bytes, index: Index) -> b
 
 def marks_of(stored: bytes) -> list[bytes]:
     """The entries of a row of a catalog: the marks of a table's indexes (`WriteSet.entries_of`)."""
-    raw = orjson.loads(stored)
+    raw = orjson.loads(
+        stored or b"{}"
+    )  # under a lease, a row without a value says that a change is under way
     if MEMBER not in raw:
         return []
     table_id = bytes.fromhex(raw["id"])

@@ -8,14 +8,20 @@ from collections.abc import Callable, Sequence
 
 from tablestone.clock import Clock
 from tablestone.cooperative_scheduling import Seconds, Turns
-from tablestone.engines.contract import Engine, generation_to_rely_on
+from tablestone.engines.contract import Engine
 from tablestone.model import operations
 from tablestone.model.errors import StorageError, unknown_comp
 from tablestone.model.service_properties import FRESH
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Owner
 from tablestone.tables.cache_invalidation import one_more_conflict
-from tablestone.tables.catalog import Catalog, TableRecord, note_about, query_tables
+from tablestone.tables.catalog import (
+    Catalog,
+    TableRecord,
+    note_about,
+    query_tables,
+    relied_rows,
+)
 from tablestone.tables.change_notes import CommitKind
 from tablestone.tables.changes import ChangeFeeds
 from tablestone.tables.expiry import LiveRows
@@ -175,15 +181,16 @@ class TableService:
         """Commit the writes under the indexes that the table has: again, if those may have changed meanwhile."""
         conflicts = 0
         while True:
-            generation = generation_to_rely_on(self._engine)
+            generation = self._engine.generation
             try:
                 record = await self.catalog.require(owner, table)
             except StorageError as error:
                 error.operation_index = 0
                 raise
             note = note_about(CommitKind.ENTITIES, owner, record)
+            relies_on = relied_rows(self._engine, owner, record, generation)
             results = await commit_writes(
-                self._rows_of(record), note, writes, record.entries_of, generation
+                self._rows_of(record), note, writes, record.entries_of, relies_on
             )
             if results is not None:
                 return results

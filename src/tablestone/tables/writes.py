@@ -20,6 +20,7 @@ from tablestone.engines.contract import (
     Expectation,
     Put,
     Refusal,
+    ReliedRows,
     Update,
     WriteSet,
 )
@@ -146,17 +147,17 @@ async def commit_writes(
     note: Note,
     writes: Sequence[EntityWrite],
     entries_of: EntriesOf | None = None,
-    decided_under: int | None = None,
+    relies_on: ReliedRows | None = None,
 ) -> list[WriteResult] | None:
     """Apply all writes (of one partition, each entity once) or none. The note's subject is the id of the table.
 
     Raises the error of the first operation that fails, with its index as `operation_index`. None: nothing was applied,
-    because the generation is another one.
+    because what it relies on has changed.
     """
     partition = storage_keys.entity_partition(note.subject, entity_key(writes[0]).partition_key)
     changes = [change_of(write) for write in writes]
     outcome = await engine.commit(
-        WriteSet(partition, changes, note=note, entries_of=entries_of, decided_under=decided_under)
+        WriteSet(partition, changes, note=note, entries_of=entries_of, relies_on=relies_on)
     )
     if isinstance(outcome, Committed):
         return [write_result(*each) for each in zip(writes, changes, outcome.versions, strict=True)]

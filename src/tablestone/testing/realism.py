@@ -141,7 +141,7 @@ class Secondary:
                 self._version = version
                 changes = [Change(change.row, ANY, change.mutation)]
                 await self._rows.commit(
-                    commit.write_set._replace(changes=changes, note=None, decided_under=None)
+                    commit.write_set._replace(changes=changes, note=None, relies_on=None)
                 )
 
 

@@ -207,7 +207,7 @@ async def test_pages_of_an_engine_over_a_network_join_to_the_same(
     engines: dict[str, Engine], text: str, matches: int
 ) -> None:
     """If a snapshot expires, pages may be shorter, and there are more of them (wire 6.6)."""
-    engine = SlowEngine(engines["memory"], Random(3))
+    engine = SlowEngine(engines["memory"], Random(3), passes=True)
     found = [stored for page in await _pages(engine, text, 1_000) for stored in page.stored]
     whole = [
         stored for page in await _pages(engines["memory"], text, 1_000) for stored in page.stored
@@ -223,7 +223,7 @@ async def test_without_a_lasting_snapshot_no_page_shows_half_of_a_transaction(
     """A transaction writes one number into all rows of a partition; a page ends where it would show two (wire 7.1)."""
     monkeypatch.setattr(limits, "SCAN_ROWS_PER_READ", 7)
     memory = MemoryEngine(lambda: 638_000_000_000_000_000)
-    engine = SlowEngine(memory, Random(4))
+    engine = SlowEngine(memory, Random(4), passes=True)
 
     async def write(number: int) -> None:
         for partition_key in PARTITIONS:

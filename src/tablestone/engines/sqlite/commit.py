@@ -333,7 +333,7 @@ class GroupCommit:
                 self._tasks.put(_Task(loop, commit, finish))
                 return
             self._execute("ROLLBACK")  # nothing was written: no flush and no second thread
-            self._generation.end()  # a write set that is outdated for a dead process is not so for ever
+            self._generation.end()  # a process that died may have left it begun
         except Exception as failure:  # noqa: BLE001 - a caller's `render` may raise anything
             self._undo(accepted, failure)
         else:
@@ -343,8 +343,7 @@ class GroupCommit:
     def _apply(self, write_set: WriteSet) -> Committed | Conflict:
         """Apply a whole write set to the open transaction, or nothing of it."""
         partition, now = write_set.partition, self._now
-        decided_under = write_set.decided_under
-        if decided_under is not None and decided_under != self._present_generation:
+        if self._is_outdated(write_set):
             return OUTDATED
         entries_of = write_set.entries_of
         # By rows: the entries that they may lose, and those that they keep or get.
@@ -396,7 +395,21 @@ class GroupCommit:
         if self._keeps and changed and write_set.note is not None:
             self._records.append((write_set.note, partition, write_rows(changed)))
         self._now = max(now, latest_deleted + 1)
+        if (
+            write_set.invalidates_caches
+        ):  # for those that follow in the group, before the generation says it
+            self._present_generation = None
         return Committed(versions)
+
+    def _is_outdated(self, write_set: WriteSet) -> bool:
+        """Whether a row on which the write set relies is not as it was. To look costs more than to compare numbers."""
+        relies_on = write_set.relies_on
+        if relies_on is None or relies_on.generation == self._present_generation is not None:
+            return False
+        return any(
+            (self._execute(VERSION_OF, key).get or ABSENT) != version
+            for key, version in relies_on.rows
+        )
 
     def _end_group(self, loop: asyncio.AbstractEventLoop) -> None:
         self._lock.release()
@@ -498,8 +511,7 @@ class GroupCommit:
         begun = monotonic_seconds()
         try:
             self._look_whether_changes_are_kept()
-            wanted = {None, self._present_generation}
-            if any(each.decided_under not in wanted for each in write_sets):
+            if any(map(self._is_outdated, write_sets)):
                 self._waiting.extendleft(reversed(group))  # the loop gives each its own outcome
                 return
             insert_together(self._execute, write_sets, version, keeps_changes=self._keeps)

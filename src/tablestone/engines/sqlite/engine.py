@@ -99,6 +99,7 @@ class SqliteEngine:
         hints=True,
         waits=False,
         keeps_changes=True,
+        checks_relied_rows=True,
         keeps_entries=True,
     )
     leases: Leases | None = None
