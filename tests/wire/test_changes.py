@@ -677,10 +677,7 @@ def test_a_record_goes_on_until_it_is_ended(tmp_path: Path) -> None:
     told = {
         ("--keep-changes", "7d,1GiB"): "keeps changes: 7d, 1GiB\n",
         (): "keeps changes: 7d, 1GiB\n",
-        (
-            "--keep-changes",
-            "none",
-        ): "The record of changes ends: 3 records are removed, and no cursor is valid any more.\n",
+        ("--keep-changes", "none"): "no cursor is valid any more. Records removed: 3\n",
         ("--workers", "2"): "",
         ("--keep-changes", "1GiB,7d"): "keeps changes: 7d, 1GiB\n",
     }

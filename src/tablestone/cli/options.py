@@ -255,16 +255,9 @@ def parse_tables(text: str) -> tuple[str, ...]:
 
 
 _KEPT_BYTES: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-NO_CHANGES: Final = "none"
-"""The text for `--keep-changes` that ends the record."""
 _KEPT_MOST: Final = (1 << 63) - 1
 """What SQLite can store: for ever."""
 _KEPT: Final = re.compile(r"([1-9][0-9]{0,8})([smhd]|[KMGT]iB)")
-
-
-def parse_retention_or_none(text: str) -> Retention | None:
-    """As `parse_retention`; None for `none`."""
-    return None if text == NO_CHANGES else parse_retention(text)
 
 
 def parse_retention(text: str) -> Retention:
@@ -677,7 +670,7 @@ KEEP_CHANGES = Option(
     "keep-changes",
     "AGE,SIZE|none",
     "Keep a record of every change for so long, or up to this size, such as 7d, 20GiB or 7d,20GiB; none ends it.",
-    parse_retention_or_none,
+    lambda text: None if text == "none" else parse_retention(text),
     "as stored with the data, at first none",
 )
 YES_TRIM = Option(

@@ -7,7 +7,7 @@ beginning has an epoch of its own.
 """
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from tablestone.clock import TICKS_PER_SECOND
@@ -54,27 +54,18 @@ class Retention(NamedTuple):
     """None: a tenth of the disk; in memory, `MEMORY_BYTES`."""
 
     def __str__(self) -> str:
-        """As the option takes it: `7d,20GiB`. A size with many digits, as a part of a disk has, is rounded."""
-        shown: list[str] = []
-        if self.ticks is not None:
-            seconds = self.ticks // TICKS_PER_SECOND
-            unit, size = next(each for each in _AGES if seconds % each[1] == 0)
-            shown.append(f"{seconds // size}{unit}")
-        if self.bytes is not None:
-            whole = (
-                each
-                for each in _SIZES
-                if self.bytes % each[1] == 0 and self.bytes < _DIGITS * each[1]
-            )
-            fitting = (each for each in _SIZES if self.bytes >= each[1])
-            unit, size = next(whole, None) or next(fitting, _SIZES[-1])
-            shown.append(f"{self.bytes / size:.1f}".removesuffix(".0") + unit)
-        return ",".join(shown)
+        """As the option takes it: `7d,20GiB`."""
+        seconds = None if self.ticks is None else self.ticks // TICKS_PER_SECOND
+        given = ((seconds, _AGES), (self.bytes, _SIZES))
+        return ",".join(_in_units(number, units) for number, units in given if number is not None)
 
 
-_DIGITS: Final = 1_000_000
-_AGES: Final = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
-_SIZES: Final = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+_AGES: Final = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
+_SIZES: Final = {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10, "B": 1}
+
+
+def _in_units(number: int, units: Mapping[str, int]) -> str:
+    return next(f"{number // size}{unit}" for unit, size in units.items() if number % size == 0)
 
 
 class KeptChanges(NamedTuple):

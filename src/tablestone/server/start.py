@@ -213,20 +213,19 @@ def listen(host: str, port: int, flag: str = "--port", *, at_once: bool = True) 
 
     `flag` is the option that gave the port. Unless `at_once`, the port is taken, and the caller begins to listen.
     """
+    closed_on_error = ExitStack()
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, host != "::")
-            listener.bind(address)
-            if at_once:
-                listener.listen(BACKLOG)
-        except BaseException:
-            listener.close()
-            raise
+        listener = closed_on_error.enter_context(socket.socket(family))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, host != "::")
+        listener.bind(address)
+        if at_once:
+            listener.listen(BACKLOG)
+        closed_on_error.pop_all()
     except OSError as error:
+        closed_on_error.close()
         sentence = f"Cannot listen on {authority(host, port)}: {_reason(error)}."
         if error.errno == errno.EADDRINUSE:
             if port == USUAL_PORT:

@@ -453,7 +453,7 @@ class _Resource(NamedTuple):
     """The methods of a resource, and the first version that has it."""
 
     since: str
-    methods: dict[str, tuple[type[Operation], Callable[[DecodedRequest], Operation]]]
+    methods: dict[str, Callable[[DecodedRequest], Operation]]
 
 
 def is_service_request(parameters: Parameters) -> bool:
@@ -473,18 +473,28 @@ def decode_service_operation(method: str, decoded: DecodedRequest) -> Operation:
     if decode is None:
         is_own = parameters.get("comp") in ("indexes", "expiry")
         raise unknown_comp() if is_own else StorageError("MethodNotAllowed", early=True)
-    return decode[1](decoded)
+    return decode(decoded)
 
 
 def service_operation_asked(
     method: str, address: Address, parameters: Parameters
 ) -> type[Operation] | None:
     """The operation that a request asks for by its address and its method, whether it is right or not."""
-    restype, comp = parameters.get("restype"), parameters.get("comp")
-    if comp == "changes":
-        return ReadTableChanges if address.table else ReadAccountChanges
-    resource = _RESOURCES.get((address.kind, restype, comp))
-    return resource.methods[method][0] if resource and method in resource.methods else None
+    kind = "service" if address.kind is AddressKind.SERVICE else "table"
+    return _ASKED.get((kind, parameters.get("comp", ""), method))
+
+
+_ASKED: Final[dict[tuple[str, str, str], type[Operation]]] = {
+    ("table", "acl", "GET"): GetTableAcl,
+    ("table", "acl", "HEAD"): GetTableAcl,
+    ("table", "acl", "PUT"): SetTableAcl,
+    ("table", "changes", "GET"): ReadTableChanges,
+    ("table", "expiry", "PUT"): SetTableExpiry,
+    ("service", "changes", "GET"): ReadAccountChanges,
+    ("service", "properties", "PUT"): SetServiceProperties,
+    ("service", "userdelegationkey", "POST"): GetUserDelegationKey,
+}
+"""The operations whose requests can be wrong, by what they are of, `comp` and the method."""
 
 
 def _get_table_acl(decoded: DecodedRequest) -> Operation:
@@ -538,34 +548,27 @@ def _get_user_delegation_key(decoded: DecodedRequest) -> Operation:
 _RESOURCES: Final[dict[tuple[AddressKind, str | None, str | None], _Resource]] = {
     (AddressKind.ENTITY_SET, None, "acl"): _Resource(
         _VERSION_OF_POLICIES,
-        {
-            "GET": (GetTableAcl, _get_table_acl),
-            "HEAD": (GetTableAcl, _get_table_acl),
-            "PUT": (SetTableAcl, _set_table_acl),
-        },
+        {"GET": _get_table_acl, "HEAD": _get_table_acl, "PUT": _set_table_acl},
     ),
     (AddressKind.ENTITY_SET, None, "indexes"): _Resource(
-        "", {"GET": (ListIndexes, lambda decoded: ListIndexes(table_in_url(decoded.address)))}
+        "", {"GET": lambda decoded: ListIndexes(table_in_url(decoded.address))}
     ),
     (AddressKind.ENTITY_SET, None, "expiry"): _Resource(
         "",
         {
-            "GET": (GetTableExpiry, lambda decoded: GetTableExpiry(decoded.address.table)),
-            "PUT": (SetTableExpiry, _set_table_expiry),
+            "GET": lambda decoded: GetTableExpiry(decoded.address.table),
+            "PUT": _set_table_expiry,
         },
     ),
     (AddressKind.SERVICE, "service", "properties"): _Resource(
         "",
-        {
-            "GET": (GetServiceProperties, lambda _decoded: GetServiceProperties()),
-            "PUT": (SetServiceProperties, _set_service_properties),
-        },
+        {"GET": lambda _decoded: GetServiceProperties(), "PUT": _set_service_properties},
     ),
     (AddressKind.SERVICE, "service", "stats"): _Resource(
-        _VERSION_OF_STATS, {"GET": (GetServiceStats, lambda _decoded: GetServiceStats())}
+        _VERSION_OF_STATS, {"GET": lambda _decoded: GetServiceStats()}
     ),
     (AddressKind.SERVICE, "service", "userdelegationkey"): _Resource(
-        _VERSION_OF_USER_DELEGATION, {"POST": (GetUserDelegationKey, _get_user_delegation_key)}
+        _VERSION_OF_USER_DELEGATION, {"POST": _get_user_delegation_key}
     ),
 }
 """The resources by the kind of address, `restype` and `comp`."""

@@ -70,6 +70,7 @@ CREATE TABLE change_log (
 INSERT INTO change_records VALUES (0, 0, 0, x'', x'', x'', x'')
 """
 KEPT_FOR_FEED: Final = "feed"
+_EVER: Final = 1 << 63
 _HAS_KEPT_FOR: Final = "SELECT 1 FROM pragma_table_info('change_log') WHERE name = 'kept_for'"
 _ADD_KEPT_FOR: Final = "ALTER TABLE change_log ADD COLUMN kept_for TEXT NOT NULL DEFAULT 'feed'"
 
@@ -216,7 +217,8 @@ class SqliteChangeLog:
                 return
             ended = 0
             if retention is None:
-                ended = _records_kept(writer)
+                oldest = writer.execute(_OLDEST).get
+                ended = writer.execute(_LAST).get + 1 - oldest[0] if oldest else 0
             elif was_kept:
                 *_, ticks_max, bytes_max, kept_for = writer.execute(_STATE, (None,)).get
                 stored, retention = Retention(ticks_max, bytes_max), with_size(retention, bytes_max)
@@ -226,7 +228,7 @@ class SqliteChangeLog:
                     return
             else:
                 disk_bytes = shutil.disk_usage(self._directory.path).total
-                retention = with_size(retention, disk_bytes // DISK_PART)
+                retention = with_size(retention, (disk_bytes // DISK_PART >> 20 or 1) << 20)
             writer.execute("BEGIN IMMEDIATE")
             make_tables(writer)
             if retention is None:
@@ -250,9 +252,9 @@ class SqliteChangeLog:
             finally:
                 generation.end()
         if retention is None:
-            records = "1 record is" if ended == 1 else f"{ended:,} records are"
             log.warning(
-                "The record of changes ends: %s removed, and no cursor is valid any more.", records
+                "The record of changes ends, no cursor is valid any more. Records removed: %d",
+                ended,
             )
 
     def kept(self) -> KeptChanges | None:
@@ -396,12 +398,6 @@ def _surplus(connection: apsw.Connection, age: RecordAge, *, makes_room: bool) -
     return None if end == first else end - 1
 
 
-def _records_kept(connection: apsw.Connection) -> int:
-    """The number of records that are kept."""
-    oldest = connection.execute(_OLDEST).get
-    return 0 if oldest is None else connection.execute(_LAST).get + 1 - oldest[0]
-
-
 def _would_trim(
     connection: apsw.Connection, retention: Retention, stored: Retention, now: int
 ) -> bool:
@@ -410,14 +406,13 @@ def _would_trim(
     if oldest is None:
         return False
     _number, time, bytes_up_to = oldest
+    (ticks, size), (stored_ticks, stored_size) = (
+        (_EVER if each is None else each for each in both) for both in (retention, stored)
+    )
     later_bytes = connection.execute(_NEWEST).get[2] - bytes_up_to
-    (ticks, size), (stored_ticks, stored_size) = retention, stored
-    assert size is not None
-    assert stored_size is not None
-    if size < stored_size and later_bytes >= size:
-        return True
-    is_shorter = ticks is not None and (stored_ticks is None or ticks < stored_ticks)
-    return is_shorter and ticks is not None and time < now - ticks
+    return (ticks < stored_ticks and time < now - ticks) or (
+        size < stored_size and later_bytes >= size
+    )
 
 
 def _append_empty(writer: apsw.Connection, time: int) -> None:
