@@ -172,9 +172,9 @@ class BatchCollector:
                 resource = resource.removeprefix(self._account.name_bytes + b"/")
             parameters = parse_query_string(request.query_string)
             require_answerable(method, parameters, form.negotiated)
-            refusal = form.negotiated.refusal
-            if refusal and self._needs_accept and b"accept" not in request.headers:
-                raise StorageError(refusal, early=True)
+            asks_for_none = self._needs_accept and b"accept" not in request.headers
+            if asks_for_none and form.negotiated.refusal == "AtomFormatNotSupported":
+                raise StorageError("AtomFormatNotSupported", early=True)
             head = _Head(method, parse_resource(resource, self._account.name), parameters)
             self._heads[id(request)] = head
         return head
