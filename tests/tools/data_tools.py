@@ -12,7 +12,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from server_process import COMMAND, clean_environment
+from server_process import COMMAND, clean_environment, command_with
 from tablestone.cli.main import main
 from tablestone.tools.client import RawEntity
 
@@ -75,10 +75,12 @@ class DataTools:
         assert status in (None, ended), captured
         return Ran(ended, captured.out, captured.err)
 
-    def start(self, *arguments: str | Path) -> subprocess.Popen[str]:
-        """Start the command in a process of its own."""
+    def start(
+        self, *arguments: str | Path, constants: Mapping[str, float] | None = None
+    ) -> subprocess.Popen[str]:
+        """Start the command in a process of its own, in which these constants are others."""
         return subprocess.Popen(
-            [COMMAND, *map(str, arguments)],
+            [*command_with(constants or {}), *map(str, arguments)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

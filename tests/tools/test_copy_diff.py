@@ -11,7 +11,7 @@ import pytest
 from conftest import StartServer
 from server_process import ServerProcess, start_server
 from tablestone.clock import TICKS_PER_SECOND
-from tablestone.tools import copying, odata
+from tablestone.tools import copying, odata, writing
 from tablestone.tools.client import Operation, Page, Query, TableEndpoint
 from tablestone.tools.connection import parse_connection_string
 from tablestone.tools.errors import Unreachable
@@ -48,7 +48,7 @@ def wait_until_all_are_older(tools: DataTools, table: str, monkeypatch: pytest.M
     """
     monkeypatch.setattr(copying, "MARGIN_TICKS", 0)
     with TableEndpoint(parse_connection_string(tools.connection_string)) as source:
-        newest = max(map(copying.timestamp_of, TableReader(source).entities(Query(table))))
+        newest = max(map(writing.timestamp_of, TableReader(source).entities(Query(table))))
         until = time.monotonic() + 60
         while (told := source.service_time() or 0) <= newest:
             assert time.monotonic() < until, "the date of the source does not go on"

@@ -22,15 +22,23 @@ from tablestone.model.keys import EntityKey
 from tablestone.testing import TableStorage
 from tablestone.tools import following, odata
 from tablestone.tools.changes import ChangesPage
-from tablestone.tools.client import Operation, Query, TableEndpoint
-from tablestone.tools.connection import parse_connection_string
+from tablestone.tools.client import Operation, Page, Query, TableEndpoint
+from tablestone.tools.connection import local_connection, parse_connection_string
+from tablestone.tools.copying import Side
 from tablestone.tools.errors import ServiceError, TransferFailed, Unreachable
+from tablestone.tools.positions import TABLE, Positions
 from tablestone.tools.resume_journal import Journal
 from tools.data_tools import DataTools, entity
 from tools.faulty_service import ANSWER_LOST, RESET, THROTTLED, faulty_service
 
 ONE_OR_TWO = [f"{n} applied. The same command continues.\n" for n in ("1 change", "2 changes")]
 NAMES = ("Orders", "Stock")
+QUICKER = {
+    "tablestone.tools.positions.SAVE_SECONDS": 0.1,
+    "tablestone.tools.positions.RENEW_SECONDS": 0.3,
+    "tablestone.tools.positions.FREE_SECONDS": 1.0,
+}
+"""No test waits half a minute to see whether another run is still there."""
 KEEPING = ("--keep-changes", "7d", "--workers", "1")
 
 
@@ -52,6 +60,9 @@ class Sides:
     def words(self, *more: str) -> tuple[str, ...]:
         return ("copy", "--from", self.places[0], "--to", self.places[1], "--follow", *more)
 
+    def start(self, *more: str) -> subprocess.Popen[str]:
+        return self.tools.start(*self.words(*more), constants=QUICKER)
+
     def catch_up(self, *more: str) -> str:
         return self.tools.run(*self.words("--until-caught-up", "--quiet", *more)).stdout
 
@@ -59,12 +70,21 @@ class Sides:
         ran = self.tools.run("diff", *self.places, "--quiet", status=None)
         assert ran.status == 0, ran.stdout
 
+    def tables_of_target(self) -> set[str]:
+        return set(self.target.table_names()) - {TABLE}
+
     def put(self, table: str, partition: str, row: str, **properties: object) -> None:
         body = odata.body_of(entity(partition, row, **properties))
         self.source.write(table, Operation("PUT", EntityKey(partition, row), body))
 
     def delete(self, table: str, partition: str, row: str) -> None:
         self.source.write(table, Operation("DELETE", EntityKey(partition, row), if_match="*"))
+
+
+@pytest.fixture(autouse=True)
+def quicker(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in QUICKER.items():
+        monkeypatch.setattr(name, seconds)
 
 
 @pytest.fixture
@@ -108,7 +128,7 @@ def test_one_table_and_some_tables(sides: Sides) -> None:
         sides.put(table, "p", "1")
     for words, applied in ((("Orders",), "1 change"), (("Stock", "orders"), "2 changes")):
         assert sides.catch_up(*words) == f"{applied} applied. The same command continues.\n"
-    assert set(sides.target.table_names()) == {"Orders", "Stock"}
+    assert sides.tables_of_target() == {"Orders", "Stock"}
     assert sides.tools.run("diff", *sides.places, "Orders", "Stock", "--quiet").status == 0
 
 
@@ -125,7 +145,7 @@ def test_a_table_that_is_not_there_is_named_and_may_come_later(sides: Sides) -> 
 
 def test_follow_says_its_lag_and_ends_when_told(sides: Sides) -> None:
     sides.source.create_table("Orders")
-    process = sides.tools.start(*sides.words())
+    process = sides.start()
     assert process.stderr is not None
     assert process.stderr.readline() == "Orders: 0 entities copied, 0 B.\n"
     assert process.stderr.readline() == "follow: 0 changes, caught up\n"
@@ -190,7 +210,7 @@ def test_it_survives_kills_of_each_side_and_of_itself(
     try:
         for turn in range(9):
             is_begun = process is not None
-            process = process or tools.start(*sides.words())
+            process = process or sides.start()
             if turn % 3 == 0:
                 time.sleep(chance.uniform(0.3, 1.5))
                 process.kill()
@@ -223,7 +243,7 @@ def test_it_survives_kills_of_each_side_and_of_itself(
             sides.put(name, "p", "last")
         sides.catch_up()
         sides.require_equal()
-        assert set(sides.target.table_names()) == set(NAMES)
+        assert sides.tables_of_target() == set(NAMES)
 
 
 def test_throttling_and_lost_answers_lose_nothing(sides: Sides, tmp_path: Path) -> None:
@@ -247,7 +267,7 @@ def test_throttling_and_lost_answers_lose_nothing(sides: Sides, tmp_path: Path) 
                 journal=journal,
                 tell=lambda _: None,
             )
-            follower.take_cursor()
+            follower.start()
             for n in range(200):
                 sides.put("Orders", f"p{n % 20}", str(n % 40), N=n)
                 if n % 7 == 0:
@@ -261,6 +281,8 @@ class Target(TableEndpoint):
     """A target that notes the transactions it gets; `refuse` may raise."""
 
     def __init__(self) -> None:
+        self.connection = local_connection()
+        self.watch = None
         self.got: list[list[tuple[str, str]]] = []
         self.names_taken = 0
 
@@ -268,11 +290,21 @@ class Target(TableEndpoint):
         self.refuse(operations)
         self.got.append([(each.method, each.key.row_key) for each in operations])
 
+    def write(self, table: str, operation: Operation) -> str | None:
+        self.transact(table, [operation])
+        return None
+
+    def expiry(self, _table: str) -> None:
+        return None
+
     def refuse(self, operations: Any) -> None:
         pass
 
     def service_time(self) -> int | None:
         return None
+
+    def page(self, *_: Any, **__: Any) -> Page:
+        return Page([], None, 0)
 
     def create_table(self, _name: str) -> bool:
         self.names_taken -= 1
@@ -286,7 +318,8 @@ def put(row: str, size: int = 2, partition: str = "p") -> Operation:
 
 
 def written(target: Target, *transactions: list[Operation]) -> list[list[tuple[str, str]]]:
-    writer = following._Writer(target, 2)
+    side = Side("target", target, 2)
+    writer = following._Writer(side, 2, Positions(None, "", side, None))  # type: ignore[arg-type]
     try:
         for each in transactions:
             writer.add("Orders", each)
@@ -320,7 +353,8 @@ def test_a_transaction_of_the_source_stays_one(sides: Sides, tmp_path: Path) -> 
             journal=journal,
             tell=lambda _: None,
         )
-        follower.take_cursor()
+        for followed in follower.start():
+            follower.positions.set_copy(followed, {"begun": True, "copied": True})
         for n in range(60):
             sides.put("Orders", "p", f"single {n}")
         keys = [EntityKey("p", f"joined {n}") for n in range(60)]
@@ -338,7 +372,9 @@ def test_nothing_is_lost_when_the_target_refuses_an_entity(sides: Sides) -> None
         sides.catch_up()
         sides.put("Orders", "good", "1")
         sides.put("Orders", "bad", "1")
-        target.faults.add(operation="EntityGroupTransaction", nth=1, error="InvalidInput")
+        target.faults.add(
+            operation="EntityGroupTransaction", table="Orders", nth=1, error="InvalidInput"
+        )
         ran = sides.tools.run(*sides.words("--until-caught-up"), status=1)
         assert "The target does not take the entity with PartitionKey " in ran.stderr
         assert "caught up" not in ran.stderr
@@ -396,19 +432,16 @@ def test_a_table_that_the_target_still_deletes(sides: Sides) -> None:
         sides.source.create_table("Orders")
         sides.put("Orders", "p", "2")
         sides.catch_up()
-        assert azure.dump() == {"Orders": [entity("p", "2")]}
+        assert azure.dump()["Orders"] == [entity("p", "2")]
         refused = [each.error for each in azure.requests if each.operation == "CreateTable"]
         assert "TableBeingDeleted" in refused
 
 
-MadeUp = tuple[following.Follower, Journal]
-
-
 @pytest.fixture
-def made_up(sides: Sides, tmp_path: Path) -> Iterator[MadeUp]:
-    """A follower whose feed a test makes up, and its journal."""
+def made_up(sides: Sides, tmp_path: Path) -> Iterator[following.Follower]:
+    """A follower whose feed a test makes up."""
     with closing(Journal(tmp_path / "a", {})) as journal:
-        journal.save({"cursor": "a"})
+        journal.save({"cursor": "a", "applied": "", "tables": {}})
         follower = following.Follower(
             sides.source,
             sides.target,
@@ -417,11 +450,12 @@ def made_up(sides: Sides, tmp_path: Path) -> Iterator[MadeUp]:
             journal=journal,
             tell=lambda _: None,
         )
-        yield follower, journal
+        follower.positions.cursor = "a"
+        yield follower
 
 
 def test_a_source_that_never_stops_is_caught_up_with(
-    made_up: MadeUp, monkeypatch: pytest.MonkeyPatch
+    made_up: following.Follower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def endless(*_arguments: object, **_options: object) -> Iterator[ChangesPage]:
         for second in count():
@@ -430,22 +464,22 @@ def test_a_source_that_never_stops_is_caught_up_with(
             yield ChangesPage([orjson.dumps(line)], str(second), is_last=False)
 
     monkeypatch.setattr(following, "pages_of_changes", endless)
-    follower, journal = made_up
+    follower = made_up
     follower.run(parse_date_time("2026-01-01T00:00:07Z"))
-    assert (follower.changes, journal.state) == (8, {"cursor": "7"})
+    assert (follower.changes, follower.positions.cursor) == (8, "7")
 
 
 def test_a_change_of_a_later_version_is_refused(
-    made_up: MadeUp, sides: Sides, monkeypatch: pytest.MonkeyPatch
+    made_up: following.Follower, sides: Sides, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = {"kind": "renamed", "table": "Orders", "time": "2026-01-01T00:00:00Z"}
     page = ChangesPage([orjson.dumps(line)], "b", is_last=False)
     monkeypatch.setattr(following, "pages_of_changes", lambda *_, **__: iter([page]))
     sides.target.create_table("Orders")
-    follower, journal = made_up
+    follower = made_up
     with pytest.raises(TransferFailed, match="does not know a change 'renamed'"):
         follower.run(None)
-    assert journal.state == {"cursor": "a"}
+    assert follower.positions.cursor == "a"
     assert list(sides.target.table_names()) == ["Orders"]
 
 
@@ -500,8 +534,8 @@ def test_a_conflict_is_one_every_time(sides: Sides) -> None:
     body = orjson.dumps({"PartitionKey": "p", "RowKey": "1", "own": "of the target"})
     sides.target.transact("Orders", [Operation("POST", EntityKey("p", "1"), body)])
     for more in ((), (), ("--restart",), ()):
-        ran = sides.tools.run(*sides.words("--until-caught-up", "--quiet", *more), status=1)
-        assert "--on-conflict replace says what becomes of such entities." in ran.stderr
+        ran = sides.tools.run(*sides.words("--until-caught-up", "--quiet", *more), status=2)
+        assert "has no position of this copy. --on-conflict replace copies over it" in ran.stderr
         page = sides.target.page(Query("Orders"), None)
         assert [each.get("own") for each in page.entities] == ["of the target"]
     sides.catch_up("--on-conflict", "replace")

@@ -13,7 +13,7 @@ from tablestone.explorer.property_fields import fields_of
 from tablestone.model.edm import format_date_time, parse_date_time
 from tablestone.tools.changes import pages_of_changes
 from tablestone.tools.client import TableEndpoint
-from tablestone.tools.errors import read_json
+from tablestone.tools.errors import InFlight, Retry, read_json
 
 SHOWN_MAX: Final = 100
 READS_MAX: Final = 24
@@ -41,9 +41,10 @@ def changes(request: Request) -> Response:
 
 def last_changes(endpoint: TableEndpoint, table: str) -> LastChanges:
     """The feed only reads forwards: look for a time since which it has enough changes, and no more than a page."""
+    retry = Retry(InFlight(1), attempts=ATTEMPTS_MAX)
 
     def read(since: str | None) -> tuple[list[bytes], bool]:
-        feed = pages_of_changes(endpoint, table, since, follows=False, attempts=ATTEMPTS_MAX)
+        feed = pages_of_changes(endpoint, table, since, follows=False, retry=retry)
         pages = list(islice(feed, 2))
         return pages[0].lines, pages[-1].is_last
 

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from tablestone.clock import monotonic_seconds
 from tablestone.tools.client import TableEndpoint
-from tablestone.tools.errors import ATTEMPTS_MAX, InFlight, Retry, ServiceError, TransferFailed
+from tablestone.tools.errors import InFlight, Retry, ServiceError, TransferFailed
 
 WAIT_SECONDS: Final = 30
 """How long a request waits for a change. An answer has 60 s to come."""
@@ -15,12 +15,12 @@ PAUSE_SECONDS: Final = 1.0
 
 
 class ChangesPage(NamedTuple):
-    """The lines of one answer, each a JSON object, and the cursor behind them."""
+    """The lines of one answer, each a JSON object, and the cursor after them."""
 
     lines: list[bytes]
     cursor: str
     is_last: bool
-    """Whether there was no change behind the page when it was read."""
+    """Whether there was no change after the page when it was read."""
 
 
 def pages_of_changes(
@@ -29,13 +29,13 @@ def pages_of_changes(
     since: str | None,
     *,
     follows: bool,
-    attempts: int = ATTEMPTS_MAX,
+    retry: Retry | None = None,
 ) -> Iterator[ChangesPage]:
-    """The pages of a table's feed, or of the account's, behind `since`; with `follows` they do not end.
+    """The pages of a table's feed, or of the account's, after `since`; with `follows` they do not end.
 
     A page may be empty though others follow: it examines a bounded number of commits, which may be those of others.
     """
-    retry = Retry(InFlight(1), attempts=attempts)
+    retry = retry or Retry(InFlight(1))
     wait = 0
     while True:
         asked = monotonic_seconds()

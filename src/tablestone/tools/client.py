@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self, TypeVar
 from urllib.parse import quote, urlencode
 
 from tablestone import __version__, limits
@@ -30,6 +30,7 @@ from tablestone.tools.errors import (
     TransferFailed,
     TransferRefused,
     Unanswered,
+    UnknownHost,
     Unreachable,
     code_of,
     first_line,
@@ -79,6 +80,7 @@ _OF_METHODS: Final = {
     "DELETE": _READING,
 }
 _PART_STATUS = re.compile(rb"HTTP/1\.1 (\d{3})[^\r\n]*\r\n")
+_PART_ETAG = re.compile(rb"\r\nETag: ([^\r\n]+)", re.IGNORECASE)
 _NO_RETRIES: Final[Mapping[str, int]] = {"retry_total": 0, "retry_status": 0}
 _NEXT: Final = ("NextPartitionKey", "NextRowKey")
 CURSOR_HEADER: Final = "x-tablestone-cursor"
@@ -145,6 +147,16 @@ class Query(NamedTuple):
     top: int | None = None
 
 
+class Watch(Protocol):
+    """Looks at the writes of an endpoint: before each is sent, when it may raise, and at those that were done."""
+
+    def hold(self) -> None: ...
+
+    def note(
+        self, table: str, operations: Sequence[Operation], etags: Sequence[str | None]
+    ) -> None: ...
+
+
 class TableEndpoint:
     """An account's tables, over the SDK's pipeline. Threads may share one.
 
@@ -160,6 +172,7 @@ class TableEndpoint:
         from tablestone.tools.transport import AnswerLimits, transport_of  # noqa: PLC0415 - as above
 
         self.connection = connection
+        self.watch: Watch | None = None
         limits = AnswerLimits()
         if is_asked_once:
             limits = AnswerLimits(PERSON_SECONDS, of_whole_answer=True, bytes_max=PERSON_BYTES_MAX)
@@ -232,9 +245,13 @@ class TableEndpoint:
         """Create a table; False if it exists."""
         from azure.core.exceptions import ResourceExistsError  # noqa: PLC0415 - an extra
 
+        retries: Mapping[str, int] = {}
+        if self.watch:
+            self.watch.hold()
+            retries = _NO_RETRIES  # each attempt is looked at
         with self._errors_of_the_sdk():
             try:
-                self._service.create_table(name)
+                self._service.create_table(name, **retries)
             except ResourceExistsError as error:
                 if code_of(error) == "TableBeingDeleted":
                     raise
@@ -385,7 +402,10 @@ class TableEndpoint:
         if operation.if_match is not None:
             headers["If-Match"] = operation.if_match
         response, _ = self._send(method, path, operation.body, headers)
-        return response.headers.get("ETag")
+        etag: str | None = response.headers.get("ETag")
+        if self.watch:
+            self.watch.note(table, [operation], [etag])
+        return etag
 
     def transact(self, table: str, operations: Sequence[Operation]) -> None:
         """One entity group transaction. Raises the error of the first operation that fails."""
@@ -399,6 +419,8 @@ class TableEndpoint:
                 raise part_error(status, content)
         if len(statuses) != len(operations):
             raise Unreachable(f"{len(operations)} writes were answered by {len(statuses)} results")
+        if self.watch:
+            self.watch.note(table, operations, _etags_of(content))
 
     def _batch_body(self, table: str, operations: Sequence[Operation], mark: str) -> bytes:
         start = (
@@ -449,6 +471,8 @@ class TableEndpoint:
         from azure.core.exceptions import AzureError  # noqa: PLC0415 - an extra
         from azure.core.rest import HttpRequest  # noqa: PLC0415 - as above
 
+        if self.watch and method != "GET":
+            self.watch.hold()
         request = HttpRequest(
             method,
             self.connection.url + target,
@@ -483,7 +507,17 @@ class TableEndpoint:
             return TransferFailed(f"The login to {self.connection.url} failed: {first_line(error)}")
         if isinstance(error, (ServiceResponseError, HttpResponseError)):
             return Unanswered(first_line(error))
-        return Unreachable(first_line(error))
+        cause = getattr(error, "inner_exception", None)
+        is_unknown = type(cause).__name__ == "NameResolutionError"  # of urllib3, which loads slowly
+        return (UnknownHost if is_unknown else Unreachable)(first_line(error))
+
+
+def _etags_of(content: bytes) -> list[str | None]:
+    """The ETag of each part of a transaction's answer; a deletion has none."""
+    starts = [found.end() - 2 for found in _PART_STATUS.finditer(content)]
+    parts = zip(starts, [*starts[1:], len(content)], strict=True)
+    found = [_PART_ETAG.search(content, start, end) for start, end in parts]
+    return [each[1].decode("latin-1") if each else None for each in found]
 
 
 def endless(table: str) -> TransferFailed:

@@ -6,24 +6,36 @@ comparison of the whole tables reports them.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from tablestone.clock import TICKS_PER_SECOND, system_clock
-from tablestone.model.edm import format_date_time, parse_date_time
-from tablestone.model.entity import TIMESTAMP
+from tablestone.model.edm import format_date_time
 from tablestone.model.keys import EntityKey
 from tablestone.tools import odata
-from tablestone.tools.client import Query, RawEntity, TableEndpoint, Token
+from tablestone.tools.client import Query, TableEndpoint, Token
 from tablestone.tools.comparing import Comparer, Comparison, Difference
-from tablestone.tools.errors import TransferFailed
+from tablestone.tools.errors import (
+    ATTEMPTS_MAX,
+    Answer,
+    InFlight,
+    Retry,
+    ServiceError,
+    TransferFailed,
+)
 from tablestone.tools.formats.rows import Row
 from tablestone.tools.progress import Progress, Reached
-from tablestone.tools.queries import TableReader
-from tablestone.tools.resume_journal import Journal
-from tablestone.tools.writing import CHOICES, EntityConflict, OnConflict, TableWriter, Tally
+from tablestone.tools.queries import PAGES_AHEAD, TableReader
+from tablestone.tools.writing import (
+    CHOICES,
+    EntityConflict,
+    OnConflict,
+    TableWriter,
+    Tally,
+    timestamp_of,
+)
 
 PAGES_PER_CHECKPOINT: Final = 10
 ROUNDS_MAX: Final = 20
@@ -49,6 +61,12 @@ class Copying:
     def makes_equal(self) -> bool:
         """Whether the target is to hold what the source does."""
         return self.on_conflict in (OnConflict.FAIL, OnConflict.REPLACE)
+
+    @property
+    def on_conflict_since(self) -> OnConflict:
+        """The same for what changed since a time: the target has its earlier version."""
+        is_later = self.since is not None and self.on_conflict is OnConflict.FAIL
+        return OnConflict.REPLACE if is_later else self.on_conflict
 
     @property
     def reason_not_to_compare(self) -> str | None:
@@ -88,23 +106,48 @@ class CopyReport:
         return self.verified is None or self.verified.is_equal
 
 
+class Side:
+    """The source or the target of a copy, which failures name. It is asked once, where the SDK asks again."""
+
+    def __init__(self, role: str, endpoint: TableEndpoint, parallel: int, **options: Any) -> None:
+        self.role, self.endpoint, self.url = role, endpoint, endpoint.connection.url
+        name = f"The {role} {self.url}"
+        self.retry = Retry(InFlight(parallel), name=name, **{"attempts": 1, **options})
+
+    def __call__(self, request: Callable[[TableEndpoint], Answer]) -> Answer:
+        try:
+            return self.retry(lambda: request(self.endpoint))
+        except ServiceError as error:
+            raise TransferFailed(f"{self.url} answers {error}") from error
+
+    def patient(self, parallel: int) -> Retry:
+        """The same for requests that the SDK does not repeat."""
+        attempts = max(self.retry.attempts, ATTEMPTS_MAX)
+        return replace(self.retry, attempts=attempts, in_flight=InFlight(parallel))
+
+    def reader(self) -> TableReader:
+        return TableReader(self.endpoint, retry=self.patient(1 + PAGES_AHEAD))
+
+
 class TableCopy:
+    """Copies one table. `state` is what an earlier run gave to `save`; empty at the beginning."""
+
     def __init__(
         self,
-        source: TableEndpoint,
-        target: TableEndpoint,
+        source: Side,
+        target: Side,
         table: str,
         copying: Copying,
         *,
-        journal: Journal,
+        state: Mapping[str, Any],
+        save: Callable[[dict[str, Any]], None],
         progress: Progress,
         tell: Callable[[str], None],
     ) -> None:
         self._source, self._target, self._table = source, target, table
-        self._copying, self._journal = copying, journal
+        self._copying, self._save_state = copying, save
         self._progress, self._tell = progress, tell
-        self._reader = TableReader(source)
-        state: dict[str, Any] = journal.state.get("tables", {}).get(table, {})
+        self._reader = source.reader()
         self._state = dict(state)
         self._earlier = Tally(**state.get("tally", {}))
         self._followed = Tally()
@@ -112,9 +155,12 @@ class TableCopy:
     def run(self) -> CopyReport:
         """Copy, follow the changes, compare."""
         report = CopyReport(self._table, resumed_after=self._earlier.rows)
-        if not self._target.table_exists(self._table):
-            report.created = self._target.create_table(self._table)
-        carry_expiry(self._source, self._target, self._table)
+        name = self._table
+        if "began" not in self._state:
+            self._state["own_before"] = self._target(TableEndpoint.service_time)
+        if not self._target(lambda target: target.table_exists(name)):
+            report.created = self._target(lambda target: target.create_table(name))
+        carry_expiry(self._source, self._target, name)
         self._state.setdefault("began", self._source_time())
         began = int(self._state["began"])
         report.began = format_date_time(began)
@@ -132,14 +178,12 @@ class TableCopy:
 
     def _source_time(self) -> int:
         """The time by the source's own clock, which wrote the Timestamps."""
-        return (self._source.service_time() or system_clock()) - MARGIN_TICKS
+        return (self._source(TableEndpoint.service_time) or system_clock()) - MARGIN_TICKS
 
     def _copy_all(self, began: int) -> None:
         copying = self._copying
         query = Query(self._table, since_filter(copying.since))
-        on_conflict = copying.on_conflict
-        if copying.since is not None and on_conflict is OnConflict.FAIL:
-            on_conflict = OnConflict.REPLACE  # the target has the earlier version
+        on_conflict = copying.on_conflict_since
         if copying.follows and self._state.get("begun") and not self._state.get("conflict"):
             # The source may have changed what an earlier run wrote.
             on_conflict = OnConflict.REPLACE
@@ -166,7 +210,7 @@ class TableCopy:
             self._state["conflict"] = (
                 True  # so a run that goes on overwrites nothing of the target's own
             )
-            self._save_state()
+            self._save_state(self._state)
             raise
         finally:
             writer.close()
@@ -175,11 +219,15 @@ class TableCopy:
     def _follow_changes(self, began: int) -> list[int]:
         """Copy what the source changed since the copy began, until a round finds nothing."""
         rounds: list[int] = []
+        is_strict = self._copying.on_conflict_since is OnConflict.FAIL
+        own_before = self._state.get("own_before") if is_strict else None
         seen: dict[EntityKey, str] = {}
         since = began
         for _ in range(ROUNDS_MAX):
             next_since = self._source_time()
-            with closing(self._writer(OnConflict.REPLACE, resumed=False)) as writer:
+            with closing(
+                self._writer(OnConflict.REPLACE, resumed=False, own_before=own_before)
+            ) as writer:
                 changed = Query(self._table, since_filter(format_date_time(since)))
                 for raw in self._reader.entities(changed):
                     key, etag = odata.key_of(raw), str(raw.get(odata.ETAG))
@@ -203,16 +251,13 @@ class TableCopy:
     def _save(self, token: Token | None, *, copied: bool, tally: Tally | None = None) -> None:
         total = self._earlier + (tally or Tally())
         self._state |= {"begun": True, "token": token, "copied": copied, "tally": asdict(total)}
-        self._save_state()
-
-    def _save_state(self) -> None:
-        tables = self._journal.state.get("tables", {})
-        self._journal.save({**self._journal.state, "tables": {**tables, self._table: self._state}})
+        self._save_state(self._state)
 
     def _verify(self, report: CopyReport) -> None:
         sides = (self._source, self._target)
-        comparer = Comparer(self._progress, [each.expiry(self._table) for each in sides])
-        target = TableReader(self._target)
+        policies = [side(lambda each: each.expiry(self._table)) for side in sides]
+        comparer = Comparer(self._progress, policies)
+        target = self._target.reader()
         for difference in comparer.differences(
             self._reader.entities(Query(self._table)), target.entities(Query(self._table))
         ):
@@ -220,26 +265,30 @@ class TableCopy:
                 report.differences.append(difference)
         report.verified = comparer.result
 
-    def _writer(self, on_conflict: OnConflict, *, resumed: bool) -> TableWriter:
+    def _writer(
+        self, on_conflict: OnConflict, *, resumed: bool, own_before: int | None = None
+    ) -> TableWriter:
         return TableWriter(
-            self._target,
+            self._target.endpoint,
             self._table,
             on_conflict,
             parallel=self._copying.parallel,
             reject=_refuse,
             resumed=resumed,
             choices="replace" if self._copying.follows else CHOICES,
+            own_before=own_before,
+            retry_as=self._target.patient(self._copying.parallel),
         )
 
 
-def carry_expiry(source: TableEndpoint, target: TableEndpoint, table: str) -> None:
+def carry_expiry(source: Side, target: Side, table: str) -> None:
     """Give the target's table the source's expiry policy, if it is empty and has none; tell where they differ."""
-    wanted = source.expiry(table)
+    wanted = source(lambda each: each.expiry(table))
     if wanted is None:
         return
-    if target.expiry(table) is None:
-        target.offer_expiry(table, wanted)
-    found = target.expiry(table)
+    if target(lambda each: each.expiry(table)) is None:
+        target(lambda each: each.offer_expiry(table, wanted))
+    found = target(lambda each: each.expiry(table))
     if wanted != found:
         theirs = "shows no policy" if found is None else f"has another policy: {found.in_words}"
         sys.stderr.write(
@@ -250,12 +299,6 @@ def carry_expiry(source: TableEndpoint, target: TableEndpoint, table: str) -> No
 def since_filter(moment: str | None) -> str | None:
     """The filter for what changed at or after a moment."""
     return None if moment is None else f"Timestamp ge datetime'{moment}'"
-
-
-def timestamp_of(raw: RawEntity) -> int:
-    """When the service last changed an entity, in ticks; 0 where it does not say."""
-    text = raw.get(TIMESTAMP)
-    return 0 if text is None else parse_date_time(text)
 
 
 def refusal_of(key: EntityKey, reason: str) -> TransferFailed:

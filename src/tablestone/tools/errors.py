@@ -70,6 +70,10 @@ class Unreachable(Exception):
     """Stands between the name of the service and the reason."""
 
 
+class UnknownHost(Unreachable):
+    """The host's name has no address: it may be mistyped."""
+
+
 class Unanswered(Unreachable):
     """The service was reached, and gave no whole answer."""
 
@@ -192,13 +196,17 @@ class InFlight:
 class Retry:
     """Calls a request until it is answered. Another thread sets `stop` to end the waiting.
 
-    After `patience_seconds` no further attempt begins.
+    After `patience_seconds` no further attempt begins. `was_there` says that the address was right before, so that a
+    service that is away is waited for from the start. `tell` gets each failure that is tried again, and None after it.
     """
 
     in_flight: InFlight
     _: KW_ONLY
     attempts: int = ATTEMPTS_MAX
     patience_seconds: float | None = None
+    name: str = "The service"
+    was_there: bool = False
+    tell: Callable[[Exception | None], None] = lambda _: None
     stop: threading.Event = field(default_factory=threading.Event, init=False)
     retries: int = field(default=0, init=False)
     _was_reached: bool = field(default=False, init=False)
@@ -222,16 +230,17 @@ class Retry:
                     raise
                 # After 500 or a gateway's time-out the write may have been done; after busy it was not.
                 uncertain = uncertain or error.status not in (429, 503)
-                self._give_up_after(attempt, end, f"The service answers {error}")
+                self._give_up_after(attempt, end, error, f"answers {error}")
                 after = error.retry_after
             except Unreachable as error:
                 uncertain = True
                 self._was_reached = self._was_reached or isinstance(error, Unanswered)
-                self._give_up_after(attempt, end, f"The service {error.verb}: {error}")
+                self._give_up_after(attempt, end, error, f"{error.verb}: {error}")
                 after = None
             else:
                 self._was_reached = True
                 self.in_flight.succeeded()
+                self.tell(None)
                 return answer
             self.in_flight.busy()
             self.retries += 1
@@ -240,8 +249,14 @@ class Retry:
             pause = min(pause * 2, PAUSE_SECONDS_MAX)
         raise TransferFailed("Stopped.")
 
-    def _give_up_after(self, attempt: int, end: float | None, sentence: str) -> None:
-        most = self.attempts if self._was_reached else min(self.attempts, ATTEMPTS_TO_REACH_MAX)
+    def _give_up_after(
+        self, attempt: int, end: float | None, error: Exception, reason: str
+    ) -> None:
+        is_right = self.was_there and not isinstance(error, UnknownHost)
+        is_waited_for = self._was_reached or is_right
+        most = self.attempts if is_waited_for else min(self.attempts, ATTEMPTS_TO_REACH_MAX)
+        if is_waited_for:
+            self.tell(error)
         if attempt >= most or (end is not None and monotonic_seconds() > end):
             tried = "once" if attempt == 1 else f"{attempt} times"
-            raise TransferFailed(f"{sentence} (tried {tried}).") from None
+            raise TransferFailed(f"{self.name} {reason} (tried {tried}).") from None

@@ -2,9 +2,11 @@
 
 Changes of one partition come in their order; those of different partitions are written at the same time. Everything
 can be applied twice: a put replaces, and what is deleted already is deleted. So a run that is killed goes on from the
-last cursor that it saved, behind which nothing was lost.
+position in the target, after which nothing was lost. A run looks at the target before it goes on, and before it says
+that it has caught up.
 """
 
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -13,14 +15,29 @@ from typing import Any, Final
 
 from tablestone import limits
 from tablestone.clock import TICKS_PER_SECOND, monotonic_seconds, system_clock
-from tablestone.model.edm import parse_date_time
+from tablestone.model.edm import format_date_time, parse_date_time
 from tablestone.tools import odata
 from tablestone.tools.changes import pages_of_changes
 from tablestone.tools.client import Operation, TableEndpoint
-from tablestone.tools.copying import carry_expiry, refusal_of
-from tablestone.tools.errors import InFlight, Retry, ServiceError, TransferFailed, read_json
+from tablestone.tools.copying import Side, carry_expiry, refusal_of
+from tablestone.tools.errors import (
+    ServiceError,
+    TransferFailed,
+    TransferRefused,
+    Unreachable,
+    read_json,
+)
+from tablestone.tools.positions import (
+    TABLE,
+    Followed,
+    Positions,
+    holds_positions,
+    partition_of,
+    tables_in,
+)
 from tablestone.tools.progress import shown_count, shown_seconds
 from tablestone.tools.resume_journal import Journal
+from tablestone.tools.same_target import Judgement, Verdict
 from tablestone.tools.writing import BATCH_BYTES_MAX
 
 ATTEMPTS: Final = 200
@@ -30,12 +47,19 @@ PAGES_JOINED_MAX: Final = 10
 DELETION_PAUSE_SECONDS: Final = 1.0
 """Between attempts to create a table whose name is not free yet."""
 TELL_SECONDS: Final = 5.0
+LOOKS_PER_SECOND: Final = 10
+"""Tables that are looked at before a run says that it has caught up: with many, it says so more seldom."""
+AWAY_SECONDS: Final = 60.0
+_COPY_OVER: Final = (
+    "--on-conflict replace copies over it; `tablestone diff` shows what only the target has."
+)
 
 
 class Follower:
-    """Applies the feed of a table or of an account to the target, from the journal's cursor on.
+    """Applies the feed of a table or of an account to the target, from its position on.
 
-    `names` leaves out the changes of other tables, if there are any names.
+    `names` leaves out the changes of other tables, if there are any names. `kept` is an endpoint of the target for the
+    position; without one, it is in the journal alone.
     """
 
     def __init__(
@@ -47,78 +71,174 @@ class Follower:
         parallel: int,
         journal: Journal,
         tell: Callable[[str], None],
+        kept: TableEndpoint | None = None,
+        position_table: str = TABLE,
     ) -> None:
-        self._source, self._target, self._journal = source, target, journal
+        self._journal, self._tell = journal, tell
+        self._position_table = position_table.lower()
         # The feed of one table needs no more than what reads the table.
         self._table = names[0] if len(names) == 1 else None
-        self._names = {name.lower() for name in names}
-        self._parallel, self._tell = parallel, tell
+        self._names, self._followed = names, {name.lower() for name in names}
+        self._parallel = parallel
+        was_there = "position" in journal.state
+        self.source, self.target = (
+            Side(
+                role,
+                endpoint,
+                parallel,
+                attempts=ATTEMPTS,
+                was_there=was_there,
+                tell=_Away(role, tell, self._last_applied),
+            )
+            for role, endpoint in (("source", source), ("target", target))
+        )
+        self.positions = Positions(journal, self.source.url, self.target, kept, position_table)
+        target.watch = self.positions
+        self._judgement = Judgement(self.source, self.target, self._table, parallel)
         self._told = ("", 0.0)
         self._begun: set[str] = set()
         """Tables that this run has written to: a policy may come after its table, and before the first entity."""
+        self._left_out: dict[str, bool] = {}
+        self._applied = ""
         self.changes = 0
         """How many changes were applied."""
 
-    def take_cursor(self) -> None:
-        """Note the present end of the feed, unless an earlier run did."""
-        if "cursor" not in self._journal.state:
-            page = next(pages_of_changes(self._source, self._table, "now", follows=False))
-            self._save(page.cursor)
+    def start(self, *, restarts: bool = False, replaces: bool = False) -> list[Followed]:
+        """Find the position, or begin at a new one, and return the tables to copy before the changes since then.
+
+        `restarts` forgets the position; `replaces` copies over what the target has and nobody knows.
+        """
+        positions, state = self.positions, self._journal.state
+        self.target(lambda target: target.service_time())
+        kept = positions.find()
+        if any(row["Source"] == self.source.url for row in kept):
+            self.source.retry.was_there = True
+        cursor = self._present_end()
+        partition = partition_of(cursor, self.target.endpoint.connection.account, self._names)
+        positions.take(partition, self._tell)
+        if positions.is_in_journal:
+            self._tell(
+                f"{self.target.url} gives these credentials no table for the position: it is in the journal of this "
+                "machine alone."
+            )
+        is_new = restarts or not positions.is_found
+        is_adopted = is_new and not restarts and "cursor" in state
+        if not is_new:
+            tables, cursor = list(positions.tables.values()), positions.cursor
+            reason = "is not the table that was followed"
+        else:
+            tables = [Followed(name) for name in self._names or self._tables_of_source()]
+            reason = _reason(partition, [row["PartitionKey"] for row in kept])
+        if is_adopted:
+            cursor, reason = state["cursor"], "does not show what the journal says was copied"
+            known = {each.name.lower(): each for each in tables_in(self._journal)}
+            later = {"begun": True, "copied": True} if state.get("copied") else {}
+            tables = [
+                known.get(each.name.lower(), Followed(each.name, dict(later))) for each in tables
+            ]
+        verdicts = self._judgement.verdicts(tables, cursor, is_adopted=is_adopted)
+        judged = list(zip(tables, verdicts, strict=True))
+        asked = [followed.name for followed, verdict in judged if verdict is Verdict.ASKED]
+        if asked and not replaces:
+            raise TransferRefused(
+                f"{asked[0]} at {self.target.url} has entities, and {reason}. {_COPY_OVER}"
+            )
+        again = [followed for followed, verdict in judged if verdict is not Verdict.SAME]
+        for followed in again:
+            if followed.copy:
+                self._tell(f"{followed.name}: {reason}, so it is copied again.")
+            followed.copy, followed.keys = {}, {}
+        if is_new or again:
+            positions.replace(cursor, tables)
+        self.source.retry.was_there = self.target.retry.was_there = True
+        return [followed for followed in tables if not followed.is_copied]
+
+    def close(self) -> None:
+        """Let another run follow."""
+        self.positions.end()
+
+    def _present_end(self) -> str:
+        """The cursor after all that is in the feed."""
+        retry = self.source.retry
+        pages = pages_of_changes(
+            self.source.endpoint, self._table, "now", follows=False, retry=retry
+        )
+        return next(pages).cursor
+
+    def _tables_of_source(self) -> list[str]:
+        names = self.source(lambda source: list(source.table_names()))
+        return [name for name in names if not self._leaves_out(name)]
+
+    def _leaves_out(self, table: str, *, is_made: bool = False) -> bool:
+        """Whether a table is not followed. What `is_made` just now has no marker yet, if it is one of positions."""
+        name = table.lower()
+        if self._followed and name not in self._followed:
+            return True
+        is_own = name == self._position_table and not self.positions.is_in_journal
+        if is_made:
+            self._left_out.pop(name, None)
+            return is_own or self.source(lambda source: holds_positions(source, table))
+        if name not in self._left_out:
+            is_left_out = self.source(lambda source: holds_positions(source, table))
+            if (
+                is_own
+                and not is_left_out
+                and self.source(lambda source: source.table_exists(table))
+            ):
+                raise TransferFailed(
+                    f"{self.source.url} has a table {table} of its own, and the target has the position there: "
+                    "--position-table NAME names another."
+                )
+            self._left_out[name] = is_left_out or is_own
+        return self._left_out[name]
 
     def run(self, until: int | None) -> None:
         """Apply the changes as they come; with `until`, end with the last one, or one of that time (ticks)."""
         pages = pages_of_changes(
-            self._source,
+            self.source.endpoint,
             self._table,
-            self._journal.state["cursor"],
+            self.positions.cursor,
             follows=until is None,
-            attempts=ATTEMPTS,
+            retry=self.source.retry,
         )
-        sent = ""
+        sent = self.positions.cursor, self.positions.applied
+        self._applied = self.positions.applied
         joined = 0
         time = 0
-        with closing(_Writer(self._target, self._parallel)) as writer:
-            writer.reach()
+        with closing(_Writer(self.target, self._parallel, self.positions)) as writer:
             for page in pages:
+                self.positions.hold()
                 lines = [read_json(line) for line in page.lines]
                 self._apply(lines, writer)
                 joined += 1
                 time = parse_date_time(lines[-1]["time"]) if lines else system_clock()
                 if not page.is_last:
-                    self._tell_lag(time, is_last=False)
+                    self._tell_lag(f"{_shown_lag(time)} behind")
                 may_join = lines and not page.is_last and joined < PAGES_JOINED_MAX
                 if may_join and writer.is_busy:
                     continue
                 writer.wait()
-                self._save(sent)
+                self._reach(*sent)
                 writer.send()
-                sent, joined = page.cursor, 0
+                sent, joined = (page.cursor, self._applied), 0
                 ends = until is not None and (page.is_last or time >= until)
                 if page.is_last or ends:
                     writer.wait()
-                    self._save(sent)
-                    # Only now: what is told to be caught up is stored.
-                    self._tell_lag(time, is_last=True, ends=ends)
+                    self._reach(*sent)
+                    if ends or self._has_to_tell("caught up"):
+                        self._look()
+                        self._tell_lag("caught up", at_once=ends)
                     if ends:
                         return
 
     def _apply(self, lines: list[dict[str, Any]], writer: "_Writer") -> None:
         transaction: list[Operation] = []
-        sides = (self._source, self._target)
-        expires: dict[str, bool] = {}
-        """By tables, whether the target lets entities expire as the source does: then it removes them by itself."""
         for line in lines:
             kind, table = line["kind"], line["table"]
-            if self._names and table.lower() not in self._names:
+            if self._leaves_out(table, is_made=kind == "table-created"):
                 continue
-            if kind == "expired":
-                if table not in expires:
-                    policy, other = (writer.retry(partial(side.expiry, table)) for side in sides)
-                    is_on = policy is not None and not policy.suspended
-                    expires[table] = is_on and policy == other
-                if expires[table]:
-                    continue
             self.changes += 1
+            self._applied = line["time"]
             if kind in ("table-created", "table-deleted"):
                 # A table's end and beginning divide what is written: the rest may be of another table of the name.
                 writer.wait()
@@ -127,53 +247,133 @@ class Follower:
                 if kind == "table-created":
                     writer.create_table(table)
                     self._begun.discard(table)
+                    self.positions.add(table)
                 else:
+                    self.positions.drop(table)
                     writer.delete_table(table)
                 continue
             if table not in self._begun:
                 self._begun.add(table)
-                writer.retry(partial(carry_expiry, *sides, table))
+                carry_expiry(self.source, self.target, table)
             if kind == "put":
                 entity = line["entity"]
                 put = Operation("PUT", odata.key_of(entity), odata.body_of(entity))
                 transaction.append(put)
-            elif kind in ("delete", "expired"):
+            elif kind == "delete":
                 transaction.append(Operation("DELETE", odata.key_of(line), if_match="*"))
+            elif kind == "expired":
+                writer.add_expired(table, Operation("DELETE", odata.key_of(line), if_match="*"))
+                continue
             else:
                 raise TransferFailed(f"This version of Tablestone does not know a change {kind!r}.")
             if not line.get("following"):
                 writer.add(table, transaction)
                 transaction = []
 
-    def _tell_lag(self, time: int, *, is_last: bool, ends: bool = False) -> None:
-        behind = max(0.0, (system_clock() - time) / TICKS_PER_SECOND)
-        lag = "caught up" if is_last else f"{shown_seconds(behind)} behind"
-        line = f"follow: {shown_count(self.changes, 'change')}, {lag}"
-        last, at = self._told
-        if line != last and (ends or monotonic_seconds() >= at + TELL_SECONDS):
-            self._told = (line, monotonic_seconds())
-            self._tell(line)
+    def _reach(self, cursor: str, applied: str) -> None:
+        """Note that all changes up to the cursor are at the target."""
+        self.positions.cursor, self.positions.applied = cursor, applied
 
-    def _save(self, cursor: str) -> None:
-        if cursor and cursor != self._journal.state.get("cursor"):
-            self._journal.save({**self._journal.state, "cursor": cursor})
+    def _look(self) -> None:
+        """Store the position, and look whether the target still is what was written: then it has caught up."""
+        self.positions.save()
+        tables = list(self.positions.tables.values())
+        verdicts = self._judgement.verdicts(tables, self.positions.cursor)
+        for followed, verdict in zip(tables, verdicts, strict=True):
+            if verdict is not Verdict.SAME:
+                raise TransferFailed(
+                    f"{followed.name} at {self.target.url} is not the table any more that was followed. "
+                    "The same command copies it again."
+                )
+
+    def _has_to_tell(self, lag: str) -> bool:
+        last, at = self._told
+        pause = max(TELL_SECONDS, len(self.positions.tables) / LOOKS_PER_SECOND)
+        return self._line(lag) != last and monotonic_seconds() >= at + pause
+
+    def _tell_lag(self, lag: str, *, at_once: bool = False) -> None:
+        if at_once or self._has_to_tell(lag):
+            self._told = (self._line(lag), monotonic_seconds())
+            self._tell(self._line(lag))
+
+    def _line(self, lag: str) -> str:
+        return f"follow: {shown_count(self.changes, 'change')}, {lag}"
+
+    def _last_applied(self) -> str:
+        applied = self.positions.applied
+        return (
+            f"last applied change of {_shown_time(parse_date_time(applied))}"
+            if applied
+            else "no change applied yet"
+        )
+
+
+class _Away:
+    """Says that a side is away, at once and each minute, and when it is back. A busy one is away after a minute."""
+
+    def __init__(self, role: str, tell: Callable[[str], None], last: Callable[[], str]) -> None:
+        self._role, self._tell, self._last = role, tell, last
+        self._lock = threading.Lock()
+        self._since: tuple[int, float] | None = None
+        self._told: float | None = None
+
+    def __call__(self, error: Exception | None) -> None:
+        if error is None and self._since is None:
+            return
+        with self._lock:
+            now = monotonic_seconds()
+            if error is None:
+                if self._told is not None:
+                    self._tell(f"{self._role} is back")
+                self._since = self._told = None
+                return
+            began, start = self._since = self._since or (system_clock(), now)
+            last = start if self._told is None else self._told
+            is_gone = self._told is None and isinstance(error, Unreachable)
+            if is_gone or now >= last + AWAY_SECONDS:
+                self._told = now
+                self._tell(f"{self._role} away since {_shown_time(began)}, {self._last()}")
+
+
+def _reason(partition: str, kept: Sequence[str]) -> str:
+    """Why there is no position for a copy into a target that has these."""
+    source, _, rest = partition.partition(".")
+    for each in kept:
+        other, _, other_rest = each.partition(".")
+        if other == source and other_rest.rpartition(".")[2] == rest.rpartition(".")[2]:
+            return (
+                "--restart forgets the position"
+                if each == partition
+                else "the position there is of another account"
+            )
+        if other_rest == rest:
+            return "the position there is of another source"
+    return "the target has no position of this copy"
+
+
+def _shown_lag(time: int) -> str:
+    return shown_seconds(max(0.0, (system_clock() - time) / TICKS_PER_SECOND))
+
+
+def _shown_time(ticks: int) -> str:
+    """Hours and minutes in UTC, after the day if it is another one."""
+    day, _, time = format_date_time(ticks).partition("T")
+    today = format_date_time(system_clock()).startswith(day)
+    return time[:5] if today else f"{day} {time[:5]}"
 
 
 class _Writer:
     """Joins transactions of a partition, and writes those of several partitions at the same time."""
 
-    def __init__(self, endpoint: TableEndpoint, parallel: int) -> None:
-        self._endpoint = endpoint
-        self.retry = Retry(InFlight(parallel), attempts=ATTEMPTS)
+    def __init__(self, target: Side, parallel: int, positions: Positions) -> None:
+        self._endpoint, self._positions = target.endpoint, positions
+        self.retry = target.patient(parallel)
         self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="follow")
-        self._groups: dict[tuple[str, str], list[dict[str, Operation]]] = {}
-        """What was added, by table and partition: transactions in order, each by RowKeys."""
+        self._single = ThreadPoolExecutor(parallel, thread_name_prefix="expired")
+        self._groups: dict[tuple[str, str], list[_Group]] = {}
+        """What was added, by table and partition, in order."""
         self._sizes: dict[tuple[str, str], int] = {}
         self._futures: list[Future[None]] = []
-
-    def reach(self) -> None:
-        """Fail at once if the address is wrong; later, the service may be away for long."""
-        self.retry(self._endpoint.service_time)
 
     @property
     def is_busy(self) -> bool:
@@ -182,15 +382,23 @@ class _Writer:
     def add(self, table: str, transaction: Sequence[Operation]) -> None:
         """Take a transaction of the source. It is never divided; of an entity the last state is written."""
         place = (table, transaction[0].key.partition_key)
-        groups = self._groups.setdefault(place, [{}])
+        groups = self._groups.setdefault(place, [_Transaction()])
         size = sum(len(each.body) for each in transaction)
         together = groups[-1].keys() | {each.key.row_key for each in transaction}
         joined = self._sizes.get(place, 0) + size
-        if len(together) > limits.CHANGE_SET_OPERATIONS_MAX or joined > BATCH_BYTES_MAX:
-            groups.append({})
+        is_full = len(together) > limits.CHANGE_SET_OPERATIONS_MAX or joined > BATCH_BYTES_MAX
+        if is_full or isinstance(groups[-1], _Expired):
+            groups.append(_Transaction())
             joined = size
-        groups[-1] |= {each.key.row_key: each for each in transaction}
+        groups[-1].update({each.key.row_key: each for each in transaction})
         self._sizes[place] = joined
+
+    def add_expired(self, table: str, deletion: Operation) -> None:
+        """Take the deletion of an entity that expired, after what was added of its partition."""
+        groups = self._groups.setdefault((table, deletion.key.partition_key), [_Expired()])
+        if not isinstance(groups[-1], _Expired):
+            groups.append(_Expired())
+        groups[-1][deletion.key.row_key] = deletion
 
     def send(self) -> None:
         """Begin to write what was added. Nothing else may be under way."""
@@ -208,7 +416,8 @@ class _Writer:
     def close(self) -> None:
         """End the threads. Finish requests in flight, and send no others."""
         self.retry.stop.set()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        for pool in (self._pool, self._single):
+            pool.shutdown(wait=True, cancel_futures=True)
 
     def create_table(self, table: str) -> bool:
         """Create a table, once its name is free; False if it exists."""
@@ -229,16 +438,33 @@ class _Writer:
             if error.code != "TableBeingDeleted":
                 raise
 
-    def _write(self, table: str, groups: Sequence[dict[str, Operation]]) -> None:
+    def _write(self, table: str, groups: Sequence["_Group"]) -> None:
         for group in groups:
-            self._transact(table, list(group.values()))
+            if isinstance(group, _Expired):
+                # Most have expired at the target too. A transaction fails by the first of them that is gone.
+                for _ in self._single.map(
+                    partial(self._transact, table), [[each] for each in group.values()]
+                ):
+                    pass
+            else:
+                self._transact(table, list(group.values()))
 
     def _transact(self, table: str, pending: list[Operation]) -> None:
+        is_single = len(pending) == 1 and pending[0].method == "DELETE"
         while pending:
             try:
-                self.retry(lambda: self._endpoint.transact(table, pending))
+                if is_single:
+                    self.retry(lambda: self._endpoint.write(table, pending[0]))
+                else:
+                    self.retry(lambda: self._endpoint.transact(table, pending))
             except ServiceError as error:
                 if error.code in ("TableNotFound", "TableBeingDeleted"):
+                    followed = self._positions.tables.get(table.lower())
+                    if followed and not followed.is_deleted_later:
+                        raise TransferFailed(
+                            f"{table} is not at {self._endpoint.connection.url} any more. "
+                            "The same command copies it again."
+                        ) from None
                     # A run that was killed had come to the table's deletion, which is still to come in this one.
                     if not self.create_table(table):
                         self.retry.stop.wait(DELETION_PAUSE_SECONDS)
@@ -248,6 +474,7 @@ class _Writer:
                     failed = pending.pop(error.index if len(pending) > 1 and error.index else 0)
                     if failed.method != "DELETE" or error.status != 404:
                         raise refusal_of(failed.key, str(error)) from None
+                    self._positions.note(table, [failed], [None])
                 else:
                     # Whole entities take more room than the merges that made them, or the service does not say which.
                     half = len(pending) // 2
@@ -256,3 +483,14 @@ class _Writer:
                     return
             else:
                 return
+
+
+class _Transaction(dict[str, Operation]):
+    """Operations by RowKeys that are sent as one."""
+
+
+class _Expired(dict[str, Operation]):
+    """Deletions by RowKeys that are sent one by one, in any order."""
+
+
+_Group = _Transaction | _Expired

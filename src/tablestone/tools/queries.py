@@ -149,10 +149,11 @@ class TableReader:
         *,
         attempts: int = ATTEMPTS_MAX,
         patience_seconds: float | None = None,
+        retry: Retry | None = None,
     ) -> None:
         self.cost = Cost()
         self._endpoint = endpoint
-        self._retry = Retry(
+        self._retry = retry or Retry(
             InFlight(1 + PAGES_AHEAD), attempts=attempts, patience_seconds=patience_seconds
         )
 

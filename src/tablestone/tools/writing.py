@@ -17,7 +17,8 @@ from typing import Final
 import orjson
 
 from tablestone import limits
-from tablestone.model.edm import EdmType, EdmValue
+from tablestone.model.edm import EdmType, EdmValue, parse_date_time
+from tablestone.model.entity import TIMESTAMP
 from tablestone.model.filter_tree import print_literal
 from tablestone.model.keys import EntityKey, encode_key
 from tablestone.tools import odata
@@ -96,10 +97,14 @@ class TableWriter:
     tell: Callable[[], None] = lambda: None
     has_header: bool = False
     choices: str = CHOICES
+    own_before: int | None = None
+    """What the table has from before this time (ticks) is its own: a conflict even where entities are replaced."""
+    retry_as: Retry | None = None
+    """Whose attempts and name the requests have."""
 
     def __post_init__(self) -> None:
         self.tally = Tally()
-        self.retry = Retry(InFlight(self.parallel))
+        self.retry = self.retry_as or Retry(InFlight(self.parallel))
         self._pool = ThreadPoolExecutor(self.parallel, thread_name_prefix="write")
         self._places = threading.BoundedSemaphore(2 * self.parallel)
         self._lock = threading.Lock()
@@ -178,6 +183,8 @@ class TableWriter:
     def _store(self, rows: Sequence[Row]) -> None:
         """Store, skip or reject every row of a group."""
         pending = list(rows)
+        if self.own_before is not None:
+            pending = self._without_existing(pending, compare=True)
         method = _METHODS[self.on_conflict]
         uncertain = self.resumed
 
@@ -217,7 +224,8 @@ class TableWriter:
         left = []
         for row in rows:
             there = found.get(row.key.row_key)
-            if there is None:
+            is_later = self.own_before is not None and timestamp_of(there) >= self.own_before
+            if there is None or is_later:
                 left.append(row)
             elif compare and same_properties(there, orjson.loads(row.body)):
                 self._count(already=1, bytes=len(row.body), already_bytes=len(row.body))
@@ -269,6 +277,12 @@ _OF_TABLES: Final = frozenset(("TableNotFound", "TableBeingDeleted", "AccountIsD
 def quoted(text: str) -> str:
     """A string literal of a filter."""
     return print_literal(EdmValue(EdmType.STRING, text))
+
+
+def timestamp_of(raw: RawEntity | None) -> int:
+    """When the service last changed an entity, in ticks; 0 where it does not say."""
+    text = raw and raw.get(TIMESTAMP)
+    return parse_date_time(text) if text else 0
 
 
 def same_properties(first: RawEntity, second: RawEntity) -> bool:

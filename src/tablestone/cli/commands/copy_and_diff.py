@@ -1,12 +1,14 @@
 """`tablestone copy` and `diff`: copy and compare the tables of two endpoints."""
 
 import os
+import signal
 import sys
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
+from typing import Any
 
 import click
 
@@ -33,9 +35,11 @@ from tablestone.tools.comparing import (
     KeyRange,
 )
 from tablestone.tools.connection import open_profiles, parse_place
-from tablestone.tools.copying import MARGIN_TICKS, Copying, CopyReport, TableCopy
+from tablestone.tools.copying import MARGIN_TICKS, Copying, CopyReport, Side, TableCopy
 from tablestone.tools.errors import TransferFailed, TransferRefused
 from tablestone.tools.following import Follower
+from tablestone.tools.positions import TABLE as POSITION_TABLE
+from tablestone.tools.positions import refuse_positions, without_positions
 from tablestone.tools.progress import (
     DIFFERING,
     progress_for,
@@ -74,12 +78,17 @@ def diff(
     profiles = open_profiles(os.environ)
     places = parse_place(first, profiles), parse_place(second, profiles)
     is_equal = True
+    left_out: set[str] = set()
     with TableEndpoint(places[0]) as one, TableEndpoint(places[1]) as other:
         with service_errors_as_failures(places[0]):
             in_one = set(one.table_names())
         with service_errors_as_failures(places[1]):
             in_other = set(other.table_names())
-        for name in tables or sorted(in_one | in_other):
+        for endpoint, names in ((one, in_one), (other, in_other)):
+            if not tables:
+                with service_errors_as_failures(endpoint.connection):
+                    left_out |= names - set(without_positions(endpoint, sorted(names)))
+        for name in tables or sorted((in_one | in_other) - left_out):
             both = ((places[0], in_one), (places[1], in_other))
             missing = [place.url for place, names in both if name not in names]
             if missing:
@@ -172,6 +181,13 @@ _SIDES = {ONLY_IN_FIRST: "only at the source", ONLY_IN_SECOND: "only at the targ
 )
 @click.option("--until-caught-up", is_flag=True, help="With --follow: end when no change is left.")
 @on_conflict_option
+@click.option(
+    "--position-table",
+    metavar="NAME",
+    default=POSITION_TABLE,
+    show_default=True,
+    help="With --follow: where the target has the position.",
+)
 @click.option("--no-verify", is_flag=True, help="Do not compare at the end.")
 @restart_option
 @parallel_option
@@ -188,6 +204,7 @@ def copy(
     *,
     follow: bool,
     until_caught_up: bool,
+    position_table: str,
     no_verify: bool,
     restart: bool,
     quiet: bool,
@@ -201,7 +218,7 @@ def copy(
     this finds what was deleted at the source. Exit status 1: they differ.
 
     With --follow nothing is compared. The source must keep changes: `tablestone serve
-    --keep-changes 7d`. The same command goes on where it stopped.
+    --keep-changes 7d`. The same command goes on where it stopped: the target has the position.
     """
     if until_caught_up and not follow:
         raise TransferRefused("--until-caught-up goes with --follow, which is not given.")
@@ -214,7 +231,7 @@ def copy(
     copying = Copying(
         OnConflict(on_conflict), parallel, _moment(since), verify=not no_verify, follows=follow
     )
-    with TableEndpoint(start) as first, TableEndpoint(end) as second:
+    with TableEndpoint(start) as first, TableEndpoint(end) as second, TableEndpoint(end) as kept:
         identity = {
             "command": "copy",
             "from": start.url,
@@ -228,97 +245,108 @@ def copy(
             closing(open_journal(identity, os.environ, restart=restart)) as journal,
             advising_after_interrupt(),
         ):
+            with service_errors_as_failures(start):
+                refuse_positions(first, tables)
             if follow:
-                _follow(
+                follower = Follower(
                     first,
                     second,
                     tables,
-                    copying,
-                    journal,
-                    quiet=quiet,
-                    ends=until_caught_up,
-                    as_json=as_json,
+                    parallel=parallel,
+                    journal=journal,
+                    tell=partial(_tell, quiet=quiet),
+                    kept=None if end.only_table else kept,
+                    position_table=position_table,
                 )
+                with closing(follower), _interrupted_by(signal.SIGTERM):
+                    _follow(
+                        follower,
+                        copying,
+                        restart=restart,
+                        quiet=quiet,
+                        ends=until_caught_up,
+                    )
+                line = f"{shown_count(follower.changes, 'change')} applied. The same command continues."
+                print_report([line], {"changes": follower.changes}, as_json=as_json)
                 return 0
             with service_errors_as_failures(start):
-                names = list(tables) or list(first.table_names())
+                names = list(tables) or without_positions(first, first.table_names())
             if not names:
                 print(f"tablestone: {start.url} has no tables.", file=sys.stderr)
-            reports = [_copy(first, second, name, copying, journal, quiet=quiet) for name in names]
+            sides = Side("source", first, parallel), Side("target", second, parallel)
+            reports = []
+            for name in names:
+                state = journal.state.get("tables", {}).get(name, {})
+                save = partial(_save, journal, name)
+                reports.append(_copy(*sides, name, copying, state, save, quiet=quiet))
             for report in reports:
                 print_report(_copy_lines(report), asdict(report), as_json=as_json)
             journal.finish()
     return 0 if all(report.is_equal for report in reports) else 1
 
 
-def _follow(
-    source: TableEndpoint,
-    target: TableEndpoint,
-    tables: tuple[str, ...],
-    copying: Copying,
-    journal: Journal,
-    *,
-    quiet: bool,
-    ends: bool,
-    as_json: bool,
-) -> None:
-    """Copy all entities, unless an earlier run did, and apply the changes since."""
-    tell = partial(_tell, quiet=quiet)
-    follower = Follower(
-        source,
-        target,
-        tables,
-        parallel=copying.parallel,
-        journal=journal,
-        tell=tell,
-    )
-    with service_errors_as_failures(source.connection):
-        follower.take_cursor()
-        is_copied = journal.state.get("copied")
-        names = () if is_copied else tables or tuple(source.table_names())
-    for name in names:
-        try:
-            report = _copy(source, target, name, copying, journal, quiet=quiet)
-            tell(_copy_lines(report)[0])
-        except TransferFailed as failed:
-            # Such as one that was deleted meanwhile: the feed says so too.
-            if getattr(failed.__cause__, "code", "") != "TableNotFound":
-                raise
-            tell(f"{name}: the source has no such table now.")
-    journal.save({**journal.state, "copied": True})
+def _save(journal: Journal, table: str, state: dict[str, Any]) -> None:
+    tables = journal.state.get("tables", {})
+    journal.save({**journal.state, "tables": {**tables, table: state}})
+
+
+@contextmanager
+def _interrupted_by(number: signal.Signals) -> Iterator[None]:
+    """End at the signal as at Ctrl-C: a position that says so lets the next run follow at once."""
+    before = signal.signal(number, signal.default_int_handler)
     try:
-        with service_errors_as_failures(target.connection):
-            now = source.service_time() or system_clock()
-            follower.run(now + MARGIN_TICKS if ends else None)
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+def _follow(
+    follower: Follower, copying: Copying, *, restart: bool, quiet: bool, ends: bool
+) -> None:
+    """Copy all entities that an earlier run did not, and apply the changes since."""
+    tell, positions = partial(_tell, quiet=quiet), follower.positions
+    replaces = copying.on_conflict is OnConflict.REPLACE
+    try:
+        for followed in follower.start(restarts=restart, replaces=replaces):
+            name, save = followed.name, partial(positions.set_copy, followed)
+            sides = follower.source, follower.target
+            try:
+                report = _copy(*sides, name, copying, followed.copy, save, quiet=quiet)
+                tell(_copy_lines(report)[0])
+            except TransferFailed as failed:
+                # Such as one that was deleted meanwhile: the feed says so too.
+                if getattr(failed.__cause__, "code", "") != "TableNotFound":
+                    raise
+                positions.drop(name)
+                tell(f"{name}: the source has no such table now.")
+        now = follower.source(TableEndpoint.service_time) or system_clock()
+        follower.run(now + MARGIN_TICKS if ends else None)
     except TransferFailed as failed:
         if getattr(failed.__cause__, "code", "") in ("ChangesNotKept", "InvalidChangeCursor"):
             raise TransferFailed(
                 f"{failed} --restart does so; what the source deleted meanwhile stays in a target that is not empty."
             ) from None
         raise
-    line = f"{shown_count(follower.changes, 'change')} applied. The same command continues."
-    print_report([line], {"changes": follower.changes}, as_json=as_json)
 
 
 def _copy(
-    source: TableEndpoint,
-    target: TableEndpoint,
+    source: Side,
+    target: Side,
     table: str,
     copying: Copying,
-    journal: Journal,
+    state: Mapping[str, Any],
+    save: Callable[[dict[str, Any]], None],
     *,
     quiet: bool,
 ) -> CopyReport:
-    with (
-        closing(progress_for(f"copy {table}", quiet=quiet, errors=DIFFERING)) as progress,
-        service_errors_as_failures(target.connection),
-    ):
+    with closing(progress_for(f"copy {table}", quiet=quiet, errors=DIFFERING)) as progress:
         return TableCopy(
             source,
             target,
             table,
             copying,
-            journal=journal,
+            state=state,
+            save=save,
             progress=progress,
             tell=partial(_tell, quiet=quiet),
         ).run()

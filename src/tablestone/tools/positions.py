@@ -1,0 +1,423 @@
+"""The position of `copy --follow`, kept in its target: how far it is, who follows, and by which keys it is known again.
+
+A table of the target has a marker row, and a partition for each storage and scope of a source and account of a target:
+the position, with the cursor and the run that follows, and a row for each followed table. They change in one
+transaction, or the rows of tables before the position. So whatever a kill leaves, all changes up to the cursor are at
+the target, and each remembered key that is not there any more is deleted by the feed after the cursor.
+"""
+
+import base64
+import hashlib
+import json
+import secrets
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tablestone.clock import elapsed_seconds
+from tablestone.model.keys import EntityKey
+from tablestone.tools import odata
+from tablestone.tools.client import Operation, Query, RawEntity, TableEndpoint
+from tablestone.tools.copying import Side
+from tablestone.tools.errors import (
+    BUSY_STATUSES,
+    ServiceError,
+    TransferFailed,
+    TransferRefused,
+    Unreachable,
+)
+from tablestone.tools.resume_journal import Journal
+from tablestone.tools.writing import quoted
+
+TABLE: Final = "TablestonePositions"
+MARKER: Final = EntityKey("tablestone", "positions")
+"""A table with this row holds positions, and nothing that is copied, compared or followed."""
+KEYS_MAX: Final = 8
+KEYS_LENGTH_MAX: Final = 32 * 1024
+SAVE_SECONDS: Final = 1.0
+"""Between two looks at what there is to save."""
+RENEW_SECONDS: Final = 10.0
+FREE_SECONDS: Final = 30.0
+"""A run that has not renewed its id for so long does not follow any more."""
+ROWS_PER_TRANSACTION: Final = 50
+"""Rows of tables have 40 KiB at most."""
+_POSITION: Final = "position"
+_OF_TABLE: Final = "table "
+
+
+def holds_positions(endpoint: TableEndpoint, table: str) -> bool:
+    """Whether a table has the marker row. One that the caller may not read has not."""
+    try:
+        return endpoint.get(table, MARKER) is not None
+    except ServiceError as error:
+        if error.status not in (400, 403, 404):
+            raise
+        return False
+
+
+def without_positions(endpoint: TableEndpoint, names: Iterable[str]) -> list[str]:
+    """The tables that are the user's."""
+    return [name for name in names if not holds_positions(endpoint, name)]
+
+
+def refuse_positions(endpoint: TableEndpoint, names: Iterable[str]) -> None:
+    """End a command that was given the name of a table of positions."""
+    for name in names:
+        if holds_positions(endpoint, name):
+            raise TransferRefused(
+                f"{name} holds the positions of `copy --follow`, which are of use only where they are."
+            )
+
+
+@dataclass
+class Followed:
+    """A followed table: the state of its copy, and the newest keys that were written there, with their ETags."""
+
+    name: str
+    copy: dict[str, Any] = field(default_factory=dict)
+    keys: dict[EntityKey, str] = field(default_factory=dict)
+    is_deleted_later: bool = False
+    """The feed after the position deletes the table: an earlier run may have come to that."""
+
+    @property
+    def is_copied(self) -> bool:
+        return bool(self.copy.get("copied"))
+
+    def members(self) -> dict[str, Any]:
+        """Its row, without keys: the newest of the remembered keys that fit."""
+        keys = [[*key, etag] for key, etag in self.keys.items()]
+        while len(text := json.dumps(keys)) > KEYS_LENGTH_MAX:
+            del keys[0]
+        state = "copied" if self.is_copied else "copying"
+        return {"Table": self.name, "State": state, "Copy": json.dumps(self.copy), "Keys": text}
+
+    @classmethod
+    def from_members(cls, members: Mapping[str, Any]) -> "Followed":
+        keys = json.loads(members.get("Keys", "[]"))
+        named = {EntityKey(partition, row): etag for partition, row, etag in keys}
+        return cls(members["Table"], json.loads(members["Copy"]), named)
+
+
+def tables_in(journal: Journal) -> list[Followed]:
+    """The tables of a journal that has the position, or had it in an earlier version: then without keys."""
+    found = []
+    for name, state in journal.state.get("tables", {}).items():
+        keys = {EntityKey(partition, row): etag for partition, row, etag in state.get("keys", ())}
+        found.append(Followed(name, {each: state[each] for each in state if each != "keys"}, keys))
+    return found
+
+
+def partition_of(cursor: str, account: str, names: Sequence[str]) -> str:
+    """The partition of a position. A cursor begins with the source's storage, the epoch of its record and the scope."""
+    feed = cursor.partition(".")[0]
+    packed = base64.urlsafe_b64decode(feed + "=" * (-len(feed) % 4))
+    source = base64.urlsafe_b64encode(packed[:8] + packed[16:]).decode("ascii").rstrip("=")
+    text = "\n".join(sorted({name.lower() for name in names}))
+    followed = hashlib.sha256(text.encode()).hexdigest()[:16] if names else "all"
+    return f"{source}.{account}.{followed}"
+
+
+class Positions:
+    """The position of one follower, and its right to follow.
+
+    It watches the target's endpoint: a write is sent only while this run follows. Without an endpoint of its own, which
+    credentials for one table do not allow, the position is in the journal alone.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        source_url: str,
+        target: Side,
+        endpoint: TableEndpoint | None,
+        table: str = TABLE,
+    ) -> None:
+        self.cursor = ""
+        """All changes up to it are at the target."""
+        self.applied = ""
+        """The time of the last change that was applied."""
+        self.tables: dict[str, Followed] = {}
+        """By names in small letters."""
+        self.is_found = False
+        self._journal, self._source_url, self._target = journal, source_url, target
+        self._endpoint, self._table = endpoint, table
+        self._run = secrets.token_hex(8)
+        self._partition = ""
+        self._etag: str | None = None
+        self._holds = False
+        self._sequence = self._confirmed = 0
+        self._renewed = 0.0
+        self._saved = ("", "")
+        self._changed: set[str] = set()
+        self._dropped: set[str] = set()
+        self._lost: TransferFailed | None = None
+        self._lock = threading.RLock()
+        self._ended = threading.Event()
+
+    def find(self) -> list[RawEntity]:
+        """The positions that the target has, of all sources."""
+        if self._endpoint is None:
+            return []
+        try:
+            if self._ask(lambda kept: kept.get(self._table, MARKER)) is None:
+                if self._ask(lambda kept: kept.page(Query(self._table, top=1), None)).entities:
+                    raise TransferRefused(
+                        f"{self._target.url} has a table {self._table} of its own, which the position would be in: "
+                        "--position-table NAME names another."
+                    )
+                return []
+            query = Query(self._table, f"RowKey eq {quoted(_POSITION)}")
+            return list(Side("target", self._endpoint, 1).reader().entities(query))
+        except TransferFailed as failed:
+            error = failed.__cause__
+            if not isinstance(error, ServiceError):
+                raise
+            if error.status == 403 and error.code.startswith("Authorization"):
+                self._endpoint = None
+            elif error.code not in ("TableNotFound", "TableBeingDeleted"):
+                raise
+            return []
+
+    @property
+    def is_in_journal(self) -> bool:
+        return self._endpoint is None
+
+    def take(self, partition: str, tell: Callable[[str], None]) -> None:
+        """Become the run that follows, once no other renews its id; and read the position, if there is one."""
+        self._partition = partition
+        if self._endpoint is None:
+            self.cursor = self._journal.state.get("cursor", "")
+            self.applied = self._journal.state.get("applied", "")
+            self.tables = {each.name.lower(): each for each in tables_in(self._journal)}
+            self.is_found = "applied" in self._journal.state
+            return
+        seen, since = "", elapsed_seconds()
+        while (row := self._position()) and not row["Ended"]:
+            if seen and row[odata.ETAG] != seen:
+                raise TransferRefused(
+                    f"Another run of copy --follow writes into {self._target.url}: stop it, or wait for its end."
+                )
+            if not seen:
+                seen = row[odata.ETAG]
+                tell(f"An earlier run has not ended: waiting {FREE_SECONDS:.0f} s for it to go on.")
+            elif elapsed_seconds() > since + FREE_SECONDS:
+                break
+            self._ended.wait(SAVE_SECONDS)
+        if row:
+            self.cursor, self.applied, self._etag = row["Cursor"], row["Applied"], row[odata.ETAG]
+            self.is_found, self._saved = bool(self.cursor), (self.cursor, self.applied)
+            self._begin()
+            query = Query(
+                self._table,
+                f"PartitionKey eq {quoted(partition)} and RowKey gt {quoted(_OF_TABLE)}",
+            )
+            for raw in Side("target", self._endpoint, 1).reader().entities(query):
+                followed = Followed.from_members(raw)
+                self.tables[followed.name.lower()] = followed
+
+    def replace(self, cursor: str, tables: Sequence[Followed]) -> None:
+        """Begin at another cursor, with these tables, before the first of them is written."""
+        if not self._holds:
+            self._make_table()
+        self.cursor, self._dropped = cursor, set(self.tables)
+        self.tables = {followed.name.lower(): followed for followed in tables}
+        self._dropped -= self.tables.keys()
+        self._changed |= self.tables.keys()
+        self._begin()
+
+    def set_copy(self, followed: Followed, copy: dict[str, Any]) -> None:
+        """Save the state of a table's copy."""
+        with self._lock:
+            followed.copy = copy
+            self._changed.add(followed.name.lower())
+        self.save()
+
+    def add(self, name: str) -> None:
+        """Follow a table that the feed made."""
+        with self._lock:
+            copy = {"begun": True, "copied": True}
+            self.tables.setdefault(name.lower(), Followed(name, copy))
+            self._changed.add(name.lower())
+
+    def drop(self, name: str) -> None:
+        """Forget a table that the source deleted."""
+        with self._lock:
+            if self.tables.pop(name.lower(), None):
+                self._dropped.add(name.lower())
+
+    def save(self) -> None:
+        """Save the position; `TransferFailed` if this run does not follow any more."""
+        self._ask(lambda _: self._write())
+
+    def hold(self) -> None:
+        """Renew the id of this run, if that is due, so that no other begins; raises if another did."""
+        with self._lock:
+            if self._lost:
+                raise self._lost
+            if self._holds and self._endpoint and elapsed_seconds() > self._renewed + RENEW_SECONDS:
+                self._write()
+
+    def note(
+        self, table: str, operations: Sequence[Operation], etags: Sequence[str | None]
+    ) -> None:
+        """Remember the newest keys of a table, and forget those that were deleted."""
+        with self._lock:
+            followed = self.tables.get(table.lower())
+            if followed is None:
+                return
+            for operation, etag in zip(operations, etags, strict=True):
+                was = followed.keys.pop(operation.key, None)
+                if operation.method != "DELETE" and etag:
+                    followed.keys[operation.key] = etag
+                elif was is None:
+                    continue
+                self._changed.add(table.lower())
+            for key in list(followed.keys)[:-KEYS_MAX]:
+                del followed.keys[key]
+
+    def end(self) -> None:
+        """Save the position, and let another run follow at once; if the target is away, after a while."""
+        self._ended.set()
+        if self._holds:
+            with suppress(Unreachable, ServiceError, TransferFailed):
+                self._write()
+
+    def _begin(self) -> None:
+        is_first, self._holds = not self._holds, True
+        self.save()
+        if self._endpoint and self._journal.state != {"position": self._partition}:
+            self._journal.save({"position": self._partition})
+        if is_first:
+            threading.Thread(target=self._keep, name="position", daemon=True).start()
+
+    def _keep(self) -> None:
+        """Save what there is to save, and renew, until the end. A failure is raised where the run next writes."""
+        while not self._ended.wait(SAVE_SECONDS):
+            with suppress(Unreachable, ServiceError, TransferFailed), self._lock:
+                if self._changed or self._dropped or self._saved != (self.cursor, self.applied):
+                    self._write()
+                else:
+                    self.hold()
+
+    def _ask(self, request: Callable[[TableEndpoint], Any]) -> Any:
+        """Ask at the endpoint of the position, as the target is asked."""
+        return self._target(lambda target: request(self._endpoint or target))
+
+    def _position(self) -> RawEntity | None:
+        key = EntityKey(self._partition, _POSITION)
+        try:
+            return self._ask(lambda kept: kept.get(self._table, key))  # type: ignore[no-any-return]
+        except TransferFailed as failed:
+            if getattr(failed.__cause__, "code", "") in ("TableNotFound", "TableBeingDeleted"):
+                return None
+            raise
+
+    def _make_table(self) -> None:
+        if self._endpoint is not None:
+            while True:
+                try:
+                    self._ask(lambda kept: kept.create_table(self._table))
+                    break
+                except TransferFailed as failed:
+                    if getattr(failed.__cause__, "code", "") != "TableBeingDeleted":
+                        raise
+                self._ended.wait(SAVE_SECONDS)
+            self._ask(lambda kept: kept.write(self._table, _written(MARKER, {"Format": 1})))
+
+    def _write(self) -> None:
+        """One attempt to store what has changed. The ETag of the position says whether this run may."""
+        with self._lock:
+            if self._lost:
+                raise self._lost
+            self._refill()
+            changed, dropped = self._changed & self.tables.keys(), set(self._dropped)
+            state = self.cursor, self.applied
+            if self._endpoint is None:
+                self._write_journal()
+            else:
+                rows = [
+                    _written(self._key(_OF_TABLE + name), self.tables[name].members())
+                    for name in sorted(changed)
+                ]
+                while len(rows) > ROWS_PER_TRANSACTION:
+                    self._send(self._endpoint, self._saved[0], rows[:ROWS_PER_TRANSACTION])
+                    del rows[:ROWS_PER_TRANSACTION]
+                self._send(self._endpoint, self.cursor, rows)
+                # A row that a kill leaves is of a table that the source does not have.
+                for name in dropped - self.tables.keys():
+                    deletion = Operation("DELETE", self._key(_OF_TABLE + name), if_match="*")
+                    with suppress(ServiceError):
+                        self._endpoint.write(self._table, deletion)
+            self._changed -= changed
+            self._dropped -= dropped
+            self._saved = state
+
+    def _send(self, kept: TableEndpoint, cursor: str, rows: Sequence[Operation]) -> None:
+        self._sequence += 1
+        members = {
+            "Cursor": cursor,
+            "Applied": self.applied,
+            "Run": self._run,
+            "Sequence": self._sequence,
+            "Ended": self._ended.is_set(),
+            "Source": self._source_url,
+        }
+        key = self._key(_POSITION)
+        sent = elapsed_seconds()
+        try:
+            kept.transact(self._table, [_written(key, members, self._etag), *rows])
+            found = kept.get(self._table, key)
+        except ServiceError as error:
+            if error.status in BUSY_STATUSES:
+                raise
+            if error.status not in (404, 409, 412):
+                raise TransferFailed(f"{self._target.url} takes no position: {error}") from None
+            found = None if error.code == "TableNotFound" else kept.get(self._table, key)
+        number = found["Sequence"] if found and found["Run"] == self._run else -1
+        if found is None or number < self._confirmed:
+            self._lost = TransferFailed(
+                f"The position of this run at {self._target.url} is gone, or was changed: the target was emptied, "
+                "restored or exchanged, or another run follows. The same command looks, and goes on."
+            )
+            raise self._lost
+        self._etag, self._confirmed = found[odata.ETAG], number
+        if number == self._sequence:
+            self._renewed = sent
+        else:  # an earlier attempt without an answer was done
+            self._send(kept, cursor, rows)
+
+    def _refill(self) -> None:
+        """Remember keys that are at the target, of tables of which none is remembered."""
+        for name in self._changed & self.tables.keys():
+            followed = self.tables[name]
+            if followed.copy.get("begun") and not followed.keys:
+                try:
+                    page = self._target.endpoint.page(Query(followed.name, top=KEYS_MAX), None)
+                except ServiceError as error:
+                    if error.status != 404 and error.code != "TableBeingDeleted":
+                        raise
+                else:
+                    found = {odata.key_of(raw): str(raw[odata.ETAG]) for raw in page.entities}
+                    followed.keys.update(found)
+
+    def _key(self, row: str) -> EntityKey:
+        return EntityKey(self._partition, row)
+
+    def _write_journal(self) -> None:
+        tables = {
+            followed.name: {**followed.copy, "keys": json.loads(followed.members()["Keys"])}
+            for followed in self.tables.values()
+        }
+        copied = all(followed.is_copied for followed in self.tables.values())
+        state = {"cursor": self.cursor, "applied": self.applied, "tables": tables, "copied": copied}
+        self._journal.save(state)
+
+
+def _written(key: EntityKey, members: Mapping[str, Any], etag: str | None = "*") -> Operation:
+    """The write of a row; without an ETag the row is a new one."""
+    body = json.dumps({"PartitionKey": key.partition_key, "RowKey": key.row_key, **members})
+    if etag is None:
+        return Operation("POST", key, body.encode())
+    return Operation("PUT", key, body.encode(), if_match=None if etag == "*" else etag)
