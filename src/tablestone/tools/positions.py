@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from tablestone.clock import elapsed_seconds
@@ -23,6 +24,8 @@ from tablestone.tools.client import Operation, Query, RawEntity, TableEndpoint
 from tablestone.tools.copying import Side
 from tablestone.tools.errors import (
     BUSY_STATUSES,
+    InFlight,
+    Retry,
     ServiceError,
     TransferFailed,
     TransferRefused,
@@ -59,16 +62,16 @@ def holds_positions(endpoint: TableEndpoint, table: str) -> bool:
 
 def without_positions(endpoint: TableEndpoint, names: Iterable[str]) -> list[str]:
     """The tables that are the user's."""
-    return [name for name in names if not holds_positions(endpoint, name)]
+    retry = Retry(InFlight(1))
+    return [name for name in names if not retry(partial(holds_positions, endpoint, name))]
 
 
-def refuse_positions(endpoint: TableEndpoint, names: Iterable[str]) -> None:
+def refuse_positions(endpoint: TableEndpoint, names: Sequence[str]) -> None:
     """End a command that was given the name of a table of positions."""
-    for name in names:
-        if holds_positions(endpoint, name):
-            raise TransferRefused(
-                f"{name} holds the positions of `copy --follow`, which are of use only where they are."
-            )
+    for name in sorted(set(names) - set(without_positions(endpoint, names))):
+        raise TransferRefused(
+            f"{name} holds the positions of `copy --follow`, which are of use only where they are."
+        )
 
 
 @dataclass

@@ -1,8 +1,8 @@
 """Judges whether the tables of a target are those that were followed, by what both sides and the feed say.
 
 A table is the same if one of its remembered keys is there, as it was or written later. If none is, all of them must be
-deleted by the feed after the position, which an earlier run may have applied, or expired. Then one of the source's
-entities that the feed does not name must be there as well, if it has any.
+deleted by the feed after the position, which an earlier run may have applied, or expired. And if the oldest key is not
+there, one of the source's entities that the feed does not name must be, if it has any.
 """
 
 import enum
@@ -56,10 +56,8 @@ class Evidence(NamedTuple):
 
 def judge(found: Evidence) -> Verdict:
     """The verdict on a table."""
-    is_explained = found.explained == found.keys and found.unnamed is not False
-    if found.is_deleted or found.is_there:
-        return Verdict.SAME
-    if found.is_begun and found.exists and is_explained:
+    is_known = found.is_there or (found.is_begun and found.exists and found.explained == found.keys)
+    if found.is_deleted or (is_known and found.unnamed is not False):
         return Verdict.SAME
     return Verdict.AGAIN if found.is_empty or not found.exists else Verdict.ASKED
 
@@ -90,7 +88,7 @@ class Judgement:
         doubts: dict[str, _Doubt] = {}
         for followed, evidence in zip(tables, found, strict=True):
             is_open = evidence.keys > 0 or is_adopted or not evidence.exists
-            if evidence.is_begun and not evidence.is_there and is_open:
+            if evidence.is_begun and evidence.unnamed is None and is_open:
                 doubts[followed.name.lower()] = _Doubt(followed)
         if doubts:
             self._read_feed(doubts, cursor)
@@ -104,11 +102,12 @@ class Judgement:
         name, keys = followed.name, followed.keys
         found = Evidence(bool(followed.copy.get("begun")), keys=len(keys))
         try:
-            # The newest are the likeliest: others may have expired.
-            for key, etag in reversed(list(keys.items())):
-                raw = self._target(lambda target, key=key: target.get(name, key))  # type: ignore[misc]
+            for key, etag in keys.items():
+                raw = self._target(lambda target: target.get(name, key))  # noqa: B023 - called at once
                 if raw is not None and parse_etag(raw[odata.ETAG]) >= parse_etag(etag):
-                    return found._replace(is_there=True)
+                    # The oldest one shows that nothing is gone. Later ones may have been written after that.
+                    is_oldest = key == next(iter(keys))
+                    return found._replace(is_there=True, unnamed=True if is_oldest else None)
             first = self._target.reader().entities(Query(name, top=1))
             return found._replace(is_empty=next(first, None) is None)
         except TransferFailed as failed:
@@ -162,7 +161,7 @@ class Judgement:
         for key in sorted(doubt.sample)[:UNNAMED_MAX]:
             if raw := _get(self._source, name, key):
                 there = _get(self._target, name, key)
-                if there and same_properties(raw, there):
+                if there and (not is_adopted or same_properties(raw, there)):
                     return found._replace(unnamed=True)
                 unnamed = False
         return found._replace(unnamed=unnamed)

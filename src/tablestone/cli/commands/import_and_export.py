@@ -45,6 +45,7 @@ from tablestone.tools.formats.reading_file import (
 from tablestone.tools.formats.rows import Rejected, Row, RowMaker
 from tablestone.tools.formats.typed_csv import schema_beside
 from tablestone.tools.importing import Import, ImportReport, RejectFile
+from tablestone.tools.positions import refuse_positions
 from tablestone.tools.progress import progress_for, shown_bytes, shown_entities
 from tablestone.tools.queries import Mixed, TableReader, checked_filter
 from tablestone.tools.resume_journal import Journal, open_journal
@@ -248,6 +249,7 @@ def export(
         return
     if not Path(file).absolute().parent.is_dir():
         raise TransferRefused(f"{file} cannot be written: its directory is not there.")
+    refuse_positions(endpoint, [table])
     identity = {
         "command": "export",
         "endpoint": endpoint.connection.url,
