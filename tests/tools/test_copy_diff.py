@@ -11,6 +11,7 @@ import pytest
 from conftest import StartServer
 from server_process import ServerProcess, start_server
 from tablestone.clock import TICKS_PER_SECOND
+from tablestone.model.keys import EntityKey
 from tablestone.tools import copying, odata, writing
 from tablestone.tools.client import Operation, Page, Query, TableEndpoint
 from tablestone.tools.connection import parse_connection_string
@@ -287,3 +288,35 @@ def test_an_account_without_tables(tools: DataTools, places: tuple[str, str]) ->
     ended = tools.run("copy", "--from", places[1], "--to", places[0])
     assert ended.stdout == ""
     assert ended.stderr.endswith(" has no tables.\n")
+
+
+def test_an_entity_of_the_targets_own_is_a_conflict_in_every_round(
+    tools: DataTools, places: tuple[str, str], table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The source writes its key during the copy; the target has had it since before."""
+    tools.run("import", tools.write_lines("a.jsonl", ENTITIES[:10]), table, "--quiet")
+    own = tools.write_lines("b.jsonl", [entity("p", "own", whose="the target's")])
+    there = ("--connection-string", places[1])
+    tools.run("import", own, table, *there, "--quiet")
+    real = copying.TableCopy._follow_changes
+    source_text = tools.connection_string
+    tools.connection_string = Path(places[1][1:]).read_text()
+    wait_until_all_are_older(tools, table, monkeypatch)
+    tools.connection_string = source_text
+
+    def follow_changes(copy: copying.TableCopy, began: int) -> list[int]:
+        body = odata.body_of(entity("p", "own", whose="the source's"))
+        with TableEndpoint(parse_connection_string(tools.connection_string)) as source:
+            source.write(table, Operation("PUT", EntityKey("p", "own"), body))
+        return real(copy, began)
+
+    monkeypatch.setattr(copying.TableCopy, "_follow_changes", follow_changes)
+    words = ("copy", "--from", places[0], "--to", places[1], table, "--quiet")
+    for _ in range(2):
+        ran = tools.run(*words, status=1)
+        assert "RowKey 'own' is in" in ran.stderr
+        shown = tools.run("get", table, "p", "own", *there, "--output", "jsonl").entities
+        assert shown[0]["whose"] == "the target's"
+    tools.run(*words, "--on-conflict", "replace")
+    shown = tools.run("get", table, "p", "own", *there, "--output", "jsonl").entities
+    assert shown[0]["whose"] == "the source's"

@@ -1,18 +1,22 @@
 """`tablestone copy --follow`: both sides equal in the end, whatever is killed, deleted or refused on the way."""
 
 import random
+import re
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from azure.core.credentials import AzureNamedKeyCredential
+from azure.data.tables import generate_table_sas
 
 from conftest import StartServer
 from server_process import ServerProcess
@@ -21,7 +25,7 @@ from tablestone.model.edm import parse_date_time
 from tablestone.model.keys import EntityKey
 from tablestone.testing import TableStorage
 from tablestone.tools import following, odata
-from tablestone.tools.changes import ChangesPage
+from tablestone.tools.changes import ChangesPage, pages_of_changes
 from tablestone.tools.client import Operation, Page, Query, TableEndpoint
 from tablestone.tools.connection import local_connection, parse_connection_string
 from tablestone.tools.copying import Side
@@ -194,49 +198,57 @@ def change_at_random(sides: Sides, chance: random.Random, done: threading.Event)
 
 
 @pytest.mark.crash
-@pytest.mark.slow
+@pytest.mark.parametrize("kills", [4, pytest.param(30, marks=pytest.mark.slow)])
 def test_it_survives_kills_of_each_side_and_of_itself(
-    tools: DataTools, private_server: StartServer, tmp_path: Path
+    tools: DataTools, private_server: StartServer, tmp_path: Path, kills: int
 ) -> None:
+    """Also inside the first copy, and between entities and position. A sound target is never refused."""
     chance = random.Random(40)
     source = private_server(tmp_path / "source", *KEEPING)
     target = private_server(tmp_path / "target", "--workers", "1")
     sides = Sides(tools, source, target)
     ports = [str(server.address[1]) for server in (source, target)]
+    for name in NAMES:
+        sides.source.create_table(name)
+        for start in range(0, 100 * kills, 100):
+            keys = [EntityKey("first", str(start + n)) for n in range(100)]
+            bodies = [odata.body_of(entity(*key, Text="x" * 500)) for key in keys]
+            writes = [Operation("PUT", key, body) for key, body in zip(keys, bodies, strict=True)]
+            sides.source.transact(name, writes)
     done = threading.Event()
     writing = threading.Thread(target=change_at_random, args=(sides, random.Random(1), done))
     writing.start()
     process: subprocess.Popen[str] | None = None
+
+    def end() -> None:
+        """Kill the run, unless it has ended because a side was away before it had a position."""
+        if process is not None:
+            process.kill()
+            _, stderr = process.communicate()
+            assert "--on-conflict" not in stderr, stderr
+            assert process.returncode in (1, -signal.SIGKILL), stderr
+            assert process.returncode < 0 or "cannot be reached" in stderr, stderr
+
     try:
-        for turn in range(9):
-            is_begun = process is not None
-            process = process or sides.start()
-            if turn % 3 == 0:
-                time.sleep(chance.uniform(0.3, 1.5))
-                process.kill()
-                process.communicate()
+        for turn in range(kills):
+            if process is None or process.poll() is not None:
+                end()
+                process = sides.start()
+            time.sleep(chance.uniform(0.4, 1.6))
+            if turn % 4 in (0, 2):
+                end()
                 process = None
-                continue
-            if not is_begun:
-                # Before, a side that is away ends the command, which says so.
-                assert process.stderr is not None
-                assert any(line.startswith("follow: ") for line in process.stderr)
-            time.sleep(chance.uniform(0.2, 1.2))
-            if turn % 3 == 1:
+            elif turn % 4 == 1:
                 source.kill()
                 source = private_server(tmp_path / "source", *KEEPING, "--port", ports[0])
             else:
                 target.kill()
                 arguments = ("--workers", "1", "--port", ports[1])
                 target = private_server(tmp_path / "target", *arguments)
-            time.sleep(chance.uniform(0.2, 1.2))
-            assert process.poll() is None, process.communicate()
     finally:
         done.set()
         writing.join()
-        if process is not None:
-            process.kill()
-            process.communicate()
+        end()
     with sides.source, sides.target:
         for name in NAMES:
             sides.source.create_table(name)
@@ -540,3 +552,215 @@ def test_a_conflict_is_one_every_time(sides: Sides) -> None:
         assert [each.get("own") for each in page.entities] == ["of the target"]
     sides.catch_up("--on-conflict", "replace")
     sides.require_equal()
+
+
+def test_a_second_run_ends_and_a_killed_one_is_waited_for(sides: Sides, tmp_path: Path) -> None:
+    """From another machine, whose journals are elsewhere."""
+    sides.source.create_table("Orders")
+    first = sides.start()
+    assert first.stderr is not None
+    assert any("caught up" in line for line in first.stderr)
+    sides.tools.extra = {"TABLESTONE_JOURNALS": str(tmp_path / "elsewhere")}
+    refused = sides.tools.run(*sides.words("--until-caught-up"), status=2)
+    assert "Another run of copy --follow writes into" in refused.stderr
+    first.kill()
+    first.communicate()
+    sides.put("Orders", "p", "1")
+    taken = sides.tools.run(*sides.words("--until-caught-up"))
+    assert "An earlier run has not ended: waiting" in taken.stderr
+    sides.require_equal()
+    assert "waiting" not in sides.tools.run(*sides.words("--until-caught-up")).stderr
+
+
+def test_a_run_that_was_stopped_for_long_writes_nothing_more(sides: Sides, tmp_path: Path) -> None:
+    sides.source.create_table("Orders")
+    first = sides.start()
+    assert first.stderr is not None
+    assert any("caught up" in line for line in first.stderr)
+    first.send_signal(signal.SIGSTOP)
+    sides.tools.extra = {"TABLESTONE_JOURNALS": str(tmp_path / "elsewhere")}
+    sides.put("Orders", "p", "1")
+    sides.catch_up()
+    first.send_signal(signal.SIGCONT)
+    _, stderr = first.communicate(timeout=40)
+    assert first.returncode == 1
+    assert "or another run follows. The same command looks, and goes on." in stderr
+    sides.require_equal()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_ends_lets_the_next_one_follow_at_once(sides: Sides, number: int) -> None:
+    sides.source.create_table("Orders")
+    process = sides.start()
+    assert process.stderr is not None
+    assert any("caught up" in line for line in process.stderr)
+    process.send_signal(number)
+    process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "waiting" not in sides.tools.run(*sides.words("--until-caught-up")).stderr
+
+
+def test_an_answer_to_the_position_that_is_lost_is_looked_up(sides: Sides) -> None:
+    """Each second write of it is done and not answered, or not done."""
+    sides.source.create_table("Orders")
+    faults = [None, ANSWER_LOST, RESET]
+
+    def plan(number: int, method: str, _path: str) -> str | None:
+        return faults[number % len(faults)] if method != "GET" else None
+
+    address = sides.target_server.address
+    with faulty_service(address, plan) as service:
+        text = sides.target_server.connection_string
+        text = text.replace("{}:{}".format(*address), f"127.0.0.1:{service.port}")
+        (sides.tools.directory / "b.txt").write_text(text)
+        for n in range(5):
+            sides.put("Orders", "p", str(n))
+            sides.catch_up()
+        assert set(service.done) == {RESET, ANSWER_LOST}
+        sides.require_equal()
+
+
+def test_a_side_that_is_away_is_named_at_once(
+    tools: DataTools, private_server: StartServer, tmp_path: Path
+) -> None:
+    source = private_server(tmp_path / "source", *KEEPING)
+    target = private_server(tmp_path / "target", "--workers", "1")
+    sides = Sides(tools, source, target)
+    with sides.source, sides.target:
+        sides.source.create_table("Orders")
+        sides.catch_up()
+        sides.put("Orders", "p", "1")
+        sides.catch_up()
+        sides.put("Orders", "p", "2")
+        for name, server, more in (("source", source, KEEPING), ("target", target, ())):
+            server.kill()
+            process = sides.start("--until-caught-up")
+            assert process.stderr is not None
+            line = process.stderr.readline()
+            while "waiting" in line:
+                line = process.stderr.readline()
+            # Where the target is away, nobody knows.
+            known = r", last applied change of \d\d:\d\d" if name == "source" else ""
+            assert re.fullmatch(rf"{name} away since \d\d:\d\d{known}\n", line), line
+            port = str(server.address[1])
+            private_server(tmp_path / name, *(more or ("--workers", "1")), "--port", port)
+            _, stderr = process.communicate(timeout=40)
+            assert process.returncode == 0, stderr
+            assert f"{name} is back" in stderr
+        sides.require_equal()
+
+
+def test_a_side_that_is_away_at_the_first_start_ends_it(sides: Sides) -> None:
+    away = sides.tools.directory / "away.txt"
+    text = sides.target_server.connection_string
+    away.write_text(text.replace(str(sides.target_server.address[1]), "1"))
+    for number, role in enumerate(("source", "target")):
+        places = [*sides.places]
+        places[number] = f"@{away}"
+        words = ("copy", "--from", places[0], "--to", places[1], "--follow")
+        ran = sides.tools.run(*words, status=1)
+        assert f"The {role} http://127.0.0.1:1/" in ran.stderr
+        assert "cannot be reached" in ran.stderr
+
+
+class TestJournals:
+    """Those of earlier versions, which had the position."""
+
+    def begun(self, sides: Sides, **state: Any) -> None:
+        """Copied, and then left with the journal only."""
+        for n in range(20):
+            sides.put("Orders", "p", str(n))
+        page = next(pages_of_changes(sides.source, None, "now", follows=False))
+        sides.catch_up()
+        sides.target.delete_table(TABLE)
+        (path,) = (sides.tools.directory / "journals").glob("*.json")
+        read = orjson.loads(path.read_bytes())
+        table = {"began": 1, "begun": True, "token": None, "copied": True}
+        read["state"] = {"cursor": page.cursor, "tables": {"Orders": table}, "copied": True}
+        read["state"] |= state
+        path.write_bytes(orjson.dumps(read))
+
+    def test_is_adopted_once_by_a_target_that_has_what_it_says(self, sides: Sides) -> None:
+        sides.source.create_table("Orders")
+        self.begun(sides)
+        sides.put("Orders", "p", "later")
+        sides.delete("Orders", "p", "0")
+        assert sides.catch_up() == "2 changes applied. The same command continues.\n"
+        sides.require_equal()
+        sides.target.delete_table(TABLE)
+        ran = sides.tools.run(*sides.words("--until-caught-up"), status=2)
+        assert "the target has no position of this copy" in ran.stderr
+
+    def test_is_not_adopted_by_another_target(self, sides: Sides) -> None:
+        sides.source.create_table("Orders")
+        self.begun(sides)
+        sides.target.delete_table("Orders")
+        sides.target.create_table("Orders")
+        body = odata.body_of(entity("p", "1", own=True))
+        sides.target.write("Orders", Operation("PUT", EntityKey("p", "1"), body))
+        ran = sides.tools.run(*sides.words("--until-caught-up"), status=2)
+        assert "does not show what the journal says was copied. --on-conflict" in ran.stderr
+
+    def test_that_has_not_copied_all_goes_on_from_its_token(self, sides: Sides) -> None:
+        sides.source.create_table("Orders")
+        state: dict[str, Any] = {"began": 1, "begun": True, "copied": False}
+        for n in range(20):
+            sides.put("Orders", "p", str(n))
+        state["token"] = sides.source.page(Query("Orders", top=15), None).next_token
+        state["token"] = list(state["token"])
+        self.begun(sides, tables={"Orders": state}, copied=False)
+        ran = sides.tools.run(*sides.words("--until-caught-up"))
+        assert "Orders: 5 entities copied" in ran.stderr
+        sides.require_equal()
+
+
+def test_credentials_for_one_table_keep_the_position_in_the_journal(sides: Sides) -> None:
+    for side in (sides.source, sides.target):
+        side.create_table("Orders")
+    sides.put("Orders", "p", "1")
+    connection = sides.target.connection
+    text = generate_table_sas(
+        AzureNamedKeyCredential(connection.account, str(connection.secret)),
+        "Orders",
+        permission="raud",
+        expiry=datetime.now(UTC) + timedelta(hours=1),
+    )
+    (sides.tools.directory / "b.txt").write_text(f"{connection.url}?{text}")
+    sides.tools.directory.joinpath("key.txt").write_text(sides.target_server.connection_string)
+    found = []
+    for n in range(2):
+        ran = sides.tools.run(*sides.words("--until-caught-up", "Orders"))
+        assert "it is in the journal of this machine alone" in ran.stderr
+        found = sides.target.page(Query("Orders"), None).entities
+        assert [each["RowKey"] for each in found] == [str(each + 1) for each in range(n + 1)]
+        sides.put("Orders", "p", str(n + 2))
+    assert sides.tables_of_target() == {"Orders"}
+    assert TABLE not in set(sides.target.table_names())
+    for each in found:
+        deletion = Operation("DELETE", odata.key_of(each), if_match="*")
+        sides.target.write("Orders", deletion)
+    ran = sides.tools.run(*sides.words("--until-caught-up", "Orders"))
+    assert "Orders: is not the table that was followed, so it is copied again." in ran.stderr
+    assert len(sides.target.page(Query("Orders"), None).entities) == 3
+
+
+def test_expired_entities_are_deleted_one_by_one_in_the_order_of_their_key() -> None:
+    class Half(Target):
+        def refuse(self, operations: Any) -> None:
+            (each,) = operations if operations[0].method == "DELETE" else (operations[0],)
+            if each.method == "DELETE" and int(each.key.row_key) % 2:
+                raise ServiceError(404, "ResourceNotFound", "")
+
+    target = Half()
+    side = Side("target", target, 4)
+    writer = following._Writer(side, 4, Positions(None, "", side, None))  # type: ignore[arg-type]
+    with closing(writer):
+        writer.add("Orders", [put("0"), put("1"), put("2")])
+        for n in range(5):
+            writer.add_expired("Orders", Operation("DELETE", EntityKey("p", str(n)), if_match="*"))
+        writer.add("Orders", [put("2")])
+        writer.send()
+        writer.wait()
+    first, *between, last = target.got
+    assert (first, last) == ([("PUT", "0"), ("PUT", "1"), ("PUT", "2")], [("PUT", "2")])
+    assert sorted(between) == [[("DELETE", each)] for each in "024"]

@@ -111,8 +111,9 @@ class Follower:
         positions, state = self.positions, self._journal.state
         self.target(lambda target: target.service_time())
         kept = positions.find()
-        if any(row["Source"] == self.source.url for row in kept):
-            self.source.retry.was_there = True
+        for row in kept:
+            if row["Source"] == self.source.url:
+                self.source.retry.was_there, positions.applied = True, row["Applied"]
         cursor = self._present_end()
         partition = partition_of(cursor, self.target.endpoint.connection.account, self._names)
         positions.take(partition, self._tell)
@@ -121,6 +122,7 @@ class Follower:
                 f"{self.target.url} gives these credentials no table for the position: it is in the journal of this "
                 "machine alone."
             )
+        positions.applied = positions.applied if positions.is_found else ""
         is_new = restarts or not positions.is_found
         is_adopted = is_new and not restarts and "cursor" in state
         if not is_new:
@@ -300,12 +302,10 @@ class Follower:
         return f"follow: {shown_count(self.changes, 'change')}, {lag}"
 
     def _last_applied(self) -> str:
-        applied = self.positions.applied
-        return (
-            f"last applied change of {_shown_time(parse_date_time(applied))}"
-            if applied
-            else "no change applied yet"
-        )
+        if self.positions.applied:
+            time = parse_date_time(self.positions.applied)
+            return f", last applied change of {_shown_time(time)}"
+        return ", no change applied yet" if self.positions.cursor else ""
 
 
 class _Away:
@@ -332,7 +332,7 @@ class _Away:
             is_gone = self._told is None and isinstance(error, Unreachable)
             if is_gone or now >= last + AWAY_SECONDS:
                 self._told = now
-                self._tell(f"{self._role} away since {_shown_time(began)}, {self._last()}")
+                self._tell(f"{self._role} away since {_shown_time(began)}{self._last()}")
 
 
 def _reason(partition: str, kept: Sequence[str]) -> str:

@@ -151,6 +151,7 @@ class Positions:
         self._etag: str | None = None
         self._holds = False
         self._sequence = self._confirmed = 0
+        self._sent: tuple[dict[str, Any], list[Operation]] | None = None
         self._renewed = 0.0
         self._saved = ("", "")
         self._changed: set[str] = set()
@@ -358,15 +359,17 @@ class Positions:
             self._saved = state
 
     def _send(self, kept: TableEndpoint, cursor: str, rows: Sequence[Operation]) -> None:
-        self._sequence += 1
         members = {
             "Cursor": cursor,
             "Applied": self.applied,
             "Run": self._run,
-            "Sequence": self._sequence,
             "Ended": self._ended.is_set(),
             "Source": self._source_url,
         }
+        # An attempt with the same content has the same number: one without an answer may have been done.
+        if self._sequence == self._confirmed or self._sent != (members, rows):
+            self._sequence, self._sent = self._sequence + 1, (members, list(rows))
+        members = {**members, "Sequence": self._sequence}
         key = self._key(_POSITION)
         sent = elapsed_seconds()
         try:
@@ -388,7 +391,7 @@ class Positions:
         self._etag, self._confirmed = found[odata.ETAG], number
         if number == self._sequence:
             self._renewed = sent
-        else:  # an earlier attempt without an answer was done
+        else:  # an earlier one without an answer was done
             self._send(kept, cursor, rows)
 
     def _refill(self) -> None:
