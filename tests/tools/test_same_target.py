@@ -1,6 +1,7 @@
 """Whether `copy --follow` still has its target: each way in which one can differ, at three moments."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from tablestone.tools.client import Operation, Query, TableEndpoint
 from tablestone.tools.connection import parse_connection_string
 from tablestone.tools.copying import TableCopy
 from tablestone.tools.errors import TransferFailed
+from tablestone.tools.following import Follower
 from tablestone.tools.positions import KEYS_LENGTH_MAX, TABLE, Followed
+from tablestone.tools.resume_journal import Journal
 from tablestone.tools.same_target import Evidence, Verdict, judge
 from tools.data_tools import DataTools, entity
 
@@ -347,3 +350,35 @@ def test_the_rows_say_what_was_copied(pair: Pair) -> None:
             found = endpoint.get("Orders", key)
             assert found is not None
             assert found[odata.ETAG] == etag
+
+
+def test_the_first_write_after_a_long_stop_is_not_sent(pair: Pair, tmp_path: Path) -> None:
+    """Between the renewal and the write, another run took over."""
+    pair.seed(pair.source, "Orders", "1")
+    pair.follow()
+    places = [
+        parse_connection_string(each.connection_string) for each in (pair.source, pair.target)
+    ]
+    with (
+        TableEndpoint(places[0]) as source,
+        TableEndpoint(places[1]) as target,
+        TableEndpoint(places[1]) as kept,
+        closing(Journal(tmp_path / "journal", {})) as journal,
+        closing(
+            Follower(source, target, (), parallel=1, journal=journal, tell=print, kept=kept)
+        ) as follower,
+    ):
+        assert follower.start() == []
+        follower.positions._renewed -= 60
+        follower.positions._ended.set()  # the thread that renews stands still too
+        rows = {each["RowKey"]: each for each in pair.target.dump()[TABLE]}
+        pair.target.seed({TABLE: [{**rows["position"], "Run": "another", "Ended": False}]})
+        write = Operation("PUT", EntityKey("p", "late"), odata.body_of(entity("p", "late")))
+        for send in (
+            lambda: target.write("Orders", write),
+            lambda: target.transact("Orders", [write]),
+            lambda: target.create_table("Late"),
+        ):
+            with pytest.raises(TransferFailed, match="or another run follows"):
+                send()
+    assert [each["RowKey"] for each in pair.target.dump()["Orders"]] == ["1"]

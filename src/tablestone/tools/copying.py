@@ -15,7 +15,7 @@ from tablestone.clock import TICKS_PER_SECOND, system_clock
 from tablestone.model.edm import format_date_time
 from tablestone.model.keys import EntityKey
 from tablestone.tools import odata
-from tablestone.tools.client import Query, TableEndpoint, Token
+from tablestone.tools.client import Query, RawEntity, TableEndpoint, Token
 from tablestone.tools.comparing import Comparer, Comparison, Difference
 from tablestone.tools.errors import (
     ATTEMPTS_MAX,
@@ -119,6 +119,15 @@ class Side:
             return self.retry(lambda: request(self.endpoint))
         except ServiceError as error:
             raise TransferFailed(f"{self.url} answers {error}") from error
+
+    def get(self, table: str, key: EntityKey) -> RawEntity | None:
+        """One entity; None if there is none, or no such table."""
+        try:
+            return self(lambda endpoint: endpoint.get(table, key))
+        except TransferFailed as failed:
+            if getattr(failed.__cause__, "status", 0) == 404:
+                return None
+            raise
 
     def patient(self, parallel: int) -> Retry:
         """The same for requests that the SDK does not repeat."""

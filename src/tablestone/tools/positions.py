@@ -98,17 +98,20 @@ class Followed:
 
     @classmethod
     def from_members(cls, members: Mapping[str, Any]) -> "Followed":
-        keys = json.loads(members.get("Keys", "[]"))
-        named = {EntityKey(partition, row): etag for partition, row, etag in keys}
-        return cls(members["Table"], json.loads(members["Copy"]), named)
+        keys = _read_keys(json.loads(members["Keys"]))
+        return cls(members["Table"], json.loads(members["Copy"]), keys)
+
+
+def _read_keys(kept: Iterable[Sequence[str]]) -> dict[EntityKey, str]:
+    return {EntityKey(partition, row): etag for partition, row, etag in kept}
 
 
 def tables_in(journal: Journal) -> list[Followed]:
     """The tables of a journal that has the position, or had it in an earlier version: then without keys."""
     found = []
     for name, state in journal.state.get("tables", {}).items():
-        keys = {EntityKey(partition, row): etag for partition, row, etag in state.get("keys", ())}
-        found.append(Followed(name, {each: state[each] for each in state if each != "keys"}, keys))
+        copy = {each: state[each] for each in state if each != "keys"}
+        found.append(Followed(name, copy, _read_keys(state.get("keys", ()))))
     return found
 
 
@@ -198,7 +201,8 @@ class Positions:
             self.is_found = "applied" in self._journal.state
             return
         seen, since = "", elapsed_seconds()
-        while (row := self._position()) and not row["Ended"]:
+        kept = Side("target", self._endpoint, 1, attempts=self._target.retry.attempts)
+        while (row := kept.get(self._table, self._key(_POSITION))) and not row["Ended"]:
             if seen and row[odata.ETAG] != seen:
                 raise TransferRefused(
                     f"Another run of copy --follow writes into {self._target.url}: stop it, or wait for its end."
@@ -217,24 +221,27 @@ class Positions:
                 self._table,
                 f"PartitionKey eq {quoted(partition)} and RowKey gt {quoted(_OF_TABLE)}",
             )
-            for raw in Side("target", self._endpoint, 1).reader().entities(query):
+            for raw in kept.reader().entities(query):
                 followed = Followed.from_members(raw)
                 self.tables[followed.name.lower()] = followed
 
     def replace(self, cursor: str, tables: Sequence[Followed]) -> None:
         """Begin at another cursor, with these tables, before the first of them is written."""
-        if not self._holds:
-            self._make_table()
-        self.cursor, self._dropped = cursor, set(self.tables)
-        self.tables = {followed.name.lower(): followed for followed in tables}
-        self._dropped -= self.tables.keys()
-        self._changed |= self.tables.keys()
+        if self._endpoint and not self._holds:
+            self._ask(lambda kept: kept.create_table(self._table))
+            self._ask(lambda kept: kept.write(self._table, _written(MARKER, {"Format": 1})))
+        with self._lock:  # no cursor is saved without its tables
+            before = self.tables.keys()
+            self.cursor = cursor
+            self.tables = {followed.name.lower(): followed for followed in tables}
+            self._dropped |= before - self.tables.keys()
+            self._changed |= self.tables.keys()
         self._begin()
 
     def set_copy(self, followed: Followed, copy: dict[str, Any]) -> None:
         """Save the state of a table's copy."""
         with self._lock:
-            followed.copy = copy
+            followed.copy = dict(copy)
             self._changed.add(followed.name.lower())
         self.save()
 
@@ -308,27 +315,6 @@ class Positions:
     def _ask(self, request: Callable[[TableEndpoint], Any]) -> Any:
         """Ask at the endpoint of the position, as the target is asked."""
         return self._target(lambda target: request(self._endpoint or target))
-
-    def _position(self) -> RawEntity | None:
-        key = EntityKey(self._partition, _POSITION)
-        try:
-            return self._ask(lambda kept: kept.get(self._table, key))  # type: ignore[no-any-return]
-        except TransferFailed as failed:
-            if getattr(failed.__cause__, "code", "") in ("TableNotFound", "TableBeingDeleted"):
-                return None
-            raise
-
-    def _make_table(self) -> None:
-        if self._endpoint is not None:
-            while True:
-                try:
-                    self._ask(lambda kept: kept.create_table(self._table))
-                    break
-                except TransferFailed as failed:
-                    if getattr(failed.__cause__, "code", "") != "TableBeingDeleted":
-                        raise
-                self._ended.wait(SAVE_SECONDS)
-            self._ask(lambda kept: kept.write(self._table, _written(MARKER, {"Format": 1})))
 
     def _write(self) -> None:
         """One attempt to store what has changed. The ETag of the position says whether this run may."""

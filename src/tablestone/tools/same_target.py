@@ -18,7 +18,7 @@ from tablestone.model.etag import parse_etag
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY, EntityKey
 from tablestone.tools import odata
 from tablestone.tools.changes import pages_of_changes
-from tablestone.tools.client import Query, RawEntity
+from tablestone.tools.client import Query
 from tablestone.tools.copying import Side
 from tablestone.tools.errors import TransferFailed, read_json
 from tablestone.tools.positions import Followed
@@ -147,7 +147,7 @@ class Judgement:
         policy = self._target(lambda target: target.expiry(name))
         explained = 0
         for key, etag in doubt.followed.keys.items():
-            raw = None if key in doubt.deleted else _get(self._source, name, key)
+            raw = None if key in doubt.deleted else self._source.get(name, key)
             # What was not deleted, and is not at the source either, has expired.
             if raw and policy:
                 raw = {**raw, TIMESTAMP: format_date_time(parse_etag(etag))}
@@ -159,8 +159,8 @@ class Judgement:
             return found
         unnamed = False if is_adopted and doubt.has_more and not doubt.sample else None
         for key in sorted(doubt.sample)[:UNNAMED_MAX]:
-            if raw := _get(self._source, name, key):
-                there = _get(self._target, name, key)
+            if raw := self._source.get(name, key):
+                there = self._target.get(name, key)
                 if there and (not is_adopted or same_properties(raw, there)):
                     return found._replace(unnamed=True)
                 unnamed = False
@@ -169,12 +169,3 @@ class Judgement:
 
 def _code_of(failed: TransferFailed) -> str:
     return getattr(failed.__cause__, "code", "")
-
-
-def _get(side: Side, table: str, key: EntityKey) -> RawEntity | None:
-    try:
-        return side(lambda endpoint: endpoint.get(table, key))
-    except TransferFailed as failed:
-        if getattr(failed.__cause__, "status", 0) == 404:
-            return None
-        raise
