@@ -29,7 +29,14 @@ from tablestone.tools.changes import ChangesPage, pages_of_changes
 from tablestone.tools.client import Operation, Page, Query, TableEndpoint
 from tablestone.tools.connection import local_connection, parse_connection_string
 from tablestone.tools.copying import Side
-from tablestone.tools.errors import ServiceError, TransferFailed, Unreachable
+from tablestone.tools.errors import (
+    InFlight,
+    Retry,
+    ServiceError,
+    TransferFailed,
+    UnknownHost,
+    Unreachable,
+)
 from tablestone.tools.positions import TABLE, Positions
 from tablestone.tools.resume_journal import Journal
 from tools.data_tools import DataTools, entity
@@ -764,3 +771,48 @@ def test_expired_entities_are_deleted_one_by_one_in_the_order_of_their_key() -> 
     first, *between, last = target.got
     assert (first, last) == ([("PUT", "0"), ("PUT", "1"), ("PUT", "2")], [("PUT", "2")])
     assert sorted(between) == [[("DELETE", each)] for each in "024"]
+
+
+@pytest.mark.parametrize(
+    ("error", "was_there", "attempts"),
+    [
+        (Unreachable("refused"), True, 9),
+        (Unreachable("refused"), False, 4),
+        (UnknownHost("no such name"), True, 4),
+        (ServiceError(403, "AuthenticationFailed", ""), True, 1),
+        (ServiceError(503, "ServerBusy", "", retry_after=0), False, 9),
+    ],
+)
+def test_how_long_a_side_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, attempts: int, *, was_there: bool
+) -> None:
+    monkeypatch.setattr("tablestone.tools.errors.PAUSE_SECONDS_MAX", 0.001)
+    made = 0
+
+    def request() -> None:
+        nonlocal made
+        made += 1
+        raise error
+
+    with pytest.raises((TransferFailed, ServiceError)):
+        Retry(InFlight(1), attempts=9, was_there=was_there)(request)
+    assert made == attempts
+
+
+def test_a_side_that_stays_away_is_named_each_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = 0.0
+    monkeypatch.setattr(following, "monotonic_seconds", lambda: seconds)
+    told: list[str] = []
+    away = following._Away("target", told.append, lambda: ", last applied change of 12:03")
+    away(None)
+    for seconds in range(0, 130, 10):  # noqa: B007 - what the clock says
+        away(Unreachable("refused"))
+    away(None)
+    assert [line.partition(" since")[0] for line in told] == ["target away"] * 3 + [
+        "target is back"
+    ]
+    away(ServiceError(503, "ServerBusy", ""))
+    assert len(told) == 4
+    seconds += 60
+    away(ServiceError(503, "ServerBusy", ""))
+    assert len(told) == 5

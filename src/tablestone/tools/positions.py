@@ -62,7 +62,7 @@ def holds_positions(endpoint: TableEndpoint, table: str) -> bool:
 
 def without_positions(endpoint: TableEndpoint, names: Iterable[str]) -> list[str]:
     """The tables that are the user's."""
-    retry = Retry(InFlight(1))
+    retry = Retry(InFlight(1), name=endpoint.connection.url)
     return [name for name in names if not retry(partial(holds_positions, endpoint, name))]
 
 

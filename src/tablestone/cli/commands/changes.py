@@ -16,7 +16,7 @@ from tablestone.tools.errors import TransferRefused
 @click.option(
     "--since",
     metavar="CURSOR|TIME|now",
-    help="Only changes behind a cursor, or from a time (ISO 8601) on.  [default: all that are kept]",
+    help="Only changes after a cursor, or from a time (ISO 8601) on.  [default: all that are kept]",
 )
 @with_endpoint
 def changes(endpoint: TableEndpoint, table: str | None, since: str | None, *, follow: bool) -> None:
