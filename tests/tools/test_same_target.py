@@ -1,5 +1,6 @@
 """Whether `copy --follow` still has its target: each way in which one can differ, at three moments."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 from tablestone.model.keys import EntityKey
 from tablestone.testing import TableStorage
-from tablestone.tools import copying, following, odata
+from tablestone.tools import copying, following, odata, positions
 from tablestone.tools.client import Operation, Query, TableEndpoint
 from tablestone.tools.connection import parse_connection_string
 from tablestone.tools.copying import TableCopy
@@ -382,3 +383,40 @@ def test_the_first_write_after_a_long_stop_is_not_sent(pair: Pair, tmp_path: Pat
             with pytest.raises(TransferFailed, match="or another run follows"):
                 send()
     assert [each["RowKey"] for each in pair.target.dump()["Orders"]] == ["1"]
+
+
+def test_lines_that_are_left_out_save_no_position_before_it_is_renewed(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each position would be a line in the feed of the way back, whose position would be one here."""
+    monkeypatch.setattr(positions, "SAVE_SECONDS", 0.02)
+    pair.seed(pair.source, "Orders", "1")
+    pair.follow()
+    places = [
+        parse_connection_string(each.connection_string) for each in (pair.source, pair.target)
+    ]
+    with (
+        TableEndpoint(places[0]) as source,
+        TableEndpoint(places[1]) as target,
+        TableEndpoint(places[1]) as kept,
+        closing(Journal(tmp_path / "journal", {})) as journal,
+        closing(
+            Follower(source, target, (), parallel=1, journal=journal, tell=print, kept=kept)
+        ) as follower,
+    ):
+        follower.start()
+
+        def saved() -> str:
+            rows = {each["RowKey"]: each for each in pair.target.dump()[TABLE]}
+            return str(rows["position"]["Cursor"])
+
+        before = saved()
+        follower.positions.cursor = "later"
+        time.sleep(0.3)
+        assert saved() == before
+        follower.positions._renewed -= 60
+        time.sleep(0.3)
+        assert saved() == "later"
+        follower.positions.cursor, follower.positions.applied = before, "2026-11-28T12:00:00Z"
+        time.sleep(0.3)
+        assert saved() == before

@@ -307,7 +307,8 @@ class Positions:
         """Save what there is to save, and renew, until the end. A failure is raised where the run next writes."""
         while not self._ended.wait(SAVE_SECONDS):
             with suppress(Unreachable, ServiceError, TransferFailed), self._lock:
-                if self._changed or self._dropped or self._saved != (self.cursor, self.applied):
+                # What is left out moves the cursor alone: two ways would answer each other's positions.
+                if self._changed or self._dropped or self._saved[1] != self.applied:
                     self._write()
                 else:
                     self.hold()
