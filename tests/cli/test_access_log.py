@@ -78,7 +78,7 @@ LINES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     ),
     "a deletion without a condition": (
         ("DELETE", POINT, b"", 400),
-        {"operation": "DeleteEntity", "table": "Weather", "error": "MissingRequiredHeader"},
+        {"operation": "DeleteEntity", "table": "Weather", "error": "InvalidInput"},
     ),
     "a filter that cannot be read": (
         ("GET", "/Weather()?$filter=sekret%20eq", b"", 400),

@@ -91,12 +91,18 @@ def test_without_a_table_those_of_the_account(kept: DataTools, table: str) -> No
 
 def test_with_a_signature(kept: DataTools, server: ServerProcess, table: str) -> None:
     put(kept, table, "1")
-    given = {"sv": "2019-02-02", "tn": table, "sp": "r", "se": "2099-01-01"}
-    sas = query_of(signed(server.account_name, server.account_key, given))
-    place = ("--account-url", server.endpoint, "--sas", sas)
-    assert rows(kept.run("changes", table, *place)) == ["1"]
-    refused = kept.run("changes", *place, status=1)
+    given = {"sv": "2019-02-02", "tn": table, "sp": "r", "se": "2099-01-01", "st": "2020-01-01"}
+
+    def place(given: dict[str, str]) -> tuple[str, ...]:
+        sas = query_of(signed(server.account_name, server.account_key, given))
+        return ("--account-url", server.endpoint, "--sas", sas)
+
+    assert rows(kept.run("changes", table, *place(given))) == ["1"]
+    refused = kept.run("changes", *place(given), status=1)
     assert "answers AuthorizationFailure" in refused.stderr
+    del given["st"]
+    refused = kept.run("changes", table, *place(given), status=1)
+    assert "needs a signature with a start" in refused.stderr
 
 
 def test_follow_prints_each_change_as_it_comes(kept: DataTools, table: str) -> None:
