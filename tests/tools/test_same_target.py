@@ -200,7 +200,14 @@ def with_changes_meanwhile(pair: Pair, _monkeypatch: pytest.MonkeyPatch) -> None
         pair.seed(pair.source, "Orders", row, N=2)
 
 
-@pytest.mark.parametrize("moment", [in_the_first_copy, caught_up, with_changes_meanwhile])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param(in_the_first_copy, marks=pytest.mark.slow),
+        caught_up,
+        with_changes_meanwhile,
+    ],
+)
 @pytest.mark.parametrize(("way", "reason"), WAYS, ids=[way.__name__ for way, _ in WAYS])
 def test_a_target_that_differs_is_made_equal_or_refused(
     pair: Pair,
