@@ -334,6 +334,22 @@ async def test_news_have_an_empty_record_in_place_of_all_that_was_trimmed(
 
 @of_keeping_engines
 @asynchronous
+async def test_from_which_time_on_all_records_are_kept(engine: Engine, clock: HeldClock) -> None:
+    """Several commits have one time, and only some of their records are trimmed."""
+    await keep(engine, Retention(None, 5_000))
+    assert kept(engine).whole_since <= clock.now
+    for n in range(20):
+        await committed(engine, write(b"%d" % n, put(b"x" * 1_000)))
+    left = kept(engine)
+    assert left.oldest_time == left.newest_time == clock.now
+    assert left.whole_since > clock.now
+    clock.now += 10
+    await committed(engine, write(b"later", put(b"1")))
+    assert kept(engine).whole_since <= clock.now
+
+
+@of_keeping_engines
+@asynchronous
 async def test_each_beginning_has_an_epoch_of_its_own(engine: Engine) -> None:
     await keep(engine)
     await committed(engine, write(b"a", put(b"1")))

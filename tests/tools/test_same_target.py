@@ -293,6 +293,25 @@ def test_a_target_that_changes_under_a_run(
         pair.require_equal()
 
 
+@pytest.mark.parametrize("way", [emptied, made_anew])
+def test_a_target_is_known_by_what_was_there_before_a_large_change(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, way: Callable[[Pair], None]
+) -> None:
+    """More entities than are remembered come at once, after the target lost all others."""
+    for table in TABLES:
+        pair.seed(pair.source, table, *ROWS)
+    pair.follow()
+    first = [f"0{n}" for n in range(12)]  # before all others in the order of keys
+    pair.seed(pair.source, "Orders", *first)
+    with monkeypatch.context() as patch:
+        patch.setattr(following, "carry_expiry", lambda *_: way(pair))
+        told = pair.follow(status=1)
+    assert "is not the table any more that was followed" in told
+    assert "caught up" not in told
+    pair.follow("--on-conflict", "replace")
+    pair.require_equal()
+
+
 def test_remembered_keys_fit_into_a_property() -> None:
     keys = {EntityKey("é" * 1024, f"{n}" + "é" * 1000): "W/\"datetime''\"" for n in range(8)}
     members = Followed("Orders", keys=keys).members()

@@ -83,6 +83,8 @@ class KeptChanges(NamedTuple):
     """The time of the oldest record that is kept, or of the newest that was, in ticks."""
     newest_time: int
     """The time of the newest record, kept or not, in ticks."""
+    whole_since: int
+    """From this time on, all records are kept: several may have one time, and some of them may be trimmed."""
     bytes: int
     """About the bytes of all records that are kept."""
     is_complete: bool

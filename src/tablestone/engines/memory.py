@@ -205,6 +205,7 @@ class MemoryChangeLog:
         self._last = 0
         self._last_time = 0
         self._is_complete = False
+        self._whole_since = 0
         self._has_grown = asyncio.Event()
 
     async def keep(self, retention: Retention | None, accepted: Retention | None = None) -> None:  # noqa: ARG002 - a server begins with no records
@@ -216,6 +217,7 @@ class MemoryChangeLog:
         if self._epoch is None:
             self._epoch = secrets.token_bytes(ID_BYTES)
             self._is_complete = self._is_empty()
+            self._whole_since = self._clock()
         self._retention = with_size(retention, MEMORY_BYTES)
 
     def append(self, note: Note, partition: bytes, rows: Sequence[ChangedRow]) -> None:
@@ -242,6 +244,7 @@ class MemoryChangeLog:
             last=self._last,
             oldest_time=self._last_time if oldest is None else oldest.time,
             newest_time=self._last_time,
+            whole_since=self._whole_since,
             bytes=self._bytes,
             is_complete=self._is_complete,
             retention=self._retention,
@@ -303,6 +306,7 @@ class MemoryChangeLog:
             del self._records[record.number]
             self._bytes -= size_of(record)
             self._is_complete = False
+            self._whole_since = record.time + 1
 
 
 class MemoryRows(NamedTuple):

@@ -82,6 +82,7 @@ class Waits:
         self._examined = 0
         """The number up to which the record was looked at."""
         self._watching: asyncio.Task[None] | None = None
+        self._asking: asyncio.Task[None] | None = None
 
     async def answer(
         self, request: RawRequest, receive: Receive, record: RequestRecord, wait: Wait
@@ -141,9 +142,11 @@ class Waits:
         members.discard(waiting)
         if not members:
             del self._waiting[waiting.group], self._ask_at[waiting.group]
-        if not self._waiting and self._watching is not None:
-            self._watching.cancel()
-            self._watching = None
+        if not self._waiting:
+            for task in (self._watching, self._asking):
+                if task is not None:
+                    task.cancel()
+            self._watching = self._asking = None
 
     async def _watch(self) -> None:
         generation = self._engine.generation
@@ -159,8 +162,12 @@ class Waits:
                 await asyncio.sleep(PERMISSION_SECONDS)
             if self._admission.is_stopping:
                 self._wake_all()
-            before, generation = generation, self._engine.generation
-            await self._ask_permissions(at_once=generation != before)
+            if (
+                self._asking is None or self._asking.done()
+            ):  # beside the look: many callers take a while
+                before, generation = generation, self._engine.generation
+                asking = self._ask_permissions(at_once=generation != before)
+                self._asking = asyncio.create_task(asking)
             await asyncio.sleep(GAP_SECONDS)
 
     async def _look(self) -> None:
@@ -193,6 +200,7 @@ class Waits:
             if wait is None or (wait.caller, wait.cursor.scope) != group:
                 for waiting in self._waiting.get(group, ()):
                     waiting.wake(self._examined)
+            await asyncio.sleep(0)  # let the look and requests run
 
     def _wake_all(self) -> None:
         for members in self._waiting.values():

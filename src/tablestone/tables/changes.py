@@ -150,7 +150,7 @@ class ChangeFeeds:
                 raise StorageError(
                     "InvalidQueryParameterValue", "The time in since is in the future."
                 )
-            if since < kept.oldest_time and not kept.is_complete:
+            if since < kept.whole_since and not kept.is_complete:
                 raise StorageError("ChangesNotKept")
         elif isinstance(since, ChangeCursor):
             if since.storage != kept.storage:
@@ -225,7 +225,14 @@ def _found(
                 if not changed:
                     continue
             if not_before:
-                changed = [_since_start(each, not_before) for each in changed]
+                changed = [
+                    _since_start(each, not_before)
+                    for each in changed
+                    # After a step back of the clock, the time of the record is later than the change.
+                    if each[2] is None or each[1] >= not_before
+                ]
+                if not changed:
+                    continue
         else:
             changed = ()
         commits.append(

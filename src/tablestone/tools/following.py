@@ -149,7 +149,7 @@ class Follower:
         for followed in again:
             if followed.copy:
                 self._tell(f"{followed.name}: {reason}, so it is copied again.")
-            followed.copy, followed.keys = {}, {}
+            followed.copy, followed.keys, followed.looked = {}, {}, {}
         if is_new or again:
             positions.replace(cursor, tables)
         self.source.retry.was_there = self.target.retry.was_there = True
@@ -285,8 +285,9 @@ class Follower:
             if verdict is not Verdict.SAME:
                 raise TransferFailed(
                     f"{followed.name} at {self.target.url} is not the table any more that was followed. "
-                    "The same command copies it again."
+                    "The same command copies it again if it is empty, and else names the option that chooses."
                 )
+        self.positions.note_look()
 
     def _has_to_tell(self, lag: str) -> bool:
         last, at = self._told

@@ -44,8 +44,8 @@ SAVE_SECONDS: Final = 1.0
 RENEW_SECONDS: Final = 10.0
 FREE_SECONDS: Final = 30.0
 """A run that has not renewed its id for so long does not follow any more."""
-ROWS_PER_TRANSACTION: Final = 50
-"""Rows of tables have 40 KiB at most."""
+ROWS_PER_TRANSACTION: Final = 25
+"""Rows of tables have 80 KiB at most."""
 _POSITION: Final = "position"
 _OF_TABLE: Final = "table "
 
@@ -81,6 +81,8 @@ class Followed:
     name: str
     copy: dict[str, Any] = field(default_factory=dict)
     keys: dict[EntityKey, str] = field(default_factory=dict)
+    looked: dict[EntityKey, str] = field(default_factory=dict)
+    """Those that were remembered at the last look: keys that were written since prove nothing of what came before."""
     is_deleted_later: bool = False
     """The feed after the position deletes the table: an earlier run may have come to that."""
 
@@ -90,16 +92,21 @@ class Followed:
 
     def members(self) -> dict[str, Any]:
         """Its row, without keys: the newest of the remembered keys that fit."""
-        keys = [[*key, etag] for key, etag in self.keys.items()]
-        while len(text := json.dumps(keys)) > KEYS_LENGTH_MAX:
-            del keys[0]
         state = "copied" if self.is_copied else "copying"
-        return {"Table": self.name, "State": state, "Copy": json.dumps(self.copy), "Keys": text}
+        members = {"Table": self.name, "State": state, "Copy": json.dumps(self.copy)}
+        return {**members, "Keys": _written_keys(self.keys), "Looked": _written_keys(self.looked)}
 
     @classmethod
     def from_members(cls, members: Mapping[str, Any]) -> "Followed":
-        keys = _read_keys(json.loads(members["Keys"]))
-        return cls(members["Table"], json.loads(members["Copy"]), keys)
+        keys, looked = (_read_keys(json.loads(members[name])) for name in ("Keys", "Looked"))
+        return cls(members["Table"], json.loads(members["Copy"]), keys, looked)
+
+
+def _written_keys(keys: Mapping[EntityKey, str]) -> str:
+    kept = [[*key, etag] for key, etag in keys.items()]
+    while len(text := json.dumps(kept)) > KEYS_LENGTH_MAX:
+        del kept[0]
+    return text
 
 
 def _read_keys(kept: Iterable[Sequence[str]]) -> dict[EntityKey, str]:
@@ -251,6 +258,14 @@ class Positions:
             copy = {"begun": True, "copied": True}
             self.tables.setdefault(name.lower(), Followed(name, copy))
             self._changed.add(name.lower())
+
+    def note_look(self) -> None:
+        """All tables were the same at a look: what is remembered now proves it at the next one."""
+        with self._lock:
+            for name, followed in self.tables.items():
+                if followed.looked != followed.keys:
+                    followed.looked = dict(followed.keys)
+                    self._changed.add(name)
 
     def drop(self, name: str) -> None:
         """Forget a table that the source deleted."""

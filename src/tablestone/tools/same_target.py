@@ -1,8 +1,9 @@
 """Judges whether the tables of a target are those that were followed, by what both sides and the feed say.
 
 A table is the same if one of its remembered keys is there, as it was or written later. If none is, all of them must be
-deleted by the feed after the position, which an earlier run may have applied, or expired. And if the oldest key is not
-there, one of the source's entities that the feed does not name must be, if it has any.
+deleted by the feed after the position, which an earlier run may have applied, or expired. And if no key of the last
+look is there as it was, none of them that the source still has may be missing, and one of the source's entities that
+the feed does not name must be there, if it has any.
 """
 
 import enum
@@ -105,9 +106,17 @@ class Judgement:
             for key, etag in keys.items():
                 raw = self._target(lambda target: target.get(name, key))  # noqa: B023 - called at once
                 if raw is not None and parse_etag(raw[odata.ETAG]) >= parse_etag(etag):
-                    # The oldest one shows that nothing is gone. Later ones may have been written after that.
-                    is_oldest = key == next(iter(keys))
-                    return found._replace(is_there=True, unnamed=True if is_oldest else None)
+                    # One that is as it was at the last look shows that nothing is gone. Others may be newer.
+                    proves = followed.looked.get(key) == raw[odata.ETAG]
+                    found = found._replace(is_there=True, unnamed=True if proves else None)
+                    if proves:
+                        return found
+            for key, etag in followed.looked.items() - keys.items():
+                raw = self._target(lambda target: target.get(name, key))  # noqa: B023 - called at once
+                if raw is not None and raw[odata.ETAG] == etag:
+                    return found._replace(is_there=True, unnamed=True)
+            if found.is_there:
+                return found
             first = self._target.reader().entities(Query(name, top=1))
             return found._replace(is_empty=next(first, None) is None)
         except TransferFailed as failed:
@@ -154,6 +163,13 @@ class Judgement:
                 raw = None if policy.has_ended(raw, now) else raw
             explained += raw is None
         found = found._replace(explained=explained)
+        if not policy and any(
+            key not in doubt.deleted
+            and self._target.get(name, key) is None
+            and self._source.get(name, key) is not None
+            for key in doubt.followed.looked
+        ):
+            return found._replace(unnamed=False)
         may_expire = policy is not None and not policy.suspended
         if may_expire and not is_adopted:
             return found

@@ -177,6 +177,31 @@ async def test_a_wait_goes_on_when_what_it_passed_over_is_not_kept_any_more(serv
     assert [each.body for each in found] == 2 * [b"[%d]" % number]
 
 
+async def test_many_callers_do_not_hold_up_the_look(served: Served) -> None:
+    """The catalogue changes, so each is asked for, while a record comes for one of them."""
+    line = await served.begin()
+    answer = served.answer
+    slow = asyncio.Event()
+
+    async def slowly(request: RawRequest, *more: Any) -> RawResponse:
+        if request.raw_path.startswith(b"other"):
+            await slow.wait()
+        return await answer(request, *more)
+
+    line._answer = slowly
+    others = [served.wait(line, b"other %d" % n, b"stock") for n in range(20)]
+    waiting = served.wait(line, b"caller", b"orders")
+    await asyncio.sleep(0.05)
+    served.engine.generation += 1
+    await asyncio.sleep(0.1)
+    number = await served.write(b"orders")
+    assert (await asyncio.wait_for(waiting, 0.1)).body == b"[%d]" % number
+    slow.set()
+    for each in others:
+        each.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
 async def test_a_failing_look_ends_no_wait(
     served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -174,6 +174,20 @@ async def test_the_time_of_the_newest_line_is_a_place_also_after_the_clock_stepp
     assert refused.value.text == "The time in since is in the future."
 
 
+async def test_a_start_hides_what_was_stored_before_also_after_a_step_back(tables: Tables) -> None:
+    """Then the times of records are later than the changes, which have versions of their own."""
+    table_id = await tables.create()
+    tables.now += 7_200 * TICKS_PER_SECOND
+    await tables.put(table_id, b"1")
+    tables.now -= 7_200 * TICKS_PER_SECOND
+    await tables.put(table_id, b"2")
+    start = tables.now + 60 * TICKS_PER_SECOND
+    tables.now = start + 1
+    await tables.put(table_id, b"3")
+    operation = ReadTableChanges("Orders", Since.OLDEST, not_before=start)
+    assert lines(await tables.service.execute(OWNER, operation)) == ["1", "3"]
+
+
 async def test_the_lag_is_that_of_the_reader_behind_all_others(tables: Tables) -> None:
     def lag_after(seconds: int) -> float:
         tables.now += seconds * TICKS_PER_SECOND

@@ -276,6 +276,7 @@ class SqliteChangeLog:
             last=last,
             oldest_time=oldest_time,
             newest_time=newest_time,
+            whole_since=oldest_time + (oldest != began),
             bytes=bytes_of_all - up_to,
             is_complete=bool(began_empty) and oldest == began,
             retention=Retention(ticks_max, bytes_max),
