@@ -216,7 +216,9 @@ class Positions:
                 )
             if not seen:
                 seen = row[odata.ETAG]
-                tell(f"An earlier run has not ended: waiting {FREE_SECONDS:.0f} s for it to go on.")
+                tell(
+                    f"An earlier run did not end properly: waiting {FREE_SECONDS:.0f} s, in case it still runs."
+                )
             elif elapsed_seconds() > since + FREE_SECONDS:
                 break
             self._ended.wait(SAVE_SECONDS)
