@@ -151,7 +151,7 @@ class MemoryEngine:
                 new = set() if value is None else set(entries_of(value))
                 rows.change_entries(key, set(stale) - new, new)
         if changed and write_set.note is not None:
-            self.changes.append(write_set.note, write_set.partition, changed)
+            self.changes.append(write_set.note, write_set.partition, changed, now)
         return Committed(versions)
 
     def contents(self) -> MemoryRows:
@@ -220,12 +220,12 @@ class MemoryChangeLog:
             self._whole_since = self._clock()
         self._retention = with_size(retention, MEMORY_BYTES)
 
-    def append(self, note: Note, partition: bytes, rows: Sequence[ChangedRow]) -> None:
-        """Record a commit, if changes are kept."""
+    def append(self, note: Note, partition: bytes, rows: Sequence[ChangedRow], now: int) -> None:
+        """Record a commit of this time, which is that of its versions too, if changes are kept."""
         if self._epoch is None:
             return
         self._last += 1
-        self._last_time = max(self._clock(), self._last_time)
+        self._last_time = max(now, self._last_time)
         record = ChangeRecord(self._last, self._last_time, note, partition, rows)
         self._records[self._last] = record
         self._bytes += size_of(record)
