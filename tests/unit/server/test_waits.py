@@ -100,13 +100,15 @@ async def test_permission_is_asked_once_for_all_requests_of_a_caller_to_a_feed(
     served: Served,
 ) -> None:
     line = await served.begin()
+    clock = asyncio.get_running_loop().time
+    began = clock()
     tasks = [served.wait(line, b"caller %d" % (n % 5), b"orders") for n in range(100)]
     await asyncio.sleep(0.1)
     for _ in range(20):
         await served.write(b"stock")
         await asyncio.sleep(0.02)
     # Once each 0.3 seconds for five callers; not at all for what is in no feed of theirs.
-    assert 5 <= len(served.answers) <= 15
+    assert 5 <= len(served.answers) <= 5 * (1 + (clock() - began) / 0.3)
     served.answers.clear()
     number = await served.write(b"orders")
     found = await asyncio.gather(*tasks)
@@ -114,14 +116,17 @@ async def test_permission_is_asked_once_for_all_requests_of_a_caller_to_a_feed(
     assert 100 <= len(served.answers) <= 105
 
 
-async def test_the_caller_that_may_not_read_any_more_ends_and_no_other(served: Served) -> None:
+async def test_the_caller_that_may_not_read_any_more_ends_and_no_other(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waits, "PERMISSION_SECONDS", 60.0)
     line = await served.begin()
     gone = [served.wait(line, b"gone", b"orders") for _ in range(3)]
     stays_on = served.wait(line, b"stays", b"orders")
     await asyncio.sleep(0.05)
     served.refused.add(b"gone")
     served.engine.generation += 1  # the catalogue changes, so it is asked at once
-    found = await asyncio.wait_for(asyncio.gather(*gone), 0.2)
+    found = await asyncio.wait_for(asyncio.gather(*gone), 5)
     assert [response.status for response in found] == [403] * 3
     assert not stays_on.done()
     await served.write(b"orders")
@@ -136,7 +141,7 @@ async def test_whoever_comes_with_an_earlier_place_misses_nothing(served: Served
     waiting = served.wait(line, b"caller", b"stock", number=2)
     await asyncio.sleep(0.1)
     late = served.wait(line, b"caller", b"orders", number=first - 1)
-    assert (await asyncio.wait_for(late, 0.3)).body == b"[%d]" % first
+    assert (await asyncio.wait_for(late, 5)).body == b"[%d]" % first
     waiting.cancel()
 
 
@@ -195,7 +200,7 @@ async def test_many_callers_do_not_hold_up_the_look(served: Served) -> None:
     served.engine.generation += 1
     await asyncio.sleep(0.1)
     number = await served.write(b"orders")
-    assert (await asyncio.wait_for(waiting, 0.1)).body == b"[%d]" % number
+    assert (await asyncio.wait_for(waiting, 5)).body == b"[%d]" % number
     slow.set()
     for each in others:
         each.cancel()
