@@ -15,8 +15,8 @@ from tablestone.insight.report import (
     FilterTerm,
     HeatMap,
     HeatMaps,
+    HeatRange,
     InsightReport,
-    KeyRange,
     PartitionActivity,
     QueryShape,
     Rate,
@@ -54,7 +54,7 @@ def heat_map() -> HeatMap:
                 for number in range(len(AIRPORTS))
             )
         )
-    ranges = tuple(KeyRange(name, name) for name in AIRPORTS)
+    ranges = tuple(HeatRange(name, name) for name in AIRPORTS)
     scanned = tuple(40_000 if bucket % 7 == 3 else 0 for bucket in range(BUCKETS))
     return HeatMap(60, STARTS, ranges, tuple(read), tuple(written), scanned)
 

@@ -3,10 +3,10 @@
 import pytest
 
 from tablestone.explorer.heat import ROW_HEIGHT_MAX, SCANS_HEIGHT, picture_of
-from tablestone.insight.report import HeatMap, KeyRange
+from tablestone.insight.report import HeatMap, HeatRange
 
 BUCKETS = 60
-RANGES = (KeyRange("a", "a"), KeyRange("b", "b"))
+RANGES = (HeatRange("a", "a"), HeatRange("b", "b"))
 
 
 def heat_of(read: dict[int, int], scanned: dict[int, int]) -> HeatMap:

@@ -37,7 +37,7 @@ from tablestone.explorer.selection import LANGUAGES, code_of
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.keys import EntityKey
 from tablestone.tools import odata
-from tablestone.tools.client import Page, Query, Token
+from tablestone.tools.client import ContinuationToken, Page, Query
 from tablestone.tools.connection import local_connection
 from tablestone.tools.errors import TransferRefused
 from tablestone.tools.queries import TableReader
@@ -283,8 +283,16 @@ def test_a_query_in_an_address(
             read_query(given)
 
 
-@pytest.mark.parametrize("token", [None, Token("a", "b"), Token("😀", ""), Token("1!8!", "מ")])
-def test_a_token_in_an_address(token: Token | None) -> None:
+@pytest.mark.parametrize(
+    "token",
+    [
+        None,
+        ContinuationToken("a", "b"),
+        ContinuationToken("😀", ""),
+        ContinuationToken("1!8!", "מ"),
+    ],
+)
+def test_a_token_in_an_address(token: ContinuationToken | None) -> None:
     assert read_token(write_token(token)) == token
 
 
@@ -368,11 +376,13 @@ class _Endpoint:
     def __init__(self) -> None:
         self.asked: list[Query] = []
 
-    def page(self, query: Query, token: Token | None) -> Page:
+    def page(self, query: Query, token: ContinuationToken | None) -> Page:
         self.asked.append(query)
         start = 0 if token is None else int(token.next_row_key)
         end = start + 2
-        return Page(FOUND[start:end], Token("a", str(end)) if end < len(FOUND) else None, 9)
+        return Page(
+            FOUND[start:end], ContinuationToken("a", str(end)) if end < len(FOUND) else None, 9
+        )
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pytest
 
 from tablestone.model.keys import EntityKey
 from tablestone.tools import odata
-from tablestone.tools.client import Operation, Query, TableEndpoint, Token
+from tablestone.tools.client import ContinuationToken, Operation, Query, TableEndpoint
 from tablestone.tools.connection import LOCAL_ACCOUNT, LOCAL_KEY, Connection, Scheme
 from tablestone.tools.errors import ServiceError
 from wire.replay.archive import ArchiveUnavailableError, recordings_archive
@@ -161,7 +161,7 @@ def test_every_request_has_a_form_that_azure_answered(
     service.requests.clear()
     service.answer(200, {"content-type": "application/json"}, b'{"value":[]}')
     asked = Query("T", "RowKey gt 'it''s'", ("a", "b"), 5)
-    endpoint.page(asked, Token("1!4!cA--", "1!4!cg--"))
+    endpoint.page(asked, ContinuationToken("1!4!cA--", "1!4!cg--"))
     endpoint.page(Query("T"), None)
     endpoint.get("T", KEY)
     endpoint.get("T", KEY, ("a",))

@@ -20,9 +20,9 @@ from tablestone.auth.authenticate import PresentedToken
 from tablestone.auth.bearer_tokens import (
     Issuer,
     Keys,
-    Token,
     TokenRefused,
     TokenTrust,
+    VerifiedToken,
     own_issuer,
     read_keys,
 )
@@ -239,7 +239,7 @@ class BearerTokens:
         self._trust = TokenTrust(())
         self._trusted: tuple[Issuer, ...] = ()
 
-    async def check(self, token: PresentedToken, account: str, now: int) -> Token:
+    async def check(self, token: PresentedToken, account: str, now: int) -> VerifiedToken:
         """The content of a token that is valid for this account at `now` (ticks); else raises the refusal."""
         trust = await self._current_trust()
         issuer = trust.missing_key_of(token.text)

@@ -115,7 +115,7 @@ class Issuer:
     keys: Keys
 
 
-class Token(NamedTuple):
+class VerifiedToken(NamedTuple):
     """The content of a token whose signature was verified. Times are in ticks."""
 
     object_id: str
@@ -142,7 +142,7 @@ class TokenTrust:
         self._hosts = {host.lower(): account for host, account in custom_domains}
         self._issuers: Mapping[str, Issuer] = {issuer.name: issuer for issuer in issuers}
         self._audiences = AUDIENCES.union(audience.removesuffix("/") for audience in audiences)
-        self._verified: dict[bytes, Token] = {}
+        self._verified: dict[bytes, VerifiedToken] = {}
 
     def missing_key_of(self, text: bytes) -> str | None:
         """The trusted issuer whose keys should be read again, because the token names an unknown one; or None.
@@ -158,7 +158,7 @@ class TokenTrust:
             return None
         return issuer.name if header.get("kid") not in issuer.keys else None
 
-    def check(self, text: bytes, account: str, now: int) -> Token:
+    def check(self, text: bytes, account: str, now: int) -> VerifiedToken:
         """The content of a token that is accepted for this account at `now` (ticks); else raises `TokenRefused`."""
         token = self._verified.get(text)
         if token is None:
@@ -181,7 +181,7 @@ class TokenTrust:
             raise TokenRefused("its issuer is not trusted")
         return found
 
-    def _verify(self, text: bytes) -> Token:
+    def _verify(self, text: bytes) -> VerifiedToken:
         header, payload = _unverified(text)
         issuer = self._issuer(payload)
         kid = header.get("kid")
@@ -224,7 +224,7 @@ def _unverified(text: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
     return read["header"], payload
 
 
-def _token(claims: dict[str, Any], issuer: Issuer) -> Token:
+def _token(claims: dict[str, Any], issuer: Issuer) -> VerifiedToken:
     """The content of a token whose signature was verified. Raises `TokenRefused` if a necessary claim is missing."""
     tenant = _text(claims, "tid")
     if issuer.tenant is not None and tenant.lower() != issuer.tenant.lower():
@@ -235,7 +235,7 @@ def _token(claims: dict[str, Any], issuer: Issuer) -> Token:
     roles = dict.fromkeys(filter(None, map(find_role, _texts(claims, "roles"))))
     # With a scope, the application acts for a user. Without one it acts for itself, and its ids count (auth 4.3).
     own = () if "scp" in claims else (_text(claims, "appid"), _text(claims, "azp"))
-    return Token(
+    return VerifiedToken(
         object_id,
         tenant,
         (object_id, *filter(None, own), *_texts(claims, "groups")),

@@ -46,7 +46,7 @@ from tablestone.explorer.selection import LANGUAGES
 from tablestone.model.entity import TIMESTAMP
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.tools import odata
-from tablestone.tools.client import Query, RawEntity, Token
+from tablestone.tools.client import ContinuationToken, Query, RawEntity
 from tablestone.tools.errors import TransferRefused
 from tablestone.tools.formats.rows import TYPE_NAMES
 from tablestone.tools.queries import (
@@ -296,7 +296,11 @@ def _asked(table: str, query: GridQuery, top: int | None = None) -> Query:
 
 
 def _read_piece(
-    account: ExploredAccount, name: str, query: GridQuery, token: Token | None, shown: int
+    account: ExploredAccount,
+    name: str,
+    query: GridQuery,
+    token: ContinuationToken | None,
+    shown: int,
 ) -> Piece:
     """The entities from a token on, after `shown` others. If a scan finds none for long, the piece is empty."""
     reader = account.reader()

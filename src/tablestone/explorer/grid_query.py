@@ -16,7 +16,7 @@ from typing import Final
 import orjson
 
 from tablestone.explorer.account import ExplorerSettings
-from tablestone.tools.client import Token
+from tablestone.tools.client import ContinuationToken
 from tablestone.tools.connection import settings_directory, write_private_json
 from tablestone.tools.errors import TransferFailed, TransferRefused
 from tablestone.tools.queries import parse_order
@@ -102,7 +102,7 @@ def read_number(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 19 else None
 
 
-def write_token(token: Token | None) -> str | None:
+def write_token(token: ContinuationToken | None) -> str | None:
     """A continuation token as a word for an address. Raises `TransferFailed` if it is too long."""
     if token is None:
         return None
@@ -112,14 +112,14 @@ def write_token(token: Token | None) -> str | None:
     return word
 
 
-def read_token(text: str | None) -> Token | None:
+def read_token(text: str | None) -> ContinuationToken | None:
     """Read what `write_token` wrote. Raises `TransferRefused` for any other text."""
     if not text:
         return None
     try:
         first, second = orjson.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
         if isinstance(first, str) and isinstance(second, str):
-            return Token(first, second)
+            return ContinuationToken(first, second)
     except (ValueError, TypeError):
         pass
     raise TransferRefused("The address names a page that does not exist.")

@@ -20,8 +20,8 @@ from tablestone.insight.report import (
     PERIOD_WORDS,
     Activity,
     HeatMap,
+    HeatRange,
     InsightReport,
-    KeyRange,
     QueryShape,
 )
 from tablestone.tools.errors import TransferFailed
@@ -177,7 +177,7 @@ def colour(count: int, most: int) -> str:
     return "#" + "".join(f"{each:02x}" for each in mixed)
 
 
-def shown_range(keys: KeyRange) -> str:
+def shown_range(keys: HeatRange) -> str:
     first, last = _short(keys.first), _short(keys.last)
     return first if keys.first == keys.last else f"{first} to {last}"
 

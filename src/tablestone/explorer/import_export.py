@@ -19,7 +19,7 @@ from tablestone.explorer.grid import ORDERED_MAX, cell_of, columns_of, in_order
 from tablestone.explorer.grid_query import GridQuery, read_query
 from tablestone.explorer.page_templates import PostedForm, account_of, page, path_to
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY, EntityKey
-from tablestone.tools.client import Page, Query, Token
+from tablestone.tools.client import ContinuationToken, Page, Query
 from tablestone.tools.errors import ServiceError, TransferFailed, TransferRefused
 from tablestone.tools.exporting import Export, Target
 from tablestone.tools.formats.compressed import ReadPosition
@@ -49,7 +49,7 @@ class ShownPages:
         self._reader = reader
         self._query = query
 
-    def pages(self, query: Query, token: Token | None = None) -> Iterator[Page]:
+    def pages(self, query: Query, token: ContinuationToken | None = None) -> Iterator[Page]:
         """All pages from the token on; a sorted result is one page."""
         shown = self._query
         if not shown.ordered_by:

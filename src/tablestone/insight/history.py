@@ -45,8 +45,8 @@ from tablestone.insight.report import (
     FilterTerm,
     HeatMap,
     HeatMaps,
+    HeatRange,
     InsightReport,
-    KeyRange,
     PartitionActivity,
     QueryShape,
     Rate,
@@ -516,7 +516,7 @@ def _heat_map(course: _Course, key: TableKey, shown: Callable[[str], str]) -> He
         read.append(tuple(sums))
         scanned.append(elsewhere)
     shown_ranges = (
-        KeyRange(*(shown(decode_key(end)) for end in (each.first, each.last))) for each in ranges
+        HeatRange(*(shown(decode_key(end)) for end in (each.first, each.last))) for each in ranges
     )
     return HeatMap(
         course.seconds,

@@ -94,7 +94,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyRange:
+class HeatRange:
     """PartitionKeys from the first to the last, both inclusive."""
 
     first: str
@@ -111,7 +111,7 @@ class HeatMap:
 
     seconds: int
     starts: tuple[int, ...]
-    ranges: tuple[KeyRange, ...]
+    ranges: tuple[HeatRange, ...]
     read: tuple[tuple[int, ...], ...]
     written: tuple[tuple[int, ...], ...]
     scanned: tuple[int, ...] = ()

@@ -65,16 +65,16 @@ def _value_bytes(value: EdmValue) -> bytes:
     return _INT64.pack(found + _SIGN)
 
 
-Way = Mapping[str, Rows]
+AccessPath = Mapping[str, Rows]
 """Intervals of places by property. An entity that matches has a place in those of one property at least."""
 
 INTERVALS_MAX: Final = 100
-"""The intervals of a way; one that would have more is none."""
+"""The intervals of a path; one that would have more is none."""
 
 
-def is_in_key_order(way: Way) -> bool:
+def is_in_key_order(path: AccessPath) -> bool:
     """Whether every interval is one place, whose entries are in the order of the keys."""
-    return all(end == after(start) for places in way.values() for start, end in places)
+    return all(end == after(start) for places in path.values() for start, end in places)
 
 
 def properties_by_index(plan: Plan, indexes: Mapping[str, bool]) -> tuple[str, ...]:
@@ -87,13 +87,13 @@ def properties_by_index(plan: Plan, indexes: Mapping[str, bool]) -> tuple[str, .
     next_partition = plan.ranges[0].start[0] + b"\0"
     is_one = all(end is not None and end <= (next_partition, b"") for _, end in plan.ranges)
     usable = [name for name, within_partition in indexes.items() if is_one or not within_partition]
-    ways = ways_of(plan.residual, usable)
-    in_order = [way for way in ways if is_in_key_order(way)]
-    return tuple((in_order or ways)[0]) if ways else ()
+    paths = access_paths_of(plan.residual, usable)
+    in_order = [path for path in paths if is_in_key_order(path)]
+    return tuple((in_order or paths)[0]) if paths else ()
 
 
-def ways_of(node: FilterNode, properties: Collection[str]) -> list[Way]:
-    """The ways to find the entities that match, by indexes of these properties. Each is sufficient alone."""
+def access_paths_of(node: FilterNode, properties: Collection[str]) -> list[AccessPath]:
+    """The paths to find the entities that match, by indexes of these properties. Each is sufficient alone."""
     if isinstance(node, BooleanProperty):
         literal = EdmValue(EdmType.BOOLEAN, True)
         node = Comparison(node.name, ComparisonOperator.EQUAL, literal)
@@ -102,35 +102,35 @@ def ways_of(node: FilterNode, properties: Collection[str]) -> list[Way]:
             return []
         return [{node.name: _places(node)}]
     if isinstance(node, And):
-        return _ways_of_all(node, properties)
+        return _paths_of_all(node, properties)
     if isinstance(node, Or):
-        return _way_of_any(node, properties)
+        return _paths_of_any(node, properties)
     return []
 
 
-def _ways_of_all(node: And, properties: Collection[str]) -> list[Way]:
-    """The ways of each term; those by one property alone are one, because an entity has one place."""
+def _paths_of_all(node: And, properties: Collection[str]) -> list[AccessPath]:
+    """The paths of each term; those by one property alone are one, because an entity has one place."""
     by_property: dict[str, Rows] = {}
-    others: list[Way] = []
+    others: list[AccessPath] = []
     for term in node.terms:
-        for way in ways_of(term, properties):
-            if len(way) > 1:
-                others.append(way)
+        for path in access_paths_of(term, properties):
+            if len(path) > 1:
+                others.append(path)
                 continue
-            for name, places in way.items():
+            for name, places in path.items():
                 known = by_property.get(name)
                 by_property[name] = places if known is None else intersect_rows(known, places)
     return [*({name: places} for name, places in by_property.items()), *others]
 
 
-def _way_of_any(node: Or, properties: Collection[str]) -> list[Way]:
-    """One way, if each term has one."""
+def _paths_of_any(node: Or, properties: Collection[str]) -> list[AccessPath]:
+    """One path, if each term has one."""
     whole: dict[str, Rows] = {}
     for term in node.terms:
-        ways = ways_of(term, properties)
-        if not ways:
+        paths = access_paths_of(term, properties)
+        if not paths:
             return []
-        for name, places in min(ways, key=lambda way: not is_in_key_order(way)).items():
+        for name, places in min(paths, key=lambda path: not is_in_key_order(path)).items():
             whole[name] = union_rows(whole.get(name, ()), places)
     return [whole] if sum(map(len, whole.values())) <= INTERVALS_MAX else []
 

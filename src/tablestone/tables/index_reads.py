@@ -13,7 +13,7 @@ from tablestone import limits
 from tablestone.cooperative_scheduling import Turn
 from tablestone.engines.contract import Entry, IndexedSnapshot, Key, KeyRange, Rows
 from tablestone.model.filter_tree import FilterNode
-from tablestone.query.index_plan import Way, is_in_key_order, ways_of
+from tablestone.query.index_plan import AccessPath, access_paths_of, is_in_key_order
 from tablestone.tables import storage_keys
 from tablestone.tables.catalog import TableRecord
 from tablestone.tables.indexes import Index, IndexState, is_marked, places_head
@@ -95,17 +95,17 @@ async def rows_by_index(
         for index in table.indexes
         if index.state is IndexState.READY and (is_one or not index.within_partition)
     }
-    ways = [
-        way
-        for way in ways_of(residual, usable)
-        if all([await is_marked(moment, table.table_id, usable[name]) for name in way])
+    paths = [
+        path
+        for path in access_paths_of(residual, usable)
+        if all([await is_marked(moment, table.table_id, usable[name]) for name in path])
     ]
     best: IndexedRows | None = None
     fewest = FEW_ENTRIES + 1
     scattered: list[list[_Entries]] = []
-    for way in ways:
-        entries = _entries_of(table, usable, way, partition)
-        if is_in_key_order(way) and len(entries) * len(ranges) <= STREAMS_MAX:
+    for path in paths:
+        entries = _entries_of(table, usable, path, partition)
+        if is_in_key_order(path) and len(entries) * len(ranges) <= STREAMS_MAX:
             keys = await _first_keys(moment, entries, ranges, fewest, turn)
             if len(keys) < fewest:
                 fewest = len(keys)
@@ -124,12 +124,12 @@ async def rows_by_index(
 
 
 def _entries_of(
-    table: TableRecord, usable: Mapping[str, Index], way: Way, partition: bytes
+    table: TableRecord, usable: Mapping[str, Index], path: AccessPath, partition: bytes
 ) -> list[_Entries]:
     key = storage_keys.encoded_partition_key(partition)
     return [
         (Entry(head + start, b"", b""), Entry(head + end, b"", b""))
-        for name, places in way.items()
+        for name, places in path.items()
         for head in (places_head(table.table_id, usable[name], key),)
         for start, end in places
     ]

@@ -82,7 +82,7 @@ class Counts:
 
 
 @dataclass(slots=True)
-class Comparison:
+class StorageComparison:
     """The rows that both sides have, and a sentence for each of the first differences."""
 
     counts: Counts = field(default_factory=Counts)
@@ -130,9 +130,9 @@ async def move(source: Engine, target: RowTarget, progress: Progress) -> None:
         await asyncio.gather(*(task for _, task in under_way), return_exceptions=True)
 
 
-async def compare(source: Engine, target: Engine, progress: Progress) -> Comparison:
+async def compare(source: Engine, target: Engine, progress: Progress) -> StorageComparison:
     """Read both sides in the order of keys, and compare every row with its version."""
-    found = Comparison()
+    found = StorageComparison()
     counts = found.counts
     mine, theirs = _rows(source), _rows(target)
     row, other = await anext(mine, None), await anext(theirs, None)

@@ -89,7 +89,7 @@ MORE_HEADER: Final = "x-tablestone-more"
 """It is there if there was more behind the page."""
 
 
-class Token(NamedTuple):
+class ContinuationToken(NamedTuple):
     """A continuation token: two opaque texts.
 
     An empty one was not given, and is not sent back: the service refuses `NextRowKey=`.
@@ -103,7 +103,7 @@ class Page(NamedTuple):
     """One page of a query: its entities, the token of the next page, and its bytes."""
 
     entities: list[RawEntity]
-    next_token: Token | None
+    next_token: ContinuationToken | None
     size: int
 
 
@@ -288,7 +288,11 @@ class TableEndpoint:
         return True
 
     def page(
-        self, query: Query, token: Token | None, *, retries: Mapping[str, int] = _NO_RETRIES
+        self,
+        query: Query,
+        token: ContinuationToken | None,
+        *,
+        retries: Mapping[str, int] = _NO_RETRIES,
     ) -> Page:
         """One page of a query; `TransferFailed` if its continuation token leads back to it."""
         parameters = {}
@@ -310,7 +314,7 @@ class TableEndpoint:
         if not (isinstance(entities, list) and all(isinstance(each, dict) for each in entities)):
             raise TransferFailed(f"{self.connection.url} answered a query with something else.")
         texts = [response.headers.get(f"x-ms-continuation-{name}", "") for name in _NEXT]
-        following = Token(*texts) if any(texts) else None
+        following = ContinuationToken(*texts) if any(texts) else None
         if following is not None and following == token:
             raise endless(query.table)
         return Page(entities, following, len(content))

@@ -36,7 +36,7 @@ DIFFERS: Final = "differs"
 
 
 @dataclass
-class KeyRange:
+class ComparedPartitions:
     """The partitions from `first` to `last`: entities and hash of each side."""
 
     first: str
@@ -50,14 +50,14 @@ class KeyRange:
 
 
 @dataclass
-class Comparison:
+class TableComparison:
     """The result of a comparison. `differing` counts the differences.
 
     `expiry` says for each side when its entities expire, if they do. `left_out` counts those that have expired on one
     side and are still shown by the other: no difference.
     """
 
-    ranges: list[KeyRange] = field(default_factory=list)
+    ranges: list[ComparedPartitions] = field(default_factory=list)
     differing: int = 0
     left_out: int = 0
     expiry: list[str] = field(default_factory=list)
@@ -81,7 +81,7 @@ class Comparer:
 
     def __init__(self, progress: Progress, policies: Sequence[ExpiryPolicy | None] = ()) -> None:
         self._policies = [each for each in policies if each and each.property_name]
-        self.result = Comparison(expiry=[each.in_words if each else "" for each in policies])
+        self.result = TableComparison(expiry=[each.in_words if each else "" for each in policies])
         self._progress = progress
         self._hashes = [hashlib.sha256(), hashlib.sha256()]
         self._seen = 0
@@ -118,7 +118,7 @@ class Comparer:
             sum(ranges[-1].counts) >= 2 * RANGE_ENTITIES and partition != ranges[-1].last
         ):
             self._close_range()
-            ranges.append(KeyRange(partition, partition))
+            ranges.append(ComparedPartitions(partition, partition))
         ranges[-1].last = partition
         ranges[-1].counts[side] += 1
         text = odata.canonical(odata.read_entity(raw))

@@ -15,8 +15,8 @@ from tablestone.clock import TICKS_PER_SECOND, system_clock
 from tablestone.model.edm import format_date_time
 from tablestone.model.keys import EntityKey
 from tablestone.tools import odata
-from tablestone.tools.client import Query, RawEntity, TableEndpoint, Token
-from tablestone.tools.comparing import Comparer, Comparison, Difference
+from tablestone.tools.client import ContinuationToken, Query, RawEntity, TableEndpoint
+from tablestone.tools.comparing import Comparer, Difference, TableComparison
 from tablestone.tools.errors import (
     ATTEMPTS_MAX,
     Answer,
@@ -94,7 +94,7 @@ class CopyReport:
     bytes: int = 0
     resumed_after: int = 0
     rounds: list[int] = field(default_factory=list)
-    verified: Comparison | None = None
+    verified: TableComparison | None = None
     differences: list[Difference] = field(default_factory=list)
     not_compared: str | None = None
     """Why nothing was compared; None if both sides were."""
@@ -197,7 +197,7 @@ class TableCopy:
             # The source may have changed what an earlier run wrote.
             on_conflict = OnConflict.REPLACE
         kept = self._state.get("token")
-        token = Token(*kept) if kept else None
+        token = ContinuationToken(*kept) if kept else None
         # An entity that the target has unchanged is no conflict: an earlier run may have written it.
         writer = self._writer(
             on_conflict, resumed=on_conflict is OnConflict.FAIL or bool(self._state.get("begun"))
@@ -257,7 +257,9 @@ class TableCopy:
             "continues."
         )
 
-    def _save(self, token: Token | None, *, copied: bool, tally: Tally | None = None) -> None:
+    def _save(
+        self, token: ContinuationToken | None, *, copied: bool, tally: Tally | None = None
+    ) -> None:
         total = self._earlier + (tally or Tally())
         self._state |= {"begun": True, "token": token, "copied": copied, "tally": asdict(total)}
         self._save_state(self._state)

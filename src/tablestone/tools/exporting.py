@@ -17,7 +17,7 @@ from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.entity import TIMESTAMP
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.tools import odata
-from tablestone.tools.client import Page, Query, RawEntity, Token
+from tablestone.tools.client import ContinuationToken, Page, Query, RawEntity
 from tablestone.tools.errors import TransferFailed
 from tablestone.tools.formats import json_lines
 from tablestone.tools.formats.compressed import (
@@ -75,7 +75,7 @@ class ReadsPages(Protocol):
 
     cost: Cost
 
-    def pages(self, query: Query, token: Token | None = None, /) -> Iterator[Page]:
+    def pages(self, query: Query, token: ContinuationToken | None = None, /) -> Iterator[Page]:
         """The pages from the token on; the last one has no token."""
 
 
@@ -145,7 +145,7 @@ class Export:
     def _read(self) -> None:
         kept = int(self._state.get("length", 0))
         stored = self._state.get("token")
-        token = Token(*stored) if stored else None
+        token = ContinuationToken(*stored) if stored else None
         entities = earlier = int(self._state.get("entities", 0))
         with self._waiting.open("r+b" if kept else "wb") as file:
             file.truncate(kept)
@@ -162,7 +162,7 @@ class Export:
                     appender.finish()
                     self._checkpoint(file, page.next_token, entities)
 
-    def _checkpoint(self, file: IO[bytes], token: Token | None, entities: int) -> None:
+    def _checkpoint(self, file: IO[bytes], token: ContinuationToken | None, entities: int) -> None:
         flush(file)
         self._state = {
             "length": file.tell(),

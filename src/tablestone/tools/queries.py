@@ -34,7 +34,15 @@ from tablestone.query.filter_parser import parse_filter
 from tablestone.query.index_plan import properties_by_index
 from tablestone.query.plan import END, KeyInterval, Plan, PlanKind, plan_query
 from tablestone.tools import odata
-from tablestone.tools.client import Page, Query, RawEntity, TableEndpoint, Token, Walk, endless
+from tablestone.tools.client import (
+    ContinuationToken,
+    Page,
+    Query,
+    RawEntity,
+    TableEndpoint,
+    Walk,
+    endless,
+)
 from tablestone.tools.errors import (
     ATTEMPTS_MAX,
     InFlight,
@@ -157,7 +165,7 @@ class TableReader:
             InFlight(1 + PAGES_AHEAD), attempts=attempts, patience_seconds=patience_seconds
         )
 
-    def page(self, query: Query, token: Token | None) -> Page:
+    def page(self, query: Query, token: ContinuationToken | None) -> Page:
         """One page. Retries while the service is busy."""
         try:
             page = self._retry(lambda: self._endpoint.page(query, token))
@@ -169,7 +177,7 @@ class TableReader:
         self.cost.retries = self._retry.retries
         return page
 
-    def pages(self, query: Query, token: Token | None = None) -> Iterator[Page]:
+    def pages(self, query: Query, token: ContinuationToken | None = None) -> Iterator[Page]:
         """Pages from the token on, reading one ahead; at most `query.top` entities in all."""
         left = query.top
         with ThreadPoolExecutor(PAGES_AHEAD, thread_name_prefix="read") as pool:

@@ -13,9 +13,9 @@ from tablestone import limits
 from tablestone.auth.bearer_tokens import (
     VERIFIED_KEPT_MAX,
     Issuer,
-    Token,
     TokenRefused,
     TokenTrust,
+    VerifiedToken,
     issue_token,
     make_issuer,
     own_issuer,
@@ -57,7 +57,7 @@ def trust_in(*keys: Key, audiences: tuple[str, ...] = ()) -> TokenTrust:
 TRUST = trust_in(KEY, SECOND, CURVE, audiences=("api://tables",))
 
 
-def check(text: str, now: int = NOW_TICKS, account: str = ACCOUNT) -> Token:
+def check(text: str, now: int = NOW_TICKS, account: str = ACCOUNT) -> VerifiedToken:
     return TRUST.check(text.encode("latin-1"), account, now)
 
 

@@ -12,8 +12,8 @@ from tablestone.insight.report import (
     FilterTerm,
     HeatMap,
     HeatMaps,
+    HeatRange,
     InsightReport,
-    KeyRange,
     PartitionActivity,
     PartitionSize,
     QueryShape,
@@ -26,7 +26,7 @@ from tablestone.insight.report import (
 
 RATE = Rate(0.5, 2500.0, is_throttled=True)
 SERIES = Series(60, (0, 60), (1, 2), (3, 4), (5, 6), (7, 8), (9, 10), (11, 12))
-HEAT = HeatMap(60, (0, 60), (KeyRange("a", "b"), KeyRange("c", "c")), ((1, 2), (3, 4)), ((0, 0),))
+HEAT = HeatMap(60, (0, 60), (HeatRange("a", "b"), HeatRange("c", "c")), ((1, 2), (3, 4)), ((0, 0),))
 SIZE = TableSize(
     7.5,
     2,

@@ -53,7 +53,7 @@ from tablestone.tables import storage_keys
 from tablestone.tables.catalog import TableRecord, every_table, read_record
 from tablestone.tables.indexes import IndexState
 from tablestone.tables.storage_keys import partition_in_words
-from tablestone.tables.storage_migration import Comparison, Progress, compare, is_empty, move
+from tablestone.tables.storage_migration import Progress, StorageComparison, compare, is_empty, move
 from tablestone.tools.progress import Reached, progress_for, shown_bytes, shown_count
 
 if TYPE_CHECKING:
@@ -321,7 +321,7 @@ async def _require_alone(engine: CassandraEngine, address: ClusterAddress) -> No
 
 async def _compared(
     source: Engine, copy: Engine, rows: int | None, advice: str, *, quiet: bool
-) -> Comparison:
+) -> StorageComparison:
     """Compare both, and print the differences and then the advice if there are some."""
     with _progress("compare", rows, quiet=quiet) as tell:
         found = await compare(source, copy, tell)
@@ -334,7 +334,7 @@ async def _compared(
     return found
 
 
-def _counted(found: Comparison) -> str:
+def _counted(found: StorageComparison) -> str:
     counts = found.counts
     parts = (
         shown_count(counts.accounts, "account"),

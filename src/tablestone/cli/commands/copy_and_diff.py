@@ -29,10 +29,10 @@ from tablestone.tools.client import Query, TableEndpoint
 from tablestone.tools.comparing import (
     ONLY_IN_FIRST,
     ONLY_IN_SECOND,
+    ComparedPartitions,
     Comparer,
-    Comparison,
     Difference,
-    KeyRange,
+    TableComparison,
 )
 from tablestone.tools.connection import open_profiles, parse_place
 from tablestone.tools.copying import MARGIN_TICKS, Copying, CopyReport, Side, TableCopy
@@ -121,7 +121,7 @@ def _diff(
     return result.is_equal
 
 
-def _diff_lines(table: str, result: Comparison, shown: list[Difference]) -> list[str]:
+def _diff_lines(table: str, result: TableComparison, shown: list[Difference]) -> list[str]:
     first, second = result.counts
     expiry = _expiry_lines(result, ("in A", "in B"))
     if result.is_equal:
@@ -135,7 +135,7 @@ def _diff_lines(table: str, result: Comparison, shown: list[Difference]) -> list
     return lines
 
 
-def _expiry_lines(result: Comparison, sides: tuple[str, str]) -> list[str]:
+def _expiry_lines(result: TableComparison, sides: tuple[str, str]) -> list[str]:
     """When entities of each side expire, and how many the comparison left out for it."""
     lines = [
         f"  entities expire {words} {side}"
@@ -157,7 +157,7 @@ def shown_difference(difference: Difference, sides: Mapping[str, str] | None = N
     return f"{kind}: PartitionKey {partition!r}, RowKey {row!r}{names}"
 
 
-def shown_range(each: KeyRange) -> str:
+def shown_range(each: ComparedPartitions) -> str:
     """A range of partitions whose counts or hashes differ."""
     first, second = each.counts
     return (
