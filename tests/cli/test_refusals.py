@@ -149,6 +149,10 @@ BROKEN_OPTIONS = {
         "No such command 'server'. Did you mean 'serve'?\n"
         "Usage: tablestone [OPTIONS] COMMAND [ARGS]... (`tablestone --help` says more)",
     ),
+    "a command that was removed": (
+        ["simulate-keys", "Weather"],
+        "`simulate-keys` was removed. `tablestone insight` names keys for the queries that a server has seen.",
+    ),
     "an account that is missing before a table": (
         ["sas", "table", "Readings"],
         "Missing argument 'TABLE'.\n"

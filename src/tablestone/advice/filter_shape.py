@@ -172,11 +172,6 @@ _FURTHER: Final = re.compile(r" (?:and|or) \.\.\.")
 """Stands for further terms of the same form."""
 
 
-def is_shape(text: str) -> bool:
-    """Whether a text has a `?` in the place of a value."""
-    return any(found[0] == VALUE for found in _QUESTION.finditer(text))
-
-
 def read_shape(text: str, types: Mapping[str, EdmType] | None = None) -> FilterNode | None:
     """The tree of a shape, with a value for each `?`; None for an empty text. Raises `NoShape`.
 

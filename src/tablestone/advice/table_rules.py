@@ -31,7 +31,7 @@ HOT_PARTITION: Final = Rule(
     "is known, half of the load of a table of four partitions or more.",
     "The partition '{partition}' of {table} {heat}.{further}",
     "Split it: append another property to its PartitionKey, or a number from 0 to {last} made by a hash of the "
-    "RowKey.{trial}",
+    "RowKey.{example}",
     "Writes cost the same; a query of the whole partition becomes {parts} queries, and a transaction holds the "
     "entities of one part only.",
 )
@@ -215,8 +215,7 @@ def _hot(table: TableUse) -> Iterator[tuple[PartitionUse, str]]:
             and partition.share >= thresholds.SHARE
             and (table.partitions or 0) >= thresholds.PARTITIONS
         ):
-            what = "entities" if partition.entities is not None else "operations"
-            yield partition, f"takes {partition.share:.0%} of the {what} of the table"
+            yield partition, f"takes {partition.share:.0%} of the operations of the table"
 
 
 def _hot_partition(table: TableUse) -> Iterator[Finding]:
@@ -225,18 +224,15 @@ def _hot_partition(table: TableUse) -> Iterator[Finding]:
         parts = max(2, math.ceil((partition.rate or 0) / (_TARGET / 2)))
         further = len(hot) - 1
         words = "partition is" if further == 1 else "partitions are"
-        # Of simulated keys, a template would name the present ones.
-        key = "" if partition.entities is not None else divided_key(table)
-        trial = (
-            f" `simulate-keys` shows what PartitionKey `{key}` and RowKey `{{RowKey}}` would do."
-        )
+        key = divided_key(table)
+        example = f" For example, PartitionKey `{key}` and RowKey `{{RowKey}}`."
         yield (
             HOT_PARTITION,
             {
                 "partition": partition.key,
                 "partition_key": key,
                 "row_key": key and "{RowKey}",
-                "trial": key and trial,
+                "example": key and example,
                 "heat": heat,
                 "further": f" {further:,} other {words} hot too." if further else "",
                 "parts": parts,

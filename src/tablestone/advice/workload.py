@@ -108,13 +108,12 @@ class WriteUse:
 
 @dataclass(frozen=True)
 class PartitionUse:
-    """One partition. `share` is its part of the table's operations or, without operations, of its entities: 0 to 1."""
+    """One partition. `share` is its part of the table's operations: 0 to 1."""
 
     key: str
     share: float | None = None
     rate: float | None = None
     """Entities read and written in a second: the mean of the busiest minute, where it was observed."""
-    entities: int | None = None
     writes: int = 0
     """Requests of one write each: a transaction does not count."""
     point_reads: int = 0

@@ -158,8 +158,8 @@ class QueryShape:
     `query.plan.PlanKind`. `queries` were begun; `pages` were answered, those of continuation tokens included.
     `entities_read` of a table scan that names RowKeys includes entities that the engine passes over, if the size of the
     table is known: a run to the end of the table counts all its entities. `p50_ms` and `p99_ms` are of one page, in
-    milliseconds, too high by at most the width of a histogram's bucket. `from_tools`: the explorer, `count` or
-    `simulate-keys` sent the queries, not a program. `values` are the different values, or combinations of values, that
+    milliseconds, too high by at most the width of a histogram's bucket. `from_tools`: the explorer or
+    `count` sent the queries, not a program. `values` are the different values, or combinations of values, that
     the filters fix by `eq` in properties that are no keys, at most 16; 0 if that is not known, or there are none.
     """
 

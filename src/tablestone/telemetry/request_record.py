@@ -23,7 +23,7 @@ from tablestone.model.operations import (
 BATCH: Final = "Batch"
 """The name of a batch whose operation is unknown."""
 TOOL_AGENTS: Final = b"tablestone-"
-"""The User-Agent of our tools that look at tables (the explorer, `count`, `simulate-keys`) begins with this."""
+"""The User-Agent of our tools that look at tables (the explorer and `count`) begins with this."""
 
 
 class RefusedTable(NamedTuple):
