@@ -14,8 +14,9 @@ step() { # title, then the command
     local title=$1 began=$SECONDS status=0
     shift
     printf '\n== %s\n' "$title"
-    "$@" || { status=1; failed+=("$title"); printf '== FAILED: %s\n' "$title"; }
+    "$@" 2>&1 | tee "$environment/output" || { status=1; failed+=("$title"); printf '== FAILED: %s\n' "$title"; }
     times+=("$(printf '%5d s  %s' "$((SECONDS - began))" "$title")")
+    ! declare -F after_step >/dev/null || after_step "$title" "$status" "$(tail -n 1 "$environment/output")"
     return "$status"
 }
 
