@@ -16,7 +16,12 @@ from typing import Any
 import orjson
 import pytest
 from azure.core.credentials import AzureNamedKeyCredential
-from azure.data.tables import generate_table_sas
+from azure.data.tables import (
+    AccountSasPermissions,
+    ResourceTypes,
+    generate_account_sas,
+    generate_table_sas,
+)
 
 from conftest import StartServer
 from server_process import ServerProcess
@@ -27,7 +32,7 @@ from tablestone.testing import TableStorage
 from tablestone.tools import following, odata
 from tablestone.tools.changes import ChangesPage, pages_of_changes
 from tablestone.tools.client import Operation, Page, Query, TableEndpoint
-from tablestone.tools.connection import local_connection, parse_connection_string
+from tablestone.tools.connection import Connection, local_connection, parse_connection_string
 from tablestone.tools.copying import Side
 from tablestone.tools.errors import (
     InFlight,
@@ -112,7 +117,8 @@ def test_a_copy_and_then_every_change(sides: Sides) -> None:
         sides.source.create_table(table)
         for n in range(30):
             sides.put(table, f"p{n % 3}", str(n), Value=1.0, Big=2)
-    assert sides.catch_up().endswith("0 changes applied. The same command continues.\n")
+    told = "2 tables with 60 entities copied; 0 changes applied. The same command continues.\n"
+    assert sides.catch_up() == told
     sides.require_equal()
     sides.put("Orders", "p0", "0", Value=2.0)
     sides.put("Orders", "new", "é'", Text="ü")
@@ -127,7 +133,24 @@ def test_a_copy_and_then_every_change(sides: Sides) -> None:
     sides.put("Later", "p", "1")
     assert sides.catch_up() == "11 changes applied. The same command continues.\n"
     sides.require_equal()
-    assert sides.catch_up("--json") == '{"changes": 0}\n'
+    assert orjson.loads(sides.catch_up("--json")) == {
+        "tables_copied": 0,
+        "tables_copied_again": 0,
+        "entities_copied": 0,
+        "changes": 0,
+    }
+
+
+def test_a_table_that_is_copied_again_is_counted_also_if_quiet(sides: Sides) -> None:
+    sides.source.create_table("Orders")
+    for n in range(3):
+        sides.put("Orders", "p", str(n))
+    sides.catch_up()
+    sides.target.delete_table("Orders")
+    told = "1 table with 3 entities copied, 1 of them again; 0 changes applied."
+    assert sides.catch_up() == f"{told} The same command continues.\n"
+    sides.target.delete_table("Orders")
+    assert orjson.loads(sides.catch_up("--json"))["tables_copied_again"] == 1
 
 
 def test_one_table_and_some_tables(sides: Sides) -> None:
@@ -635,13 +658,13 @@ def test_a_side_that_is_away_is_named_at_once(
     sides = Sides(tools, source, target)
     with sides.source, sides.target:
         sides.source.create_table("Orders")
-        sides.catch_up()
+        sides.catch_up("Orders")
         sides.put("Orders", "p", "1")
-        sides.catch_up()
+        sides.catch_up("Orders")
         sides.put("Orders", "p", "2")
         for name, server, more in (("source", source, KEEPING), ("target", target, ())):
             server.kill()
-            process = sides.start("--until-caught-up")
+            process = sides.start("--until-caught-up", "Orders")
             assert process.stderr is not None
             line = process.stderr.readline()
             while "waiting" in line:
@@ -725,14 +748,8 @@ def test_credentials_for_one_table_keep_the_position_in_the_journal(sides: Sides
     for side in (sides.source, sides.target):
         side.create_table("Orders")
     sides.put("Orders", "p", "1")
-    connection = sides.target.connection
-    text = generate_table_sas(
-        AzureNamedKeyCredential(connection.account, str(connection.secret)),
-        "Orders",
-        permission="raud",
-        expiry=datetime.now(UTC) + timedelta(hours=1),
-    )
-    (sides.tools.directory / "b.txt").write_text(f"{connection.url}?{text}")
+    url = signature(sides.target.connection, "Orders", "raud")
+    (sides.tools.directory / "b.txt").write_text(url)
     sides.tools.directory.joinpath("key.txt").write_text(sides.target_server.connection_string)
     found = []
     for n in range(2):
@@ -749,6 +766,65 @@ def test_credentials_for_one_table_keep_the_position_in_the_journal(sides: Sides
     ran = sides.tools.run(*sides.words("--until-caught-up", "Orders"))
     assert "Orders: is not the table that was followed, so it is copied again." in ran.stderr
     assert len(sides.target.page(Query("Orders"), None).entities) == 3
+
+
+def signature(connection: Connection, table: str, permission: str) -> str:
+    """The URL of the account with a signature of one table."""
+    text = generate_table_sas(
+        AzureNamedKeyCredential(connection.account, str(connection.secret)),
+        table,
+        permission=permission,
+        start=datetime.now(UTC) - timedelta(hours=1),
+        expiry=datetime.now(UTC) + timedelta(hours=1),
+    )
+    return f"{connection.url}?{text}"
+
+
+def test_a_journal_with_the_position_waits_for_a_side_that_is_away(
+    sides: Sides, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for side in (sides.source, sides.target):
+        side.create_table("Orders")
+    url = signature(sides.target.connection, "Orders", "raud")
+    (sides.tools.directory / "b.txt").write_text(url)
+    sides.catch_up("Orders")
+    sides.target_server.stop()
+    monkeypatch.setattr(following, "ATTEMPTS", 7)
+    ran = sides.tools.run(*sides.words("Orders"), status=1)
+    assert "target away since" in ran.stderr
+    assert "(tried 7 times)" in ran.stderr
+
+
+def test_without_a_table_a_signature_is_asked_for_the_key(sides: Sides) -> None:
+    sides.source.create_table("Orders")
+    place = sides.tools.directory / "a.txt"
+    place.write_text(signature(sides.source.connection, "Orders", "r"))
+    words = ("copy", "--from", sides.places[0], "--to", sides.places[1])
+    needed = "alone: name this table, or give the account's key."
+    for command in (words, sides.words(), ("diff", *sides.places), (*words, "Stock")):
+        assert needed in sides.tools.run(*command, status=2).stderr
+    connection = sides.source.connection
+    text = generate_account_sas(
+        AzureNamedKeyCredential(connection.account, str(connection.secret)),
+        resource_types=ResourceTypes(object=True),
+        permission=AccountSasPermissions(read=True, list=True),
+        expiry=datetime.now(UTC) + timedelta(hours=1),
+    )
+    place.write_text(f"{connection.url}?{text}")
+    for command in (words, sides.words(), ("diff", *sides.places)):
+        refused = sides.tools.run(*command, status=1).stderr
+        assert refused.endswith("Give the account's key, or name one table.\n")
+
+
+def test_a_named_table_is_compared_with_a_signature_of_it(sides: Sides) -> None:
+    sides.source.create_table("Orders")
+    sides.put("Orders", "p", "1")
+    sides.catch_up()
+    for name, side in (("a", sides.source), ("b", sides.target)):
+        url = signature(side.connection, "Orders", "r")
+        (sides.tools.directory / f"{name}.txt").write_text(url)
+    ran = sides.tools.run("diff", *sides.places, "Orders", "--quiet")
+    assert ran.stdout == "Orders: 1 entity on both sides, and they are equal.\n"
 
 
 def test_expired_entities_are_deleted_one_by_one_in_the_order_of_their_key() -> None:

@@ -193,7 +193,7 @@ def service_errors_as_failures(connection: Connection) -> Iterator[None]:
     try:
         yield
     except ServiceError as error:
-        raise TransferFailed(f"{connection.url} answers {error}") from None
+        raise TransferFailed(f"{connection.url} answers {error}") from error
     except Unreachable as error:
         raise TransferFailed(f"{connection.url} {error.verb}: {error}") from None
 

@@ -29,7 +29,25 @@ class TransferRefused(Exception):
 
 
 class TransferFailed(Exception):
-    """The tool began and could not finish, or found a difference. The message says how to go on, if possible."""
+    """The tool began and could not finish, or found a difference. The message says how to go on, if possible.
+
+    Its cause is the service's answer, if that is the reason.
+    """
+
+    @property
+    def code(self) -> str:
+        """The code of the service's answer; empty if there is none."""
+        return getattr(self.__cause__, "code", "")
+
+    @property
+    def status(self) -> int:
+        """The status of the service's answer; 0 if there is none."""
+        return getattr(self.__cause__, "status", 0)
+
+    @property
+    def is_denied(self) -> bool:
+        """Whether the credentials are right, and do not allow the request."""
+        return self.status == 403 and self.code.startswith("Authorization")
 
 
 @contextmanager

@@ -33,6 +33,7 @@ from tablestone.tools.positions import (
     Positions,
     holds_positions,
     partition_of,
+    refusal_of_positions,
     tables_in,
 )
 from tablestone.tools.progress import shown_count, shown_seconds
@@ -80,7 +81,7 @@ class Follower:
         self._table = names[0] if len(names) == 1 else None
         self._names, self._followed = names, {name.lower() for name in names}
         self._parallel = parallel
-        was_there = "position" in journal.state
+        was_there = bool(journal.state)  # an earlier run of this machine noted a position
         self.source, self.target = (
             Side(
                 role,
@@ -102,6 +103,8 @@ class Follower:
         self._applied = ""
         self.changes = 0
         """How many changes were applied."""
+        self.copied_again = 0
+        """How many tables are copied again, because the target's were not the ones that were followed."""
 
     def start(self, *, restarts: bool = False, replaces: bool = False) -> list[Followed]:
         """Find the position, or begin at a new one, and return the tables to copy before the changes since then.
@@ -114,6 +117,9 @@ class Follower:
         for row in kept:
             if row["Source"] == self.source.url:
                 self.source.retry.was_there, positions.applied = True, row["Applied"]
+        for name in self._names:
+            if self.source(lambda source: holds_positions(source, name)):  # noqa: B023 - called at once
+                raise refusal_of_positions(name)
         cursor = self._present_end()
         partition = partition_of(cursor, self.target.endpoint.connection.account, self._names)
         positions.take(partition, self._tell)
@@ -148,6 +154,7 @@ class Follower:
         again = [followed for followed, verdict in judged if verdict is not Verdict.SAME]
         for followed in again:
             if followed.copy:
+                self.copied_again += 1
                 self._tell(f"{followed.name}: {reason}, so it is copied again.")
             followed.copy, followed.keys, followed.looked = {}, {}, {}
         if is_new or again:

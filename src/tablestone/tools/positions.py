@@ -60,18 +60,25 @@ def holds_positions(endpoint: TableEndpoint, table: str) -> bool:
         return False
 
 
-def without_positions(endpoint: TableEndpoint, names: Iterable[str]) -> list[str]:
-    """The tables that are the user's."""
+def tables_of_users(endpoint: TableEndpoint) -> list[str]:
+    """All tables but those of positions."""
     retry = Retry(InFlight(1), name=endpoint.connection.url)
+    names = endpoint.table_names()
     return [name for name in names if not retry(partial(holds_positions, endpoint, name))]
 
 
 def refuse_positions(endpoint: TableEndpoint, names: Sequence[str]) -> None:
     """End a command that was given the name of a table of positions."""
-    for name in sorted(set(names) - set(without_positions(endpoint, names))):
-        raise TransferRefused(
-            f"{name} holds the positions of `copy --follow`, which are of use only where they are."
-        )
+    retry = Retry(InFlight(1), name=endpoint.connection.url)
+    for name in names:
+        if retry(partial(holds_positions, endpoint, name)):
+            raise refusal_of_positions(name)
+
+
+def refusal_of_positions(name: str) -> TransferRefused:
+    return TransferRefused(
+        f"{name} holds the positions of `copy --follow`, which are of use only where they are."
+    )
 
 
 @dataclass

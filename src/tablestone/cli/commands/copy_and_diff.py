@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -34,12 +34,12 @@ from tablestone.tools.comparing import (
     Difference,
     TableComparison,
 )
-from tablestone.tools.connection import open_profiles, parse_place
+from tablestone.tools.connection import Connection, open_profiles, parse_place
 from tablestone.tools.copying import MARGIN_TICKS, Copying, CopyReport, Side, TableCopy
 from tablestone.tools.errors import TransferFailed, TransferRefused
 from tablestone.tools.following import Follower
 from tablestone.tools.positions import TABLE as POSITION_TABLE
-from tablestone.tools.positions import refuse_positions, without_positions
+from tablestone.tools.positions import refuse_positions, tables_of_users
 from tablestone.tools.progress import (
     DIFFERING,
     progress_for,
@@ -75,22 +75,16 @@ def diff(
     connection string, or @FILE that holds one of these. Without TABLE all tables of both are
     compared. Exit status 1: something differs.
     """
-    profiles = open_profiles(os.environ)
-    places = parse_place(first, profiles), parse_place(second, profiles)
+    places = _places(first, second, tables)
     is_equal = True
-    left_out: set[str] = set()
-    with TableEndpoint(places[0]) as one, TableEndpoint(places[1]) as other:
-        with service_errors_as_failures(places[0]):
-            in_one = set(one.table_names())
-        with service_errors_as_failures(places[1]):
-            in_other = set(other.table_names())
-        for endpoint, names in ((one, in_one), (other, in_other)):
-            if not tables:
-                with service_errors_as_failures(endpoint.connection):
-                    left_out |= names - set(without_positions(endpoint, sorted(names)))
-        for name in tables or sorted((in_one | in_other) - left_out):
-            both = ((places[0], in_one), (places[1], in_other))
-            missing = [place.url for place, names in both if name not in names]
+    with (
+        TableEndpoint(places[0]) as one,
+        TableEndpoint(places[1]) as other,
+        _asking_for_the_key(tables),
+    ):
+        sides = [(each, _names_at(each, tables)) for each in (one, other)]
+        for name in tables or sorted(set().union(*(names for _, names in sides))):
+            missing = [each.connection.url for each, names in sides if name not in names]
             if missing:
                 is_equal = False
                 line = f"{name}: not at {' nor at '.join(missing)}"
@@ -98,6 +92,42 @@ def diff(
             else:
                 is_equal &= _diff(one, other, name, top, quiet=quiet, as_json=as_json)
     return 0 if is_equal else 1
+
+
+def _places(first: str, second: str, tables: Sequence[str]) -> list[Connection]:
+    """Both places of a command; refuses a signature of one table for any other."""
+    profiles = open_profiles(os.environ)
+    places = [parse_place(each, profiles) for each in (first, second)]
+    for place in places:
+        only = place.only_table
+        if only and [name.lower() for name in tables] != [only.lower()]:
+            raise TransferRefused(
+                f"The signature of {place.url} is for the table {only} alone: name this table, or give the account's "
+                "key."
+            )
+    return places
+
+
+@contextmanager
+def _asking_for_the_key(tables: Sequence[str]) -> Iterator[None]:
+    """Say what is allowed to more credentials, if those of a whole account do not suffice."""
+    try:
+        yield
+    except TransferFailed as failed:
+        if failed.is_denied and len(tables) != 1:
+            raise TransferFailed(f"{failed} Give the account's key, or name one table.") from None
+        raise
+
+
+def _names_at(endpoint: TableEndpoint, tables: Sequence[str]) -> list[str]:
+    """Those of the tables that are there; all of them but positions if none is named.
+
+    Credentials for a named table need not list the others.
+    """
+    with service_errors_as_failures(endpoint.connection):
+        if tables:
+            return [name for name in tables if endpoint.table_exists(name)]
+        return tables_of_users(endpoint)
 
 
 def _diff(
@@ -218,14 +248,14 @@ def copy(
     this finds what was deleted at the source. Exit status 1: they differ.
 
     With --follow nothing is compared. The source must keep changes: `tablestone serve
-    --keep-changes 7d`. The same command goes on where it stopped: the target has the position.
+    --keep-changes 7d`. The same command goes on where it stopped: the position is in the target,
+    or in a journal of this machine if a signature allows one table only.
     """
     if until_caught_up and not follow:
         raise TransferRefused("--until-caught-up goes with --follow, which is not given.")
     if follow and (since is not None or on_conflict in ("skip", "merge")):
         raise TransferRefused("--follow goes neither with --since nor with skip or merge.")
-    profiles = open_profiles(os.environ)
-    start, end = parse_place(source, profiles), parse_place(target, profiles)
+    start, end = _places(source, target, tables)
     if start.url == end.url:
         raise TransferRefused("--from and --to are the same endpoint.")
     copying = Copying(
@@ -244,9 +274,8 @@ def copy(
         with (
             closing(open_journal(identity, os.environ, restart=restart)) as journal,
             advising_after_interrupt(),
+            _asking_for_the_key(tables),
         ):
-            with service_errors_as_failures(start):
-                refuse_positions(first, tables)
             if follow:
                 follower = Follower(
                     first,
@@ -259,18 +288,18 @@ def copy(
                     position_table=position_table,
                 )
                 with closing(follower), _interrupted_by(signal.SIGTERM):
-                    _follow(
+                    copies = _follow(
                         follower,
                         copying,
                         restart=restart,
                         quiet=quiet,
                         ends=until_caught_up,
                     )
-                line = f"{shown_count(follower.changes, 'change')} applied. The same command continues."
-                print_report([line], {"changes": follower.changes}, as_json=as_json)
+                _report_following(follower, copies, as_json=as_json)
                 return 0
             with service_errors_as_failures(start):
-                names = list(tables) or without_positions(first, first.table_names())
+                refuse_positions(first, tables)
+                names = list(tables) or tables_of_users(first)
             if not names:
                 print(f"tablestone: {start.url} has no tables.", file=sys.stderr)
             sides = Side("source", first, parallel), Side("target", second, parallel)
@@ -302,8 +331,9 @@ def _interrupted_by(number: signal.Signals) -> Iterator[None]:
 
 def _follow(
     follower: Follower, copying: Copying, *, restart: bool, quiet: bool, ends: bool
-) -> None:
-    """Copy all entities that an earlier run did not, and apply the changes since."""
+) -> list[CopyReport]:
+    """Copy all entities that an earlier run did not, and apply the changes since. Returns what was copied."""
+    copies = []
     tell, positions = partial(_tell, quiet=quiet), follower.positions
     replaces = copying.on_conflict is OnConflict.REPLACE
     try:
@@ -312,21 +342,39 @@ def _follow(
             sides = follower.source, follower.target
             try:
                 report = _copy(*sides, name, copying, followed.copy, save, quiet=quiet)
+                copies.append(report)
                 tell(_copy_lines(report)[0])
             except TransferFailed as failed:
                 # Such as one that was deleted meanwhile: the feed says so too.
-                if getattr(failed.__cause__, "code", "") != "TableNotFound":
+                if failed.code != "TableNotFound":
                     raise
                 positions.drop(name)
                 tell(f"{name}: the source has no such table now.")
         now = follower.source(TableEndpoint.service_time) or system_clock()
         follower.run(now + MARGIN_TICKS if ends else None)
     except TransferFailed as failed:
-        if getattr(failed.__cause__, "code", "") in ("ChangesNotKept", "InvalidChangeCursor"):
+        if failed.code in ("ChangesNotKept", "InvalidChangeCursor"):
             raise TransferFailed(
                 f"{failed} --restart does so; what the source deleted meanwhile stays in a target that is not empty."
             ) from None
         raise
+    return copies
+
+
+def _report_following(follower: Follower, copies: Sequence[CopyReport], *, as_json: bool) -> None:
+    changes, entities = follower.changes, sum(report.copied for report in copies)
+    line = f"{shown_count(changes, 'change')} applied. The same command continues."
+    if copies:
+        again = f", {follower.copied_again} of them again" if follower.copied_again else ""
+        tables = shown_count(len(copies), "table")
+        line = f"{tables} with {shown_entities(entities)} copied{again}; {line}"
+    members = {
+        "tables_copied": len(copies),
+        "tables_copied_again": follower.copied_again,
+        "entities_copied": entities,
+        "changes": changes,
+    }
+    print_report([line], members, as_json=as_json)
 
 
 def _copy(
