@@ -212,7 +212,7 @@ def test_diff_and_copy_know_what_the_source_hides(
             "Sessions: entities expire at the time in expires at the source. The target shows no policy."
             in copied.errors
         )
-        assert "  1 left out: expired on one side, and not yet on the other" in copied.lines
+        assert "    1 left out: expired on one side, and not yet on the other" in copied.lines
 
 
 def places_of(tmp_path: Path, *sides: TableStorage) -> list[str]:

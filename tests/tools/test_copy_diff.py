@@ -98,9 +98,9 @@ def test_differences_are_listed_one_by_one(
     assert told[0] == f"{table}: 3 differ; 3 entities in A, 3 in B"
     assert told[1].startswith("  partitions 'p' to 'q': 3 and 3 entities, hashes ")
     assert told[2:] == [
-        "  only in first: PartitionKey 'p', RowKey '1'",
+        "  only in A: PartitionKey 'p', RowKey '1'",
         "  differs: PartitionKey 'p', RowKey '2': a, b, c",
-        "  only in second: PartitionKey 'q', RowKey '4'",
+        "  only in B: PartitionKey 'q', RowKey '4'",
     ]
     as_json = orjson.loads(
         tools.run("diff", *places, table, "--json", "--top", "1", status=1).stdout
@@ -109,7 +109,7 @@ def test_differences_are_listed_one_by_one(
     copied = tools.run(
         "copy", "--from", places[0], "--to", places[1], table, "--on-conflict", "replace", status=1
     )
-    assert "  1 differs; 3 entities at the source, 4 at the target:" in copied.lines
+    assert "  1 differs; 3 entities at the source, 4 at the target" in copied.lines
     assert "    only at the target: PartitionKey 'q', RowKey '4'" in copied.lines
 
 
@@ -190,7 +190,7 @@ def test_a_copy_since_a_time_lists_what_was_deleted(
     tools.run("delete-entity", table, "p0", "00003", "--yes")
     copy = ("copy", "--from", places[0], "--to", places[1], table, "--since", since)
     told = tools.run(*copy, status=1).lines
-    assert "  1 differs; 9 entities at the source, 10 at the target:" in told
+    assert "  1 differs; 9 entities at the source, 10 at the target" in told
     assert any("RowKey '00003'" in line for line in told)
     unverified = tools.run(*copy, "--no-verify").lines
     assert any("Nothing was compared (--no-verify)" in line for line in unverified)

@@ -82,6 +82,14 @@ class Sides:
     def catch_up(self, *more: str) -> str:
         return self.tools.run(*self.words("--until-caught-up", "--quiet", *more)).stdout
 
+    def follower(
+        self, target: TableEndpoint, journal: Journal, *names: str, parallel: int = 1
+    ) -> following.Follower:
+        """One in this process, whose position is in the journal."""
+        return following.Follower(
+            self.source, target, names, parallel=parallel, journal=journal, tell=lambda _: None
+        )
+
     def require_equal(self) -> None:
         ran = self.tools.run("diff", *self.places, "--quiet", status=None)
         assert ran.status == 0, ran.stdout
@@ -301,14 +309,7 @@ def test_throttling_and_lost_answers_lose_nothing(sides: Sides, tmp_path: Path) 
         text = sides.target_server.connection_string
         text = text.replace("{}:{}".format(*address), f"127.0.0.1:{service.port}")
         with TableEndpoint(parse_connection_string(text)) as target:
-            follower = following.Follower(
-                sides.source,
-                target,
-                (),
-                parallel=4,
-                journal=journal,
-                tell=lambda _: None,
-            )
+            follower = sides.follower(target, journal, parallel=4)
             follower.start()
             for n in range(200):
                 sides.put("Orders", f"p{n % 20}", str(n % 40), N=n)
@@ -328,9 +329,10 @@ class Target(TableEndpoint):
         self.got: list[list[tuple[str, str]]] = []
         self.names_taken = 0
 
-    def transact(self, _table: str, operations: Any) -> None:
+    def transact(self, _table: str, operations: Any) -> list[str | None]:
         self.refuse(operations)
         self.got.append([(each.method, each.key.row_key) for each in operations])
+        return []
 
     def write(self, table: str, operation: Operation) -> str | None:
         self.transact(table, [operation])
@@ -387,14 +389,7 @@ def test_a_transaction_of_the_source_stays_one(sides: Sides, tmp_path: Path) -> 
     sides.source.create_table("Orders")
     with closing(Journal(tmp_path / "a", {})) as journal:
         target = Target()
-        follower = following.Follower(
-            sides.source,
-            target,
-            ("Orders",),
-            parallel=1,
-            journal=journal,
-            tell=lambda _: None,
-        )
+        follower = sides.follower(target, journal, "Orders")
         for followed in follower.start():
             follower.positions.set_copy(followed, {"begun": True, "copied": True})
         for n in range(60):
@@ -484,14 +479,7 @@ def made_up(sides: Sides, tmp_path: Path) -> Iterator[following.Follower]:
     """A follower whose feed a test makes up."""
     with closing(Journal(tmp_path / "a", {})) as journal:
         journal.save({"cursor": "a", "applied": "", "tables": {}})
-        follower = following.Follower(
-            sides.source,
-            sides.target,
-            (),
-            parallel=1,
-            journal=journal,
-            tell=lambda _: None,
-        )
+        follower = sides.follower(sides.target, journal)
         follower.positions.cursor = "a"
         yield follower
 
@@ -563,7 +551,7 @@ def test_a_cursor_that_is_not_kept(
         sides.put("Orders", "p", "1")
         ran = tools.run(*sides.words("--until-caught-up", "--quiet"), status=1)
         assert "InvalidChangeCursor" in ran.stderr
-        assert "--restart does so; what the source deleted meanwhile stays" in ran.stderr
+        assert "--restart does so, with --on-conflict replace where the target is" in ran.stderr
         sides.catch_up("--restart")
         sides.require_equal()
 

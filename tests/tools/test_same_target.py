@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -379,22 +379,24 @@ def test_the_rows_say_what_was_copied(pair: Pair) -> None:
             assert found[odata.ETAG] == etag
 
 
+@contextmanager
+def following_between(pair: Pair, journal: Path) -> Iterator[tuple[TableEndpoint, Follower]]:
+    """A follower in this process, and its endpoint of the target."""
+    source, target, kept = (
+        TableEndpoint(parse_connection_string(each.connection_string))
+        for each in (pair.source, pair.target, pair.target)
+    )
+    with source, target, kept, closing(Journal(journal, {})) as opened:
+        follower = Follower(source, target, (), parallel=1, journal=opened, tell=print, kept=kept)
+        with closing(follower):
+            yield target, follower
+
+
 def test_the_first_write_after_a_long_stop_is_not_sent(pair: Pair, tmp_path: Path) -> None:
     """Between the renewal and the write, another run took over."""
     pair.seed(pair.source, "Orders", "1")
     pair.follow()
-    places = [
-        parse_connection_string(each.connection_string) for each in (pair.source, pair.target)
-    ]
-    with (
-        TableEndpoint(places[0]) as source,
-        TableEndpoint(places[1]) as target,
-        TableEndpoint(places[1]) as kept,
-        closing(Journal(tmp_path / "journal", {})) as journal,
-        closing(
-            Follower(source, target, (), parallel=1, journal=journal, tell=print, kept=kept)
-        ) as follower,
-    ):
+    with following_between(pair, tmp_path / "journal") as (target, follower):
         assert follower.start() == []
         follower.positions._renewed -= 60
         follower.positions._ended.set()  # the thread that renews stands still too
@@ -418,18 +420,7 @@ def test_lines_that_are_left_out_save_no_position_before_it_is_renewed(
     monkeypatch.setattr(positions, "SAVE_SECONDS", 0.02)
     pair.seed(pair.source, "Orders", "1")
     pair.follow()
-    places = [
-        parse_connection_string(each.connection_string) for each in (pair.source, pair.target)
-    ]
-    with (
-        TableEndpoint(places[0]) as source,
-        TableEndpoint(places[1]) as target,
-        TableEndpoint(places[1]) as kept,
-        closing(Journal(tmp_path / "journal", {})) as journal,
-        closing(
-            Follower(source, target, (), parallel=1, journal=journal, tell=print, kept=kept)
-        ) as follower,
-    ):
+    with following_between(pair, tmp_path / "journal") as (_, follower):
         follower.start()
 
         def saved() -> str:

@@ -21,9 +21,16 @@ from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.tools import odata
 from tablestone.tools.client import RawEntity, TableEndpoint
 from tablestone.tools.connection import Connection
-from tablestone.tools.errors import ServiceError, TransferFailed, TransferRefused, Unreachable
+from tablestone.tools.errors import (
+    InFlight,
+    Retry,
+    ServiceError,
+    TransferFailed,
+    TransferRefused,
+    Unreachable,
+)
 from tablestone.tools.insight import SCAN_RATIO, ask_for_insight, takes_large_share, workload_of
-from tablestone.tools.queries import TableReader
+from tablestone.tools.queries import PAGES_AHEAD, TableReader
 
 TABLES_KEPT_MAX: Final = 200
 """Tables whose properties are remembered for completion."""
@@ -196,7 +203,9 @@ class ExploredAccount:
 
     def reader(self) -> TableReader:
         """A reader of tables that counts its cost and gives up early, because a person is waiting."""
-        return TableReader(self.endpoint, attempts=ATTEMPTS_MAX, patience_seconds=PATIENCE_SECONDS)
+        in_flight = InFlight(1 + PAGES_AHEAD)
+        retry = Retry(in_flight, attempts=ATTEMPTS_MAX, patience_seconds=PATIENCE_SECONDS)
+        return TableReader(self.endpoint, retry)
 
 
 def property_names(raw: RawEntity) -> list[str]:

@@ -9,9 +9,9 @@ from tablestone.tools.client import TableEndpoint
 from tablestone.tools.errors import InFlight, Retry, ServiceError, TransferFailed
 
 WAIT_SECONDS: Final = 30
-"""How long a request waits for a change. An answer has 60 s to come."""
+"""How long a request waits for a change: less than the 60 s after which no answer is expected."""
 PAUSE_SECONDS: Final = 1.0
-"""Between two requests if the service does not wait: it may be about to stop."""
+"""Between two requests if the service answers at once without a change: it may be about to stop."""
 
 
 class ChangesPage(NamedTuple):

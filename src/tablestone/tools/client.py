@@ -84,9 +84,9 @@ _PART_ETAG = re.compile(rb"\r\nETag: ([^\r\n]+)", re.IGNORECASE)
 _NO_RETRIES: Final[Mapping[str, int]] = {"retry_total": 0, "retry_status": 0}
 _NEXT: Final = ("NextPartitionKey", "NextRowKey")
 CURSOR_HEADER: Final = "x-tablestone-cursor"
-"""Where a page of changes has the cursor from which to go on."""
+"""The cursor after a page of changes."""
 MORE_HEADER: Final = "x-tablestone-more"
-"""It is there if there was more behind the page."""
+"""Present if more changes follow the page."""
 
 
 class ContinuationToken(NamedTuple):
@@ -335,7 +335,7 @@ class TableEndpoint:
     def changes(
         self, table: str | None, since: str | None, wait_seconds: int
     ) -> tuple[list[bytes], str, bool]:
-        """The next lines of a feed of changes, the cursor behind them, and whether there were more.
+        """The next lines of a feed of changes, the cursor after them, and whether more follow.
 
         Without a table it is the feed of the account.
         """
@@ -411,8 +411,8 @@ class TableEndpoint:
             self.watch.note(table, [operation], [etag])
         return etag
 
-    def transact(self, table: str, operations: Sequence[Operation]) -> None:
-        """One entity group transaction. Raises the error of the first operation that fails."""
+    def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
+        """One entity group transaction. Returns the new ETags; raises the error of the first operation that fails."""
         mark = secrets.token_hex(8)
         body = self._batch_body(table, operations, mark)
         headers = {**_TRANSACTING, "Content-Type": f"multipart/mixed; boundary=batch_{mark}"}
@@ -423,8 +423,10 @@ class TableEndpoint:
                 raise part_error(status, content)
         if len(statuses) != len(operations):
             raise Unreachable(f"{len(operations)} writes were answered by {len(statuses)} results")
+        etags = _etags_of(content)
         if self.watch:
-            self.watch.note(table, operations, _etags_of(content))
+            self.watch.note(table, operations, etags)
+        return etags
 
     def _batch_body(self, table: str, operations: Sequence[Operation], mark: str) -> bytes:
         start = (

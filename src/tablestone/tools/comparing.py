@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Final
 
 from tablestone.clock import system_clock
 from tablestone.model.expiry import ExpiryPolicy
@@ -22,7 +22,8 @@ RANGE_ENTITIES: Final = 50_000
 """After so many entities, the next partition begins a new range."""
 
 
-class Difference(NamedTuple):
+@dataclass
+class Difference:
     """One key: `only in first`, `only in second`, or `differs`, with the names of the differing properties."""
 
     kind: str
@@ -51,7 +52,7 @@ class ComparedPartitions:
 
 @dataclass
 class TableComparison:
-    """The result of a comparison. `differing` counts the differences.
+    """The result of a comparison. `differing` counts the differences; `differences` has the first of them.
 
     `expiry` says for each side when its entities expire, if they do. `left_out` counts those that have expired on one
     side and are still shown by the other: no difference.
@@ -61,6 +62,7 @@ class TableComparison:
     differing: int = 0
     left_out: int = 0
     expiry: list[str] = field(default_factory=list)
+    differences: list[Difference] = field(default_factory=list)
 
     @property
     def counts(self) -> tuple[int, int]:

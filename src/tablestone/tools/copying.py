@@ -8,15 +8,17 @@ comparison of the whole tables reports them.
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from copy import copy
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final
+from itertools import islice
+from typing import Any, Final, Self
 
 from tablestone.clock import TICKS_PER_SECOND, system_clock
 from tablestone.model.edm import format_date_time
 from tablestone.model.keys import EntityKey
 from tablestone.tools import odata
 from tablestone.tools.client import ContinuationToken, Query, RawEntity, TableEndpoint
-from tablestone.tools.comparing import Comparer, Difference, TableComparison
+from tablestone.tools.comparing import Comparer, TableComparison
 from tablestone.tools.errors import (
     ATTEMPTS_MAX,
     Answer,
@@ -26,7 +28,7 @@ from tablestone.tools.errors import (
     TransferFailed,
 )
 from tablestone.tools.formats.rows import Row
-from tablestone.tools.progress import Progress, Reached
+from tablestone.tools.progress import DIFFERING, Progress, Reached, progress_for
 from tablestone.tools.queries import PAGES_AHEAD, TableReader
 from tablestone.tools.writing import (
     CHOICES,
@@ -56,6 +58,12 @@ class Copying:
     verify: bool = True
     follows: bool = False
     """The feed of changes will bring what changes meanwhile: no rounds, and no comparison at the end."""
+    quiet: bool = False
+
+    def tell(self, line: str) -> None:
+        """Say something on standard error."""
+        if not self.quiet:
+            sys.stderr.write(f"{line}\n")
 
     @property
     def makes_equal(self) -> bool:
@@ -95,7 +103,6 @@ class CopyReport:
     resumed_after: int = 0
     rounds: list[int] = field(default_factory=list)
     verified: TableComparison | None = None
-    differences: list[Difference] = field(default_factory=list)
     not_compared: str | None = None
     """Why nothing was compared; None if both sides were."""
     began: str = ""
@@ -107,27 +114,35 @@ class CopyReport:
 
 
 class Side:
-    """The source or the target of a copy, which failures name. It is asked once, where the SDK asks again."""
+    """One end of a copy or comparison, which failures name. It is asked once, where the SDK asks again."""
 
     def __init__(self, role: str, endpoint: TableEndpoint, parallel: int, **options: Any) -> None:
         self.role, self.endpoint, self.url = role, endpoint, endpoint.connection.url
-        name = f"The {role} {self.url}"
+        name = f"The {role} {self.url}" if role else self.url
         self.retry = Retry(InFlight(parallel), name=name, **{"attempts": 1, **options})
 
-    def __call__(self, request: Callable[[TableEndpoint], Answer]) -> Answer:
+    def __call__(
+        self, request: Callable[[TableEndpoint], Answer], retry: Retry | None = None
+    ) -> Answer:
         try:
-            return self.retry(lambda: request(self.endpoint))
+            return (retry or self.retry)(lambda: request(self.endpoint))
         except ServiceError as error:
             raise TransferFailed(f"{self.url} answers {error}") from error
 
     def get(self, table: str, key: EntityKey) -> RawEntity | None:
         """One entity; None if there is none, or no such table."""
         try:
-            return self(lambda endpoint: endpoint.get(table, key))
+            return self(lambda endpoint: endpoint.get(table, key), self.patient(1))
         except TransferFailed as failed:
-            if getattr(failed.__cause__, "status", 0) == 404:
+            if failed.status == 404:
                 return None
             raise
+
+    def at(self, endpoint: TableEndpoint) -> Self:
+        """The same side at another endpoint."""
+        other = copy(self)
+        other.endpoint = endpoint
+        return other
 
     def patient(self, parallel: int) -> Retry:
         """The same for requests that the SDK does not repeat."""
@@ -135,7 +150,20 @@ class Side:
         return replace(self.retry, attempts=attempts, in_flight=InFlight(parallel))
 
     def reader(self) -> TableReader:
-        return TableReader(self.endpoint, retry=self.patient(1 + PAGES_AHEAD))
+        return TableReader(self.endpoint, self.patient(1 + PAGES_AHEAD))
+
+
+def compare(
+    first: Side, second: Side, table: str, progress: Progress, shown: int
+) -> TableComparison:
+    """Compare a table of both sides entirely; the result has the first differences."""
+    sides = (first, second)
+    comparer = Comparer(progress, [side(lambda each: each.expiry(table)) for side in sides])
+    found = comparer.differences(*(side.reader().entities(Query(table)) for side in sides))
+    comparer.result.differences = list(islice(found, shown))
+    for _ in found:
+        pass  # the rest is counted
+    return comparer.result
 
 
 class TableCopy:
@@ -150,12 +178,10 @@ class TableCopy:
         *,
         state: Mapping[str, Any],
         save: Callable[[dict[str, Any]], None],
-        progress: Progress,
-        tell: Callable[[str], None],
     ) -> None:
         self._source, self._target, self._table = source, target, table
         self._copying, self._save_state = copying, save
-        self._progress, self._tell = progress, tell
+        self._progress = progress_for(f"copy {table}", quiet=copying.quiet, errors=DIFFERING)
         self._reader = source.reader()
         self._state = dict(state)
         self._earlier = Tally(**state.get("tally", {}))
@@ -163,6 +189,10 @@ class TableCopy:
 
     def run(self) -> CopyReport:
         """Copy, follow the changes, compare."""
+        with closing(self._progress):
+            return self._run()
+
+    def _run(self) -> CopyReport:
         report = CopyReport(self._table, resumed_after=self._earlier.rows)
         name = self._table
         if "began" not in self._state:
@@ -182,7 +212,9 @@ class TableCopy:
         report.skipped, report.bytes = total.skipped, total.bytes - total.already_bytes
         report.not_compared = self._copying.reason_not_to_compare
         if report.not_compared is None:
-            self._verify(report)
+            report.verified = compare(
+                self._source, self._target, name, self._progress, DIFFERENCES_SHOWN_MAX
+            )
         return report
 
     def _source_time(self) -> int:
@@ -249,7 +281,7 @@ class TableCopy:
             self._followed += writer.tally
             rounds.append(writer.tally.rows)
             since = next_since
-            self._tell(
+            self._copying.tell(
                 f"{self._table}: written at the source meanwhile and copied now: {writer.tally.rows:,}."
             )
         raise TransferFailed(
@@ -263,18 +295,6 @@ class TableCopy:
         total = self._earlier + (tally or Tally())
         self._state |= {"begun": True, "token": token, "copied": copied, "tally": asdict(total)}
         self._save_state(self._state)
-
-    def _verify(self, report: CopyReport) -> None:
-        sides = (self._source, self._target)
-        policies = [side(lambda each: each.expiry(self._table)) for side in sides]
-        comparer = Comparer(self._progress, policies)
-        target = self._target.reader()
-        for difference in comparer.differences(
-            self._reader.entities(Query(self._table)), target.entities(Query(self._table))
-        ):
-            if len(report.differences) < DIFFERENCES_SHOWN_MAX:
-                report.differences.append(difference)
-        report.verified = comparer.result
 
     def _writer(
         self, on_conflict: OnConflict, *, resumed: bool, own_before: int | None = None
@@ -313,7 +333,7 @@ def since_filter(moment: str | None) -> str | None:
 
 
 def refusal_of(key: EntityKey, reason: str) -> TransferFailed:
-    """The end of a copy: the target refuses an entity that the source stores, and a copy must be complete."""
+    """The target refuses an entity that the source stores. That ends a copy, which must be complete."""
     return TransferFailed(
         f"The target does not take the entity with PartitionKey {key.partition_key!r} and RowKey {key.row_key!r}: "
         f"{reason}"

@@ -14,6 +14,7 @@ from tablestone.tools.client import Operation, Query, RawEntity, TableEndpoint
 from tablestone.tools.errors import InFlight, Retry, ServiceError, TransferFailed
 from tablestone.tools.progress import Progress, Reached
 from tablestone.tools.queries import TableReader
+from tablestone.tools.writing import send_all
 
 
 @dataclass
@@ -64,35 +65,36 @@ class Delete:
                 raise
         return self.report
 
-    def _delete(self, entities: Sequence[RawEntity], *, uncertain: bool = False) -> None:
-        """Delete entities of one partition. `uncertain`: an earlier attempt without an answer may have done it."""
-        operations = [
-            Operation("DELETE", odata.key_of(raw), if_match=raw.get(odata.ETAG, "*"))
-            for raw in entities
-        ]
+    def _delete(self, entities: Sequence[RawEntity]) -> None:
+        """Delete entities of one partition."""
+        is_uncertain = False
 
-        def attempt(is_uncertain: bool) -> None:  # noqa: FBT001 - what `Retry.write` calls
-            nonlocal uncertain
-            uncertain = uncertain or is_uncertain
-            self._endpoint.transact(self._query.table, operations)
+        def send(operations: list[Operation]) -> bool:
+            nonlocal is_uncertain
+            try:
+                self._retry(lambda: self._endpoint.transact(self._query.table, operations))
+            except ServiceError as error:
+                is_uncertain = is_uncertain or error.is_uncertain
+                if error.status not in (404, 412) or error.code == "TableNotFound":
+                    raise TransferFailed(f"{self._query.table}: {error}") from None
+                raise
+            self._count(deleted=len(operations))
+            return True
 
-        try:
-            self._retry.write(attempt)
-        except ServiceError as error:
-            if error.status not in (404, 412) or error.code == "TableNotFound":
-                raise TransferFailed(f"{self._query.table}: {error}") from None
-            if len(operations) > 1:
-                # One of them changed or is gone: delete each by itself.
-                for raw in entities:
-                    self._delete([raw], uncertain=uncertain)
-            elif error.status == 412:
+        def stays(_operation: Operation, error: ServiceError) -> None:
+            """One of them changed or is gone."""
+            if error.status == 412:
                 self._count(changed=1)
-            elif uncertain:
+            elif is_uncertain:
                 self._count(deleted=1, uncertain=1)
             else:
                 self._count(gone=1)
-            return
-        self._count(deleted=len(operations))
+
+        found = [
+            Operation("DELETE", odata.key_of(raw), b"", raw.get(odata.ETAG, "*"))
+            for raw in entities
+        ]
+        send_all(found, send, stays)
 
     def _count(self, **more: int) -> None:
         with self._lock:

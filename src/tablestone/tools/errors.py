@@ -68,7 +68,10 @@ _INDEXED: Final = re.compile(r"(\d{1,3}):")
 
 @dataclass(eq=False)
 class ServiceError(Exception):
-    """An error answer. `index` is the failed operation of a transaction, if the service says which."""
+    """An error answer. `index` is the failed operation of a transaction, if the service says which.
+
+    `is_uncertain`: an earlier attempt without an answer may have done what was asked.
+    """
 
     status: int
     code: str
@@ -76,6 +79,7 @@ class ServiceError(Exception):
     _: KW_ONLY
     index: int | None = None
     retry_after: float | None = None
+    is_uncertain: bool = False
 
     def __str__(self) -> str:
         return (self.code or f"HTTP status {self.status}") + (f": {self.text}" if self.text else "")
@@ -231,20 +235,17 @@ class Retry:
 
     def __call__(self, request: Callable[[], Answer]) -> Answer:
         """The request's answer. Raises its `ServiceError` if asking again would change nothing."""
-        return self.write(lambda _uncertain: request())
-
-    def write(self, request: Callable[[bool], Answer]) -> Answer:
-        """The same for a write, which gets whether an earlier attempt without an answer may have been done."""
         uncertain = False
         end = None if self.patience_seconds is None else monotonic_seconds() + self.patience_seconds
         pause = FIRST_PAUSE_SECONDS
         for attempt in range(1, self.attempts + 1):
             try:
                 with self.in_flight.one():
-                    answer = request(uncertain)
+                    answer = request()
             except ServiceError as error:
                 self._was_reached = True
                 if error.status not in BUSY_STATUSES:
+                    error.is_uncertain = uncertain
                     raise
                 # After 500 or a gateway's time-out the write may have been done; after busy it was not.
                 uncertain = uncertain or error.status not in (429, 503)

@@ -7,17 +7,18 @@ that it has caught up.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tablestone import limits
 from tablestone.clock import TICKS_PER_SECOND, monotonic_seconds, system_clock
 from tablestone.model.edm import format_date_time, parse_date_time
 from tablestone.tools import odata
-from tablestone.tools.changes import pages_of_changes
+from tablestone.tools.changes import ChangesPage, pages_of_changes
 from tablestone.tools.client import Operation, TableEndpoint
 from tablestone.tools.copying import Side, carry_expiry, refusal_of
 from tablestone.tools.errors import (
@@ -33,13 +34,14 @@ from tablestone.tools.positions import (
     Positions,
     holds_positions,
     partition_of,
-    refusal_of_positions,
-    tables_in,
+    refuse_positions,
+    tables_of_earlier,
+    tables_of_users,
 )
 from tablestone.tools.progress import shown_count, shown_seconds
 from tablestone.tools.resume_journal import Journal
 from tablestone.tools.same_target import Judgement, Verdict
-from tablestone.tools.writing import BATCH_BYTES_MAX
+from tablestone.tools.writing import BATCH_BYTES_MAX, send_all
 
 ATTEMPTS: Final = 200
 """Attempts of a request, in about an hour: whoever follows is there for days, and a side may be away meanwhile."""
@@ -51,6 +53,7 @@ TELL_SECONDS: Final = 5.0
 LOOKS_PER_SECOND: Final = 10
 """Tables that are looked at before a run says that it has caught up: with many, it says so more seldom."""
 AWAY_SECONDS: Final = 60.0
+CAUGHT_UP: Final = "caught up"
 _COPY_OVER: Final = (
     "--on-conflict replace copies over it; `tablestone diff` shows what only the target has."
 )
@@ -93,7 +96,13 @@ class Follower:
             )
             for role, endpoint in (("source", source), ("target", target))
         )
-        self.positions = Positions(journal, self.source.url, self.target, kept, position_table)
+        self.positions = Positions(
+            journal,
+            self.source.url,
+            self.target,
+            self.target.at(kept) if kept else None,
+            position_table,
+        )
         target.watch = self.positions
         self._judgement = Judgement(self.source, self.target, self._table, parallel)
         self._told = ("", 0.0)
@@ -117,29 +126,27 @@ class Follower:
         for row in kept:
             if row["Source"] == self.source.url:
                 self.source.retry.was_there, positions.applied = True, row["Applied"]
-        for name in self._names:
-            if self.source(lambda source: holds_positions(source, name)):  # noqa: B023 - called at once
-                raise refusal_of_positions(name)
-        cursor = self._present_end()
+        refuse_positions(self.source, self._names)
+        cursor = next(self._feed("now")).cursor  # after all that is in the feed now
         partition = partition_of(cursor, self.target.endpoint.connection.account, self._names)
-        positions.take(partition, self._tell)
+        is_found = positions.take(partition, self._tell) and not restarts
         if positions.is_in_journal:
             self._tell(
                 f"{self.target.url} gives these credentials no table for the position: it is in the journal of this "
                 "machine alone."
             )
-        positions.applied = positions.applied if positions.is_found else ""
-        is_new = restarts or not positions.is_found
-        is_adopted = is_new and not restarts and "cursor" in state
-        if not is_new:
+        is_adopted = not is_found and "cursor" in state
+        if is_found:
             tables, cursor = list(positions.tables.values()), positions.cursor
             reason = "is not the table that was followed"
         else:
+            positions.applied = ""
             tables = [Followed(name) for name in self._names or self._tables_of_source()]
             reason = _reason(partition, [row["PartitionKey"] for row in kept])
         if is_adopted:
             cursor, reason = state["cursor"], "does not show what the journal says was copied"
-            known = {each.name.lower(): each for each in tables_in(self._journal)}
+            known = tables_of_earlier(self._journal)
+            # A table that the source made later is in the feed.
             later = {"begun": True, "copied": True} if state.get("copied") else {}
             tables = [
                 known.get(each.name.lower(), Followed(each.name, dict(later))) for each in tables
@@ -157,8 +164,8 @@ class Follower:
                 self.copied_again += 1
                 self._tell(f"{followed.name}: {reason}, so it is copied again.")
             followed.copy, followed.keys, followed.looked = {}, {}, {}
-        if is_new or again:
-            positions.replace(cursor, tables)
+        if again or not is_found:
+            positions.begin(cursor, tables)
         self.source.retry.was_there = self.target.retry.was_there = True
         return [followed for followed in tables if not followed.is_copied]
 
@@ -166,17 +173,14 @@ class Follower:
         """Let another run follow."""
         self.positions.end()
 
-    def _present_end(self) -> str:
-        """The cursor after all that is in the feed."""
-        retry = self.source.retry
-        pages = pages_of_changes(
-            self.source.endpoint, self._table, "now", follows=False, retry=retry
+    def _feed(self, since: str, *, follows: bool = False) -> Iterator[ChangesPage]:
+        source = self.source
+        return pages_of_changes(
+            source.endpoint, self._table, since, follows=follows, retry=source.retry
         )
-        return next(pages).cursor
 
     def _tables_of_source(self) -> list[str]:
-        names = self.source(lambda source: list(source.table_names()))
-        return [name for name in names if not self._leaves_out(name)]
+        return [name for name in tables_of_users(self.source) if not self._leaves_out(name)]
 
     def _leaves_out(self, table: str, *, is_made: bool = False) -> bool:
         """Whether a table is not followed. What `is_made` just now has no marker yet, if it is one of positions."""
@@ -186,14 +190,10 @@ class Follower:
         is_own = name == self._position_table and not self.positions.is_in_journal
         if is_made:
             self._left_out.pop(name, None)
-            return is_own or self.source(lambda source: holds_positions(source, table))
+            return is_own or holds_positions(self.source, table)
         if name not in self._left_out:
-            is_left_out = self.source(lambda source: holds_positions(source, table))
-            if (
-                is_own
-                and not is_left_out
-                and self.source(lambda source: source.table_exists(table))
-            ):
+            is_left_out = holds_positions(self.source, table)
+            if is_own and not is_left_out and self.source(lambda each: each.table_exists(table)):
                 raise TransferFailed(
                     f"{self.source.url} has a table {table} of its own, and the target has the position there: "
                     "--position-table NAME names another."
@@ -203,42 +203,34 @@ class Follower:
 
     def run(self, until: int | None) -> None:
         """Apply the changes as they come; with `until`, end with the last one, or one of that time (ticks)."""
-        pages = pages_of_changes(
-            self.source.endpoint,
-            self._table,
-            self.positions.cursor,
-            follows=until is None,
-            retry=self.source.retry,
-        )
-        sent = self.positions.cursor, self.positions.applied
-        self._applied = self.positions.applied
+        positions = self.positions
+        sent = positions.cursor, positions.applied
+        self._applied = positions.applied
         joined = 0
-        time = 0
-        with closing(_Writer(self.target, self._parallel, self.positions)) as writer:
-            for page in pages:
-                self.positions.hold()
+        with closing(_Writer(self.target, self._parallel, positions)) as writer:
+            for page in self._feed(positions.cursor, follows=until is None):
+                positions.hold()
                 lines = [read_json(line) for line in page.lines]
                 self._apply(lines, writer)
                 joined += 1
                 time = parse_date_time(lines[-1]["time"]) if lines else system_clock()
                 if not page.is_last:
-                    self._tell_lag(f"{_shown_lag(time)} behind")
+                    seconds = max(0.0, (system_clock() - time) / TICKS_PER_SECOND)
+                    self._tell_lag(f"{shown_seconds(seconds)} behind")
                 may_join = lines and not page.is_last and joined < PAGES_JOINED_MAX
                 if may_join and writer.is_busy:
                     continue
                 writer.wait()
-                self._reach(*sent)
+                positions.cursor, positions.applied = sent
                 writer.send()
                 sent, joined = (page.cursor, self._applied), 0
                 ends = until is not None and (page.is_last or time >= until)
                 if page.is_last or ends:
                     writer.wait()
-                    self._reach(*sent)
-                    if ends or self._has_to_tell("caught up"):
-                        self._look()
-                        self._tell_lag("caught up", at_once=ends)
-                    if ends:
-                        return
+                    positions.cursor, positions.applied = sent
+                    self._tell_lag(CAUGHT_UP, at_once=ends)
+                if ends:
+                    return
 
     def _apply(self, lines: list[dict[str, Any]], writer: "_Writer") -> None:
         transaction: list[Operation] = []
@@ -279,10 +271,6 @@ class Follower:
                 writer.add(table, transaction)
                 transaction = []
 
-    def _reach(self, cursor: str, applied: str) -> None:
-        """Note that all changes up to the cursor are at the target."""
-        self.positions.cursor, self.positions.applied = cursor, applied
-
     def _look(self) -> None:
         """Store the position, and look whether the target still is what was written: then it has caught up."""
         self.positions.save()
@@ -296,18 +284,16 @@ class Follower:
                 )
         self.positions.note_look()
 
-    def _has_to_tell(self, lag: str) -> bool:
+    def _tell_lag(self, lag: str, *, at_once: bool = False) -> None:
+        """Say how far behind it is, from time to time; and that it has caught up, after a look."""
+        line = f"follow: {shown_count(self.changes, 'change')}, {lag}"
         last, at = self._told
         pause = max(TELL_SECONDS, len(self.positions.tables) / LOOKS_PER_SECOND)
-        return self._line(lag) != last and monotonic_seconds() >= at + pause
-
-    def _tell_lag(self, lag: str, *, at_once: bool = False) -> None:
-        if at_once or self._has_to_tell(lag):
-            self._told = (self._line(lag), monotonic_seconds())
-            self._tell(self._line(lag))
-
-    def _line(self, lag: str) -> str:
-        return f"follow: {shown_count(self.changes, 'change')}, {lag}"
+        if at_once or (line != last and monotonic_seconds() >= at + pause):
+            if lag == CAUGHT_UP:
+                self._look()
+            self._told = (line, monotonic_seconds())
+            self._tell(line)
 
     def _last_applied(self) -> str:
         if self.positions.applied:
@@ -359,15 +345,18 @@ def _reason(partition: str, kept: Sequence[str]) -> str:
     return "the target has no position of this copy"
 
 
-def _shown_lag(time: int) -> str:
-    return shown_seconds(max(0.0, (system_clock() - time) / TICKS_PER_SECOND))
-
-
 def _shown_time(ticks: int) -> str:
     """Hours and minutes in UTC, after the day if it is another one."""
     day, _, time = format_date_time(ticks).partition("T")
     today = format_date_time(system_clock()).startswith(day)
     return time[:5] if today else f"{day} {time[:5]}"
+
+
+class _Group(NamedTuple):
+    """Operations of a partition by RowKeys: one transaction, or deletions of what expired, in any order."""
+
+    is_expired: bool
+    operations: dict[str, Operation]
 
 
 class _Writer:
@@ -390,23 +379,28 @@ class _Writer:
     def add(self, table: str, transaction: Sequence[Operation]) -> None:
         """Take a transaction of the source. It is never divided; of an entity the last state is written."""
         place = (table, transaction[0].key.partition_key)
-        groups = self._groups.setdefault(place, [_Transaction()])
+        operations = self._group(place, is_expired=False).operations
         size = sum(len(each.body) for each in transaction)
-        together = groups[-1].keys() | {each.key.row_key for each in transaction}
+        together = operations.keys() | {each.key.row_key for each in transaction}
         joined = self._sizes.get(place, 0) + size
-        is_full = len(together) > limits.CHANGE_SET_OPERATIONS_MAX or joined > BATCH_BYTES_MAX
-        if is_full or isinstance(groups[-1], _Expired):
-            groups.append(_Transaction())
-            joined = size
-        groups[-1].update({each.key.row_key: each for each in transaction})
+        if len(together) > limits.CHANGE_SET_OPERATIONS_MAX or joined > BATCH_BYTES_MAX:
+            operations, joined = {}, size
+            self._groups[place].append(_Group(False, operations))
+        operations.update({each.key.row_key: each for each in transaction})
         self._sizes[place] = joined
 
     def add_expired(self, table: str, deletion: Operation) -> None:
         """Take the deletion of an entity that expired, after what was added of its partition."""
-        groups = self._groups.setdefault((table, deletion.key.partition_key), [_Expired()])
-        if not isinstance(groups[-1], _Expired):
-            groups.append(_Expired())
-        groups[-1][deletion.key.row_key] = deletion
+        group = self._group((table, deletion.key.partition_key), is_expired=True)
+        group.operations[deletion.key.row_key] = deletion
+
+    def _group(self, place: tuple[str, str], *, is_expired: bool) -> _Group:
+        """The last group of a partition, or a new one after one of the other kind."""
+        groups = self._groups.setdefault(place, [])
+        if not groups or groups[-1].is_expired is not is_expired:
+            groups.append(_Group(is_expired, {}))
+            self._sizes[place] = 0
+        return groups[-1]
 
     def send(self) -> None:
         """Begin to write what was added. Nothing else may be under way."""
@@ -446,59 +440,44 @@ class _Writer:
             if error.code != "TableBeingDeleted":
                 raise
 
-    def _write(self, table: str, groups: Sequence["_Group"]) -> None:
-        for group in groups:
-            if isinstance(group, _Expired):
-                # Most have expired at the target too. A transaction fails by the first of them that is gone.
-                for _ in self._single.map(
-                    partial(self._transact, table), [[each] for each in group.values()]
-                ):
-                    pass
-            else:
-                self._transact(table, list(group.values()))
+    def _write(self, table: str, groups: Sequence[_Group]) -> None:
+        for is_expired, operations in groups:
+            if not is_expired:
+                self._transact(table, list(operations.values()))
+                continue
+            # Most have expired at the target too. A transaction fails by the first of them that is gone.
+            singles = [[each] for each in operations.values()]
+            deque(self._single.map(partial(self._transact, table), singles), maxlen=0)
 
     def _transact(self, table: str, pending: list[Operation]) -> None:
         is_single = len(pending) == 1 and pending[0].method == "DELETE"
-        while pending:
+
+        def send(operations: list[Operation]) -> bool:
             try:
                 if is_single:
-                    self.retry(lambda: self._endpoint.write(table, pending[0]))
+                    self.retry(lambda: self._endpoint.write(table, operations[0]))
                 else:
-                    self.retry(lambda: self._endpoint.transact(table, pending))
+                    self.retry(lambda: self._endpoint.transact(table, operations))
             except ServiceError as error:
-                if error.code in ("TableNotFound", "TableBeingDeleted"):
-                    followed = self._positions.tables.get(table.lower())
-                    if followed and not followed.is_deleted_later:
-                        raise TransferFailed(
-                            f"{table} is not at {self._endpoint.connection.url} any more. "
-                            "The same command copies it again."
-                        ) from None
-                    # A run that was killed had come to the table's deletion, which is still to come in this one.
-                    if not self.create_table(table):
-                        self.retry.stop.wait(DELETION_PAUSE_SECONDS)
-                elif error.status in (401, 403) or error.code == "AccountIsDisabled":
+                if error.status in (401, 403) or error.code == "AccountIsDisabled":
                     raise TransferFailed(f"{table}: {error}") from None
-                elif len(pending) == 1 or (error.index is not None and error.index < len(pending)):
-                    failed = pending.pop(error.index if len(pending) > 1 and error.index else 0)
-                    if failed.method != "DELETE" or error.status != 404:
-                        raise refusal_of(failed.key, str(error)) from None
-                    self._positions.note(table, [failed], [None])
-                else:
-                    # Whole entities take more room than the merges that made them, or the service does not say which.
-                    half = len(pending) // 2
-                    self._transact(table, pending[:half])
-                    self._transact(table, pending[half:])
-                    return
-            else:
-                return
+                if error.code not in ("TableNotFound", "TableBeingDeleted"):
+                    raise
+                followed = self._positions.tables.get(table.lower())
+                if followed and not followed.is_deleted_later:
+                    raise TransferFailed(
+                        f"{table} is not at {self._endpoint.connection.url} any more. The same command copies it again."
+                    ) from None
+                # A run that was killed had come to the table's deletion, which is still to come in this one.
+                if not self.create_table(table):
+                    self.retry.stop.wait(DELETION_PAUSE_SECONDS)
+                return False
+            return True
 
+        def refused(operation: Operation, error: ServiceError) -> None:
+            if operation.method != "DELETE" or error.status != 404:
+                raise refusal_of(operation.key, str(error)) from None
+            self._positions.note(table, [operation], [None])  # deleted already
 
-class _Transaction(dict[str, Operation]):
-    """Operations by RowKeys that are sent as one."""
-
-
-class _Expired(dict[str, Operation]):
-    """Deletions by RowKeys that are sent one by one, in any order."""
-
-
-_Group = _Transaction | _Expired
+        # Whole entities take more room than the merges that made them: then halves are sent.
+        send_all(pending, send, refused)

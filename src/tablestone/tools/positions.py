@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final
 
 from tablestone.clock import elapsed_seconds
@@ -24,8 +23,6 @@ from tablestone.tools.client import Operation, Query, RawEntity, TableEndpoint
 from tablestone.tools.copying import Side
 from tablestone.tools.errors import (
     BUSY_STATUSES,
-    InFlight,
-    Retry,
     ServiceError,
     TransferFailed,
     TransferRefused,
@@ -50,35 +47,29 @@ _POSITION: Final = "position"
 _OF_TABLE: Final = "table "
 
 
-def holds_positions(endpoint: TableEndpoint, table: str) -> bool:
+def holds_positions(side: Side, table: str) -> bool:
     """Whether a table has the marker row. One that the caller may not read has not."""
     try:
-        return endpoint.get(table, MARKER) is not None
-    except ServiceError as error:
-        if error.status not in (400, 403, 404):
+        return side.get(table, MARKER) is not None
+    except TransferFailed as failed:
+        if failed.status not in (400, 403):
             raise
         return False
 
 
-def tables_of_users(endpoint: TableEndpoint) -> list[str]:
+def tables_of_users(side: Side) -> list[str]:
     """All tables but those of positions."""
-    retry = Retry(InFlight(1), name=endpoint.connection.url)
-    names = endpoint.table_names()
-    return [name for name in names if not retry(partial(holds_positions, endpoint, name))]
+    names = side(lambda endpoint: list(endpoint.table_names()))
+    return [name for name in names if not holds_positions(side, name)]
 
 
-def refuse_positions(endpoint: TableEndpoint, names: Sequence[str]) -> None:
+def refuse_positions(side: Side, names: Iterable[str]) -> None:
     """End a command that was given the name of a table of positions."""
-    retry = Retry(InFlight(1), name=endpoint.connection.url)
     for name in names:
-        if retry(partial(holds_positions, endpoint, name)):
-            raise refusal_of_positions(name)
-
-
-def refusal_of_positions(name: str) -> TransferRefused:
-    return TransferRefused(
-        f"{name} holds the positions of `copy --follow`, which are of use only where they are."
-    )
+        if holds_positions(side, name):
+            raise TransferRefused(
+                f"{name} holds the positions of `copy --follow`, which are of use only where they are."
+            )
 
 
 @dataclass
@@ -120,13 +111,10 @@ def _read_keys(kept: Iterable[Sequence[str]]) -> dict[EntityKey, str]:
     return {EntityKey(partition, row): etag for partition, row, etag in kept}
 
 
-def tables_in(journal: Journal) -> list[Followed]:
-    """The tables of a journal that has the position, or had it in an earlier version: then without keys."""
-    found = []
-    for name, state in journal.state.get("tables", {}).items():
-        copy = {each: state[each] for each in state if each != "keys"}
-        found.append(Followed(name, copy, _read_keys(state.get("keys", ()))))
-    return found
+def tables_of_earlier(journal: Journal) -> dict[str, Followed]:
+    """The tables of a journal of an earlier version, by names in small letters. It had the position, and no keys."""
+    tables = journal.state.get("tables", {})
+    return {name.lower(): Followed(name, dict(state)) for name, state in tables.items()}
 
 
 def partition_of(cursor: str, account: str, names: Sequence[str]) -> str:
@@ -151,7 +139,7 @@ class Positions:
         journal: Journal,
         source_url: str,
         target: Side,
-        endpoint: TableEndpoint | None,
+        kept: Side | None,
         table: str = TABLE,
     ) -> None:
         self.cursor = ""
@@ -160,15 +148,15 @@ class Positions:
         """The time of the last change that was applied."""
         self.tables: dict[str, Followed] = {}
         """By names in small letters."""
-        self.is_found = False
         self._journal, self._source_url, self._target = journal, source_url, target
-        self._endpoint, self._table = endpoint, table
+        self._kept, self._table = kept, table
         self._run = secrets.token_hex(8)
         self._partition = ""
         self._etag: str | None = None
         self._holds = False
         self._sequence = self._confirmed = 0
         self._sent: tuple[dict[str, Any], list[Operation]] | None = None
+        """What was sent with the last number, until it is known to be stored."""
         self._renewed = 0.0
         self._saved = ("", "")
         self._changed: set[str] = set()
@@ -179,43 +167,48 @@ class Positions:
 
     def find(self) -> list[RawEntity]:
         """The positions that the target has, of all sources."""
-        if self._endpoint is None:
+        if self._kept is None:
             return []
         try:
-            if self._ask(lambda kept: kept.get(self._table, MARKER)) is None:
-                if self._ask(lambda kept: kept.page(Query(self._table, top=1), None)).entities:
-                    raise TransferRefused(
-                        f"{self._target.url} has a table {self._table} of its own, which the position would be in: "
-                        "--position-table NAME names another."
-                    )
-                return []
-            query = Query(self._table, f"RowKey eq {quoted(_POSITION)}")
-            return list(Side("target", self._endpoint, 1).reader().entities(query))
+            if self._kept.get(self._table, MARKER):
+                query = Query(self._table, f"RowKey eq {quoted(_POSITION)}")
+                return list(self._kept.reader().entities(query))
+            for _ in self._kept.reader().entities(Query(self._table, top=1)):
+                raise TransferRefused(
+                    f"{self._target.url} has a table {self._table} of its own, which the position would be in: "
+                    "--position-table NAME names another."
+                )
         except TransferFailed as failed:
-            error = failed.__cause__
-            if not isinstance(error, ServiceError):
+            if failed.is_denied:
+                self._kept = None
+            elif failed.code not in ("TableNotFound", "TableBeingDeleted"):
                 raise
-            if error.status == 403 and error.code.startswith("Authorization"):
-                self._endpoint = None
-            elif error.code not in ("TableNotFound", "TableBeingDeleted"):
-                raise
-            return []
+        return []
 
     @property
     def is_in_journal(self) -> bool:
-        return self._endpoint is None
+        return self._kept is None
 
-    def take(self, partition: str, tell: Callable[[str], None]) -> None:
-        """Become the run that follows, once no other renews its id; and read the position, if there is one."""
+    def take(self, partition: str, tell: Callable[[str], None]) -> bool:
+        """Become the run that follows, once no other renews its id, and read the position; False if there is none."""
         self._partition = partition
-        if self._endpoint is None:
-            self.cursor = self._journal.state.get("cursor", "")
-            self.applied = self._journal.state.get("applied", "")
-            self.tables = {each.name.lower(): each for each in tables_in(self._journal)}
-            self.is_found = "applied" in self._journal.state
-            return
+        kept = self._kept
+        rows = self._taken(kept, tell) if kept else self._journal.state.get("rows", {})
+        if _POSITION not in rows:
+            return False
+        position = rows.pop(_POSITION)
+        self.cursor, self.applied = position["Cursor"], position["Applied"]
+        self._saved = self.cursor, self.applied
+        for row in rows.values():
+            followed = Followed.from_members(row)
+            self.tables[followed.name.lower()] = followed
+        self._etag = position.get(odata.ETAG)
+        self._hold_from_now()
+        return True
+
+    def _taken(self, kept: Side, tell: Callable[[str], None]) -> dict[str, RawEntity]:
+        """The rows of the position at the target, after an earlier run has ended."""
         seen, since = "", elapsed_seconds()
-        kept = Side("target", self._endpoint, 1, attempts=self._target.retry.attempts)
         while (row := kept.get(self._table, self._key(_POSITION))) and not row["Ended"]:
             if seen and row[odata.ETAG] != seen:
                 raise TransferRefused(
@@ -229,30 +222,26 @@ class Positions:
             elif elapsed_seconds() > since + FREE_SECONDS:
                 break
             self._ended.wait(SAVE_SECONDS)
-        if row:
-            self.cursor, self.applied, self._etag = row["Cursor"], row["Applied"], row[odata.ETAG]
-            self.is_found, self._saved = bool(self.cursor), (self.cursor, self.applied)
-            self._begin()
-            query = Query(
-                self._table,
-                f"PartitionKey eq {quoted(partition)} and RowKey gt {quoted(_OF_TABLE)}",
-            )
-            for raw in kept.reader().entities(query):
-                followed = Followed.from_members(raw)
-                self.tables[followed.name.lower()] = followed
+        if row is None:
+            return {}
+        query = Query(self._table, f"PartitionKey eq {quoted(self._partition)}")
+        rows = {each["RowKey"]: each for each in kept.reader().entities(query)}
+        # The one that was looked at: if it changes now, another run begins.
+        return {**rows, _POSITION: row}
 
-    def replace(self, cursor: str, tables: Sequence[Followed]) -> None:
+    def begin(self, cursor: str, tables: Sequence[Followed]) -> None:
         """Begin at another cursor, with these tables, before the first of them is written."""
-        if self._endpoint and not self._holds:
-            self._ask(lambda kept: kept.create_table(self._table))
-            self._ask(lambda kept: kept.write(self._table, _written(MARKER, {"Format": 1})))
+        if self._kept and not self._holds:
+            self._kept(lambda endpoint: endpoint.create_table(self._table))
+            marker = _written(MARKER, {"Format": 1})
+            self._kept(lambda endpoint: endpoint.write(self._table, marker))
         with self._lock:  # no cursor is saved without its tables
             before = self.tables.keys()
             self.cursor = cursor
             self.tables = {followed.name.lower(): followed for followed in tables}
             self._dropped |= before - self.tables.keys()
             self._changed |= self.tables.keys()
-        self._begin()
+        self._hold_from_now()
 
     def set_copy(self, followed: Followed, copy: dict[str, Any]) -> None:
         """Save the state of a table's copy."""
@@ -284,14 +273,14 @@ class Positions:
 
     def save(self) -> None:
         """Save the position; `TransferFailed` if this run does not follow any more."""
-        self._ask(lambda _: self._write())
+        self._target(lambda _: self._write())
 
     def hold(self) -> None:
         """Renew the id of this run, if that is due, so that no other begins; raises if another did."""
         with self._lock:
             if self._lost:
                 raise self._lost
-            if self._holds and self._endpoint and elapsed_seconds() > self._renewed + RENEW_SECONDS:
+            if self._holds and self._kept and elapsed_seconds() > self._renewed + RENEW_SECONDS:
                 self._write()
 
     def note(
@@ -319,10 +308,10 @@ class Positions:
             with suppress(Unreachable, ServiceError, TransferFailed):
                 self._write()
 
-    def _begin(self) -> None:
+    def _hold_from_now(self) -> None:
         is_first, self._holds = not self._holds, True
         self.save()
-        if self._endpoint and self._journal.state != {"position": self._partition}:
+        if self._kept and self._journal.state != {"position": self._partition}:
             self._journal.save({"position": self._partition})
         if is_first:
             threading.Thread(target=self._keep, name="position", daemon=True).start()
@@ -337,39 +326,39 @@ class Positions:
                 else:
                     self.hold()
 
-    def _ask(self, request: Callable[[TableEndpoint], Any]) -> Any:
-        """Ask at the endpoint of the position, as the target is asked."""
-        return self._target(lambda target: request(self._endpoint or target))
-
     def _write(self) -> None:
         """One attempt to store what has changed. The ETag of the position says whether this run may."""
         with self._lock:
             if self._lost:
                 raise self._lost
-            self._refill()
             changed, dropped = self._changed & self.tables.keys(), set(self._dropped)
+            self._refill(changed)
             state = self.cursor, self.applied
-            if self._endpoint is None:
-                self._write_journal()
+            if self._kept is None:
+                position = {"Cursor": self.cursor, "Applied": self.applied}
+                tables = {name: each.members() for name, each in self.tables.items()}
+                self._journal.save({"rows": {_POSITION: position, **tables}})
             else:
-                rows = [
-                    _written(self._key(_OF_TABLE + name), self.tables[name].members())
-                    for name in sorted(changed)
-                ]
-                while len(rows) > ROWS_PER_TRANSACTION:
-                    self._send(self._endpoint, self._saved[0], rows[:ROWS_PER_TRANSACTION])
-                    del rows[:ROWS_PER_TRANSACTION]
-                self._send(self._endpoint, self.cursor, rows)
-                # A row that a kill leaves is of a table that the source does not have.
-                for name in dropped - self.tables.keys():
-                    deletion = Operation("DELETE", self._key(_OF_TABLE + name), if_match="*")
-                    with suppress(ServiceError):
-                        self._endpoint.write(self._table, deletion)
+                self._write_rows(self._kept.endpoint, sorted(changed), dropped)
             self._changed -= changed
             self._dropped -= dropped
             self._saved = state
 
-    def _send(self, kept: TableEndpoint, cursor: str, rows: Sequence[Operation]) -> None:
+    def _write_rows(self, kept: TableEndpoint, changed: Sequence[str], dropped: set[str]) -> None:
+        rows = [
+            _written(self._key(_OF_TABLE + name), self.tables[name].members()) for name in changed
+        ]
+        while len(rows) > ROWS_PER_TRANSACTION:
+            self._send(kept, self._saved[0], rows[:ROWS_PER_TRANSACTION])
+            del rows[:ROWS_PER_TRANSACTION]
+        self._send(kept, self.cursor, rows)
+        # A row that a kill leaves is of a table that the source does not have.
+        for name in dropped - self.tables.keys():
+            deletion = Operation("DELETE", self._key(_OF_TABLE + name), if_match="*")
+            with suppress(ServiceError):
+                kept.write(self._table, deletion)
+
+    def _send(self, kept: TableEndpoint, cursor: str, rows: list[Operation]) -> None:
         members = {
             "Cursor": cursor,
             "Applied": self.applied,
@@ -378,36 +367,34 @@ class Positions:
             "Source": self._source_url,
         }
         # An attempt with the same content has the same number: one without an answer may have been done.
-        if self._sequence == self._confirmed or self._sent != (members, rows):
-            self._sequence, self._sent = self._sequence + 1, (members, list(rows))
+        if self._sent != (members, rows):
+            self._sequence, self._sent = self._sequence + 1, (members, rows)
         members = {**members, "Sequence": self._sequence}
-        key = self._key(_POSITION)
-        sent = elapsed_seconds()
+        key, sent = self._key(_POSITION), elapsed_seconds()
         try:
-            kept.transact(self._table, [_written(key, members, self._etag), *rows])
-            found = kept.get(self._table, key)
+            self._etag, *_ = kept.transact(self._table, [_written(key, members, self._etag), *rows])
         except ServiceError as error:
             if error.status in BUSY_STATUSES:
                 raise
             if error.status not in (404, 409, 412):
                 raise TransferFailed(f"{self._target.url} takes no position: {error}") from None
             found = None if error.code == "TableNotFound" else kept.get(self._table, key)
-        number = found["Sequence"] if found and found["Run"] == self._run else -1
-        if found is None or number < self._confirmed:
-            self._lost = TransferFailed(
-                f"The position of this run at {self._target.url} is gone, or was changed: the target was emptied, "
-                "restored or exchanged, or another run follows. The same command looks, and goes on."
-            )
-            raise self._lost
-        self._etag, self._confirmed = found[odata.ETAG], number
-        if number == self._sequence:
-            self._renewed = sent
-        else:  # an earlier one without an answer was done
-            self._send(kept, cursor, rows)
+            number = found["Sequence"] if found and found["Run"] == self._run else 0
+            if found is None or number <= self._confirmed:
+                self._lost = TransferFailed(
+                    f"The position of this run at {self._target.url} is gone, or was changed: the target was emptied, "
+                    "restored or exchanged, or another run follows. The same command looks, and goes on."
+                )
+                raise self._lost from None
+            self._etag, self._confirmed = found[odata.ETAG], number
+            if number < self._sequence:  # an earlier one without an answer was done
+                self._send(kept, cursor, rows)
+                return
+        self._confirmed, self._sent, self._renewed = self._sequence, None, sent
 
-    def _refill(self) -> None:
+    def _refill(self, changed: Iterable[str]) -> None:
         """Remember keys that are at the target, of tables of which none is remembered."""
-        for name in self._changed & self.tables.keys():
+        for name in changed:
             followed = self.tables[name]
             if followed.copy.get("begun") and not followed.keys:
                 try:
@@ -416,20 +403,10 @@ class Positions:
                     if error.status != 404 and error.code != "TableBeingDeleted":
                         raise
                 else:
-                    found = {odata.key_of(raw): str(raw[odata.ETAG]) for raw in page.entities}
-                    followed.keys.update(found)
+                    followed.keys = {odata.key_of(raw): raw[odata.ETAG] for raw in page.entities}
 
     def _key(self, row: str) -> EntityKey:
         return EntityKey(self._partition, row)
-
-    def _write_journal(self) -> None:
-        tables = {
-            followed.name: {**followed.copy, "keys": json.loads(followed.members()["Keys"])}
-            for followed in self.tables.values()
-        }
-        copied = all(followed.is_copied for followed in self.tables.values())
-        state = {"cursor": self.cursor, "applied": self.applied, "tables": tables, "copied": copied}
-        self._journal.save(state)
 
 
 def _written(key: EntityKey, members: Mapping[str, Any], etag: str | None = "*") -> Operation:

@@ -33,7 +33,7 @@ class Reached(NamedTuple):
 
 
 class Progress:
-    """The progress of a transfer; this class tells nothing."""
+    """The progress of a transfer; this class shows nothing."""
 
     def update(self, reached: Reached) -> None:
         """The totals so far."""

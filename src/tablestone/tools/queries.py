@@ -44,7 +44,6 @@ from tablestone.tools.client import (
     endless,
 )
 from tablestone.tools.errors import (
-    ATTEMPTS_MAX,
     InFlight,
     Retry,
     ServiceError,
@@ -149,21 +148,11 @@ def value_without_quotes(text: str) -> filter_lexer.Token | None:
 
 
 class TableReader:
-    """Reads tables of one endpoint and counts the cost. `Retry` explains `attempts` and `patience_seconds`."""
+    """Reads tables of one endpoint and counts the cost."""
 
-    def __init__(
-        self,
-        endpoint: TableEndpoint,
-        *,
-        attempts: int = ATTEMPTS_MAX,
-        patience_seconds: float | None = None,
-        retry: Retry | None = None,
-    ) -> None:
+    def __init__(self, endpoint: TableEndpoint, retry: Retry | None = None) -> None:
         self.cost = Cost()
-        self._endpoint = endpoint
-        self._retry = retry or Retry(
-            InFlight(1 + PAGES_AHEAD), attempts=attempts, patience_seconds=patience_seconds
-        )
+        self._endpoint, self._retry = endpoint, retry or Retry(InFlight(1 + PAGES_AHEAD))
 
     def page(self, query: Query, token: ContinuationToken | None) -> Page:
         """One page. Retries while the service is busy."""
@@ -212,8 +201,8 @@ class TableReader:
         """The distinct PartitionKeys: each request seeks past the last one."""
         last: str | None = None
         while True:
-            behind = None if last is None else f"PartitionKey gt {quoted(last)}"
-            asked = Query(table, behind, (PARTITION_KEY,), top=1)
+            later = None if last is None else f"PartitionKey gt {quoted(last)}"
+            asked = Query(table, later, (PARTITION_KEY,), top=1)
             # A page may be empty and have a token: the service stops where a partition server's range ends.
             found = next(self.entities(asked), None)
             if found is None:
@@ -420,9 +409,9 @@ def _range(interval: KeyInterval) -> str:
     )
 
 
-def _bound(at: str, behind: str, point: tuple[bytes, bytes]) -> str:
-    is_behind = point[1].endswith(b"\0") or (not point[1] and point[0].endswith(b"\0"))
-    return f"{behind if is_behind else at} {_shown(point)}"
+def _bound(at: str, after: str, point: tuple[bytes, bytes]) -> str:
+    is_after = point[1].endswith(b"\0") or (not point[1] and point[0].endswith(b"\0"))
+    return f"{after if is_after else at} {_shown(point)}"
 
 
 def _shown(point: tuple[bytes, bytes]) -> str:

@@ -7,10 +7,10 @@ the feed does not name must be there, if it has any.
 """
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from tablestone.clock import system_clock
 from tablestone.model.edm import format_date_time
@@ -38,7 +38,8 @@ class Verdict(enum.Enum):
     ASKED = "asked"
 
 
-class Evidence(NamedTuple):
+@dataclass
+class Evidence:
     """What was read of a table. `keys` are remembered ones, of which `explained` may be missing.
 
     `unnamed` says whether an entity of the source that the feed after the position does not name is at the target; None
@@ -53,6 +54,12 @@ class Evidence(NamedTuple):
     explained: int = 0
     is_deleted: bool = False
     unnamed: bool | None = None
+    sample: set[EntityKey] = field(default_factory=set)
+    """Keys of the source that the feed does not name."""
+    deleted: set[EntityKey] = field(default_factory=set)
+    """Those that the feed deletes."""
+    has_more: bool = False
+    """Whether the source has more keys than those that were looked at."""
 
 
 def judge(found: Evidence) -> Verdict:
@@ -61,17 +68,6 @@ def judge(found: Evidence) -> Verdict:
     if found.is_deleted or (is_known and found.unnamed is not False):
         return Verdict.SAME
     return Verdict.AGAIN if found.is_empty or not found.exists else Verdict.ASKED
-
-
-@dataclass
-class _Doubt:
-    """A table of which no key is there, and what the feed after the position says of keys, also of the source."""
-
-    followed: Followed
-    sample: set[EntityKey] = field(default_factory=set)
-    has_more: bool = False
-    deleted: set[EntityKey] = field(default_factory=set)
-    is_deleted: bool = False
 
 
 class Judgement:
@@ -85,103 +81,97 @@ class Judgement:
     ) -> list[Verdict]:
         """The verdict on each table at this position. One that is adopted has no keys, and must be found equal."""
         with ThreadPoolExecutor(self._parallel, thread_name_prefix="look") as pool:
-            found = list(pool.map(self._at_target, tables))
-        doubts: dict[str, _Doubt] = {}
-        for followed, evidence in zip(tables, found, strict=True):
-            is_open = evidence.keys > 0 or is_adopted or not evidence.exists
-            if evidence.is_begun and evidence.unnamed is None and is_open:
-                doubts[followed.name.lower()] = _Doubt(followed)
+            evidence = list(pool.map(self._at_target, tables))
+        doubts = {
+            followed.name.lower(): (followed, found)
+            for followed, found in zip(tables, evidence, strict=True)
+            if found.is_begun
+            and found.unnamed is None
+            and (found.keys or is_adopted or not found.exists)
+        }
         if doubts:
-            self._read_feed(doubts, cursor)
-        for index, followed in enumerate(tables):
-            if doubt := doubts.get(followed.name.lower()):
-                found[index] = self._explained(doubt, found[index], is_adopted=is_adopted)
-                followed.is_deleted_later = doubt.is_deleted
-        return [judge(evidence) for evidence in found]
+            self._read_feed({name: found for name, (_, found) in doubts.items()}, cursor)
+        for followed, found in doubts.values():
+            followed.is_deleted_later = found.is_deleted
+            if found.exists and not found.is_deleted:
+                self._explain(followed, found, is_adopted=is_adopted)
+        return [judge(found) for found in evidence]
 
     def _at_target(self, followed: Followed) -> Evidence:
-        name, keys = followed.name, followed.keys
-        found = Evidence(bool(followed.copy.get("begun")), keys=len(keys))
-        try:
-            for key, etag in keys.items():
-                raw = self._target(lambda target: target.get(name, key))  # noqa: B023 - called at once
-                if raw is not None and parse_etag(raw[odata.ETAG]) >= parse_etag(etag):
-                    # One that is as it was at the last look shows that nothing is gone. Others may be newer.
-                    proves = followed.looked.get(key) == raw[odata.ETAG]
-                    found = found._replace(is_there=True, unnamed=True if proves else None)
-                    if proves:
-                        return found
-            for key, etag in followed.looked.items() - keys.items():
-                raw = self._target(lambda target: target.get(name, key))  # noqa: B023 - called at once
-                if raw is not None and raw[odata.ETAG] == etag:
-                    return found._replace(is_there=True, unnamed=True)
-            if found.is_there:
+        name, looked = followed.name, followed.looked
+        found = Evidence(bool(followed.copy.get("begun")), keys=len(followed.keys))
+        for key, etag in {**looked, **followed.keys}.items():
+            raw = self._target.get(name, key)
+            if raw is not None and looked.get(key) == raw[odata.ETAG]:
+                # As it was at the last look: so nothing is gone.
+                found.is_there = found.unnamed = True
                 return found
-            first = self._target.reader().entities(Query(name, top=1))
-            return found._replace(is_empty=next(first, None) is None)
-        except TransferFailed as failed:
-            if _code_of(failed) in ("TableNotFound", "TableBeingDeleted"):
-                return found._replace(exists=False)
-            raise
+            if raw is not None and key in followed.keys:
+                found.is_there |= parse_etag(raw[odata.ETAG]) >= parse_etag(etag)
+        if not found.is_there:
+            try:
+                first = self._target.reader().entities(Query(name, top=1))
+                found.is_empty = next(first, None) is None
+            except TransferFailed as failed:
+                if failed.code not in ("TableNotFound", "TableBeingDeleted"):
+                    raise
+                found.exists = False
+        return found
 
-    def _read_feed(self, doubts: dict[str, _Doubt], cursor: str) -> None:
-        for name, doubt in doubts.items():
+    def _read_feed(self, doubts: Mapping[str, Evidence], cursor: str) -> None:
+        for name, found in doubts.items():
             query = Query(name, select=(PARTITION_KEY, ROW_KEY), top=SAMPLE)
             try:
                 page = self._source.reader().page(query, None)
             except TransferFailed as failed:
-                if _code_of(failed) != "TableNotFound":
+                if failed.code != "TableNotFound":
                     raise
             else:
-                doubt.sample = {odata.key_of(raw) for raw in page.entities}
-                doubt.has_more = page.next_token is not None
+                found.sample = {odata.key_of(raw) for raw in page.entities}
+                found.has_more = page.next_token is not None
         pages = pages_of_changes(
             self._source.endpoint, self._feed, cursor, follows=False, retry=self._source.retry
         )
         for line in (read_json(line) for page in pages for line in page.lines):
-            if (found := doubts.get(line["table"].lower())) is None:
+            if (table := doubts.get(line["table"].lower())) is None:
                 continue
             if line["kind"] == "table-deleted":
-                found.is_deleted = True
+                table.is_deleted = True
             elif line["kind"] != "table-created":
                 key = odata.key_of(line.get("entity", line))
-                found.sample.discard(key)
+                table.sample.discard(key)
                 if "entity" not in line:
-                    found.deleted.add(key)
+                    table.deleted.add(key)
 
-    def _explained(self, doubt: _Doubt, found: Evidence, *, is_adopted: bool) -> Evidence:
-        if doubt.is_deleted or not found.exists:
-            return found._replace(is_deleted=doubt.is_deleted)
-        name, now = doubt.followed.name, system_clock()
+    def _explain(self, followed: Followed, found: Evidence, *, is_adopted: bool) -> None:
+        """Ask the source about the remembered keys, and about entities that the feed does not name."""
+        name, now = followed.name, system_clock()
         policy = self._target(lambda target: target.expiry(name))
-        explained = 0
-        for key, etag in doubt.followed.keys.items():
-            raw = None if key in doubt.deleted else self._source.get(name, key)
+
+        def is_kept(key: EntityKey, etag: str) -> bool:
             # What was not deleted, and is not at the source either, has expired.
+            raw = None if key in found.deleted else self._source.get(name, key)
             if raw and policy:
-                raw = {**raw, TIMESTAMP: format_date_time(parse_etag(etag))}
-                raw = None if policy.has_ended(raw, now) else raw
-            explained += raw is None
-        found = found._replace(explained=explained)
+                stamped = {**raw, TIMESTAMP: format_date_time(parse_etag(etag))}
+                return not policy.has_ended(stamped, now)
+            return raw is not None
+
+        found.explained = sum(not is_kept(*each) for each in followed.keys.items())
         if not policy and any(
-            key not in doubt.deleted
-            and self._target.get(name, key) is None
-            and self._source.get(name, key) is not None
-            for key in doubt.followed.looked
+            self._target.get(name, key) is None and is_kept(key, etag)
+            for key, etag in followed.looked.items()
         ):
-            return found._replace(unnamed=False)
-        may_expire = policy is not None and not policy.suspended
-        if may_expire and not is_adopted:
-            return found
-        unnamed = False if is_adopted and doubt.has_more and not doubt.sample else None
-        for key in sorted(doubt.sample)[:UNNAMED_MAX]:
+            found.unnamed = False
+            return
+        if policy is not None and not policy.suspended and not is_adopted:
+            return  # those of the sample may have expired
+        if is_adopted and found.has_more and not found.sample:
+            found.unnamed = False
+        for key in sorted(found.sample)[:UNNAMED_MAX]:
             if raw := self._source.get(name, key):
                 there = self._target.get(name, key)
-                if there and (not is_adopted or same_properties(raw, there)):
-                    return found._replace(unnamed=True)
-                unnamed = False
-        return found._replace(unnamed=unnamed)
-
-
-def _code_of(failed: TransferFailed) -> str:
-    return getattr(failed.__cause__, "code", "")
+                found.unnamed = there is not None and (
+                    not is_adopted or same_properties(raw, there)
+                )
+                if found.unnamed:
+                    return

@@ -10,9 +10,9 @@ from __future__ import annotations
 import enum
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import KW_ONLY, asdict, dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import orjson
 
@@ -69,6 +69,7 @@ class Tally:
         return Tally(**{name: value + getattr(other, name) for name, value in asdict(self).items()})
 
 
+Item = TypeVar("Item")
 Reject = Callable[[Row, str], None]
 
 
@@ -112,7 +113,7 @@ class TableWriter:
         self._sizes: dict[str, int] = {}
         self._keys: set[EntityKey] = set()
         self._repeated: set[EntityKey] = set()
-        self._futures: list[Future[None]] = []
+        self._futures: set[Future[None]] = set()
 
     def end_resumed_part(self) -> None:
         """No earlier run sent the rows that follow: if one exists already, that is a conflict."""
@@ -139,7 +140,7 @@ class TableWriter:
         """Send what is waiting, and wait until all of it is answered."""
         for partition in list(self._groups):
             self._submit(partition)
-        futures, self._futures = self._futures, []
+        futures, self._futures = self._futures, set()
         for future in futures:
             future.result()
             self.tell()
@@ -162,18 +163,9 @@ class TableWriter:
         self.tell()
         future = self._pool.submit(self._store, rows)
         future.add_done_callback(lambda _: self._places.release())
-        self._futures.append(future)
-        if len(self._futures) > 256 or future.done():
-            self._raise_first_failure()
-
-    def _raise_first_failure(self) -> None:
-        waiting = []
-        for future in self._futures:
-            if future.done():
-                future.result()
-            else:
-                waiting.append(future)
-        self._futures = waiting
+        done, self._futures = wait({*self._futures, future}, timeout=0)
+        for each in done:
+            each.result()  # a failure ends it early
 
     def _count(self, **more: int) -> None:
         with self._lock:
@@ -188,35 +180,28 @@ class TableWriter:
         method = _METHODS[self.on_conflict]
         uncertain = self.resumed
 
-        def attempt(is_uncertain: bool) -> None:  # noqa: FBT001 - what `Retry.write` calls
+        def send(rows: list[Row]) -> bool:
             nonlocal uncertain
-            uncertain = uncertain or is_uncertain
-            self.endpoint.transact(
-                self.table, [Operation(method, row.key, row.body) for row in pending]
-            )
-
-        while pending:
+            operations = [Operation(method, row.key, row.body) for row in rows]
             try:
-                self.retry.write(attempt)
+                self.retry(lambda: self.endpoint.transact(self.table, operations))
             except ServiceError as error:
+                uncertain = uncertain or error.is_uncertain
                 if error.code == "EntityAlreadyExists":
-                    pending = self._without_existing(pending, compare=uncertain)
-                elif error.status in (401, 403, 404) or error.code in _OF_TABLES:
+                    rows[:] = self._without_existing(rows, compare=uncertain)
+                    return False
+                if error.status in (401, 403, 404) or error.code in _OF_TABLES:
                     raise TransferFailed(f"{self.table}: {error}") from None
-                elif len(pending) == 1 or (error.index is not None and error.index < len(pending)):
-                    failed = pending.pop(error.index if len(pending) > 1 and error.index else 0)
-                    self._count(rejected=1)
-                    with self._lock:
-                        self.reject(failed, str(error))
-                else:
-                    # The service does not say which row it was: bisect.
-                    half = len(pending) // 2
-                    self._store(pending[:half])
-                    self._store(pending[half:])
-                    return
-            else:
-                self._count(stored=len(pending), bytes=sum(len(row.body) for row in pending))
-                return
+                raise
+            self._count(stored=len(rows), bytes=sum(len(row.body) for row in rows))
+            return True
+
+        def reject(row: Row, error: ServiceError) -> None:
+            self._count(rejected=1)
+            with self._lock:
+                self.reject(row, str(error))
+
+        send_all(pending, send, reject)
 
     def _without_existing(self, rows: list[Row], *, compare: bool) -> list[Row]:
         """The rows whose keys are free. Handles the others by `OnConflict`."""
@@ -269,6 +254,30 @@ class TableWriter:
             if there is not None:
                 found[row_key] = there
         return found
+
+
+def send_all(
+    pending: list[Item],
+    send: Callable[[list[Item]], bool],
+    refused: Callable[[Item, ServiceError], None],
+) -> None:
+    """Send all as one transaction, and again without each that the service refuses, which `refused` gets.
+
+    `send` says whether it is done; if not, it may have changed the list. Halves are sent where the service does not
+    say which it refuses.
+    """
+    while pending:
+        try:
+            if send(pending):
+                return
+        except ServiceError as error:
+            if len(pending) == 1 or (error.index is not None and error.index < len(pending)):
+                refused(pending.pop(error.index if len(pending) > 1 and error.index else 0), error)
+            else:
+                half = len(pending) // 2
+                send_all(pending[:half], send, refused)
+                send_all(pending[half:], send, refused)
+                return
 
 
 _OF_TABLES: Final = frozenset(("TableNotFound", "TableBeingDeleted", "AccountIsDisabled"))

@@ -3,11 +3,10 @@
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import click
@@ -21,21 +20,13 @@ from tablestone.cli.data_options import (
     print_report,
     quiet_option,
     restart_option,
-    service_errors_as_failures,
 )
 from tablestone.clock import TICKS_PER_SECOND, system_clock
 from tablestone.model.edm import format_date_time, parse_date_time
-from tablestone.tools.client import Query, TableEndpoint
-from tablestone.tools.comparing import (
-    ONLY_IN_FIRST,
-    ONLY_IN_SECOND,
-    ComparedPartitions,
-    Comparer,
-    Difference,
-    TableComparison,
-)
+from tablestone.tools.client import TableEndpoint
+from tablestone.tools.comparing import ONLY_IN_FIRST, ONLY_IN_SECOND, TableComparison
 from tablestone.tools.connection import Connection, open_profiles, parse_place
-from tablestone.tools.copying import MARGIN_TICKS, Copying, CopyReport, Side, TableCopy
+from tablestone.tools.copying import MARGIN_TICKS, Copying, CopyReport, Side, TableCopy, compare
 from tablestone.tools.errors import TransferFailed, TransferRefused
 from tablestone.tools.following import Follower
 from tablestone.tools.positions import TABLE as POSITION_TABLE
@@ -47,7 +38,6 @@ from tablestone.tools.progress import (
     shown_count,
     shown_entities,
 )
-from tablestone.tools.queries import TableReader
 from tablestone.tools.resume_journal import Journal, open_journal
 from tablestone.tools.writing import OnConflict
 
@@ -82,15 +72,24 @@ def diff(
         TableEndpoint(places[1]) as other,
         _asking_for_the_key(tables),
     ):
-        sides = [(each, _names_at(each, tables)) for each in (one, other)]
-        for name in tables or sorted(set().union(*(names for _, names in sides))):
-            missing = [each.connection.url for each, names in sides if name not in names]
+        sides = Side("", one, 1), Side("", other, 1)
+        there = [_names_at(side, tables) for side in sides]
+        for name in tables or sorted({*there[0], *there[1]}):
+            both = zip(sides, there, strict=True)
+            missing = [side.url for side, names in both if name not in names]
             if missing:
                 is_equal = False
                 line = f"{name}: not at {' nor at '.join(missing)}"
                 print_report([line], {"table": name, "missing_at": missing}, as_json=as_json)
             else:
-                is_equal &= _diff(one, other, name, top, quiet=quiet, as_json=as_json)
+                with closing(
+                    progress_for(f"diff {name}", quiet=quiet, errors=DIFFERING)
+                ) as progress:
+                    result = compare(*sides, name, progress, top)
+                lines = _comparison_lines(result, "in A", "in B")
+                lines[0] = f"{name}: {lines[0]}"
+                print_report(lines, {"table": name, **asdict(result)}, as_json=as_json)
+                is_equal &= result.is_equal
     return 0 if is_equal else 1
 
 
@@ -119,84 +118,44 @@ def _asking_for_the_key(tables: Sequence[str]) -> Iterator[None]:
         raise
 
 
-def _names_at(endpoint: TableEndpoint, tables: Sequence[str]) -> list[str]:
+def _names_at(side: Side, tables: Sequence[str]) -> list[str]:
     """Those of the tables that are there; all of them but positions if none is named.
 
     Credentials for a named table need not list the others.
     """
-    with service_errors_as_failures(endpoint.connection):
-        if tables:
-            return [name for name in tables if endpoint.table_exists(name)]
-        return tables_of_users(endpoint)
+    if not tables:
+        return tables_of_users(side)
+    return [name for name in tables if side(lambda each, name=name: each.table_exists(name))]  # type: ignore[misc]
 
 
-def _diff(
-    one: TableEndpoint, other: TableEndpoint, table: str, top: int, *, quiet: bool, as_json: bool
-) -> bool:
-    with closing(progress_for(f"diff {table}", quiet=quiet, errors=DIFFERING)) as progress:
-        policies = []
-        for each in (one, other):
-            with service_errors_as_failures(each.connection):
-                policies.append(each.expiry(table))
-        comparer = Comparer(progress, policies)
-        found = comparer.differences(
-            TableReader(one).entities(Query(table)), TableReader(other).entities(Query(table))
-        )
-        shown = list(islice(found, top))
-        for _ in found:
-            pass  # the rest is counted
-    result = comparer.result
-    members = {"table": table, **asdict(result), "differences": [each._asdict() for each in shown]}
-    print_report(_diff_lines(table, result, shown), members, as_json=as_json)
-    return result.is_equal
-
-
-def _diff_lines(table: str, result: TableComparison, shown: list[Difference]) -> list[str]:
+def _comparison_lines(result: TableComparison, *sides: str) -> list[str]:
+    """What was compared, for a person; the second side follows the words of the first."""
     first, second = result.counts
-    expiry = _expiry_lines(result, ("in A", "in B"))
-    if result.is_equal:
-        return [f"{table}: {shown_entities(first)} on both sides, and they are equal.", *expiry]
-    differing = shown_count(result.differing, "differs", "differ")
-    lines = [f"{table}: {differing}; {shown_entities(first)} in A, {second:,} in B", *expiry]
-    lines += [f"  {shown_range(each)}" for each in result.ranges if not each.is_equal]
-    lines += [f"  {shown_difference(each)}" for each in shown]
-    if result.differing > len(shown):
-        lines.append(f"  and {result.differing - len(shown):,} more")
-    return lines
-
-
-def _expiry_lines(result: TableComparison, sides: tuple[str, str]) -> list[str]:
-    """When entities of each side expire, and how many the comparison left out for it."""
-    lines = [
-        f"  entities expire {words} {side}"
-        for words, side in zip(result.expiry, sides, strict=False)
-        if words
-    ]
+    lines = [f"{shown_entities(first)} on both sides, and they are equal."]
+    if not result.is_equal:
+        differing = shown_count(result.differing, "differs", "differ")
+        lines = [f"{differing}; {shown_entities(first)} {sides[0]}, {second:,} {sides[1]}"]
+    expiry = zip(result.expiry, sides, strict=True)
+    lines += [f"  entities expire {words} {side}" for words, side in expiry if words]
     if result.left_out:
         lines.append(
             f"  {result.left_out:,} left out: expired on one side, and not yet on the other"
         )
+    for part in result.ranges:
+        if not part.is_equal:
+            counts, hashes = part.counts, part.hashes
+            lines.append(
+                f"  partitions {part.first!r} to {part.last!r}: {counts[0]:,} and {counts[1]:,} entities, "
+                f"hashes {hashes[0][:12]} and {hashes[1][:12]}"
+            )
+    only = {ONLY_IN_FIRST: f"only {sides[0]}", ONLY_IN_SECOND: f"only {sides[1]}"}
+    for each in result.differences:
+        names = f": {', '.join(each.names)}" if each.names else ""
+        kind, (partition, row) = only.get(each.kind, each.kind), each.key
+        lines.append(f"  {kind}: PartitionKey {partition!r}, RowKey {row!r}{names}")
+    if more := result.differing - len(result.differences):
+        lines.append(f"  and {more:,} more")
     return lines
-
-
-def shown_difference(difference: Difference, sides: Mapping[str, str] | None = None) -> str:
-    """One difference for a person. `sides` replaces the words for an entity that is only on one side."""
-    partition, row = difference.key
-    names = f": {', '.join(difference.names)}" if difference.names else ""
-    kind = (sides or {}).get(difference.kind, difference.kind)
-    return f"{kind}: PartitionKey {partition!r}, RowKey {row!r}{names}"
-
-
-def shown_range(each: ComparedPartitions) -> str:
-    """A range of partitions whose counts or hashes differ."""
-    first, second = each.counts
-    return (
-        f"partitions {each.first!r} to {each.last!r}: {first:,} and {second:,} entities, "
-        f"hashes {each.hashes[0][:12]} and {each.hashes[1][:12]}"
-    )
-
-
-_SIDES = {ONLY_IN_FIRST: "only at the source", ONLY_IN_SECOND: "only at the target"}
 
 
 @click.command(epilog="Example: tablestone copy --from @azure.txt --to local Weather Stations")
@@ -259,58 +218,60 @@ def copy(
     if start.url == end.url:
         raise TransferRefused("--from and --to are the same endpoint.")
     copying = Copying(
-        OnConflict(on_conflict), parallel, _moment(since), verify=not no_verify, follows=follow
+        OnConflict(on_conflict),
+        parallel,
+        _moment(since),
+        verify=not no_verify,
+        follows=follow,
+        quiet=quiet,
     )
-    with TableEndpoint(start) as first, TableEndpoint(end) as second, TableEndpoint(end) as kept:
-        identity = {
-            "command": "copy",
-            "from": start.url,
-            "to": end.url,
-            "tables": list(tables),
-            "since": copying.since,
-            "on_conflict": on_conflict,
-            **({"follow": True} if follow else {}),
-        }
-        with (
-            closing(open_journal(identity, os.environ, restart=restart)) as journal,
-            advising_after_interrupt(),
-            _asking_for_the_key(tables),
-        ):
-            if follow:
-                follower = Follower(
-                    first,
-                    second,
-                    tables,
-                    parallel=parallel,
-                    journal=journal,
-                    tell=partial(_tell, quiet=quiet),
-                    kept=None if end.only_table else kept,
-                    position_table=position_table,
-                )
-                with closing(follower), _interrupted_by(signal.SIGTERM):
-                    copies = _follow(
-                        follower,
-                        copying,
-                        restart=restart,
-                        quiet=quiet,
-                        ends=until_caught_up,
-                    )
-                _report_following(follower, copies, as_json=as_json)
-                return 0
-            with service_errors_as_failures(start):
-                refuse_positions(first, tables)
-                names = list(tables) or tables_of_users(first)
-            if not names:
-                print(f"tablestone: {start.url} has no tables.", file=sys.stderr)
-            sides = Side("source", first, parallel), Side("target", second, parallel)
-            reports = []
-            for name in names:
-                state = journal.state.get("tables", {}).get(name, {})
-                save = partial(_save, journal, name)
-                reports.append(_copy(*sides, name, copying, state, save, quiet=quiet))
-            for report in reports:
-                print_report(_copy_lines(report), asdict(report), as_json=as_json)
-            journal.finish()
+    identity = {
+        "command": "copy",
+        "from": start.url,
+        "to": end.url,
+        "tables": list(tables),
+        "since": copying.since,
+        "on_conflict": on_conflict,
+        **({"follow": True} if follow else {}),
+    }
+    with (
+        TableEndpoint(start) as first,
+        TableEndpoint(end) as second,
+        TableEndpoint(end) as kept,
+        closing(open_journal(identity, os.environ, restart=restart)) as journal,
+        advising_after_interrupt(),
+        _asking_for_the_key(tables),
+    ):
+        if follow:
+            follower = Follower(
+                first,
+                second,
+                tables,
+                parallel=parallel,
+                journal=journal,
+                tell=copying.tell,
+                kept=None if end.only_table else kept,
+                position_table=position_table,
+            )
+            with closing(follower), _interrupted_by(signal.SIGTERM):
+                copies = _follow(follower, copying, restart=restart, ends=until_caught_up)
+            _report_following(follower, copies, as_json=as_json)
+            return 0
+        sides = Side("source", first, parallel), Side("target", second, parallel)
+        refuse_positions(sides[0], tables)
+        names = list(tables) or tables_of_users(sides[0])
+        if not names:
+            print(f"tablestone: {start.url} has no tables.", file=sys.stderr)
+        reports = []
+        for name in names:
+            state, save = (
+                journal.state.get("tables", {}).get(name, {}),
+                partial(_save, journal, name),
+            )
+            reports.append(TableCopy(*sides, name, copying, state=state, save=save).run())
+        for report in reports:
+            print_report(_copy_lines(report), asdict(report), as_json=as_json)
+        journal.finish()
     return 0 if all(report.is_equal for report in reports) else 1
 
 
@@ -329,33 +290,32 @@ def _interrupted_by(number: signal.Signals) -> Iterator[None]:
         signal.signal(number, before)
 
 
-def _follow(
-    follower: Follower, copying: Copying, *, restart: bool, quiet: bool, ends: bool
-) -> list[CopyReport]:
+def _follow(follower: Follower, copying: Copying, *, restart: bool, ends: bool) -> list[CopyReport]:
     """Copy all entities that an earlier run did not, and apply the changes since. Returns what was copied."""
     copies = []
-    tell, positions = partial(_tell, quiet=quiet), follower.positions
+    sides, positions = (follower.source, follower.target), follower.positions
     replaces = copying.on_conflict is OnConflict.REPLACE
     try:
         for followed in follower.start(restarts=restart, replaces=replaces):
             name, save = followed.name, partial(positions.set_copy, followed)
-            sides = follower.source, follower.target
             try:
-                report = _copy(*sides, name, copying, followed.copy, save, quiet=quiet)
-                copies.append(report)
-                tell(_copy_lines(report)[0])
+                report = TableCopy(*sides, name, copying, state=followed.copy, save=save).run()
             except TransferFailed as failed:
                 # Such as one that was deleted meanwhile: the feed says so too.
                 if failed.code != "TableNotFound":
                     raise
                 positions.drop(name)
-                tell(f"{name}: the source has no such table now.")
+                copying.tell(f"{name}: the source has no such table now.")
+            else:
+                copies.append(report)
+                copying.tell(_copy_lines(report)[0])
         now = follower.source(TableEndpoint.service_time) or system_clock()
         follower.run(now + MARGIN_TICKS if ends else None)
     except TransferFailed as failed:
         if failed.code in ("ChangesNotKept", "InvalidChangeCursor"):
             raise TransferFailed(
-                f"{failed} --restart does so; what the source deleted meanwhile stays in a target that is not empty."
+                f"{failed} --restart does so, with --on-conflict replace where the target is not empty; what the "
+                "source deleted meanwhile stays there."
             ) from None
         raise
     return copies
@@ -375,34 +335,6 @@ def _report_following(follower: Follower, copies: Sequence[CopyReport], *, as_js
         "changes": changes,
     }
     print_report([line], members, as_json=as_json)
-
-
-def _copy(
-    source: Side,
-    target: Side,
-    table: str,
-    copying: Copying,
-    state: Mapping[str, Any],
-    save: Callable[[dict[str, Any]], None],
-    *,
-    quiet: bool,
-) -> CopyReport:
-    with closing(progress_for(f"copy {table}", quiet=quiet, errors=DIFFERING)) as progress:
-        return TableCopy(
-            source,
-            target,
-            table,
-            copying,
-            state=state,
-            save=save,
-            progress=progress,
-            tell=partial(_tell, quiet=quiet),
-        ).run()
-
-
-def _tell(line: str, *, quiet: bool) -> None:
-    if not quiet:
-        print(line, file=sys.stderr, flush=True)
 
 
 def _moment(since: str | None) -> str | None:
@@ -432,19 +364,11 @@ def _copy_lines(report: CopyReport) -> list[str]:
             f"  {sum(report.rounds):,} of them were written at the source during the copy or in the "
             f"{MARGIN_TICKS // TICKS_PER_SECOND} seconds before it."
         )
-    verified = report.verified
-    if verified is not None:
-        first, second = verified.counts
-        if verified.is_equal:
-            lines.append(f"  Verified: {shown_entities(first)} on both sides, and they are equal.")
-        else:
-            differing = shown_count(verified.differing, "differs", "differ")
-            lines.append(
-                f"  {differing}; {shown_entities(first)} at the source, {second:,} at the target:"
-            )
-            lines += [f"    {shown_range(each)}" for each in verified.ranges if not each.is_equal]
-            lines += [f"    {shown_difference(each, _SIDES)}" for each in report.differences]
-        lines += _expiry_lines(verified, ("at the source", "at the target"))
+    if report.verified is not None:
+        verified = _comparison_lines(report.verified, "at the source", "at the target")
+        if report.is_equal:
+            verified[0] = f"Verified: {verified[0]}"
+        lines += [f"  {line}" for line in verified]
     if report.not_compared is not None:
         lines.append(
             f"  Nothing was compared ({report.not_compared}): `tablestone diff` finds deletions and differences."

@@ -31,6 +31,7 @@ from tablestone.cli.data_options import (
     with_reading,
 )
 from tablestone.tools.client import Query, TableEndpoint
+from tablestone.tools.copying import Side
 from tablestone.tools.errors import TransferFailed, TransferRefused, refusing_unreadable
 from tablestone.tools.exporting import Export, ExportReport, Target, show
 from tablestone.tools.formats.azurite_file import is_azurite_file, tables_of
@@ -249,7 +250,7 @@ def export(
         return
     if not Path(file).absolute().parent.is_dir():
         raise TransferRefused(f"{file} cannot be written: its directory is not there.")
-    refuse_positions(endpoint, [table])
+    refuse_positions(Side("", endpoint, 1), [table])
     identity = {
         "command": "export",
         "endpoint": endpoint.connection.url,
