@@ -585,7 +585,7 @@ def test_a_second_run_ends_and_a_killed_one_is_waited_for(sides: Sides, tmp_path
     first.communicate()
     sides.put("Orders", "p", "1")
     taken = sides.tools.run(*sides.words("--until-caught-up"))
-    assert "An earlier run did not end properly: waiting" in taken.stderr
+    assert "Another run has not said that it ended: waiting" in taken.stderr
     sides.require_equal()
     assert "waiting" not in sides.tools.run(*sides.words("--until-caught-up")).stderr
 

@@ -14,7 +14,7 @@ from tablestone.tools import copying, following, odata, positions
 from tablestone.tools.client import Operation, Query, TableEndpoint
 from tablestone.tools.connection import parse_connection_string
 from tablestone.tools.copying import TableCopy
-from tablestone.tools.errors import TransferFailed
+from tablestone.tools.errors import TransferFailed, Unreachable
 from tablestone.tools.following import Follower
 from tablestone.tools.positions import KEYS_LENGTH_MAX, TABLE, Followed
 from tablestone.tools.resume_journal import Journal
@@ -437,3 +437,26 @@ def test_lines_that_are_left_out_save_no_position_before_it_is_renewed(
         follower.positions.cursor, follower.positions.applied = before, "2026-11-28T12:00:00Z"
         time.sleep(0.3)
         assert saved() == before
+
+
+def test_a_position_is_written_again_if_an_earlier_one_was_done_without_an_answer(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair.seed(pair.source, "Orders", "1")
+    pair.follow()
+    with following_between(pair, tmp_path / "journal") as (_, follower):
+        follower.start()
+        real = TableEndpoint.transact
+
+        def lost(endpoint: TableEndpoint, *arguments: Any) -> None:
+            real(endpoint, *arguments)
+            raise Unreachable("no answer")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(TableEndpoint, "transact", lost)
+            with pytest.raises(Unreachable):
+                follower.positions._write()
+        follower.positions.cursor = "later"
+        follower.positions.save()
+        rows = {each["RowKey"]: each for each in pair.target.dump()[TABLE]}
+        assert rows["position"]["Cursor"] == "later"

@@ -104,7 +104,7 @@ class Follower:
             position_table,
         )
         target.watch = self.positions
-        self._judgement = Judgement(self.source, self.target, self._table, parallel)
+        self._judgement = Judgement(self.source, self.target, self._feed, parallel)
         self._told = ("", 0.0)
         self._begun: set[str] = set()
         """Tables that this run has written to: a policy may come after its table, and before the first entity."""

@@ -217,7 +217,7 @@ class Positions:
             if not seen:
                 seen = row[odata.ETAG]
                 tell(
-                    f"An earlier run did not end properly: waiting {FREE_SECONDS:.0f} s, in case it still runs."
+                    f"Another run has not said that it ended: waiting {FREE_SECONDS:.0f} s, in case it still runs."
                 )
             elif elapsed_seconds() > since + FREE_SECONDS:
                 break

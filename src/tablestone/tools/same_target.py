@@ -7,7 +7,7 @@ the feed does not name must be there, if it has any.
 """
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
@@ -18,7 +18,7 @@ from tablestone.model.entity import TIMESTAMP
 from tablestone.model.etag import parse_etag
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY, EntityKey
 from tablestone.tools import odata
-from tablestone.tools.changes import pages_of_changes
+from tablestone.tools.changes import ChangesPage
 from tablestone.tools.client import Query
 from tablestone.tools.copying import Side
 from tablestone.tools.errors import TransferFailed, read_json
@@ -70,10 +70,13 @@ def judge(found: Evidence) -> Verdict:
     return Verdict.AGAIN if found.is_empty or not found.exists else Verdict.ASKED
 
 
-class Judgement:
-    """Looks at both sides. `feed` is the table whose feed is followed; None for that of the account."""
+Feed = Callable[[str], Iterable[ChangesPage]]
 
-    def __init__(self, source: Side, target: Side, feed: str | None, parallel: int) -> None:
+
+class Judgement:
+    """Looks at both sides. `feed` gives the pages of the feed that is followed, after a cursor."""
+
+    def __init__(self, source: Side, target: Side, feed: Feed, parallel: int) -> None:
         self._source, self._target, self._feed, self._parallel = source, target, feed, parallel
 
     def verdicts(
@@ -129,10 +132,7 @@ class Judgement:
             else:
                 found.sample = {odata.key_of(raw) for raw in page.entities}
                 found.has_more = page.next_token is not None
-        pages = pages_of_changes(
-            self._source.endpoint, self._feed, cursor, follows=False, retry=self._source.retry
-        )
-        for line in (read_json(line) for page in pages for line in page.lines):
+        for line in (read_json(line) for page in self._feed(cursor) for line in page.lines):
             if (table := doubts.get(line["table"].lower())) is None:
                 continue
             if line["kind"] == "table-deleted":
