@@ -79,7 +79,7 @@ _OF_METHODS: Final = {
     "MERGE": _WRITING,
     "DELETE": _READING,
 }
-_PART_STATUS = re.compile(rb"HTTP/1\.1 (\d{3})[^\r\n]*\r\n")
+_PART = re.compile(rb"HTTP/1\.1 (?=\d{3})")
 _PART_ETAG = re.compile(rb"\r\nETag: ([^\r\n]+)", re.IGNORECASE)
 _NO_RETRIES: Final[Mapping[str, int]] = {"retry_total": 0, "retry_status": 0}
 _NEXT: Final = ("NextPartitionKey", "NextRowKey")
@@ -417,13 +417,14 @@ class TableEndpoint:
         body = self._batch_body(table, operations, mark)
         headers = {**_TRANSACTING, "Content-Type": f"multipart/mixed; boundary=batch_{mark}"}
         _, content = self._send("POST", "/$batch", body, headers)
-        statuses = [int(status) for status in _PART_STATUS.findall(content)]
-        for status in statuses:
-            if status >= 300:
+        parts = _PART.split(content)[1:]
+        for part in parts:
+            if (status := int(part[:3])) >= 300:
                 raise part_error(status, content)
-        if len(statuses) != len(operations):
-            raise Unreachable(f"{len(operations)} writes were answered by {len(statuses)} results")
-        etags = _etags_of(content)
+        if len(parts) != len(operations):
+            raise Unreachable(f"{len(operations)} writes were answered by {len(parts)} results")
+        found = [_PART_ETAG.search(part) for part in parts]
+        etags = [each[1].decode("latin-1") if each else None for each in found]
         if self.watch:
             self.watch.note(table, operations, etags)
         return etags
@@ -516,14 +517,6 @@ class TableEndpoint:
         cause = getattr(error, "inner_exception", None)
         is_unknown = type(cause).__name__ == "NameResolutionError"  # of urllib3, which loads slowly
         return (UnknownHost if is_unknown else Unreachable)(first_line(error))
-
-
-def _etags_of(content: bytes) -> list[str | None]:
-    """The ETag of each part of a transaction's answer; a deletion has none."""
-    starts = [found.end() - 2 for found in _PART_STATUS.finditer(content)]
-    parts = zip(starts, [*starts[1:], len(content)], strict=True)
-    found = [_PART_ETAG.search(content, start, end) for start, end in parts]
-    return [each[1].decode("latin-1") if each else None for each in found]
 
 
 def endless(table: str) -> TransferFailed:

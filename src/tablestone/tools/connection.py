@@ -116,10 +116,7 @@ def parse_connection_string(text: str) -> Connection:
         raise TransferRefused(
             "The connection string has neither AccountKey nor SharedAccessSignature."
         )
-    url = _without_table(url, secret)
-    return Connection(
-        url, account or _account_of(url), Scheme.SHARED_ACCESS_SIGNATURE, _signature(secret)
-    )
+    return _with_signature(url, secret, account)
 
 
 def from_url(account_url: str, sas: str | None) -> Connection:
@@ -129,8 +126,7 @@ def from_url(account_url: str, sas: str | None) -> Connection:
         raise TransferRefused("--sas is given and --account-url has a signature too: give one.")
     secret = sas or in_url
     if secret:
-        url = _without_table(url, secret)
-        return Connection(url, _account_of(url), Scheme.SHARED_ACCESS_SIGNATURE, _signature(secret))
+        return _with_signature(url, secret)
     if not url.startswith("https:"):
         raise TransferRefused(
             "An Entra login needs https: give --sas, a connection string, or an https URL."
@@ -235,16 +231,16 @@ def _table_of(signature: str) -> str:
     return dict(parse_qsl(signature.removeprefix("?"))).get("tn", "")
 
 
-def _without_table(url: str, signature: str) -> str:
-    """The URL of the account, if the URL of the signature's table was given."""
+def _with_signature(url: str, signature: str, account: str | None = None) -> Connection:
+    """The connection of a signature. The URL may be that of the signature's table."""
     parts = urlsplit(url)
     above, _, last = parts.path.rpartition("/")
     # An emulator's path begins with the account, which may be named like the table.
     is_table = bool(above) or ".table." in (parts.hostname or "")
-    table = _table_of(signature)
-    if not last or not is_table or last.lower() != table.lower():
-        return url
-    return urlunsplit((parts.scheme, parts.netloc, above, "", ""))
+    if last and is_table and last.lower() == _table_of(signature).lower():
+        url = urlunsplit((parts.scheme, parts.netloc, above, "", ""))
+    account = account or _account_of(url)
+    return Connection(url, account, Scheme.SHARED_ACCESS_SIGNATURE, _signature(signature))
 
 
 def _account_of(url: str) -> str:

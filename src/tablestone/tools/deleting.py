@@ -14,7 +14,6 @@ from tablestone.tools.client import Operation, Query, RawEntity, TableEndpoint
 from tablestone.tools.errors import InFlight, Retry, ServiceError, TransferFailed
 from tablestone.tools.progress import Progress, Reached
 from tablestone.tools.queries import TableReader
-from tablestone.tools.writing import send_all
 
 
 @dataclass
@@ -65,36 +64,30 @@ class Delete:
                 raise
         return self.report
 
-    def _delete(self, entities: Sequence[RawEntity]) -> None:
-        """Delete entities of one partition."""
-        is_uncertain = False
-
-        def send(operations: list[Operation]) -> bool:
-            nonlocal is_uncertain
-            try:
-                self._retry(lambda: self._endpoint.transact(self._query.table, operations))
-            except ServiceError as error:
-                is_uncertain = is_uncertain or error.is_uncertain
-                if error.status not in (404, 412) or error.code == "TableNotFound":
-                    raise TransferFailed(f"{self._query.table}: {error}") from None
-                raise
-            self._count(deleted=len(operations))
-            return True
-
-        def stays(_operation: Operation, error: ServiceError) -> None:
-            """One of them changed or is gone."""
-            if error.status == 412:
+    def _delete(self, entities: Sequence[RawEntity], *, uncertain: bool = False) -> None:
+        """Delete entities of one partition. `uncertain`: an earlier attempt without an answer may have done it."""
+        operations = [
+            Operation("DELETE", odata.key_of(raw), if_match=raw.get(odata.ETAG, "*"))
+            for raw in entities
+        ]
+        try:
+            self._retry(lambda: self._endpoint.transact(self._query.table, operations))
+        except ServiceError as error:
+            uncertain = uncertain or error.is_uncertain
+            if error.status not in (404, 412) or error.code == "TableNotFound":
+                raise TransferFailed(f"{self._query.table}: {error}") from None
+            if len(operations) > 1:
+                # One of them changed or is gone. Others may be too: each would fail the transaction again.
+                for raw in entities:
+                    self._delete([raw], uncertain=uncertain)
+            elif error.status == 412:
                 self._count(changed=1)
-            elif is_uncertain:
+            elif uncertain:
                 self._count(deleted=1, uncertain=1)
             else:
                 self._count(gone=1)
-
-        found = [
-            Operation("DELETE", odata.key_of(raw), b"", raw.get(odata.ETAG, "*"))
-            for raw in entities
-        ]
-        send_all(found, send, stays)
+            return
+        self._count(deleted=len(operations))
 
     def _count(self, **more: int) -> None:
         with self._lock:

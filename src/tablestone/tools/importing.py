@@ -225,7 +225,7 @@ class Import:
                 in_window = window_bytes = 0
                 until = monotonic_seconds() + WINDOW_SECONDS
                 if self._taken >= self._sent_earlier:
-                    writer.end_resumed_part()
+                    writer.resumed = False
                 self._save(writer)
         writer.drain()
         self.after = number

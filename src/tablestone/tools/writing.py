@@ -84,7 +84,8 @@ class EntityConflict(TransferFailed):
 class TableWriter:
     """Writes rows into one table. After `drain`, every added row is stored, skipped or rejected.
 
-    `tell` is called whenever rows may have been stored, on the thread of `add` and `drain`. `choices` are the values of
+    `resumed`: an earlier run may have sent the rows, so one that is stored as it is to be is no conflict. `tell` is
+    called whenever rows may have been stored, on the thread of `add` and `drain`. `choices` are the values of
     `--on-conflict` that a refusal names.
     """
 
@@ -114,10 +115,6 @@ class TableWriter:
         self._keys: set[EntityKey] = set()
         self._repeated: set[EntityKey] = set()
         self._futures: set[Future[None]] = set()
-
-    def end_resumed_part(self) -> None:
-        """No earlier run sent the rows that follow: if one exists already, that is a conflict."""
-        self.resumed = False
 
     def add(self, row: Row) -> None:
         """Take a row. If its key is in flight, wait: the later row of a file wins."""
