@@ -279,9 +279,7 @@ def make_issuer() -> dict[str, Any]:
     private = rsa.generate_private_key(public_exponent=65537, key_size=RSA_BITS_MIN)
     public = RSAAlgorithm.to_jwk(private.public_key(), as_dict=True)
     pem = private.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     kid = secrets.token_hex(16)
     return {

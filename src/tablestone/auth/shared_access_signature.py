@@ -14,11 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 from tablestone.auth.account import Account, SigningKey, decode_key
 from tablestone.auth.permissions import NEEDS, is_met
 from tablestone.auth.roles import Assignments, RoleHolder
-from tablestone.auth.user_delegation_key import (
-    SIGNED_SERVICE,
-    DelegationFields,
-    delegating_holder,
-)
+from tablestone.auth.user_delegation_key import SIGNED_SERVICE, DelegationFields, delegating_holder
 from tablestone.model.errors import ERRORS, StorageError
 from tablestone.model.keys import KeyBounds
 from tablestone.model.operations import (

@@ -6,11 +6,7 @@ A table is counted apart only after a request has found it, so clients cannot in
 from bisect import bisect_left
 from typing import Final, Protocol
 
-from tablestone.model.operations import (
-    EntitiesPage,
-    EntityGroupTransaction,
-    GetEntity,
-)
+from tablestone.model.operations import EntitiesPage, EntityGroupTransaction, GetEntity
 from tablestone.telemetry.refused_callers import AUTHENTICATION_FAILURES
 from tablestone.telemetry.request_record import RequestRecord, reason_of
 
