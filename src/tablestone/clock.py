@@ -38,7 +38,7 @@ _ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 def elapsed_seconds() -> float:
     """Seconds on a clock that never steps back and goes on while the machine sleeps. It orders events of one machine.
 
-    The clock may stand while a hypervisor stops a virtual machine.
+    The clock may stop while a hypervisor pauses a virtual machine.
     """
     return time.clock_gettime(_ELAPSED)
 

@@ -69,7 +69,7 @@ EXPLORER_ON, EXPLORER_READ_ONLY = EXPLORER_FORMS = ("true", "read-only")
 """Whether the explorer beside a server may change data."""
 
 READY_TEXT, READY_JSON = READY_FORMS = ("text", "json")
-"""The forms of the lines that tell that the server is ready."""
+"""The forms of the lines that announce a ready server."""
 
 DEVELOPMENT_TENANT = "7ab1e570-0000-4000-8000-000000000000"
 """The tenant in the challenge if none is configured. A GUID, because some SDKs accept nothing else (auth 4.2)."""

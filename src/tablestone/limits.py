@@ -33,7 +33,7 @@ GEOGRAPHY_POINT_SIZE_BYTES: Final = 24
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes of a body; a longer one is refused with 413 RequestBodyTooLarge (wire 9)."""
 BODY_BYTES_DISCARDED_MAX: Final = 64 * 1024 * 1024
-"""Bytes of a body that is too long: so many are read and discarded, so that the client receives the error. Ours."""
+"""How much of a body that is too long the server reads and discards, so that the client receives the error. Ours."""
 HEADERS_BYTES_MAX: Final = 64 * 1024
 """Bytes of all headers together; the answer to more is a plain 431. Ours, similar to the limits of HTTP servers."""
 HOST_LENGTH_MAX: Final = 261

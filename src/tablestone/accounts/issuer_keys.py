@@ -1,8 +1,8 @@
 """Keeps the public keys of token issuers fresh in the background, and checks tokens with them.
 
-A file is read every few seconds, an address every quarter of an hour. A token with an unknown key makes the issuer's be
-read again, but seldom, because any client can send such a token; only its request waits. After a failure, which is
-logged, the old keys stay valid for a day. An empty set of keys, or a file that is gone, withdraws the keys at once.
+A file is read every few seconds, an address every quarter of an hour. A token with an unknown key causes one more read,
+but seldom, because any client can send such a token; only its request waits. After a failure, which is logged, the old
+keys stay valid for a day. An empty set of keys, or a file that is gone, withdraws the keys at once.
 """
 
 import asyncio

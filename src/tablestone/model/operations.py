@@ -214,7 +214,7 @@ class GetServiceStats:
 
 @dataclass(frozen=True, slots=True)
 class GetUserDelegationKey:
-    """Issue a key with which the caller signs as a user, valid from `start` (None: now) to `expiry` in ticks."""
+    """Issue a key for the caller to sign with, valid from `start` (None: now) to `expiry`, in ticks."""
 
     start: int | None
     expiry: int

@@ -43,7 +43,7 @@ CACHED_TEXT_LENGTH_MAX: Final = 512
 
 _COMPARISONS: Final = {operator.value: operator for operator in ComparisonOperator}
 _STEPS_OF_A_LEVEL: Final = 8
-"""ODataLib's parser nests so many calls for a pair of parentheses. A `not` is one call."""
+"""How many calls deeper ODataLib's parser goes for a pair of parentheses. For a `not` it is one."""
 _ARITHMETIC: Final = frozenset({"add", "sub", "mul", "div", "mod", "has", "in"})
 _FUNCTION: Final = re.compile(
     "any|all|cast|ceiling|concat|contains|date|day|endswith|exists|floor|fractionalseconds|hour|indexof|isof|length|"

@@ -31,7 +31,7 @@ class AccessLogRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AccessLogTarget:
-    """Where the lines go, and in which of `LOG_FORMATS`."""
+    """The file of the lines, and their format: one of `LOG_FORMATS`."""
 
     log_format: str
     path: Path | None = None

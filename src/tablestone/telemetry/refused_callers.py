@@ -90,7 +90,7 @@ class RefusedCallers:
         self._seconds = seconds
         self._quiet = QuietAddresses() if quiet is None else quiet
         self._logged: deque[tuple[str, int, float]] = deque()
-        """The addresses that this process logged, their places, and when their quiet times end, in this order."""
+        """The addresses that this process logged, their places, and when their quiet times end, the earliest first."""
 
     def note(self, client: str, account: str, request_id: str, error: StorageError) -> None:
         """Log the failure if the caller did not authenticate, or asked for an unknown account."""

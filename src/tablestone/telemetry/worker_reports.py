@@ -61,7 +61,7 @@ class WorkerReport:
 
 
 class WorkerReports:
-    """The newest reports of up to `workers` processes. A slot has one writer, and any number of readers."""
+    """The newest reports of up to `workers` processes. A slot has one writer at a time, and any number of readers."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
@@ -142,7 +142,7 @@ class WorkerReporter:
             logger.error("%s out of date: %s.", what, error)  # noqa: TRY400 - the sentence says it all
 
     async def run(self) -> None:
-        """Report until cancelled, also after a report has failed."""
+        """Report until cancelled, even after a report has failed."""
         while True:
             due = monotonic_seconds() + REPORT_SECONDS
             await asyncio.sleep(REPORT_SECONDS)

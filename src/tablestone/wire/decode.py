@@ -83,7 +83,7 @@ class DecodedRequest(NamedTuple):
     body: bytes
     version: str
     is_part: bool = False
-    """Whether the request is a part of a batch."""
+    """Whether the request is part of a batch."""
 
 
 def effective_method(request: RawRequest) -> str:
