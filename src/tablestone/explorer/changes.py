@@ -52,7 +52,7 @@ def last_changes(endpoint: TableEndpoint, table: str) -> LastChanges:
     def read(since: str | None) -> tuple[list[bytes], bool]:
         feed = pages_of_changes(endpoint, table, since, follows=False, retry=retry)
         pages = list(islice(feed, 2))
-        return pages[0].lines, pages[-1].is_last
+        return [line for each in pages for line in each.lines], pages[-1].is_last
 
     lines, is_whole = read(None)
     if is_whole:
