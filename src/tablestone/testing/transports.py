@@ -1,7 +1,7 @@
 """Transports without a socket, for `azure-core` (synchronous and asynchronous) and, as an ASGI application, for httpx.
 
-A request takes the same steps as over HTTP, and its signature is checked. Where a fault ends the connection, a
-transport raises what the SDK's own transport would raise. Only HTTP's connections and time-outs are missing.
+A request takes the same steps as over HTTP, and its signature is checked. Where a fault ends the connection, the
+transports raise what the SDK's own would raise. Only HTTP's connections and time-outs are missing.
 """
 
 import asyncio
@@ -63,11 +63,10 @@ def exchange(storage: TableStorage, scope: Message, body: bytes) -> Future[Recei
 
 async def _answer(application: AsgiApplication, scope: Message, body: bytes) -> ReceivedAnswer:
     answer = ReceivedAnswer()
-
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive() -> Message:
-        if not messages:  # who waits for the end of the connection: there is none
+        if not messages:  # it waits for a disconnection, and none comes
             await asyncio.get_running_loop().create_future()
         return messages.pop()
 
@@ -145,11 +144,7 @@ class StorageAsgi:
                 break
         answer = await asyncio.wrap_future(exchange(self._storage, scope, body))
         await send(
-            {
-                "type": "http.response.start",
-                "status": answer.status,
-                "headers": answer.headers,
-            }
+            {"type": "http.response.start", "status": answer.status, "headers": answer.headers}
         )
         await send({"type": "http.response.body", "body": answer.body})
 
