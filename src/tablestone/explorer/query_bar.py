@@ -71,8 +71,6 @@ class FilterProblem(NamedTuple):
 
 
 class ShownPlan(NamedTuple):
-    """The plan of a filter: its name, whether it scans, and its details."""
-
     name: str
     is_scan: bool
     lines: list[str]

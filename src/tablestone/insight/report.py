@@ -185,8 +185,6 @@ class QueryShape:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSize:
-    """A large partition of a table: its key, its number of entities and their stored bytes."""
-
     partition_key: str
     is_key_whole: bool
     entities: int

@@ -47,8 +47,6 @@ from tablestone.wire.versions import UnknownVersions
 
 @dataclass(frozen=True, slots=True)
 class StorageAccount:
-    """An account of a storage: its name, its key and its endpoint."""
-
     name: str
     key: str = field(repr=False)
     endpoint: str

@@ -33,8 +33,6 @@ Response = TypeVar("Response", bound=ReadResponse)
 
 @dataclass(slots=True)
 class ReceivedAnswer:
-    """An answer as a client receives it."""
-
     status: int = 0
     reason: str | None = None
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
