@@ -12,7 +12,6 @@ from tablestone.limits import ACCOUNT_RATE_TARGET
 from tablestone.query.plan import PlanKind
 
 RULES: Final[tuple[Rule, ...]] = (*TABLE_RULES, *QUERY_RULES)
-"""All rules on tables and queries, each with an id of its own."""
 SHARED: Final = frozenset(
     ("compound-key", "inter-partition-index", "index-entities", "intra-partition-index")
 )

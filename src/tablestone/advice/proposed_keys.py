@@ -44,7 +44,6 @@ class Conditions:
     unusable: tuple[str, ...] = ()
     several: frozenset[str] = frozenset()
     types: Mapping[str, EdmType] = field(default_factory=dict, compare=False)
-    """The known types of the values."""
 
     @property
     def names(self) -> tuple[str, ...]:

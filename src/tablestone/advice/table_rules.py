@@ -42,8 +42,7 @@ APPEND: Final = Rule(
     (rule.APPEND, rule.HOT_PARTITIONS, rule.TARGETS),
     "PartitionKeys are dates, times or ticks, and one of them takes 1,000 writes/s for a minute; or, if no rate is "
     "known, half of the load.",
-    "The PartitionKeys of {table} follow time, so all writes at any moment go to one partition: '{partition}' "
-    "{heat}.",
+    "The PartitionKeys of {table} follow time, so all writes at any moment go to one partition: '{partition}' {heat}.",
     "Take the PartitionKey from what the entities are about, such as a device or a customer, and put the time into "
     "the RowKey; if there is no such property, put a number made by a hash before the time.",
     "Writes cost the same; a query for a time becomes one row range for each device, or for each number.",

@@ -62,10 +62,7 @@ def form_of(keys: Iterable[str]) -> KeyForm:
 
 @dataclass(frozen=True)
 class QueryUse:
-    """A query and how often it ran. The numbers of entities are totals of these runs.
-
-    Only the form of the filter matters, so that of a shape is enough (`filter_shape.read_shape`).
-    """
+    """A query, with totals of all its runs. Only the form of the filter matters (see `filter_shape.read_shape`)."""
 
     filter: FilterNode | None
     runs: int = 1

@@ -130,10 +130,7 @@ def _write(request: Request, operation: Operation) -> None:
 
 
 def _stored_now(request: Request, key: EntityKey, error: ServiceError) -> RawEntity | None:
-    """The present state of an entity whose write was refused because of its ETag; None if it was deleted.
-
-    Raises the error if the refusal had another reason.
-    """
+    """The present state of an entity whose ETag was refused; None if it was deleted. Raises any other error."""
     if error.status == 404 and error.code in ("ResourceNotFound", ""):
         return None
     if error.status != 412:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -243,26 +243,27 @@ def _heat_of(request: Request, admin: str, account: str) -> Response:
     kind = _one_of(parameters.get("show"), KINDS, "all")
     table = request.path_params.get("table")
     report, _ = ask_for_insight(admin, table, account)
-    values: dict[str, Any] = {
-        "table": table or "",
-        "period": period,
-        "periods": PERIOD_WORDS,
-        "kind": kind,
-        "kinds": KINDS,
-        "counted": shown_seconds(report.at - report.started),
-        "is_counted": any(each.activity[period] != Activity() for each in report.tables),
-        "picture": _picture(report, period, kind),
-        "tables": [(each.table, each.activity[period]) for each in report.tables],
-        "partitions": report.partitions[period][:LISTED_MAX],
-        "share": lambda each: share_of(report, each, period),
-        "is_large": lambda each: takes_large_share(report, each, period),
-        "has_queries": bool(report.queries[period]),
-        "queries": scanning_queries(report, period),
-        "table_advice": table_advice(report, period),
-        "targets": report.targets,
-        "pk_filter": lambda key: f"PartitionKey eq {quoted(key)}",
-    }
-    return page(request, "heat.html", **values)
+    return page(
+        request,
+        "heat.html",
+        table=table or "",
+        period=period,
+        periods=PERIOD_WORDS,
+        kind=kind,
+        kinds=KINDS,
+        counted=shown_seconds(report.at - report.started),
+        is_counted=any(each.activity[period] != Activity() for each in report.tables),
+        picture=_picture(report, period, kind),
+        tables=[(each.table, each.activity[period]) for each in report.tables],
+        partitions=report.partitions[period][:LISTED_MAX],
+        share=lambda each: share_of(report, each, period),
+        is_large=lambda each: takes_large_share(report, each, period),
+        has_queries=bool(report.queries[period]),
+        queries=scanning_queries(report, period),
+        table_advice=table_advice(report, period),
+        targets=report.targets,
+        pk_filter=lambda key: f"PartitionKey eq {quoted(key)}",
+    )
 
 
 def table_advice(report: InsightReport, period: str) -> list[Advice]:

@@ -82,10 +82,8 @@ class PageGuard:
             return None
         if not self._has_cookie(request, host):
             return _refused(request, UNINVITED)
-        if not is_read and request.headers.get("origin") not in (
-            f"http://{host}",
-            f"https://{host}",
-        ):
+        own = (f"http://{host}", f"https://{host}")
+        if not is_read and request.headers.get("origin") not in own:
             return _refused(request, "Only pages of the explorer may send this request.")
         return None
 

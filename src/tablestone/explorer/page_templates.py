@@ -43,9 +43,7 @@ def _with_code(text: str) -> Markup:
     return Markup("").join(shown)
 
 
-_environment.filters["bytes"] = shown_bytes
-_environment.filters["counted"] = shown_count
-_environment.filters["with_code"] = _with_code
+_environment.filters.update(bytes=shown_bytes, counted=shown_count, with_code=_with_code)
 
 
 class PostedForm:

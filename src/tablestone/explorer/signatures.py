@@ -161,10 +161,7 @@ def _policy_has_end(request: Request, table: str, policy: str, letters: str, end
 
 
 def explained(text: str, now: int) -> list[str]:
-    """Sentences about a signature, or a URL or connection string with one. `now` is in ticks.
-
-    Raises `TransferRefused` if the text has no signature.
-    """
+    """Sentences about the signature in a text; `now` is in ticks. Raises `TransferRefused` if it has none."""
     given = parameters_of(text)
     if "sig" not in given:
         raise TransferRefused("This is not a shared access signature: it has no sig.")

@@ -213,10 +213,7 @@ class Counts:
 
 
 class ShapeCounts:
-    """The counts of the queries with one `name`. `terms` and `joined` come from `shape_terms`.
-
-    `ended` are pages that were the last of their query.
-    """
+    """The counts of the queries with one `name`. `ended` are pages that were the last of their query."""
 
     def __init__(self, name: ShapeName, terms: list[list[str]], joined: str) -> None:
         self.name = name

@@ -465,10 +465,7 @@ def _query(table: TableCounts, name: str, shape: ShapeCounts, size: TableSize | 
 
 
 def quantile_ms(durations: Sequence[int], share: float) -> float:
-    """The bound of the histogram below which this share lies, in milliseconds; 0 if it is empty.
-
-    Beyond the last bound, it is the last one.
-    """
+    """The bound of the histogram, at most the last, below which this share lies, in milliseconds; 0 if it is empty."""
     total = sum(durations)
     if not total:
         return 0.0

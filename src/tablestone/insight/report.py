@@ -75,10 +75,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Counts over time, a number for each time bucket. `entities` were read or written.
-
-    `starts` are the beginnings of the buckets, ascending; each bucket is `seconds` long. The last one is not over yet.
-    """
+    """Counts by time bucket, each `seconds` long; the last is not over yet. `entities` were read or written."""
 
     seconds: int
     starts: tuple[int, ...]

@@ -76,12 +76,11 @@ class StorageClock:
 
     def freeze(self, at: datetime | None = None) -> None:
         """Stop the clock, now or at a moment."""
-        moment = self.ticks() if at is None else ticks_of(at)
-        self._course = _Course(moment, self._machine(), 0.0)
+        self._go(self.ticks() if at is None else ticks_of(at), 0.0)
 
     def set(self, to: datetime) -> None:
         """Jump to a moment. The rate stays, so a frozen clock stays frozen."""
-        self._course = _Course(ticks_of(to), self._machine(), self._course.rate)
+        self._go(ticks_of(to), self.rate)
 
     def advance(
         self, step: timedelta | None = None, *, days: float = 0, hours: float = 0,
@@ -106,11 +105,7 @@ class StorageClock:
             raise ClockRefused(f"A clock does not advance beyond {_LATEST:%Y-%m-%d}.")
         if whole < timedelta():
             raise ClockRefused("A clock advances by a time that is not negative: use set().")
-        self._course = _Course(
-            self.ticks() + whole // _MICROSECOND * _TICKS_PER_MICROSECOND,
-            self._machine(),
-            self._course.rate,
-        )
+        self._go(self.ticks() + whole // _MICROSECOND * _TICKS_PER_MICROSECOND, self.rate)
         self._skipped_seconds += whole.total_seconds()
 
     def tick(self, rate: float = 1.0) -> None:
@@ -118,7 +113,10 @@ class StorageClock:
         _require_number(rate)
         if not 0 <= rate <= 1_000_000:
             raise ClockRefused(f"A clock ticks at a rate from 0 to 1,000,000, not {rate}.")
-        self._course = _Course(self.ticks(), self._machine(), rate)
+        self._go(self.ticks(), rate)
+
+    def _go(self, moment: int, rate: float) -> None:
+        self._course = _Course(moment, self._machine(), rate)
 
     def reset(self) -> None:
         """Return to the machine's clock."""

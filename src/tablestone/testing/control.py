@@ -79,11 +79,7 @@ def operation(route: str, *parts: Any, **options: Any) -> Callable[[Perform], Pe
 
 
 class Control:
-    """The operations on a storage that serves at `address`.
-
-    A method's argument is the name in the path. Its keywords are the parameters of the query and the members of the
-    JSON, or `body` and `content_type`.
-    """
+    """The operations. Arguments come from the path, keywords from query and JSON, or are `body` and `content_type`."""
 
     def __init__(self, storage: StorageService, address: str) -> None:
         self._storage = storage
@@ -227,8 +223,7 @@ class Control:
         self._faults.remove(_found(rules, number, "rule"))
 
     @operation(
-        *("POST /faults/azure-like", "Set the rules to a bad hour.", "Faults"),
-        members=schema.BAD_HOUR,
+        "POST /faults/azure-like", "Set the rules to a bad hour.", "Faults", members=schema.BAD_HOUR
     )
     async def set_azure_like(self, seed: int = 1) -> Any:
         self._faults.azure_like(seed)
@@ -243,9 +238,7 @@ class Control:
         now = self._clock.now().replace(tzinfo=None).isoformat("T", "microseconds")
         return {"now": f"{now}Z", "rate": self._clock.rate}
 
-    @operation(
-        "POST /clock/freeze", "Stop the clock, now or at a moment.", "Clock", members=schema.AT
-    )
+    @operation("POST /clock/freeze", "Stop the clock, now or at a moment.", "Clock", 200, schema.AT)
     async def freeze_clock(self, at: str | None = None) -> Any:
         self._clock.freeze(None if at is None else datetime.fromisoformat(at))
         return await self.show_clock()
@@ -278,9 +271,7 @@ class Control:
         ]
         return {"count": requests.count, "requests": shown}
 
-    @operation(
-        "POST /cost", "Judge what the last requests cost.", "Complaints", members=schema.BUDGET
-    )
+    @operation("POST /cost", "Judge what the last requests cost.", "Complaints", 200, schema.BUDGET)
     async def judge_cost(self, since: int = 0, **limits: Any) -> Any:
         budget = Budget(**limits)
         requests = self._storage.requests

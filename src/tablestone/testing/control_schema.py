@@ -184,7 +184,6 @@ ANSWERS: Final[Mapping[str, Schema]] = {
     "Complaints": _object({"complaints": _array(TEXT.schema)}),
     "Error": _object({"error": TEXT.schema}),
 }
-"""The JSON schemas of the answers, by name."""
 
 
 def checked(members: Collection[Member], given: Mapping[str, Any]) -> dict[str, Any]:

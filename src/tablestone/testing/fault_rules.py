@@ -26,7 +26,6 @@ _OPERATIONS: Final = tuple(
     for operation in (get_args(union) or (union,))
 )
 OPERATIONS: Final = frozenset(operation.__name__ for operation in _OPERATIONS)
-"""The names of operations in a record."""
 CODE_OF_STATUS: Final = {
     400: "InvalidInput",
     401: "NoAuthenticationInformation",
@@ -49,7 +48,6 @@ CONDITIONAL_WRITES: Final = frozenset(
     for operation in (operations.EntityGroupTransaction, *get_args(operations.EntityWrite))
     if operation is operations.EntityGroupTransaction or "if_match" in operation.__annotations__
 )
-"""Writes that can have a condition on an ETag."""
 WITHOUT_TABLE: Final = frozenset(
     operation.__name__ for operation in _OPERATIONS if "table" not in operation.__annotations__
 )
@@ -325,7 +323,6 @@ class Rule:
 
 
 PARTS: Final = tuple(Member(part.name, **part.metadata) for part in fields(Rule))
-"""The parts of a `Rule`, as members of a JSON object."""
 
 
 def chance(seed: int, rule: int, number: int) -> Draw:

@@ -218,9 +218,8 @@ async def _write_in_between(owner: Owner, operation: Operation, following: Next)
     write = _conditional_write(operation)
     assert write is not None
     try:
-        await following(
-            owner, MergeEntity(write.table, Entity(entity_key(write), {}), IF_MATCH_ANY)
-        )
+        entity = Entity(entity_key(write), {})
+        await following(owner, MergeEntity(write.table, entity, IF_MATCH_ANY))
     except StorageError:
         return  # no such entity: the operation itself will say so
 
@@ -267,13 +266,10 @@ class AnswerSender:
         # uvicorn's `send` is a method of the request's cycle, which has the transport. Other `send`s have no socket.
         cycle: Any = getattr(self._send, "__self__", None)
         transport: asyncio.Transport | None = getattr(cycle, "transport", None)
-        if ending.sent is None:
-            sent = None
-        else:
-            sent = body[: int(len(body) * ending.sent) if ending.is_reset else int(ending.sent)]
         if transport is None:
-            raise ConnectionLost(began=sent is not None)
-        if sent is not None:
+            raise ConnectionLost(began=ending.sent is not None)
+        if ending.sent is not None:
+            sent = body[: int(ending.sent * len(body) if ending.is_reset else ending.sent)]
             await self._send(self._start)
             await self._send({"type": "http.response.body", "body": sent, "more_body": True})
             await asyncio.sleep(0.001)  # the bytes leave before the reset

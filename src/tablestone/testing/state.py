@@ -186,10 +186,7 @@ class SeedRow(NamedTuple):
 
 
 def read_seed(seed: Seed, table: str | None) -> tuple[list[SeedRow], list[str]]:
-    """The entities of a seed, and its tables, including those without an entity. Raises `SeedRefused`.
-
-    `table` is the table of a file that is not named after it.
-    """
+    """The entities of a seed, and all its tables; a `table` replaces the name of a file. Raises `SeedRefused`."""
     if isinstance(seed, Mapping):
         return list(_rows_of_tables(seed)), list(seed)
     if not isinstance(seed, str | Path):

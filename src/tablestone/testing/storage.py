@@ -221,10 +221,7 @@ class TableStorage:
         return self._call(lambda service: service.state.seed(_name_of(account), rows, tables))
 
     def dump(self, account: StorageAccount | str | None = None) -> Dump:
-        """All entities of an account by table, in the service's JSON, without ETags and Timestamps: a seed.
-
-        Two dumps of the same entities are equal.
-        """
+        """All entities of an account by table, as the service's JSON without ETags and Timestamps. It can be a seed."""
         return self._call(lambda service: service.state.dump(_name_of(account)))
 
     def set_expiry(
@@ -235,10 +232,7 @@ class TableStorage:
         property: str | None = None,  # noqa: A002 - as the command has it
         account: StorageAccount | str | None = None,
     ) -> None:
-        """Let entities expire by the storage's clock: `after` their Timestamp, or at the time in a property.
-
-        With neither, they do not expire any more.
-        """
+        """Let entities expire `after` their Timestamp, or at the time in a `property`; with neither, no longer."""
         if after is not None and not isinstance(after, timedelta):
             raise TypeError(f"after is a timedelta, such as timedelta(hours=24), not {after!r}.")
         if not isinstance(property, str | None):
@@ -273,10 +267,7 @@ class TableStorage:
         self._call(lambda service: service.state.delete_account(name))
 
     def delete_table(self, table: str, account: StorageAccount | str | None = None) -> None:
-        """Delete a table without a request: no fault acts on it, and its name is free at once.
-
-        Does nothing if the account has no such table. Raises `StorageRefused` if there is no such account.
-        """
+        """Delete a table, if it exists, without a request: no fault acts on it, and its name is free at once."""
         self._call(lambda service: service.state.delete_table(_name_of(account), table))
 
     def create_index(

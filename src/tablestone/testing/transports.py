@@ -52,10 +52,7 @@ class _AsyncResponse(AsyncHttpResponse, ReadResponse):  # type: ignore[misc]
 
 
 def exchange(storage: TableStorage, scope: Message, body: bytes) -> Future[ReceivedAnswer]:
-    """Answer a request on the loop of the storage; any thread may wait for the future.
-
-    It raises `ConnectionLost` if a fault ends the connection before the answer is complete.
-    """
+    """Answer a request on the storage's loop. The future raises `ConnectionLost` if a fault cuts the answer off."""
     return storage.begin(lambda service: _answer(service, scope, body))
 
 
