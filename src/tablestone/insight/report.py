@@ -146,15 +146,14 @@ class FilterTerm:
 class QueryShape:
     """Queries of one table in a period that differ only in their values.
 
-    `filter` is the text with `?` for each value, empty without a filter. A term that occurs several times stands twice
-    in it; a text that is cut ends with `...`. `terms` are the different comparisons. They are `joined` by "and", by
-    "or", or "mixed" (also with `not`); "" for one or none. `names_select`: the query has `$select`. `plan` is a
-    `query.plan.PlanKind`. `queries` were begun; `pages` were answered, those of continuation tokens included.
-    `entities_read` of a table scan that names RowKeys includes entities that the engine passes over, if the size of the
-    table is known: a run to the end of the table counts all its entities. `p50_ms` and `p99_ms` are of one page, in
-    milliseconds, too high by at most the width of a histogram's bucket. `from_tools`: the explorer or
-    `count` sent the queries, not a program. `values` are the different values, or combinations of values, that
-    the filters fix by `eq` in properties that are no keys, at most 16; 0 if that is not known, or there are none.
+    `filter` is its text with `?` for each value; empty without a filter. A term that occurs several times stands twice
+    in it; a text that is cut ends with `...`. `terms` are the different comparisons, `joined` by "and", by "or", or
+    "mixed" (also with `not`); "" for one or none. `names_select`: the query has `$select`. `plan` is a
+    `query.plan.PlanKind`. `queries` were begun; `pages` were answered, with and without continuation tokens. If a table
+    scan names RowKeys and the table's size is known, `entities_read` includes those that the engine passes over: a run
+    to the end counts the whole table. `p50_ms` and `p99_ms` are for one page, too high by a bucket of the histogram at
+    most. `from_tools`: the explorer or `count` sent the queries, not a program. `values` is how many different values,
+    or combinations, the filters fix by `eq` in properties other than keys: up to 16; 0 if none, or unknown.
     """
 
     account: str
