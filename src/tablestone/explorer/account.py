@@ -39,7 +39,7 @@ EXAMPLE_LENGTH_MAX: Final = 60
 TABLES_SHOWN_MAX: Final = 2000
 SCANNED_MIN: Final = 1000
 """A query that has read fewer entities is not worth a remark on its table."""
-LARGE_SHARE: Final = "partition with a large share"
+SHARE_REMARK: Final = "partition with a large share"
 NOT_TOLD: Final = (
     "The protocol does not report the sizes of tables; the admin address of a Tablestone server "
     "does (--admin)."
@@ -96,7 +96,7 @@ def known_tables(settings: ExplorerSettings) -> tuple[Mapping[str, KnownTable], 
     except TransferFailed as failed:
         return {}, str(failed)
     marks = {
-        (each.table, "Azure would throttle" if each.rate.is_throttled else LARGE_SHARE)
+        (each.table, "Azure would throttle" if each.rate.is_throttled else SHARE_REMARK)
         for each in report.partitions[HOUR]
         if each.rate.is_throttled or takes_large_share(report, each, HOUR)
     }

@@ -65,7 +65,7 @@ class FilterProblem(NamedTuple):
 
     sentence: str
     before: str = ""
-    behind: str = ""
+    after: str = ""
     position: int | None = None
     hint: str = ""
 
@@ -104,12 +104,12 @@ def _located(text: str, error: StorageError) -> FilterProblem:
         return FilterProblem(f"{error.code}: {error.text}")
     units = text.encode("utf-16-le", "surrogatepass")
     before = units[: 2 * position].decode("utf-16-le", "replace")
-    behind = units[2 * position :].decode("utf-16-le", "replace")
+    after = units[2 * position :].decode("utf-16-le", "replace")
     sentence = error.text.partition(" in '")[0].rstrip(".")
     return FilterProblem(
         f"{error.code}: {sentence}.",
         f"…{before[-AROUND_LENGTH:]}" if len(before) > AROUND_LENGTH else before,
-        f"{behind[:AROUND_LENGTH]}…" if len(behind) > AROUND_LENGTH else behind,
+        f"{after[:AROUND_LENGTH]}…" if len(after) > AROUND_LENGTH else after,
         position,
         filter_hint(text, error),
     )
