@@ -27,19 +27,13 @@ _OPERATIONS: Final = tuple(
 )
 OPERATIONS: Final = frozenset(operation.__name__ for operation in _OPERATIONS)
 CODE_OF_STATUS: Final = {
-    400: "InvalidInput",
-    401: "NoAuthenticationInformation",
-    403: "AuthorizationFailure",
-    404: "ResourceNotFound",
-    405: "MethodNotAllowed",
-    409: "EntityAlreadyExists",
-    411: "MissingContentLengthHeader",
-    412: "UpdateConditionNotSatisfied",
-    413: "RequestBodyTooLarge",
-    415: "MediaTypeNotSupported",
-    500: "InternalError",
-    501: "NotImplemented",
-    503: "ServerBusy",
+    ERRORS[code].status: code
+    for code in (
+        *("InvalidInput", "NoAuthenticationInformation", "AuthorizationFailure"),
+        *("ResourceNotFound", "MethodNotAllowed", "EntityAlreadyExists"),
+        *("MissingContentLengthHeader", "UpdateConditionNotSatisfied", "RequestBodyTooLarge"),
+        *("MediaTypeNotSupported", "InternalError", "NotImplemented", "ServerBusy"),
+    )
 }
 """The error for each status of the service's errors (wire 11), for a rule that names none."""
 QUERY: Final = operations.QueryEntities.__name__
