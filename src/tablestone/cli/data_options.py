@@ -93,7 +93,7 @@ with_reading = together(
         help="Encoding of CSV.",
     ),
 )
-"""The options of a file: the command gets `kind`, and the other options for `reading_of`."""
+"""How to read a file: the command gets `kind`, and passes the other options to `reading_of`."""
 
 
 def _delimiter(text: str | None) -> str | None:
@@ -105,7 +105,7 @@ def _delimiter(text: str | None) -> str | None:
 
 
 def reading_of(given: Mapping[str, Any]) -> Reading:
-    """The reading that the options ask for; `TransferRefused` if one of them cannot be read."""
+    """How to read the file, from the options; `TransferRefused` for types that do not exist."""
     return Reading(
         partition_key=PARTITION_KEY if given["partition_key"] is None else given["partition_key"],
         row_key=ROW_KEY if given["row_key"] is None else given["row_key"],
@@ -249,7 +249,7 @@ account_option = click.option(
     metavar="NAME",
     default=DEVELOPMENT_ACCOUNT_NAME,
     show_default=True,
-    help="Account of the table.",
+    help="The account.",
 )
 parallel_option = click.option(
     "--parallel",
@@ -288,10 +288,10 @@ def require_consent(connection: Connection, what: str, *, yes: bool) -> None:
 def tell_of_absent(
     endpoint: TableEndpoint, query: Query, found: int, absent: Mapping[str, str] | None = None
 ) -> None:
-    """Say on standard error which properties no entity had that was found, with the options that name them.
+    """Say on standard error which properties no entity had, with the option that names each: it may be a typing error.
 
-    Of --select, and of the filter if nothing was found, only those that the table has in almost the same letters. Of
-    the filter also those whose type is another one.
+    A property of --select may be rare, and so may one of a filter that found nothing: these are named only if the table
+    has a property of almost the same name. One of the filter is also named if it has another type.
     """
     flags = dict(absent or {})
     tree = parse_filter(query.filter) if query.filter and not found else None

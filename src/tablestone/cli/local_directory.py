@@ -79,7 +79,7 @@ class BackupFailed(Exception):
 
 
 ByteProgress = Callable[[int, int], None]
-"""Is told the bytes that are done, and those of the whole."""
+"""Gets the bytes that are done and the bytes of the whole."""
 
 
 @contextmanager

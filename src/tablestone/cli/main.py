@@ -160,7 +160,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         status = _status_of(error)
         if status is None:
             raise
-        # An engine's own text may have words of a library, which are for a log.
+        # The text of an engine's error may quote a library, which belongs in a log.
         return _refuse(getattr(error, "sentence", str(error)), status)
     return status if isinstance(status, int) else 0
 

@@ -76,7 +76,7 @@ def key_of_directory(given: str | None) -> EncryptionKey | None:
 def key_in_file(path: Path) -> EncryptionKey:
     """The key in a text file; `BrokenOption` if there is none."""
     try:
-        # So a FIFO without a writer is empty and does not block; a pipe of the shell can be read.
+        # Opened without blocking, a FIFO without a writer is empty. Then reading waits for what a shell's pipe brings.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         with os.fdopen(descriptor, encoding="ascii") as file:
             os.set_blocking(descriptor, True)
@@ -270,7 +270,7 @@ class _Given:
 
 
 def _listed(text: str) -> tuple[str, ...]:
-    """The values in a variable."""
+    """The values of a repeatable option in its variable."""
     return tuple(filter(None, text.split(LIST_SEPARATOR)))
 
 
@@ -402,7 +402,7 @@ def _accounts_of_azurite(
 
 
 def _unknown_variables(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """A warning for each variable with our prefix that is no option: a typing error, or for another program."""
+    """A warning for each variable with our prefix that is no option: a typing error, or another program's."""
     known = {options.CONFIG_VARIABLE, KEY_VARIABLE}
     known |= {option.variable for option in options.SERVER_OPTIONS}
     ends = [name.removeprefix(options.VARIABLE_PREFIX) for name in known]
@@ -546,7 +546,7 @@ def _storage(given: _Given) -> tuple[Path | None, str]:
 
 
 def where(configuration: Configuration) -> str:
-    """The place of the data, as a text for a person."""
+    """Where the data is, in words."""
     if capabilities_of(configuration.engine).stored_in is StoredIn.PROCESS:
         return "memory, lost when the server stops"
     return str(configuration.data_directory or EngineUrl.parse(configuration.engine).shown)

@@ -79,7 +79,7 @@ def parse_text(text: str) -> str:
 def of_form(
     form: str, accepts: Callable[[str], object], value: Callable[[str], Any] = str
 ) -> Callable[[str], Any]:
-    """Parse what `accepts` finds to be of this form. `value` makes the value; both may raise `ValueError`."""
+    """A parser of the texts that `accepts` is true of. `value` makes the value; `ValueError` of both refuses a text."""
 
     def parse(text: str) -> Any:
         with suppress(ValueError):
@@ -257,7 +257,7 @@ _KEPT_UNITS: Final = {
     **{f"{letter}iB": ("size", 1 << 10 * power) for power, letter in enumerate("KMGT", start=1)},
 }
 _KEPT_MOST: Final = (1 << 63) - 1
-"""What SQLite can store: for ever."""
+"""The largest number that SQLite can store: for ever."""
 _KEPT: Final = re.compile(r"([1-9][0-9]{0,8})([smhd]|[KMGT]iB)")
 
 
@@ -312,7 +312,7 @@ parse_authority = of_form("https:// and a host, without a path", _is_authority)
 
 
 def path_from(text: str, directory: Path, what: str = "file") -> Path:
-    """The absolute path of a text, from this directory. `BrokenOption` is a whole sentence."""
+    """The absolute path that a text names, from this directory. Its `BrokenOption` is a whole sentence."""
     try:
         path = directory / Path(text).expanduser()
     except RuntimeError:
@@ -706,7 +706,7 @@ def with_options(options: Sequence[Option]) -> Callable[[Command], Command]:
             help=f"TOML file with any of these options.  [env: {CONFIG_VARIABLE}]",
         )(command)
         for option in reversed(options):
-            # Behind an option that may stand alone, a word that begins with a hyphen is the next option.
+            # After an option that may stand alone, a word that begins with a hyphen is the next option.
             alone: dict[str, Any] = (
                 {} if option.bare is None else {"is_flag": False, "flag_value": option.bare}
             )
@@ -741,7 +741,7 @@ def _help(option: Option) -> str:
 
 
 def storage_flags(given: Mapping[str, Any]) -> str:
-    """The options that name the storage, as they were typed, to paste behind another command."""
+    """The options that name the storage, as they were typed, to paste after another command."""
     flags = {option.parameter: option.flag for option in (DATA, ENGINE, ENCRYPTION_KEY_FILE)}
     typed = ((flag, given.get(name)) for name, flag in {**flags, "config": CONFIG_FLAG}.items())
     return "".join(f" {flag} {shlex.quote(value)}" for flag, value in typed if value)

@@ -98,7 +98,7 @@ Given = Mapping[str, str | bool | None]
 class Meaning(NamedTuple):
     """The options of `tablestone serve` by name, the environment without what they replace, and remarks.
 
-    `pfx` is a certificate's file with its password; the options of TLS are missing until it is a PEM file.
+    `pfx` is a file with a certificate, and its password: the options get the path of its PEM form later.
     """
 
     options: dict[str, str]
@@ -158,7 +158,7 @@ def _workspace(typed: Mapping[str, Any]) -> Path:
 
 
 def _remarks(typed: Mapping[str, Any], extra: Iterable[str]) -> Iterable[str]:
-    """A sentence for each kind of flags that have no effect."""
+    """A sentence for each kind of flag without an effect, and for what works in another way than in Azurite."""
     if of_others := [f"--{flag.name}" for flag in OTHER_SERVICES if flag.name in typed]:
         yield f"Only tables are served, no blobs and no queues: {_listed(of_others)} ignored."
     empty = [f"--{flag.name}" for flag in EMPTY_FLAGS if flag.name in typed]

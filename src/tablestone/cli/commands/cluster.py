@@ -65,8 +65,7 @@ CLUSTER_OPTIONS = (replace(ENGINE, help=f"The cluster: {FORM}.", default="none")
 
 def cluster_address(given: dict[str, Any]) -> ClusterAddress:
     """The address in the options; `BrokenOption` if they name no cluster."""
-    # In the environment, a data directory may be the one used before, and a key is that of the directory of `load` and
-    # `unload`: they are not for the cluster.
+    # A data directory or a key in the environment is for `load`, `unload` or another server, not for the cluster.
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -272,7 +271,7 @@ async def _unload(address: ClusterAddress, local: LocalDirectory, *, quiet: bool
 
 
 async def in_words(engine: Engine, words_of: Callable[[TableRecord], Iterable[str]]) -> str:
-    """Something of all tables in words, such as their indexes; empty if there is none."""
+    """What `words_of` says of each table, such as its indexes, in a line; empty if it says nothing."""
     return ", ".join(
         [
             f"{record.name} {words}"
@@ -289,7 +288,7 @@ def indexes_of(record: TableRecord) -> list[str]:
 
 
 async def _tell_expiry(engine: Engine) -> None:
-    """A move is no restore: what it brings is as old as where it came from, which stays."""
+    """Say what will expire. Unlike a restore, a move brings the last state of a storage, so it suspends no policy."""
 
     def words_of(table: TableRecord) -> list[str]:
         return [] if table.acting_expiry is None else [table.acting_expiry.in_words]

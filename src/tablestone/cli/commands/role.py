@@ -9,7 +9,7 @@ from tablestone.accounts.stored_accounts import StoredAccounts
 from tablestone.auth.account import is_account_name
 from tablestone.auth.roles import NO_ASSIGNMENTS, Assignment, Assignments
 from tablestone.cli.commands.token import required_role
-from tablestone.cli.data_options import together
+from tablestone.cli.data_options import account_option, together
 from tablestone.cli.options import (
     CHANGE_OPTIONS,
     CHECK_OPTIONS,
@@ -36,14 +36,7 @@ _with_assignment = together(
         required=True,
         help="Object id of a user or service, application id, or id of a group, as in tokens.",
     ),
-    click.option(
-        "--account",
-        "account_name",
-        metavar="NAME",
-        default=DEVELOPMENT_ACCOUNT_NAME,
-        show_default=True,
-        help="Account in which the role is valid.",
-    ),
+    account_option,
     click.option("--table", metavar="TABLE", help="Limit the role to this table."),
 )
 

@@ -28,7 +28,7 @@ LOST_NAME: Final = "lost.jsonl"
 
 
 class NotWritten(Exception):
-    """A salvaged file cannot be written, for the `OSError` in it. Reading the damaged data raises those too."""
+    """A salvaged file cannot be written; the argument is the `OSError`. Reading the damaged data can raise that too."""
 
 
 @contextmanager

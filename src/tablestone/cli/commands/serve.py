@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 
 
 def served_explorer(configuration: Configuration, accounts: list[AccountKeys]) -> tuple[str, Mount]:
-    """The path that a person opens, with its token, and what makes the application in the process of the admin address.
+    """The path to open, with its token, and a function that makes the application in the process of the admin address.
 
     `StartRefused` and `BrokenOption` say why there can be no explorer.
     """
@@ -137,7 +137,7 @@ def _require_packages() -> None:
 def serve(**given: Any) -> None:
     """Serve the Table service until SIGINT or SIGTERM."""
     with SigintEndsProcess():
-        # The options import the modules of the engine. A socket with the name of a host imports this one.
+        # Reading the options imports the engine's modules. A socket with a host's name would import this one later.
         import_module("encodings.idna")
         configuration = read_configuration(given, os.environ)
     errors = logging.StreamHandler(sys.stderr)
@@ -197,7 +197,7 @@ def serve_until_stopped(
     else:
         _run_under_control(configuration, begin)
     log.info("stopped: %s", what)
-    gc.freeze()  # what is left goes with the process: to collect it would be most of the time of a stop
+    gc.freeze()  # the process ends: to collect what is left would take most of the time of a stop
 
 
 def _run_under_control(

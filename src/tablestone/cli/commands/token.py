@@ -101,8 +101,7 @@ async def _own_key(engine: Engine) -> Members:
     if stored is None:
         fresh = make_issuer()
         await documents.change(DocumentKind.SECRETS, OWN_KEY, lambda members: members or fresh)
-        stored = await documents.get(
-            DocumentKind.SECRETS, OWN_KEY, dict
-        )  # another process may have been first
+        # Another process may have been first.
+        stored = await documents.get(DocumentKind.SECRETS, OWN_KEY, dict)
         assert stored is not None
     return stored
