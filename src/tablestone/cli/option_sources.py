@@ -15,14 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tablestone.cli import options
-from tablestone.cli.options import (
-    BrokenOption,
-    Option,
-    checked_account,
-    is_loopback,
-    path_from,
-    require_utf8,
-)
+from tablestone.cli.options import BrokenOption, Option, checked_account, is_loopback, path_from
 from tablestone.configuration import (
     BUFFERED_MEBIBYTES_MIN,
     CONNECTIONS_MIN,
@@ -379,13 +372,11 @@ def _encryption_key(
 def _default_directory() -> Path:
     """A directory of the user, so that the data is the same in every working directory."""
     try:
-        directory = user_directory("data")
+        return path_from(str(user_directory("data")), Path.cwd(), "data directory")
     except NoHomeDirectory as none:
         raise BrokenOption(
             f"{none}: name a directory for the data with {options.DATA.flag}."
         ) from None
-    require_utf8(directory, "data directory")
-    return directory
 
 
 def _accounts_of_azurite(

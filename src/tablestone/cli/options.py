@@ -216,9 +216,6 @@ def _is_domain(text: str) -> bool:
     return bool(_DOMAIN.fullmatch(text)) and not _ADDRESS.fullmatch(normalized_host(text))
 
 
-parse_domain = of_form("a domain's name, such as example.com", _is_domain, normalized_host)
-
-
 def parse_custom_domain(text: str) -> tuple[str, str]:
     host, _, account = text.partition("=")
     if _DOMAIN.fullmatch(host) is None or not is_account_name(account.removesuffix("-secondary")):
@@ -236,9 +233,6 @@ def parse_tls(text: str) -> str:
             f"must be {SELF_SIGNED}, not {text!r}; a certificate of your own is given with --tls-certificate"
         )
     return text
-
-
-parse_certified_name = of_form("a host name or an IP address", is_certifiable)
 
 
 def parse_tables(text: str) -> tuple[str, ...]:
@@ -275,11 +269,8 @@ def parse_retention(text: str) -> Retention:
     return Retention(kept.get("age"), kept.get("size"))
 
 
-parse_network = of_form(
-    "an IP address or a network such as 10.0.0.0/8",
-    bool,
-    lambda text: str(ipaddress.ip_network(text) if "/" in text else ipaddress.ip_address(text)),
-)
+def _network(text: str) -> str:
+    return str(ipaddress.ip_network(text) if "/" in text else ipaddress.ip_address(text))
 
 
 def _is_issuer(text: str) -> bool:
@@ -290,7 +281,6 @@ def _is_issuer(text: str) -> bool:
 
 _issuer_text = of_form("ISSUER or ISSUER,KEYS, and the issuer a URL", _is_issuer)
 _GUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-parse_tenant = of_form("a GUID", _GUID.fullmatch, str.lower)
 
 
 def parse_issuer(text: str) -> TrustedIssuer:
@@ -308,9 +298,6 @@ def _is_authority(text: str) -> bool:
     return bool(parts.hostname) and text == f"https://{parts.netloc}"
 
 
-parse_authority = of_form("https:// and a host, without a path", _is_authority)
-
-
 def path_from(text: str, directory: Path, what: str = "file") -> Path:
     """The absolute path that a text names, from this directory. Its `BrokenOption` is a whole sentence."""
     try:
@@ -321,17 +308,12 @@ def path_from(text: str, directory: Path, what: str = "file") -> Path:
         ) from None
     if ".." in path.parts:
         path = path.resolve()
-    require_utf8(path, what)
-    return path
-
-
-def require_utf8(path: Path, what: str) -> None:
-    """Refuse a path with other bytes: SQLite opens no such file, and no message could name it."""
     try:
         str(path).encode()
-    except UnicodeEncodeError:
+    except UnicodeEncodeError:  # SQLite opens no such file, and no message could name it
         shown = os.fsencode(path).decode("utf-8", "backslashreplace")
         raise BrokenOption(f"The path of the {what} must be UTF-8, and {shown} is not.") from None
+    return path
 
 
 _data_from = partial(path_from, what="data directory")
@@ -470,7 +452,7 @@ ACCOUNT = Option(
 DOMAIN = Option(
     "domain DOMAIN",
     "Domain below which accounts have host names: ACCOUNT.table.DOMAIN.",
-    parse_domain,
+    of_form("a domain's name, such as example.com", _is_domain, normalized_host),
     "localhost, which is always included",
     repeatable=True,
 )
@@ -490,7 +472,7 @@ TLS = Option(
 TLS_NAME = Option(
     "tls-name NAME",
     "Additional host name or address for the self-signed certificate.",
-    parse_certified_name,
+    of_form("a host name or an IP address", is_certifiable),
     "localhost, its addresses, the host and the domains",
     repeatable=True,
 )
@@ -508,7 +490,7 @@ HTTPS_ONLY = _switch(
 TRUSTED_PROXY = Option(
     "trusted-proxy ADDRESS",
     "Address or network of a proxy whose X-Forwarded-Proto and X-Forwarded-For headers are trusted.",
-    parse_network,
+    of_form("an IP address or a network such as 10.0.0.0/8", bool, _network),
     repeatable=True,
 )
 ANY_VERSION = _word(
@@ -544,13 +526,13 @@ TOKEN_AUDIENCE = Option(
 TOKEN_TENANT = Option(
     "token-tenant GUID",
     "Tenant that the challenge for clients without a token names.",
-    parse_tenant,
+    of_form("a GUID", _GUID.fullmatch, str.lower),
     DEVELOPMENT_TENANT,
 )
 TOKEN_AUTHORITY = Option(
     "token-authority URL",
     "Authority that the challenge for clients without a token names.",
-    parse_authority,
+    of_form("https:// and a host, without a path", _is_authority),
     ENTRA_ID,
 )
 TABLE_DELETION_SECONDS = _number(
@@ -702,7 +684,6 @@ def with_options(options: Sequence[Option]) -> Callable[[Command], Command]:
         command = click.option(
             CONFIG_FLAG,
             metavar="FILE",
-            type=str,
             help=f"TOML file with any of these options.  [env: {CONFIG_VARIABLE}]",
         )(command)
         for option in reversed(options):
@@ -715,7 +696,6 @@ def with_options(options: Sequence[Option]) -> Callable[[Command], Command]:
                 option.parameter,
                 metavar=option.shown_metavar,
                 multiple=option.repeatable,
-                type=str,
                 help=_help(option),
                 **alone,
             )(command)
