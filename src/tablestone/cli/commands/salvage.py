@@ -12,7 +12,7 @@ from typing import Final, Self
 import click
 
 from tablestone.cli.commands.check import losses, lost_entities, name_of, pages
-from tablestone.cli.local_directory import BackupFailed, reason_of, refusing_denied_places
+from tablestone.cli.local_directory import BackupFailed, explaining_denial, reason_of
 from tablestone.cli.option_sources import key_of_directory
 from tablestone.cli.options import BrokenOption, key_file_option, path_from
 from tablestone.engines.sqlite.salvage import damaged_storage
@@ -140,7 +140,7 @@ def salvage(directory: str, out: str, encryption_key_file: str | None) -> int:
         raise BrokenOption(f"{place} would be inside the data directory: name a place outside.")
     try:
         with damaged_storage(path_from(directory, Path.cwd()), key) as storage:
-            with refusing_denied_places(f"{place} cannot be made"):
+            with explaining_denial(f"{place} cannot be made"):
                 files = SalvagedFiles(place)
             with files:
                 salvaged = read_all(storage, files.add)
