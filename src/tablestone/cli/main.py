@@ -41,7 +41,7 @@ class OutputFailed(Exception):
 
 
 class _Output(io.FileIO):
-    """Standard output that raises `OutputFailed`, not `OSError`: click catches that, and it can have other causes."""
+    """Standard output that raises `OutputFailed`: click catches an `OSError`, which can also be of another file."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         try:

@@ -156,7 +156,7 @@ def _keys(keys: object) -> list[str]:
 def parsed(
     option: Option, texts: tuple[str, ...], source: str, directory: Path | None = None
 ) -> Any:
-    """The value of an option that is given as text; the sentence of a failure starts with the source.
+    """The value of an option that is given as these texts; the sentence of a `BrokenOption` starts with the source.
 
     A relative path starts at the directory, or at the working directory.
     """
@@ -344,7 +344,7 @@ _EXCLUDES: Final = (
 
 
 def _require_coherent(given: _Given) -> None:
-    """Refuse options without those that they need, and beside those that they exclude. An option may be false."""
+    """Refuse an option without the one that it needs or beside one that it excludes; a false one does neither."""
     for option, other, sentence in _NEEDS:
         if given.get(option) and other not in given:
             raise BrokenOption(f"{given.source(option)} {sentence.format(other=other.flag)}.")

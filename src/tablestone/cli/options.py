@@ -54,7 +54,7 @@ from tablestone.wire.versions import UnknownVersions
 LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
 PORT_MAX = 65535
 ADMIN_HOST = "127.0.0.1"
-"""The host of an admin address that names none: only this machine can connect."""
+"""The host of an admin address without one: only this machine can connect."""
 LIMIT_MAX = 1_000_000
 DIGITS_MAX = 20
 TARGETS_OF_AZURE = "azure"
@@ -79,7 +79,7 @@ def parse_text(text: str) -> str:
 def of_form(
     form: str, accepts: Callable[[str], object], value: Callable[[str], Any] = str
 ) -> Callable[[str], Any]:
-    """A parser of the texts that `accepts` is true of. `value` makes the value; `ValueError` of both refuses a text."""
+    """Parse a text that `accepts` allows; `value` makes the value. A `ValueError` of either refuses the text too."""
 
     def parse(text: str) -> Any:
         with suppress(ValueError):
@@ -360,7 +360,7 @@ class Option:
     resolve: Callable[[Any, Path], Any] | None = None
     """Makes the path in a value absolute, from this directory."""
     once: tuple[str, Callable[[Any], str]] | None = None
-    """For a repeatable option: the part that no two values may share, as its name in messages and a function for it."""
+    """For a repeatable option: the part in which all values differ, by its name in messages and a function for it."""
 
     @property
     def name(self) -> str:

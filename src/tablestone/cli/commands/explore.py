@@ -115,7 +115,7 @@ def _connection(place: str | None, words: GivenConnection) -> Connection:
 
 
 def _listen(port: int | None) -> socket.socket:
-    """The socket of the page: a free port in place of a busy default one; refuse a busy port that was asked for."""
+    """The socket of the page. A free port replaces a busy default port, but not a busy port that was asked for."""
     if port is not None:
         return listen(HOST, port)
     with contextlib.suppress(StartRefused):

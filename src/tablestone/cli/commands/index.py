@@ -157,7 +157,7 @@ def _act(
     title: str = "index",
     quiet: bool = True,
 ) -> tuple[str, Answer]:
-    """The table's name as it was created, and what the action returns."""
+    """Act on an index and show the progress; returns the table's name as it was created, and the answer."""
 
     async def work(catalog: Catalog, record: TableRecord) -> tuple[str, Answer]:
         with closing(progress_for(f"{title} {table} {name}", quiet=quiet)) as progress:

@@ -157,7 +157,7 @@ def _change(
 
 
 def _missing(configuration: Configuration, account: str, table: str | None) -> str | None:
-    """A sentence if a role's account or table does not exist: a typing error, or it is created later."""
+    """A sentence if the account or the table does not exist: it may be a typing error, or be created later."""
     known = {one.name for one in configuration.accounts}
     if configuration.has_development_account:
         known.add(DEVELOPMENT_ACCOUNT_NAME)

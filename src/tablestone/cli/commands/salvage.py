@@ -70,7 +70,7 @@ class SalvagedFiles:
             self._directory.rmdir()
 
     def add(self, table_id: bytes, entity: bytes) -> None:
-        """An entity as JSON text. `NotWritten` if the disk refuses it."""
+        """Add an entity, as JSON text. `NotWritten` if the disk refuses it."""
         self._lines[table_id].append(entity)
         self._bytes += len(entity)
         if self._bytes >= BUFFER_BYTES_MAX:

@@ -100,7 +100,7 @@ def served_explorer(configuration: Configuration, accounts: list[AccountKeys]) -
 
 
 def _token(file: Path | None) -> str:
-    """A new token, or that of the file, which is made for this user alone if it is missing."""
+    """A new token, or the one in the file. A missing file is created, and only this user can read it."""
     made = secrets.token_urlsafe(TOKEN_BYTES)
     if file is None:
         return made
@@ -126,7 +126,7 @@ def _token(file: Path | None) -> str:
 def _require_packages() -> None:
     for name in PACKAGES:
         found = None
-        with suppress(ModuleNotFoundError):  # of the package above it
+        with suppress(ModuleNotFoundError):  # the package of a submodule is missing
             found = find_spec(name)
         if found is None:
             raise StartRefused(needs(EXPLORER.flag, name, "explorer"))
