@@ -110,7 +110,9 @@ HOW_IT_RUNS = "interpreted" if limits.__file__.endswith(".py") else "compiled"
 """Whether the modules that run for each request are compiled (docs/decisions/0007-compiled.md); a report needs it."""
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True}
+)
 @click.version_option(
     __version__, prog_name="Tablestone", message=f"%(prog)s %(version)s, {HOW_IT_RUNS}"
 )

@@ -147,7 +147,7 @@ def staging(directory: Path) -> Iterator[Path]:
 
 
 @click.command()
-@click.argument("target", metavar="TARGET")
+@click.argument("target")
 @click.option(
     "--keep",
     metavar="N",
@@ -246,7 +246,7 @@ HEADER_BYTES = 100
 
 
 @click.command()
-@click.argument("backup", metavar="BACKUP")
+@click.argument("backup")
 @quiet_option
 @with_options(DATA_OPTIONS)
 def restore(backup: str, *, quiet: bool, **given: Any) -> None:

@@ -34,7 +34,7 @@ USUAL_PORT: Final = 10003
 @click.command(
     epilog="Example: tablestone explore 'DefaultEndpointsProtocol=https;AccountName=…;AccountKey=…'"
 )
-@click.argument("connection", metavar="[CONNECTION]", required=False)
+@click.argument("connection", required=False)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),

@@ -32,7 +32,7 @@ from tablestone.tools.progress import Reached, progress_for, shown_count, shown_
 Answer = TypeVar("Answer")
 
 _with_property = together(
-    click.argument("table", metavar="TABLE"),
+    click.argument("table"),
     click.argument("name", metavar="PROPERTY"),
     account_option,
 )
@@ -73,7 +73,7 @@ def create(
 
 
 @index.command(name="list")
-@click.argument("table", metavar="[TABLE]", required=False)
+@click.argument("table", required=False)
 @account_option
 @with_options(CHECK_OPTIONS)
 def list_indexes(table: str | None, account_name: str, **given: Any) -> None:

@@ -124,7 +124,7 @@ class SalvagedFiles:
 
 @click.command()
 @click.argument("directory", metavar="DIR")
-@click.argument("out", metavar="OUT")
+@click.argument("out")
 @key_file_option("DIR")
 def salvage(directory: str, out: str, encryption_key_file: str | None) -> int:
     """Write what can be read of a damaged data directory.

@@ -41,7 +41,6 @@ class _Seconds(click.IntRange):
     "--audience",
     metavar="AUDIENCE",
     default=AUDIENCE,
-    show_default=True,
     help="Audience of the token (aud).",
 )
 @click.option(
@@ -49,7 +48,6 @@ class _Seconds(click.IntRange):
     metavar="SECONDS",
     type=_Seconds(1, LIFETIME_SECONDS_MAX),
     default=LIFETIME_SECONDS,
-    show_default=True,
     help=f"Seconds for which the token is valid; at most {LIFETIME_SECONDS_MAX}.",
 )
 @with_options((*DATA_OPTIONS, replace(TOKEN_TENANT, help="Tenant in the token (tid).")))
