@@ -693,10 +693,10 @@ def with_options(options: Sequence[Option]) -> Callable[[Command], Command]:
             )
             command = click.option(
                 option.flag,
-                option.parameter,
                 metavar=option.shown_metavar,
                 multiple=option.repeatable,
-                help=_help(option),
+                help=f"{option.help}{' Can be repeated.' * option.repeatable}  "
+                f"[env: {option.variable}; default: {option.default}]",
                 **alone,
             )(command)
         return command
@@ -709,15 +709,9 @@ def key_file_option(what: str) -> Callable[[Command], Command]:
     option = ENCRYPTION_KEY_FILE
     return click.option(
         option.flag,
-        option.parameter,
         metavar=option.metavar,
         help=f"File with the key of {what}, if it is encrypted.  [env: {option.variable}]",
     )
-
-
-def _help(option: Option) -> str:
-    repeats = " Can be repeated." if option.repeatable else ""
-    return f"{option.help}{repeats}  [env: {option.variable}; default: {option.default}]"
 
 
 def storage_flags(given: Mapping[str, Any]) -> str:
