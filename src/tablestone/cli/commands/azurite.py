@@ -45,48 +45,45 @@ SKIP_VERSION_CHECK_VARIABLE: Final = "AZURITE_SKIP_API_VERSION_CHECK"
 OAUTH_LEVEL: Final = "basic"
 
 
-def _flag(name: str, metavar: str | None, text: str, letter: str | None = None) -> click.Option:
-    """A flag as Azurite writes it; without a metavar it is a switch."""
-    short = () if letter is None else (f"-{letter}",)
-    is_switch = True if metavar is None else None
-    return click.Option((*short, f"--{name}", name), is_flag=is_switch, metavar=metavar, help=text)
+def _flag(declaration: str, text: str, letter: str | None = None) -> click.Option:
+    """A flag as Azurite writes it, and what its value is; without a value it is a switch."""
+    name, _, metavar = declaration.partition(" ")
+    names = (f"--{name}", name) if letter is None else (f"-{letter}", f"--{name}", name)
+    return click.Option(
+        names, is_flag=None if metavar else True, metavar=metavar or None, help=text
+    )
 
 
 TABLE_FLAGS: Final = (
-    _flag("tableHost", "ADDRESS", "Address to listen on.  [default: 127.0.0.1]"),
-    _flag("tablePort", "PORT", "Port to listen on; 0 takes a free port.  [default: 10002]"),
+    _flag("tableHost ADDRESS", "Address to listen on.  [default: 127.0.0.1]"),
+    _flag("tablePort PORT", "Port to listen on; 0 takes a free port.  [default: 10002]"),
     _flag(
-        "location",
-        "DIR",
+        "location DIR",
         f"Workspace: the data is in DIR/{DATA_DIRECTORY}.  [default: the working directory]",
         "l",
     ),
-    _flag("inMemoryPersistence", None, "Keep everything in memory and lose it at the end."),
-    _flag("silent", None, "No access log on standard output.", "s"),
-    _flag("debug", "FILE", "Write the log, with all details, to FILE.", "d"),
-    _flag("skipApiVersionCheck", None, "Accept versions of the service that are not known."),
-    _flag("cert", "FILE", "Serve TLS with this certificate: PEM with --key, PFX with --pwd."),
-    _flag("key", "FILE", "Private key of the certificate (PEM)."),
-    _flag("pwd", "PASSWORD", "Password of the PFX file."),
-    _flag("oauth", "basic", "Bearer tokens are always accepted, and always checked."),
+    _flag("inMemoryPersistence", "Keep everything in memory and lose it at the end."),
+    _flag("silent", "No access log on standard output.", "s"),
+    _flag("debug FILE", "Write the log, with all details, to FILE.", "d"),
+    _flag("skipApiVersionCheck", "Accept versions of the service that are not known."),
+    _flag("cert FILE", "Serve TLS with this certificate: PEM with --key, PFX with --pwd."),
+    _flag("key FILE", "Private key of the certificate (PEM)."),
+    _flag("pwd PASSWORD", "Password of the PFX file."),
+    _flag("oauth basic", "Bearer tokens are always accepted, and always checked."),
 )
 """The flags that have an effect."""
 EMPTY_FLAGS: Final = (
-    _flag(
-        "loose", None, "Ignored: headers and parameters without a meaning are always ignored.", "L"
-    ),
-    _flag("disableTelemetry", None, "Ignored: nothing is collected."),
-    _flag(
-        "disableProductStyleUrl", None, "Ignored: only ACCOUNT.table.localhost is in host style."
-    ),
-    _flag("tableKeepAliveTimeout", "N", "Ignored: an idle connection is closed after 120 s."),
-    _flag("extentMemoryLimit", "N", "Ignored: only blobs and queues have extents."),
+    _flag("loose", "Ignored: headers and parameters without a meaning are always ignored.", "L"),
+    _flag("disableTelemetry", "Ignored: nothing is collected."),
+    _flag("disableProductStyleUrl", "Ignored: only ACCOUNT.table.localhost is in host style."),
+    _flag("tableKeepAliveTimeout N", "Ignored: an idle connection is closed after 120 s."),
+    _flag("extentMemoryLimit N", "Ignored: only blobs and queues have extents."),
 )
 """The flags that are accepted and have no effect."""
 OTHER_SERVICES: Final = tuple(
-    _flag(f"{service}{setting}", metavar, f"Ignored: there are no {service}s.")
+    _flag(f"{service}{setting}", f"Ignored: there are no {service}s.")
     for service in ("blob", "queue")
-    for setting, metavar in (("Host", "ADDRESS"), ("Port", "PORT"), ("KeepAliveTimeout", "N"))
+    for setting in ("Host ADDRESS", "Port PORT", "KeepAliveTimeout N")
 )
 """The flags of the services that Tablestone does not have."""
 FLAGS: Final = (*TABLE_FLAGS, *EMPTY_FLAGS, *OTHER_SERVICES)
