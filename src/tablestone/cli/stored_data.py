@@ -144,7 +144,10 @@ def with_table(
 
 
 async def is_known(configuration: Configuration, engine: Engine, account: str) -> bool:
-    known = {DEVELOPMENT_ACCOUNT_NAME, *(one.name for one in configuration.accounts)}
+    """Whether a server with this configuration has the account."""
+    known = {one.name for one in configuration.accounts}
+    if configuration.has_development_account:
+        known.add(DEVELOPMENT_ACCOUNT_NAME)
     return account in known or await StoredAccounts(engine, system_clock).exists(account)
 
 

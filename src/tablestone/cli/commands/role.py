@@ -17,9 +17,9 @@ from tablestone.cli.options import (
     BrokenOption,
     with_options,
 )
-from tablestone.cli.stored_data import stored_configuration, with_engine
+from tablestone.cli.stored_data import is_known, stored_configuration, with_engine
 from tablestone.clock import system_clock
-from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME, Configuration
+from tablestone.configuration import Configuration
 from tablestone.engines.contract import Engine
 from tablestone.model.errors import StorageError
 from tablestone.model.keys import require_new_table_name
@@ -158,14 +158,11 @@ def _change(
 
 def _missing(configuration: Configuration, account: str, table: str | None) -> str | None:
     """A sentence if the account or the table does not exist: it may be a typing error, or be created later."""
-    known = {one.name for one in configuration.accounts}
-    if configuration.has_development_account:
-        known.add(DEVELOPMENT_ACCOUNT_NAME)
 
     async def look(engine: Engine) -> str | None:
-        stored = StoredAccounts(engine, system_clock)
-        if account not in known and not await stored.exists(account):
+        if not await is_known(configuration, engine, account):
             return f"There is no account {account} yet, unless one of that name is configured."
+        stored = StoredAccounts(engine, system_clock)
         if table is not None and not await stored.has_table(account, table):
             return f"There is no table {table} in it yet."
         return None
