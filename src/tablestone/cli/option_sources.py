@@ -296,6 +296,7 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         data_directory=data_directory,
         engine=engine,
         encryption_key=_encryption_key(given, environment, data_directory),
+        encryption_key_file=given.get(options.ENCRYPTION_KEY_FILE),
         accounts=accounts or (),
         log_level=given.get(options.LOG_LEVEL, options.LOG_LEVEL.default),
         tls=_tls(given, host, data_directory),

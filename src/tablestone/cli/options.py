@@ -255,13 +255,13 @@ _KEPT_MOST: Final = (1 << 63) - 1
 _KEPT: Final = re.compile(r"([1-9][0-9]{0,8})([smhd]|[KMGT]iB)")
 
 
-def parse_retention(text: str) -> Retention:
-    """An age, a size, or both, separated by a comma: `7d`, `20GiB`, `7d,20GiB`."""
+def parse_retention(text: str, or_none: str = "") -> Retention:
+    """An age, a size, or both, separated by a comma: `7d`, `20GiB`, `7d,20GiB`. `or_none` ends what an error names."""
     kept: dict[str, int] = {}
     for part in text.split(","):
         found = _KEPT.fullmatch(part.strip())
         if found is None:
-            raise must_be("an age, a size or both, such as 7d, 20GiB or 7d,20GiB", text)
+            raise must_be(f"an age, a size or both, such as 7d, 20GiB or 7d,20GiB{or_none}", text)
         what, unit = _KEPT_UNITS[found[2]]
         if what in kept:
             raise must_be("one age, one size or both, such as 7d,20GiB", text)
@@ -625,7 +625,7 @@ CREATE_TABLES = Option(
 KEEP_CHANGES = Option(
     "keep-changes AGE,SIZE|none",
     "Keep a record of every change for so long, or up to this size, such as 7d, 20GiB or 7d,20GiB; none ends it.",
-    lambda text: None if text == "none" else parse_retention(text),
+    lambda text: None if text == "none" else parse_retention(text, ", or none"),
     "as stored with the data, at first none",
 )
 YES_TRIM = Option(
