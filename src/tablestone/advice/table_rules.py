@@ -1,7 +1,7 @@
 """The rules on tables and partitions: hot and giant partitions, keys that follow time, entities and writes.
 
-Rates are compared with the service's targets: 2,000 entities a second in a partition, 20,000 in an account. Where no
-rate is known, the share of the table's operations is judged.
+A partition's rate is judged by the service's target, 2,000 entities a second. Without a known rate, its share of the
+table's operations decides.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import Final
 from tablestone import limits
 from tablestone.advice import rule, thresholds
 from tablestone.advice.proposed_keys import conditions_of, divided_key
-from tablestone.advice.rule import Finding, Rule, Severity
+from tablestone.advice.rule import Finding, Rule, Severity, counted
 from tablestone.advice.workload import PartitionUse, TableUse
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.query.plan import PlanKind
@@ -42,8 +42,7 @@ APPEND: Final = Rule(
     (rule.APPEND, rule.HOT_PARTITIONS, rule.TARGETS),
     "PartitionKeys are dates, times or ticks, and one of them takes 1,000 writes/s for a minute; or, if no rate is "
     "known, half of the load.",
-    "The PartitionKeys of {table} follow time, so all writes at any moment go to one partition: '{partition}' "
-    "{heat}.",
+    "The PartitionKeys of {table} follow time, so all writes at any moment go to one partition: '{partition}' {heat}.",
     "Take the PartitionKey from what the entities are about, such as a device or a customer, and put the time into "
     "the RowKey; if there is no such property, put a number made by a hash before the time.",
     "Writes cost the same; a query for a time becomes one row range for each device, or for each number.",
@@ -198,7 +197,7 @@ def _severity(rate: float | None) -> Severity:
 
 
 def _hot(table: TableUse) -> Iterator[tuple[PartitionUse, str]]:
-    """Partitions that are hot, and how hot, in words: by their rate or, without one, by their share."""
+    """The hot partitions, the busiest first, and how hot each is in words: by its rate or, without one, its share."""
     busiest = sorted(table.hottest, key=lambda each: -(each.rate or 0.0))
     for partition in busiest:
         if partition.rate is not None:
@@ -319,7 +318,7 @@ def _of_writes(table: TableUse) -> Iterator[Finding]:
 
 
 def _is_queue(table: TableUse) -> bool:
-    """As many deletes as inserts, in few partitions that are read from their beginning."""
+    """Whether there are about as many deletes as inserts, in few partitions that are read as ranges."""
     writes = table.writes
     return (
         writes.inserts >= thresholds.MANY_WRITES
@@ -331,11 +330,11 @@ def _is_queue(table: TableUse) -> bool:
 
 
 def _of_one_task(table: TableUse) -> Iterator[Finding]:
-    """What a single task, such as a test, could ask in fewer requests."""
+    """What a single task, such as a test, could do in fewer requests."""
     for each in table.hottest:
         if each.writes > 1:
             number = -(-each.writes // limits.CHANGE_SET_OPERATIONS_MAX)
-            would = f"{number:,} {'transaction' if number == 1 else 'transactions'}"
+            would = counted(number, "transaction", "transactions")
             yield SINGLE_WRITES, {"partition": each.key, "writes": each.writes, "would": would}
         if each.point_reads > 1:
             yield SINGLE_READS, {"partition": each.key, "reads": each.point_reads}

@@ -318,7 +318,7 @@ REFUSED = {
         command_line={"create-tables": "Orders,"},
     ),
     "changes without a unit": Refused(
-        "--keep-changes must be an age, a size or both, such as 7d, 20GiB or 7d,20GiB, not '7'.",
+        "--keep-changes must be an age, a size or both, such as 7d, 20GiB or 7d,20GiB, or none, not '7'.",
         command_line={"keep-changes": "7"},
     ),
     "changes by two ages": Refused(

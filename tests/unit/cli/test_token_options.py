@@ -71,6 +71,10 @@ REFUSED = {
         "--token-issuer must be ISSUER or ISSUER,KEYS, and the issuer a URL, not 'me'.",
         command_line={"token-issuer": ("me",)},
     ),
+    "an issuer with half an address": Refused(
+        "--token-issuer must be ISSUER or ISSUER,KEYS, and the issuer a URL, not 'https://[x'.",
+        command_line={"token-issuer": ("https://[x",)},
+    ),
     "an issuer whose keys cannot be found": Refused(
         "--token-issuer must be ISSUER or ISSUER,KEYS, and the issuer a URL, not 'urn:issuer'.",
         command_line={"token-issuer": ("urn:issuer",)},
@@ -101,6 +105,10 @@ REFUSED = {
     "an authority with a path": Refused(
         "--token-authority must be https:// and a host, without a path, not 'https://a.example/b'.",
         command_line={"token-authority": "https://a.example/b"},
+    ),
+    "an authority with half an address": Refused(
+        "--token-authority must be https:// and a host, without a path, not 'https://[x'.",
+        command_line={"token-authority": "https://[x"},
     ),
     "an authority over http": Refused(
         "--token-authority must be https:// and a host, without a path, not 'http://a.example'.",
