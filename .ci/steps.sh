@@ -3,10 +3,12 @@
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 python=$(command -v python3.11 || command -v python3) || { echo "Python 3.11 or later is needed." >&2; exit 1; }
 environment=$(mktemp -d "${TMPDIR:-/tmp}/tablestone-ci.XXXXXX") || exit 1
-trap 'rm -rf "$environment"' EXIT
+trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$environment"' EXIT
 # The caller's environment must not configure the servers under test, find other tools, or choose the tests.
 unset $(compgen -e TABLESTONE_) PYTHONPATH PYTEST_ADDOPTS VIRTUAL_ENV SLOW ENGINE_UNDER_TEST
 export PATH="$environment/bin:$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1
+# A new version of a tool must not fail a commit that has passed. pip from 25.3 on asks for the second name while it builds.
+export PIP_CONSTRAINT="$PWD/.ci/constraints.txt" PIP_BUILD_CONSTRAINT="$PWD/.ci/constraints.txt"
 times=()
 failed=()
 
@@ -16,6 +18,21 @@ step() { # title, then the command
     printf '\n== %s\n' "$title"
     "$@" || { status=1; failed+=("$title"); printf '== FAILED: %s\n' "$title"; }
     times+=("$(printf '%5d s  %s' "$((SECONDS - began))" "$title")")
+    return "$status"
+}
+
+declare -A beside=()
+begin() { # a name, then a command that runs beside the next steps
+    local name=$1
+    shift
+    "$@" >"$environment/beside-$name" 2>&1 &
+    beside[$name]=$!
+}
+
+finish() { # the name: waits for the command, and shows what it said
+    local status=0
+    wait "${beside[$1]}" || status=$?
+    cat "$environment/beside-$1"
     return "$status"
 }
 
