@@ -25,9 +25,14 @@ Row = dict[str, Any]
 
 _ROW_KEYS = {
     *("id", "source", "given", "send", "target", "headers", "body", "entry", "newline"),
-    *("status", "code", "text", "phase", "form", "answer", "content", "holds", "limit", "live"),
-    *("first", "second", "forgets"),
+    *("status", "code", "text", "phase", "form", "answer", "content", "parts", "holds", "limit"),
+    *("live", "first", "second", "forgets"),
 }
+_PART = (
+    "--changesetresponse_G2\nContent-Type: application/http\nContent-Transfer-Encoding: binary\n\n"
+    "HTTP/1.1 "
+)
+_ODATA_LINES = "X-Content-Type-Options: nosniff\nCache-Control: no-cache"
 _REPEATED = re.compile(r"<<((?:(?!<<).)+?)\*(\d+)>>", re.DOTALL)
 _GIVEN = re.compile(r"(\w+) (\S+)(?: ([{<].*))?", re.DOTALL)
 _MESSAGE = re.compile(
@@ -148,6 +153,18 @@ def check(row: Row, response: Response) -> None:
         assert response.body.decode() == expected
     for text in row.get("holds", ()):
         assert fill(text) in response.body.decode(), response.body
+
+
+def batch_answer(parts: list[list[str]]) -> str:
+    """The answer to a batch with one change set, from the lines of each part behind `HTTP/1.1 `.
+
+    An empty line stands before a body; without one, a part has none. Lines end in LF here.
+    """
+    text = "--batchresponse_G1\nContent-Type: multipart/mixed; boundary=changesetresponse_G2\n\n"
+    for part in parts:
+        answer = "\n".join(part if "" in part else [*part, "", ""])
+        text += f"{_PART}{answer.replace('ODATA', _ODATA_LINES)}\n"
+    return f"{text}--changesetresponse_G2--\n--batchresponse_G1--\n"
 
 
 def fill(text: str) -> str:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from signing import shared_key, shared_key_lite, signature
-from wire.case_tables import BASE, SPEC, Row, check, expanded, load, prepare
+from wire.case_tables import BASE, SPEC, Row, batch_answer, check, expanded, load, prepare
 from wire.served_bytes import ServedBytes, head_of, served
 from wire.service_under_test import ACCOUNT, HOST, KEY, Response
 
@@ -29,8 +29,6 @@ _ODATA = {"x-content-type-options": "nosniff", "cache-control": "no-cache"}
 """The headers of an answer unless its row says otherwise ("-" for none)."""
 _GUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _SAS = re.compile(r"SAS:(\w+)")
-_PART = "--changesetresponse_G2\nContent-Type: application/http\nContent-Transfer-Encoding: binary\n\nHTTP/1.1 "
-_ODATA_LINES = "X-Content-Type-Options: nosniff\nCache-Control: no-cache"
 
 
 def _cases() -> list[Any]:
@@ -56,13 +54,8 @@ def _written_out(row: Row, sets: dict[str, list[str]]) -> Row:
     headers = [(name, value) for name, _, value in (line.partition(": ") for line in lines)]
     if "parts" not in row:
         return row | {"headers": headers}
-    text = "--batchresponse_G1\nContent-Type: multipart/mixed; boundary=changesetresponse_G2\n\n"
-    for part in row["parts"]:
-        answer = "\n".join(part if "" in part else [*part, "", ""])
-        text += f"{_PART}{answer.replace('ODATA', _ODATA_LINES)}\n"
-    text += "--changesetresponse_G2--\n--batchresponse_G1--\n"
     answer = {"content-type": "multipart/mixed; boundary=batchresponse_G1"} | row.get("answer", {})
-    return row | {"headers": headers, "content": text, "answer": answer}
+    return row | {"headers": headers, "content": batch_answer(row["parts"]), "answer": answer}
 
 
 def _signed_query(sas: Row) -> str:
