@@ -28,6 +28,7 @@ _ROW_KEYS = {
     *("status", "code", "text", "phase", "form", "answer", "content", "parts", "holds", "limit"),
     *("live", "first", "second", "forgets"),
 }
+_DEFAULTS = ("given", "phase", "headers", "source", "send", "status")
 _PART = (
     "--changesetresponse_G2\nContent-Type: application/http\nContent-Transfer-Encoding: binary\n\n"
     "HTTP/1.1 "
@@ -75,10 +76,17 @@ def load(name: str) -> dict[str, Any]:
 
 
 def rows(name: str) -> list[Row]:
-    """The rows under `case`; the file's own `given` is the default."""
+    """The rows under `case`. What stands at the head of the file is the default: see tests/spec/README.md."""
     table = load(name)
-    defaults = {key: table[key] for key in ("given", "phase", "headers") if key in table}
-    return [defaults | row for row in table["case"]]
+    defaults = {key: table[key] for key in _DEFAULTS if key in table}
+    # A row has one of each pair.
+    instead = {"target": "send", "code": "status"}
+    found = []
+    for row in table["case"]:
+        left_out = {instead[key] for key in instead.keys() & row.keys()}
+        own = {key: value for key, value in defaults.items() if key not in left_out}
+        found.append(own | row)
+    return found
 
 
 def parameters(name: str, *, live_only: bool = False) -> list[Any]:

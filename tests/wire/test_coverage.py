@@ -27,7 +27,7 @@ def _all_rows() -> list[Row]:
     batch = load("batch.toml")
     found += [*batch["case"], *batch["failure"]]
     found += load("filter_parse.toml")["error"]
-    found += load("bearer.toml")["case"]
+    found += rows("bearer.toml")
     return [*found, *load("string_to_sign.toml")["refused"]]
 
 
