@@ -28,6 +28,8 @@ _ROW_KEYS = {
     *("status", "code", "text", "phase", "form", "answer", "content", "parts", "holds", "limit"),
     *("live", "first", "second", "forgets"),
 }
+# A row has one of the two.
+_INSTEAD = {"send": "target", "status": "code"}
 _DEFAULTS = ("given", "phase", "headers", "source", "send", "status")
 _PART = (
     "--changesetresponse_G2\nContent-Type: application/http\nContent-Transfer-Encoding: binary\n\n"
@@ -76,17 +78,17 @@ def load(name: str) -> dict[str, Any]:
 
 
 def rows(name: str) -> list[Row]:
-    """The rows under `case`. What stands at the head of the file is the default: see tests/spec/README.md."""
+    """The rows under `case`, with what the head of the file or of their group gives them: see tests/spec/README.md."""
     table = load(name)
-    defaults = {key: table[key] for key in _DEFAULTS if key in table}
-    # A row has one of each pair.
-    instead = {"target": "send", "code": "status"}
-    found = []
-    for row in table["case"]:
-        left_out = {instead[key] for key in instead.keys() & row.keys()}
-        own = {key: value for key, value in defaults.items() if key not in left_out}
-        found.append(own | row)
-    return found
+    head = {key: table[key] for key in _DEFAULTS if key in table}
+    found: list[Row] = list(table.get("case", ()))
+    for group in table.get("group", ()):
+        shared = {key: value for key, value in group.items() if key != "case"}
+        found += [shared | row for row in group["case"]]
+    return [
+        {key: value for key, value in head.items() if _INSTEAD.get(key) not in row} | row
+        for row in found
+    ]
 
 
 def parameters(name: str, *, live_only: bool = False) -> list[Any]:

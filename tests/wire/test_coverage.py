@@ -84,8 +84,9 @@ def test_the_cases_that_a_document_names_are_there(named: str) -> None:
         return
     file, _, row_id = named.partition(": ")
     tables = [table for table in load(file).values() if isinstance(table, list)]
-    rows_found = [row for table in tables for row in table if isinstance(row, dict)]
-    assert row_id in {row["id"] for row in rows_found if "id" in row}
+    found = [row for table in tables for row in table if isinstance(row, dict)]
+    found += [row for group in found for row in group.get("case", ())]
+    assert row_id in {row["id"] for row in found if "id" in row}
 
 
 def test_every_line_of_its_tables_names_a_test() -> None:
