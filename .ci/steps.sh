@@ -47,8 +47,17 @@ tests() { # arguments of pytest
         -o faulthandler_timeout=300 "$@"
 }
 
-installation() {
-    "$python" -m venv "$environment" && pip install --quiet '.[test,dev,docs,deploy,cassandra]' || return
+installation() { # without the compiled modules
+    "$python" -m venv "$environment" &&
+        HATCH_BUILD_NO_HOOKS=true pip install --quiet '.[test,dev,docs,deploy,cassandra]'
+}
+
+compile() { # beside the next steps
+    begin wheel pip wheel --quiet --no-deps --wheel-dir "$environment/wheel" .
+}
+
+compiled() {
+    finish wheel && pip install --quiet --no-deps --force-reinstall "$environment"/wheel/*.whl || return
     ! command -v cc >/dev/null || tablestone --version | grep compiled
 }
 
