@@ -6,22 +6,18 @@ tests/spec/README.md describes a row.
 import codecs
 import json
 import re
-import tomllib
-from pathlib import Path
 from typing import Any, Protocol
 from xml.etree import ElementTree as ET
 
 import pytest
 
+from spec_tables import Row, load
 from wire.service_under_test import ACCOUNT, HOST, Headers, Response
 
-SPEC = Path(__file__).resolve().parents[1] / "spec"
 BASE = f"http://{HOST}/{ACCOUNT}"
 TIME = "2017-01-05T03:25:45.588957Z"
 SECOND = "2017-01-05T03:25:45Z"
 TAG = "W/\"datetime'2017-01-05T03%3A25%3A45.588957Z'\""
-
-Row = dict[str, Any]
 
 _ROW_KEYS = {
     *("id", "source", "given", "send", "target", "headers", "body", "entry", "newline"),
@@ -72,22 +68,13 @@ class Sender(Protocol):
     ) -> Response: ...
 
 
-def load(name: str) -> dict[str, Any]:
-    """A whole table file."""
-    return tomllib.loads((SPEC / name).read_text(encoding="utf-8"))
-
-
 def rows(name: str) -> list[Row]:
-    """The rows under `case`, with what the head of the file or of their group gives them: see tests/spec/README.md."""
+    """The rows under `case`, with what the head of the file gives them."""
     table = load(name)
     head = {key: table[key] for key in _DEFAULTS if key in table}
-    found: list[Row] = list(table.get("case", ()))
-    for group in table.get("group", ()):
-        shared = {key: value for key, value in group.items() if key != "case"}
-        found += [shared | row for row in group["case"]]
     return [
         {key: value for key, value in head.items() if _INSTEAD.get(key) not in row} | row
-        for row in found
+        for row in table["case"]
     ]
 
 

@@ -6,18 +6,17 @@ from typing import Any
 import pytest
 
 from signing import VERSION
+from spec_tables import Row, load
 from tablestone import limits
 from tablestone.tables.throughput_targets import SharedSlots, Throughput
 from tablestone.wire.batch import parse_batch
 from tablestone.wire.messages import RawRequest
 from wire.case_tables import (
-    Row,
     batch_answer,
     check,
     error_of,
     expanded,
     fill,
-    load,
     parameters,
     prepare,
     send,

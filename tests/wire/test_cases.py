@@ -5,9 +5,10 @@ from random import Random
 
 import pytest
 
+from spec_tables import Row
 from storage.slow_engine import LEASE_SECONDS, SlowEngine
 from tablestone.engines.leases import Leases
-from wire.case_tables import Row, check, parameters, prepare, send
+from wire.case_tables import check, parameters, prepare, send
 from wire.service_under_test import ACCOUNT, ServiceUnderTest
 
 TABLES = (

@@ -12,7 +12,8 @@ from urllib.parse import quote
 import pytest
 
 from signing import shared_key, shared_key_lite, signature
-from wire.case_tables import BASE, SPEC, Row, batch_answer, check, expanded, load, prepare
+from spec_tables import SPEC, Row, load
+from wire.case_tables import BASE, batch_answer, check, expanded, prepare
 from wire.served_bytes import ServedBytes, head_of, served
 from wire.service_under_test import ACCOUNT, HOST, KEY, Response
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from spec_tables import Row, load
 from tablestone import limits
 from tablestone.model.errors import ERRORS, ErrorRow
-from wire.case_tables import Row, load, rows
+from wire.case_tables import rows
 
 _ROOT = Path(__file__).resolve().parents[2]
 _COMPATIBILITY = (_ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
@@ -85,7 +86,6 @@ def test_the_cases_that_a_document_names_are_there(named: str) -> None:
     file, _, row_id = named.partition(": ")
     tables = [table for table in load(file).values() if isinstance(table, list)]
     found = [row for table in tables for row in table if isinstance(row, dict)]
-    found += [row for group in found for row in group.get("case", ())]
     assert row_id in {row["id"] for row in found if "id" in row}
 
 

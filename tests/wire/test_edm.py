@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from wire.case_tables import TAG, TIME, Row, error_of, expanded, prepare, rows
+from spec_tables import Row
+from wire.case_tables import TAG, TIME, error_of, expanded, prepare, rows
 from wire.service_under_test import ServiceUnderTest
 
 _GIVEN: Row = {"given": ['POST /Tables {"TableName":"tab"}']}
