@@ -24,7 +24,7 @@ _ROW_KEYS = {
     *("id", "source", "recorded", "given", "send", "headers", "body", "body_base64", "newline"),
     *("status", "code", "text", "phase", "form", "answer", "content", "parts", "holds", "after"),
 }
-_FILE_KEYS = {"package", "version", "repository", "signs", "given", "sets", "sas", "case"}
+_FILE_KEYS = {"package", "version", "repository", "phase", "signs", "given", "sets", "sas", "case"}
 _OF_EVERY_ANSWER = {"server", "date", "x-ms-request-id", "content-length", "x-ms-version"}
 _ODATA = {"x-content-type-options": "nosniff", "cache-control": "no-cache"}
 """The headers of an answer unless its row says otherwise ("-" for none)."""
@@ -42,7 +42,7 @@ def _cases() -> list[Any]:
             assert row.keys() <= _ROW_KEYS, (row["id"], row.keys() - _ROW_KEYS)
             assert re.match(r"[\w./-]+\.\w+, \S", row["source"]), row["source"]
             defaults = {"given": [], "sas": {}} | {
-                key: table[key] for key in ("given", "sas", "signs") if key in table
+                key: table[key] for key in ("given", "sas", "signs", "phase") if key in table
             }
             request = defaults | _written_out(row, table["sets"])
             found.append(pytest.param(request, id=f"{name.removesuffix('.toml')}: {row['id']}"))
@@ -53,10 +53,13 @@ def _written_out(row: Row, sets: dict[str, list[str]]) -> Row:
     """A row with its headers as pairs, and the answer to a batch as its text."""
     lines = [line for item in row["headers"] for line in ([item] if ": " in item else sets[item])]
     headers = [(name, value) for name, _, value in (line.partition(": ") for line in lines)]
-    if "parts" not in row:
-        return row | {"headers": headers}
-    answer = {"content-type": "multipart/mixed; boundary=batchresponse_G1"} | row.get("answer", {})
-    return row | {"headers": headers, "content": batch_answer(row["parts"]), "answer": answer}
+    if "parts" in row:
+        kind = {"content-type": "multipart/mixed; boundary=batchresponse_G1"}
+        text = batch_answer(row["parts"])
+        row = row | {"status": 202, "content": text, "answer": kind | row.get("answer", {})}
+    elif row.get("status") == 204:
+        row = {"content": ""} | row
+    return row | {"headers": headers}
 
 
 def _signed_query(sas: Row) -> str:
