@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from cli.account_command import WORKERS, account, connections, made, status_of
-from server_process import COMMAND, ServerProcess, clean_environment
+from cli.command_line import in_this_process
+from server_process import COMMAND, ServerProcess
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_KEY
 
 KEY = "a2V5IG9uZQ=="
@@ -239,10 +240,9 @@ MAKES_THE_DIRECTORY = {
 
 @pytest.mark.parametrize(("command", "makes"), MAKES_THE_DIRECTORY.items())
 def test_help_says_which_command_creates_the_data_directory(command: str, *, makes: bool) -> None:
-    ended = subprocess.run(
-        [COMMAND, *command.split(), "--help"], capture_output=True, text=True, check=True
-    )
-    assert ("created if it does not exist" in " ".join(ended.stdout.split())) == makes
+    status, printed, _ = in_this_process(*command.split(), "--help")
+    assert status == 0
+    assert ("created if it does not exist" in " ".join(printed.split())) == makes
 
 
 @pytest.mark.parametrize(
@@ -258,13 +258,7 @@ def test_a_created_directory_is_mentioned_once(tmp_path: Path, command: tuple[st
     """The name may be mistyped; standard output carries only the requested data."""
     data = tmp_path / "data"
     for told in (made(data), ""):
-        ended = subprocess.run(
-            [COMMAND, *command, "--data", str(data)],
-            capture_output=True,
-            text=True,
-            check=False,
-            env=clean_environment(),
-        )
-        assert ended.stderr.startswith(told)
-        assert ("did not exist and was created" in ended.stderr + ended.stdout) == bool(told)
-        assert not (told and ended.returncode)
+        status, printed, errors = in_this_process(*command, "--data", str(data))
+        assert errors.startswith(told)
+        assert ("did not exist and was created" in errors + printed) == bool(told)
+        assert not (told and status)

@@ -11,7 +11,7 @@ from azure.core.exceptions import HttpResponseError
 from azure.data.tables import TableAccessPolicy, TableClient, TableServiceClient
 
 from cli.account_command import account
-from cli.command_line import tablestone
+from cli.command_line import in_this_process, tablestone
 from cli.test_refusals import run_command
 from server_process import ServerProcess
 from tablestone.cli.option_sources import read_configuration
@@ -28,7 +28,7 @@ DEVELOPMENT = "devstoreaccount1"
 
 
 def printed(*arguments: str) -> str:
-    status, output, errors = run_command(*arguments)
+    status, output, errors = in_this_process(*arguments)
     assert (status, errors) == (0, "")
     return output.removesuffix("\n")
 

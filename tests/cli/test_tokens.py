@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import json
-import subprocess
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -22,7 +21,9 @@ from azure.data.tables import TableServiceClient
 from azure.data.tables.aio import TableServiceClient as AsyncTableServiceClient
 
 from certificates import trusting
-from server_process import COMMAND, ServerProcess, clean_environment
+from cli.command_line import in_this_process
+from cli.test_refusals import run_command
+from server_process import ServerProcess
 from tokens import AUDIENCE, ISSUER, RsaKey, claims_at, key_set, signed
 
 StartServer = Callable[..., ServerProcess]
@@ -60,20 +61,8 @@ class AsyncStaticCredential(StaticCredential):
         pass
 
 
-def run(*arguments: str) -> tuple[int, str, str]:
-    ended = subprocess.run(
-        [COMMAND, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-        env=clean_environment(),
-    )
-    return ended.returncode, ended.stdout, ended.stderr
-
-
 def done(*arguments: str) -> str:
-    status, printed, error = run(*arguments)
+    status, printed, error = in_this_process(*arguments)
     assert (status, error) == (0, "")
     return printed.strip()
 
@@ -173,7 +162,7 @@ def test_roles_given_and_taken_beside_a_running_server(
     done("role", "remove", *reader, "--table", "WEATHER", *data)
     assert codes("Weather") == refused
     assert done("role", "list", *data) == ""
-    status, printed, _ = run("role", "remove", *reader, *data)
+    status, printed, _ = in_this_process("role", "remove", *reader, *data)
     assert status == 1
     assert printed.startswith("alice was not assigned the role")
     assert server.stop() == 0
@@ -307,7 +296,7 @@ def test_a_file_without_keys_is_refused_before_the_data_is_created(
     if content is not None:
         keys.write_text(content)
     issuer = ("--token-issuer", f"{ISSUER},{keys}")
-    assert run("serve", "--port", "0", "--workers", "2", "--data", str(data), *issuer) == (
+    assert run_command("serve", "--port", "0", "--workers", "2", "--data", str(data), *issuer) == (
         2,
         "",
         f"tablestone: The keys of {ISSUER} cannot be read from {keys}: {reason}.\n",
