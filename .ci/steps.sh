@@ -16,8 +16,9 @@ step() { # title, then the command
     local title=$1 began=$SECONDS status=0
     shift
     printf '\n== %s\n' "$title"
-    "$@" || { status=1; failed+=("$title"); printf '== FAILED: %s\n' "$title"; }
+    "$@" 2>&1 | tee "$environment/output" || { status=1; failed+=("$title"); printf '== FAILED: %s\n' "$title"; }
     times+=("$(printf '%5d s  %s' "$((SECONDS - began))" "$title")")
+    ! declare -F after_step >/dev/null || after_step "$title" "$status" "$(tail -n 1 "$environment/output")"
     return "$status"
 }
 
@@ -25,15 +26,14 @@ declare -A beside=()
 begin() { # a name, then a command that runs beside the next steps
     local name=$1
     shift
-    "$@" >"$environment/beside-$name" 2>&1 &
+    { "$@" >"$environment/$name.said" 2>&1; echo $? >"$environment/$name.status"; } &
     beside[$name]=$!
 }
 
-finish() { # the name: waits for the command, and shows what it said
-    local status=0
-    wait "${beside[$1]}" || status=$?
-    cat "$environment/beside-$1"
-    return "$status"
+finish() { # the name: waits for the command, and shows what it said. A step is a subshell, which cannot `wait` for it.
+    tail --pid="${beside[$1]}" -f /dev/null
+    cat "$environment/$1.said"
+    return "$(cat "$environment/$1.status")"
 }
 
 skip() { # title, and the reason

@@ -1,4 +1,4 @@
-"""The three servers of a run: how each is started, and when it is ready.
+"""The servers of a run: how each is started, and when it is ready.
 
 All run at the same time, on free ports; only one of them is under load at any moment. Tablestone and the floor have
 their default number of workers, or the one in their name: `tablestone:1`.
@@ -32,7 +32,7 @@ READY_SECONDS = 30.0
 STOP_SECONDS = 10.0
 POLL_SECONDS = 0.005
 TABLESTONE, METRICS, CHANGES = "tablestone", "metrics", "changes"
-AZURITE, FLOOR = "azurite", "floor"
+AZURITE, FLOOR, ENGINE = "azurite", "floor", "engine"
 
 
 @dataclass
@@ -82,13 +82,17 @@ def start(name: str, data: Path) -> Server:
 
 
 def start_tablestone(name: str, data: Path, workers: str, *more: str) -> Server:
+    data.mkdir(parents=True, exist_ok=True)
+    return _start_serve(name, workers, "--data", str(data), *more)
+
+
+def _start_serve(name: str, workers: str, *more: str) -> Server:
     command = Path(sys.executable).parent / "tablestone"
     if not command.exists():
         raise PrerequisiteError(
             "bench runs the tablestone command beside its own Python: pip install . first."
         )
-    data.mkdir(parents=True, exist_ok=True)
-    serve = [str(command), "serve", "--port", "0", "--data", str(data), *more]
+    serve = [str(command), "serve", "--port", "0", *more]
     serve += ["--workers", workers] if workers else []
     return start_announced(name, serve, constant=False)
 
@@ -101,6 +105,11 @@ def start_with_metrics(name: str, data: Path, workers: str) -> Server:
 def start_with_changes(name: str, data: Path, workers: str) -> Server:
     """Start Tablestone with a record of changes that is trimmed while the bench runs."""
     return start_tablestone(name, data, workers, "--keep-changes", "7d,64MiB")
+
+
+def start_on_engine(name: str, _data: Path, workers: str) -> Server:
+    """Start Tablestone on the engine that TABLESTONE_ENGINE names, such as a cluster."""
+    return _start_serve(name, workers)
 
 
 def start_floor(name: str, _data: Path, workers: str) -> Server:
@@ -133,6 +142,7 @@ STARTERS: dict[str, Callable[[str, Path, str], Server]] = {
     CHANGES: start_with_changes,
     AZURITE: start_azurite,
     FLOOR: start_floor,
+    ENGINE: start_on_engine,
 }
 
 

@@ -1,7 +1,7 @@
 """The command `tablestone`, and `python -m tablestone`.
 
-SIGINT ends the process without a traceback while the modules of the command line are imported; after that,
-`cli.main` answers for it.
+Importing the command line takes tenths of a second. SIGINT ends the process without a traceback even then; afterwards
+`cli.main` handles it.
 """
 
 import sys
@@ -11,7 +11,7 @@ from tablestone.cli.sigint import SigintEndsProcess
 
 def main() -> int:
     with SigintEndsProcess():
-        from tablestone.cli.main import main as run  # noqa: PLC0415 - takes the tenths of a second that this is about
+        from tablestone.cli.main import main as run  # noqa: PLC0415 - the slow import
     return run()
 
 

@@ -17,12 +17,12 @@ UNIX_EPOCH_TICKS = 62_135_596_800 * TICKS_PER_SECOND
 
 
 def system_clock() -> int:
-    """The machine's wall clock in ticks. It may step back, and no caller may rely on the opposite."""
+    """The machine's wall clock in ticks. It may step back."""
     return time.time_ns() // 100 + UNIX_EPOCH_TICKS
 
 
 def unix_seconds() -> float:
-    """The same wall clock in seconds since 1970-01-01T00:00:00Z, for what is written for an operator."""
+    """The same wall clock in seconds since 1970-01-01T00:00:00Z, for texts that an operator reads."""
     return time.time()
 
 
@@ -36,9 +36,9 @@ _ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def elapsed_seconds() -> float:
-    """Seconds on a clock that never steps back and also counts the time for which the machine was asleep.
+    """Seconds on a clock that never steps back and goes on while the machine sleeps. It orders events of one machine.
 
-    It orders the events of one machine. It may not count the time for which a hypervisor stops a virtual machine.
+    The clock may stop while a hypervisor pauses a virtual machine.
     """
     return time.clock_gettime(_ELAPSED)
 

@@ -1,7 +1,7 @@
-"""The configuration of a server, as one frozen value that exists before the server starts.
+"""The configuration of a server: one frozen value, complete before the server starts.
 
-`cli/option_sources.py` makes it of the command line, the environment, the file and the defaults. It is defined here and
-not in `cli`, because `server` and `accounts` need it and may not import `cli`.
+`cli/option_sources.py` builds it from the command line, the environment, the file and the defaults. It is not in `cli`
+because `server` and `accounts` read it and may not import `cli`.
 """
 
 from dataclasses import dataclass, field
@@ -51,13 +51,11 @@ class CertificateFiles:
 
 @dataclass(frozen=True, slots=True)
 class SelfSigned:
-    """A certificate that the server makes itself and keeps in `directory`.
-
-    `names` are hosts and addresses in addition to those of this machine; a wildcard address (0.0.0.0) is left out.
-    """
+    """A certificate that the server makes itself and keeps in `directory`."""
 
     directory: Path
     names: tuple[str, ...]
+    """Hosts and addresses besides those of this machine. A wildcard address (0.0.0.0) is left out."""
 
     @property
     def files(self) -> CertificateFiles:
@@ -65,29 +63,28 @@ class SelfSigned:
 
 
 INSIGHT_KEYS, INSIGHT_HASHED, INSIGHT_OFF = INSIGHT_FORMS = ("keys", "hashed", "off")
-"""How the admin address names partitions in its report: by their keys, by hashes of them, or not at all."""
+"""How the insight report of the admin address names partitions: by key, by a hash of the key, or `off`: no report."""
 
 EXPLORER_ON, EXPLORER_READ_ONLY = EXPLORER_FORMS = ("true", "read-only")
-"""The explorer beside a server: with changes, or read-only."""
+"""Whether the explorer beside a server may change data."""
 
 READY_TEXT, READY_JSON = READY_FORMS = ("text", "json")
-"""The forms of the lines that say that the server is ready."""
+"""The forms of the lines that announce a ready server."""
 
 DEVELOPMENT_TENANT = "7ab1e570-0000-4000-8000-000000000000"
-"""The tenant that the challenge names if none is configured; some SDKs accept only a GUID (auth 4.2)."""
+"""The tenant in the challenge if none is configured. A GUID, because some SDKs accept nothing else (auth 4.2)."""
 ENTRA_ID = "https://login.microsoftonline.com"
 
 
 @dataclass(frozen=True, slots=True)
 class TrustedIssuer:
-    """An issuer of bearer tokens. `keys` is the URL of its keys, or the path of a file with them.
-
-    Without `keys`, its OpenID configuration names the URL. If `tenant` is given, its tokens must have that tenant.
-    """
+    """An issuer of bearer tokens."""
 
     name: str
     keys: str | None
+    """The URL of its keys, or the path of a file with them. None: its OpenID configuration names the URL."""
     tenant: str | None
+    """The tenant that its tokens must have; None: any."""
 
     @property
     def keys_file(self) -> Path | None:
@@ -96,36 +93,36 @@ class TrustedIssuer:
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """The trusted issuers besides the server itself, further audiences, and the authority that the challenge names.
-
-    An account's own names are audiences too: those below `domains`, and those of `custom_domains` (host, account).
-    """
+    """Which bearer tokens are accepted, and what the challenge tells a client without one."""
 
     issuers: tuple[TrustedIssuer, ...] = ()
+    """Trusted besides the server itself."""
     audiences: tuple[str, ...] = ()
+    """Accepted besides those of Azure Storage and the account's own names."""
     tenant: str = DEVELOPMENT_TENANT
     authority: str = ENTRA_ID
     domains: tuple[str, ...] = ()
+    """An account's names: below these domains, and the hosts in `custom_domains` (host, account)."""
     custom_domains: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AdminAddress:
-    """The second address, for the operator: never the one at which accounts are served."""
+    """The operator's address. It never serves accounts."""
 
     host: str
     port: int
 
 
 CONNECTIONS_MIN: Final = 4
-"""Connections that a worker needs at least: clients keep several."""
+"""The fewest connections of a worker: one client keeps several open."""
 BUFFERED_MEBIBYTES_MIN: Final = 10
-"""MiB that a worker needs at least: an entity group transaction has up to 4, and so has an answer."""
+"""The fewest MiB of a worker: an entity group transaction has up to 4, and so has an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionLimits:
-    """Limits of what all processes of a server take on at a time."""
+    """How much all processes of a server together take on at a time."""
 
     connections_max: int = 8192
     requests_max: int = 4096
@@ -134,7 +131,7 @@ class AdmissionLimits:
 
 @dataclass(frozen=True, slots=True)
 class ThroughputTargets:
-    """Entities a second of one account and of one partition; 0 is no target."""
+    """Entities a second; 0 is no target."""
 
     account: int
     partition: int
@@ -142,89 +139,94 @@ class ThroughputTargets:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The whole configuration of a server. `data_directory` is None if the engine stores nothing in a directory.
-    `encryption_key` encrypts the data there; without one it is not encrypted.
-
-    Without `tls` the server speaks plain HTTP. `https_only` refuses requests that came over plain HTTP.
-    `trusted_proxies` are the addresses and networks whose headers about the original connection are trusted (auth 6).
-
-    `accounts` exist besides the stored accounts and take precedence over them. `has_development_account` adds the
-    development account, unless an account of its name is configured or stored. `domains` have accounts at
-    `ACCOUNT.table.DOMAIN`; `custom_domains` are pairs of a host and its account (`ACCOUNT` or `ACCOUNT-secondary`).
-    `warnings` are sentences for the operator about parts of the configuration that are ignored. The name of a deleted
-    table stays reserved for `table_deletion_seconds`. `log_format` is one of `LOG_FORMATS`. With `explorer`, one of
-    `EXPLORER_FORMS`, the explorer is served on the admin address, with a new token or that of `explorer_token_file`.
-    With `metrics_tables`, metrics name accounts and tables. `create_tables` are created at the start in each configured
-    account, or else in the development account. `insight` is one of `INSIGHT_FORMS`. `any_version` says which versions
-    of the service that are not known are served. With `control_port`, the control API of the test kit is served on this
-    port of the loopback address. Beyond `targets`, requests are answered `ServerBusy`. With `realism`, a server for
-    tests differs from a service on one machine where Azure does. `ready_form` is one of `READY_FORMS`.
-    Without `keep_changes` the stored setting stays in force, unless `ends_changes`; one that trims changes at once is
-    taken only if it is `yes_trim` too.
-    """
+    """The whole configuration of a server. An option that is None is off, unless its line says otherwise."""
 
     host: str
     port: int
     data_directory: Path | None
+    """None: the engine stores nothing in a directory."""
     engine: str
     accounts: tuple[AccountKeys, ...]
+    """Exist besides the stored accounts, and win over a stored one of the same name."""
     log_level: str
     tls: CertificateFiles | SelfSigned | None = None
+    """None: plain HTTP."""
     https_only: bool = False
+    """Refuse requests that came over plain HTTP."""
     trusted_proxies: tuple[str, ...] = ()
+    """Addresses and networks whose headers about the original connection are trusted (auth 6)."""
     workers: int = 1
     tokens: TokenRules = TokenRules()
     has_development_account: bool = False
+    """Add the development account, unless an account of its name is configured or stored."""
     domains: tuple[str, ...] = ()
+    """Serve accounts at `ACCOUNT.table.DOMAIN`."""
     custom_domains: tuple[tuple[str, str], ...] = ()
+    """Pairs of a host and its account: `ACCOUNT`, or `ACCOUNT-secondary`."""
     warnings: tuple[str, ...] = ()
+    """Sentences for the operator about ignored parts of the configuration."""
     table_deletion_seconds: int = 0
+    """How long the name of a deleted table stays reserved."""
     log_format: str = TEXT
+    """One of `LOG_FORMATS`."""
     access_log: AccessLogTarget | None = None
     admin: AdminAddress | None = None
     explorer: str | None = None
+    """One of `EXPLORER_FORMS`: serve the explorer on the admin address."""
     explorer_token_file: Path | None = None
+    """The file with the explorer's token; None: make a new token."""
     metrics_tables: bool = False
+    """Name accounts and tables in metrics."""
     create_tables: tuple[str, ...] = ()
+    """Create these at the start in each configured account; without one, in the development account."""
     insight: str = INSIGHT_KEYS
+    """One of `INSIGHT_FORMS`."""
     any_version: UnknownVersions = UnknownVersions.LATER
+    """Which unknown versions of the service are served."""
     control_port: int | None = None
+    """Serve the control API of the test kit on this port of the loopback address."""
     ready_form: str = READY_TEXT
+    """One of `READY_FORMS`."""
     realism: bool = False
+    """For tests: act as Azure does where one machine differs, such as with a secondary that lags behind."""
     encryption_key: EncryptionKey | None = field(default=None, repr=False)
+    """Encrypts the data directory."""
     admission: AdmissionLimits = AdmissionLimits()
     targets: ThroughputTargets | None = None
+    """Answer requests beyond these with `ServerBusy`."""
     keep_changes: Retention | None = None
+    """None: the stored setting stays, unless `ends_changes`."""
     ends_changes: bool = False
     yes_trim: Retention | None = None
+    """A `keep_changes` that trims changes at once is accepted only if this is the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSlot:
-    """The number of this worker process, from 0 to `workers` - 1.
-
-    If several processes use one storage, `storage` names it. A worker that replaces another gets the same value.
-    `shares` keeps what is left of the throughput targets.
-    `reports` takes the reports of the worker, if there is an admin address, and `insight` the counts of its partitions
-    and queries, if the address shows them. Several workers share `quiet`. The server `began` at this moment; None: now.
-    """
+    """What one worker process gets from the process that started it."""
 
     worker: int = 0
+    """From 0 to `workers` - 1."""
     workers: int = 1
     storage: StorageId | None = None
+    """Names the storage that several processes use. A worker that replaces another gets the same value."""
     reports: WorkerReports | None = None
+    """Takes the worker's reports, if there is an admin address."""
     quiet: QuietAddresses | None = None
     shares: SharedSlots | None = None
+    """What is left of the throughput targets."""
     insight: WorkerReports | None = None
+    """Takes the counts of partitions and queries, if the admin address shows them."""
     began: Moment | None = None
+    """When the server started; None: now."""
 
 
 LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "::1"))
-"""The hosts of this machine, from which keys may be fetched over plain HTTP."""
+"""Names of this machine. Keys may be fetched from it over plain HTTP."""
 
 
 def is_safe_address(address: str) -> bool:
-    """Whether keys from this address cannot be replaced on their way."""
+    """Whether nobody on the way can replace keys that are fetched from this URL."""
     try:
         parts = urlsplit(address)
     except ValueError:

@@ -1,6 +1,6 @@
-"""Turns on the event loop: long work is done in pieces, so that other requests are served between two pieces.
+"""Turns on the event loop: long work runs in pieces, and other requests are served between two pieces.
 
-A scan, a large batch or the writing of a page waits in the queue of its kind and gives way when its time is over.
+A scan, a large batch or the writing of a page waits in the queue of its kind. It gives way when its time is over.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ Seconds = Callable[[], float]
 
 
 class Turns:
-    """The queue of one kind of long work, in which one piece of work at a time has its turn.
+    """The queue of one kind of long work. One piece of work at a time has its turn.
 
-    Between two turns, other requests that have arrived are executed. So a point read waits for at most one turn of each
-    kind, however much work is under way.
+    Requests that have arrived run between two turns. So a point read waits for at most one turn of each kind, however
+    much work is under way.
     """
 
     def __init__(self, seconds: Seconds) -> None:
@@ -31,14 +31,14 @@ class Turns:
 
 
 class Turn:
-    """The turn of one piece of work: it holds the lock from start to end, except while it gives way."""
+    """The turn of one piece of work. It holds the lock from start to end, except while it gives way."""
 
     def __init__(self, lock: asyncio.Lock, seconds: Seconds) -> None:
         self._lock = lock
         self._seconds = seconds
         self._is_ours = False
         self.ends = 0.0
-        """The time, by the clock, at which the work gives way."""
+        """When the work gives way, by the clock."""
 
     @property
     def is_over(self) -> bool:
@@ -52,7 +52,7 @@ class Turn:
         self.end()
 
     async def begin(self) -> None:
-        """Wait for the turn. Compiled modules, which cannot use `async with`, call this, and `end` in a `finally`."""
+        """Wait for the turn. Compiled modules cannot use `async with` (decision 7): they call `end` in a `finally`."""
         await self._lock.acquire()
         self._is_ours = True
         self.ends = self._seconds() + limits.TURN_SECONDS
@@ -62,8 +62,8 @@ class Turn:
             self._lock.release()
 
     async def give_way(self) -> None:
-        """Let others have their turn: first the requests that have arrived, then the work that waits in the queue."""
-        # After the first sleep the loop reads the sockets; the callbacks of that run before the second one ends.
+        """Let others run: first the requests that have arrived, then the work that waits in the queue."""
+        # After the first sleep the loop reads the sockets. Their callbacks run before the second sleep ends.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         self._is_ours = False

@@ -1,7 +1,7 @@
-"""The defence against DNS rebinding: which hosts in requests no name server can move to this machine.
+"""The defence against DNS rebinding.
 
-A web page can let its own name point to 127.0.0.1, and then read what a server there answers. Its requests still have
-its name as their `Host`.
+A web page can let its own name point to 127.0.0.1 and then read the answers of a server there. Its requests still have
+that name as their `Host`, so a server that refuses such a `Host` is safe.
 """
 
 import ipaddress

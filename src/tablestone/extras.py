@@ -1,4 +1,4 @@
-"""The sentence about a package of an extra that is not installed. Imports nothing of ours."""
+"""The sentence for a user who lacks an optional package. Imports nothing of ours, so every package may use it."""
 
 import json
 import shlex
@@ -9,12 +9,16 @@ from urllib.request import url2pathname
 
 
 def needs(what: str, package: str, extra: str) -> str:
-    """What is missing for what, and the command that installs it."""
+    """`what` needs `package`, and the command that installs its extra."""
     return f"{what} needs {package}: {pip_install(extra)}"
 
 
 def pip_install(extras: str) -> str:
-    """The command that adds extras to this installation, from where it came: the name on an index may be another's."""
+    """The command that adds extras to this installation.
+
+    It names the directory or file that was installed, if that still exists: on an index, somebody else may have the
+    name.
+    """
     from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415 - loads slowly
 
     text = None

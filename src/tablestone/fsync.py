@@ -1,4 +1,4 @@
-"""Flushes files and directories to the disk: the only module that calls fsync, but for what SQLite does itself."""
+"""Flushes files and directories to the disk. Apart from SQLite itself, nothing else calls fsync."""
 
 import os
 from pathlib import Path
@@ -6,13 +6,13 @@ from typing import IO, Any
 
 
 def flush(file: IO[Any]) -> None:
-    """Flush an open file, and what Python still holds of it."""
+    """Flush an open file, Python's buffer included."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def flush_directory(path: Path) -> None:
-    """Flush a directory: a new file is only durable once the directory that names it is."""
+    """Flush a directory: a new file is durable only once its directory is."""
     directory = os.open(path, os.O_RDONLY)
     try:
         os.fsync(directory)

@@ -1,9 +1,8 @@
 """The limits of the service and the limits on what a client may send, each with its source.
 
-"Ours" is a limit that Azure does not document. A constant that only tunes one module is in that module. Numbers only:
-the code that checks a limit decides what happens if it is exceeded. "wire N" and "auth N" are sections
-of docs/protocol/wire.md and docs/protocol/auth.md; Microsoft's "Understanding the Table service data model" is cited
-as "data model".
+"Ours" is a limit that Azure does not document. "wire N" and "auth N" are sections of docs/protocol/wire.md and auth.md;
+"data model" is Microsoft's "Understanding the Table service data model". Numbers only: the code that checks a limit
+decides what happens beyond it. A constant that only tunes one module is in that module.
 """
 
 from typing import Final
@@ -34,14 +33,14 @@ GEOGRAPHY_POINT_SIZE_BYTES: Final = 24
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes of a body; a longer one is refused with 413 RequestBodyTooLarge (wire 9)."""
 BODY_BYTES_DISCARDED_MAX: Final = 64 * 1024 * 1024
-"""Bytes of a body that is too long which are read and discarded, so that the client receives the error; ours."""
+"""How much of a body that is too long the server reads and discards, so that the client receives the error. Ours."""
 HEADERS_BYTES_MAX: Final = 64 * 1024
-"""Bytes of all headers together; more is answered with a plain 431. Ours, similar to the limits of HTTP servers."""
+"""Bytes of all headers together; the answer to more is a plain 431. Ours, similar to the limits of HTTP servers."""
 HOST_LENGTH_MAX: Final = 261
 """Bytes of the Host header: the longest name in DNS, with a port. Ours."""
 URL_LENGTH_MAX: Final = 64 * 1024 - 1
-"""Bytes of the request target. The HTTP parser (httptools) counts them in 16 bits: for a longer target it fails, and
-the answer is 400 in plain text. Filters can have tens of KiB (wire 6.6)."""
+"""Bytes of the request target. The HTTP parser (httptools) counts in 16 bits and fails for a longer one, which is
+answered 400 in plain text. Filters can have tens of KiB (wire 6.6)."""
 XML_NODES_MAX: Final = 4096
 """Elements and attributes of an XML document; an entity of 252 properties has about 800. Ours."""
 XML_TAG_BYTES_MAX: Final = 64 * 1024
@@ -51,11 +50,10 @@ XML_NAMESPACE_LENGTH_MAX: Final = 256
 XML_DEPTH_MAX: Final = 16
 """The depth of elements in an XML document; CORS rules and Atom entries need 4. Ours."""
 REQUEST_HEAD_BYTES_MAX: Final = 256 * 1024
-"""Bytes that one request may send before its head is complete, or beside its body (trailer fields, chunk extensions);
-more is answered 431, and the connection ends. Ours."""
+"""Bytes that one request may send before its head is complete, or beside its body (trailer fields, chunk extensions).
+The answer to more is 431, and the connection ends. Ours."""
 REQUEST_HEAD_SECONDS_MAX: Final = 30
-"""The time for the first request of a connection, from the connection to the end of its headers; and for the headers of
-a later request that arrive in pieces. Ours."""
+"""The time from a new connection to the end of its first headers, and for later headers that arrive in pieces. Ours."""
 CLIENT_REQUEST_ID_LENGTH_MAX: Final = 1024
 """Bytes of an x-ms-client-request-id that the answer repeats (wire 2.2)."""
 CLOCK_SKEW_SECONDS_MAX: Final = 15 * 60
@@ -69,22 +67,22 @@ USER_DELEGATION_KEY_SECONDS_MAX: Final = 7 * 24 * 60 * 60
 INDEXES_MAX: Final = 16
 """Indexes of a table. Ours."""
 EXPIRY_AGE_SECONDS_MAX: Final = 7_800 * 365 * 24 * 60 * 60
-"""The longest time from the Timestamp of an entity to its expiry: that is a DateTime, until the year 2200. Ours."""
+"""The longest time from an entity's Timestamp to its expiry: until the year 2200, the sum is still a DateTime. Ours."""
 PIPELINED_REQUESTS_MAX: Final = 100
-"""Requests that may arrive on a connection before the answer to the one under way. No SDK sends a second one. Ours."""
+"""Requests that may arrive on a connection before the first is answered. No SDK sends a second one. Ours."""
 CHANGE_WAIT_SECONDS_MAX: Final = 30
 """The longest time that a request may ask to wait for changes. Ours."""
 ANSWER_READ_SECONDS_MAX: Final = 30
-"""The time in which a client reads `ANSWER_READ_BYTES_MIN` of a waiting answer, or its connection ends. Ours."""
+"""A client that reads less than `ANSWER_READ_BYTES_MIN` of its answer in this time loses its connection. Ours."""
 ANSWER_READ_BYTES_MIN: Final = 32 * 1024
-"""Bytes: 1 KiB a second is less than any network that an SDK is used on. Ours."""
+"""1 KiB a second: slower than any network on which people use an SDK. Ours."""
 BODY_READ_SECONDS_MAX: Final = 30
-"""The time that the server waits for the next piece of a body; the service's time for a whole request is 30 s."""
+"""How long the server waits for the next piece of a body; the service's time for a whole request is 30 s."""
 STORAGE_SECONDS_MAX: Final = 16
-"""No call of storage for one request begins later than this. The last one may take 14 s more where a cluster does not
-answer (`engines/cassandra/commit.py`), so a client has its answer within the 30 s of the service's own limit."""
+"""A request begins no call of storage after this time. The last call may take 14 s more where a cluster does not answer
+(`engines/cassandra/commit.py`), so the client has its answer within the service's own limit of 30 s."""
 BODY_DISCARD_SECONDS_MAX: Final = 2
-"""The time for which the server reads and discards the body of a refused request; ours."""
+"""How long the server reads and discards the body of a refused request. Ours."""
 
 # Queries.
 PAGE_ENTITIES_MAX: Final = 1000
@@ -92,26 +90,26 @@ PAGE_ENTITIES_MAX: Final = 1000
 PAGE_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes at which a page ends (wire 6.6; wire 14 row 17)."""
 PAGE_WRITTEN_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Bytes of a written page, which can be longer than the stored text: in Atom, or with missing names selected. Ours."""
+"""Bytes of a page as it is sent: Atom is longer than the stored text, and so are selected names that miss. Ours."""
 PAGE_SECONDS_MAX: Final = 5
 """The time after which a page ends with a continuation token, even if the page is empty (wire 6.6)."""
 SELECT_NAMES_MAX: Final = 255
 """Names in `$select` (wire 5.6)."""
 FILTER_STEPS_MAX: Final = 800
-"""Steps that the service's parser goes down in a filter: eight for each parenthesis, one for each `not` (wire 6.6)."""
+"""How deep a filter may nest, in steps of the service's parser: eight for a parenthesis, one for a `not` (wire 6.6)."""
 FILTER_KEY_RANGES_MAX: Final = 1000
-"""Disjoint key ranges of a plan; for more, the plan reads the range around them. Ours."""
+"""Disjoint key ranges of a plan. A plan with more reads the range around them. Ours."""
 SCAN_ROWS_PER_READ: Final = 500
 """Rows that a filtered scan reads from the engine at a time; ours."""
 SCAN_ROWS_PER_HINTED_READ: Final = 1000
-"""The same for a read with hints, where the engine leaves out most rows; ours."""
+"""The same for a read with hints, because the engine leaves out most rows. Ours."""
 SCAN_ROWS_PER_REMOTE_READ: Final = 3000
-"""The most for an engine that asks other servers, where each read costs round trips: each read of a scan has twice the
-rows of the one before. Entities of 1 KiB are 3 MiB. Ours."""
+"""The most for an engine that asks other servers. Each read of a scan doubles the rows, because it costs round trips.
+Entities of 1 KiB are 3 MiB. Ours."""
 TURN_SECONDS: Final = 0.001
-"""The time that a scan, a batch or the writing of a page takes before other requests have their turn; ours."""
+"""How long a scan, a batch or the writing of a page runs before other requests have their turn. Ours."""
 
-# Targets of throughput, beyond which Azure throttles; a server with `--targets azure` does too.
+# Azure throttles beyond these targets, and so does a server with `--targets azure`.
 PARTITION_RATE_TARGET: Final = 2_000
 """Entities a second in one partition, of 1 KiB each ("Scalability and performance targets for Table storage")."""
 ACCOUNT_RATE_TARGET: Final = 20_000
@@ -123,13 +121,13 @@ CHANGE_SET_OPERATIONS_MAX: Final = 100
 
 # Changes of tables and documents.
 COMMIT_ATTEMPTS_MAX: Final = 1000
-"""The number of attempts to change a table or a document if other changes conflict; after them, ServerBusy. Ours."""
+"""Attempts to change a table or a document while other changes conflict. Then the answer is ServerBusy. Ours."""
 
 # Table deletion.
 SWEEP_ROWS_PER_STEP: Final = 500
-"""Rows of a deleted table that are removed at a time; requests have their turn in between. Ours."""
+"""Rows of a deleted table that are removed at a time. Requests run in between. Ours."""
 SWEEP_AGAIN_SECONDS: Final = 60
-"""The time until a deleted table is swept again, for writes that were under way when it was deleted; ours."""
+"""When a deleted table is swept again, to remove writes that were under way when it was deleted. Ours."""
 
 # Stored access policies.
 SIGNED_IDENTIFIERS_MAX: Final = 5

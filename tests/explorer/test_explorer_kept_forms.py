@@ -62,7 +62,7 @@ def test_a_wrong_query_stays_in_its_form(
 
 
 @pytest.mark.parametrize(
-    ("text", "before", "behind", "hint"),
+    ("text", "before", "after", "hint"),
     [
         ("City eq Oslo", "City eq ", "Oslo", "Put a text in quotes: 'Oslo'."),
         ("a gt 1 and City eq Oslo", "a gt 1 and City eq ", "Oslo", "Put a text in quotes: 'Oslo'."),
@@ -70,10 +70,10 @@ def test_a_wrong_query_stays_in_its_form(
         ("V > 1", "V ", "> 1", "Use gt for >."),
     ],
 )  # fmt: skip
-def test_quotes_that_were_forgotten(text: str, before: str, behind: str, hint: str) -> None:
+def test_quotes_that_were_forgotten(text: str, before: str, after: str, hint: str) -> None:
     problem = filter_problem(text)
     assert problem is not None
-    assert (problem.before, problem.behind, problem.hint) == (before, behind, hint)
+    assert (problem.before, problem.after, problem.hint) == (before, after, hint)
 
 
 def test_an_order_that_no_entity_has(connection: Connection) -> None:

@@ -120,16 +120,16 @@ PROBLEMS: list[tuple[str, str | None, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("text", "sentence", "before", "behind"), PROBLEMS)
+@pytest.mark.parametrize(("text", "sentence", "before", "after"), PROBLEMS)
 def test_an_error_is_shown_at_its_position(
-    text: str, sentence: str | None, before: str, behind: str
+    text: str, sentence: str | None, before: str, after: str
 ) -> None:
     problem = filter_problem(text)
     if sentence is None:
         assert problem is None
     else:
         assert problem is not None
-        assert problem[:3] == (sentence, before, behind)
+        assert problem[:3] == (sentence, before, after)
 
 
 def test_a_filter_of_30_kilobytes() -> None:

@@ -11,8 +11,7 @@ from tablestone.model.edm import EdmType
 from tablestone.model.filter_tree import FilterNode, print_filter
 from tablestone.query.filter_parser import parse_filter
 from tablestone.query.plan import PlanKind, plan_query
-from tablestone.tools.formats.rows import KeyTemplate
-from tablestone.tools.simulated_queries import KeyTemplates, map_filter
+from tools.filter_under_keys import filter_under_keys
 from unit.query.query_strategies import trees_of
 
 IN_ONE_PARTITION = {PlanKind.POINT, PlanKind.POINTS, PlanKind.ROW_RANGE, PlanKind.PARTITION}
@@ -24,11 +23,8 @@ def plans_of(tree: FilterNode) -> list[tuple[str, PlanKind]]:
     for points in (None, 0, 7):
         for advice in advise_on_query(QueryUse(tree), TableUse("T", point_reads=points)):
             if advice.partition_key:
-                templates = KeyTemplates(
-                    KeyTemplate(advice.partition_key, ""), KeyTemplate(advice.row_key, ""), True
-                )
-                plan = plan_query(map_filter(tree, templates).filter)
-                found.append((advice.change, plan.kind))
+                mapped = filter_under_keys(tree, advice.partition_key, advice.row_key)
+                found.append((advice.change, plan_query(mapped).kind))
     return found
 
 

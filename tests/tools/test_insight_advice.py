@@ -64,8 +64,3 @@ def test_the_advice_on_a_server(tools: DataTools, server: ServerProcess) -> None
     assert keys == ("{wind:010}", "{gust:010}_{PartitionKey}_{RowKey}")
     told = tools.run("insight", "Scanned", "--admin", admin_of(server)).stdout
     assert f"  {advice['change']}\n  cost of writes: {advice['cost']}\n" in told
-    new = ("--partition-key", keys[0], "--row-key", keys[1])
-    ran = tools.run("simulate-keys", "Scanned", *new, "--admin", admin_of(server), "--quiet")
-    asked = f"query: wind eq ? and gust ge ?  ({RUNS} runs)"
-    now, then = "  now:  table scan, 300 entities read", "  then: row range, up to the 5 entities"
-    assert f"{asked}\n{now}\n{then}" in ran.stdout

@@ -21,13 +21,8 @@ from tablestone.insight.report import (
     TableInsight,
     TableSize,
 )
-from tablestone.model.edm import EdmType
 from tablestone.query.plan import PlanKind
 from tablestone.tools.insight import (
-    POINT_READ,
-    queries_of,
-    query_use,
-    rate_of,
     shapes_of,
     share_of,
     takes_large_share,
@@ -253,16 +248,6 @@ def test_hashed_keys_have_no_form() -> None:
     assert table.partition_form is KeyForm.OTHER
 
 
-def test_the_queries_of_a_table_for_a_simulation() -> None:
-    cut = shape("dest eq ? and deleg...")
-    points, query = queries_of(report(BY_DESTINATION, cut, shape("")), "flights", HOUR)
-    assert (points.filter, points.runs, points.is_point_read) == (POINT_READ, 500, True)
-    assert (query.filter, query.runs) == ("dest eq ? and delay ge ?", 10)
-    assert query.types == {"dest": EdmType.STRING, "delay": EdmType.INT32}
-    assert query_use(cut) is None
-    assert queries_of(report(BY_DESTINATION), "Other", HOUR) == []
-
-
 def test_a_query_with_and_without_a_select_is_one_query() -> None:
     """Its advice is given once; the same key helps both."""
     both = report(BY_DESTINATION, replace(BY_DESTINATION, names_select=True, p99_ms=7.0))
@@ -271,7 +256,6 @@ def test_a_query_with_and_without_a_select_is_one_query() -> None:
     (of_both,) = shapes_of(both, HOUR)
     assert (of_both.queries, of_both.entities_read, of_both.p99_ms) == (20, 2 * 3_367_760, 7.0)
     assert not of_both.names_select
-    assert [each.runs for each in queries_of(both, "Flights", HOUR)] == [500, 20]
 
 
 @pytest.mark.parametrize(
@@ -316,10 +300,9 @@ def test_few_values_make_no_partition_key() -> None:
 
 
 def test_a_search_by_hand_has_no_advice() -> None:
-    """The explorer, `count` and `simulate-keys` are not among the uses that a table's keys have to serve."""
+    """The explorer and `count` are not among the uses that a table's keys have to serve."""
     look = report(replace(BY_DESTINATION, from_tools=True))
     assert advise(workload_of(look, HOUR)) == []
-    assert [each.filter for each in queries_of(look, "flights", HOUR)] == [POINT_READ]
     both = report(BY_DESTINATION, replace(BY_DESTINATION, from_tools=True))
     assert [each.queries for each in shapes_of(both, HOUR)] == [10, 10]
 
@@ -328,12 +311,6 @@ def test_a_query_of_both_keys_is_no_point_read_besides() -> None:
     one = shape("PartitionKey eq ? and RowKey eq ?", plan="point", read=10, returned=10)
     (table,) = workload_of(report(one), HOUR).tables
     assert table.point_reads == 500 - one.pages
-
-
-def test_the_rate_of_a_table() -> None:
-    """Of 1,000 entities that were read, 160 were returned: the others need no keys."""
-    assert rate_of(report(), "Flights", HOUR) == pytest.approx(300 * 200 / 1_040)
-    assert rate_of(report(), "Other", HOUR) is None
 
 
 def test_the_rate_of_the_account_is_no_advice_on_one_of_its_tables() -> None:

@@ -232,11 +232,6 @@ COMMANDS = [
     Case("export Paged out.jsonl", written, list(range(2100))),
     Case("export Paged out.csv --filter 'n ge 2000'", written, list(range(2000, 2100))),
     Case("export Paged out.parquet", written, list(range(2100))),
-    Case(
-        "simulate-keys Paged --partition-key n",
-        first_line,
-        "Paged: 2,100 rows, PartitionKey n, RowKey RowKey",
-    ),
     Case("import FILE Paged --on-conflict skip", left, ("0 entities stored in Paged, 0 B.", 2100)),
     Case("delete Paged --filter 'n ge 2000' --dry-run", lines, ["100 entities would be deleted."]),
     Case("delete Paged --filter 'n ge 2000' --yes", left, ("100 entities deleted.", 2000)),

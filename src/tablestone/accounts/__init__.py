@@ -1,1 +1,1 @@
-"""Configured and stored accounts, roles, and the keys of token issuers, for `auth`."""
+"""Configured and stored accounts, roles, and the keys of token issuers: what `auth`, which does no I/O, needs."""

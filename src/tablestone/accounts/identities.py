@@ -1,7 +1,7 @@
-"""The identities behind requests without an account key: holders of tokens, their roles, user delegation keys.
+"""Who sends a request without an account key: holders of tokens, their roles, user delegation keys.
 
-Documents are read from the cache while it is valid, so a change of roles acts on the very next request in every
-process. `auth/bearer_tokens.py`, the rules of a valid token, is loaded for the first token or a configured issuer.
+Documents come from the cache only while it is valid, so a change of roles acts on the very next request in every
+process. `auth/bearer_tokens.py` is loaded only for the first token, or for a configured issuer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Identities:
     """Finds the callers for which `authenticate` needs stored data. `seconds` never steps back.
 
-    `logs_warnings`: this process logs a warning if an issuer's keys cannot be fetched.
+    With `logs_warnings`, this process logs a warning if an issuer's keys cannot be fetched.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Identities:
             await self._bearer_tokens().keys.watch()
 
     async def caller(self, token: PresentedToken, account: str, now: int) -> RoleHolder:
-        """The holder of a token with the present roles in this account; raises the service's refusal."""
+        """The holder of a token, with the present roles in this account; raises the service's refusal."""
         checked = await self._bearer_tokens().check(token, account, now)
         assigned = (await self.assignments(account)).of(checked.principals)
         tenant = checked.tenant_id or self._rules.tenant
@@ -67,22 +67,18 @@ class Identities:
         return NO_ASSIGNMENTS if found is None else found
 
     async def delegation_secret(self) -> bytes | None:
-        """The secret from which user delegation keys are derived; None before the first key."""
+        """The secret of user delegation keys; None before the first key."""
         return await self._documents.get(DocumentKind.SECRETS, DELEGATION, read_secret)
 
     async def user_delegation_key(
         self, identity: str, caller: Caller, asked: GetUserDelegationKey, version: str, now: int
     ) -> UserDelegationKey:
-        """A user delegation key for the holder of a token; other callers, without an identity, get none.
-
-        The first one makes the secret.
-        """
+        """A user delegation key for the holder of a token: other callers have no identity."""
         if not isinstance(caller, RoleHolder):
-            raise StorageError(
-                "AuthenticationFailed", reason="a user delegation key without a token"
-            )
+            reason = "a user delegation key without a token"
+            raise StorageError("AuthenticationFailed", reason=reason)
         secret = await self.delegation_secret()
-        if secret is None:
+        if secret is None:  # this is the first key
             text = base64.b64encode(secrets.token_bytes(SECRET_LENGTH)).decode("ascii")
             await self._documents.change(
                 DocumentKind.SECRETS, DELEGATION, lambda members: members or {"secret": text}

@@ -1,8 +1,8 @@
-"""The public keys of token issuers, kept fresh in the background, and the check of tokens with them.
+"""Keeps the public keys of token issuers fresh in the background, and checks tokens with them.
 
-A file is read every few seconds, an address every quarter of an hour. A token with an unknown key makes both be read
-again, but seldom, because any client can send such a token; only its request waits. After a failure, which is logged,
-the old keys stay valid for a day. An empty set of keys, or a file that is gone, withdraws the keys at once.
+A file is read every few seconds, an address every quarter of an hour. A token with an unknown key causes one more read,
+but seldom, because any client can send such a token; only its request waits. After a failure, which is logged, the old
+keys stay valid for a day. An empty set of keys, or a file that is gone, withdraws the keys at once.
 """
 
 import asyncio
@@ -32,19 +32,19 @@ from tablestone.tables.metadata import OWN_KEY, DocumentKind, Documents, Members
 log = logging.getLogger(__name__)
 
 FILE_SECONDS: Final = 5.0
-"""Seconds between two reads of a file."""
+"""From one read of a file to the next."""
 ADDRESS_SECONDS: Final = 15 * 60.0
-"""Seconds between two fetches from an address. Issuers publish a key a day before they use it."""
+"""From one fetch from an address to the next. Issuers publish a key a day before they use it."""
 FAILED_SECONDS: Final = 30.0
-"""Seconds between a failed fetch and the next one."""
+"""From a failed fetch to the next one."""
 ASK_AGAIN_SECONDS: Final = 10.0
-"""The least number of seconds between two fetches from an address because of unknown keys."""
+"""The shortest time between two fetches because of unknown keys."""
 READ_AGAIN_SECONDS: Final = 1.0
 """The same for two reads of a file."""
 KEPT_SECONDS_MAX: Final = 24 * 3600.0
-"""Seconds for which keys stay valid that cannot be fetched again: the issuer may have withdrawn them."""
+"""How long keys stay valid that cannot be fetched again. Not longer: the issuer may have withdrawn them."""
 WAIT_SECONDS_MAX: Final = 3.0
-"""Seconds that a request with an unknown key waits for the fetch."""
+"""How long a request with an unknown key waits for the fetch."""
 FETCH_SECONDS_MAX: Final = 10.0
 DOCUMENT_BYTES_MAX: Final = 1024 * 1024
 DISCOVERY: Final = "/.well-known/openid-configuration"
@@ -99,7 +99,7 @@ def _reason(error: Exception) -> str:
 
 
 class _Source:
-    """One issuer: its keys, and the times of the last fetches."""
+    """An issuer, its keys, and the times of the last fetches."""
 
     def __init__(self, issuer: TrustedIssuer) -> None:
         self.issuer = issuer
@@ -120,8 +120,7 @@ class _Source:
 class IssuerKeys:
     """The configured issuers with their present keys. `seconds` never steps back.
 
-    With `logs_warnings`, failures are logged as warnings and errors, else at level info: a failure is the same in all
-    processes, so one of them warns.
+    Without `logs_warnings`, failures are logged at level info: every process has the same, and one of them warns.
     """
 
     def __init__(
@@ -146,7 +145,7 @@ class IssuerKeys:
             await asyncio.sleep(FILE_SECONDS)
 
     async def look_again(self, name: str) -> bool:
-        """Fetch an issuer's keys again, unless the last fetch is too recent. Returns whether they have changed."""
+        """Fetch an issuer's keys again, unless the last fetch is too recent. Returns whether they changed."""
         source = self._sources.get(name)
         if source is None:
             return False
@@ -166,8 +165,8 @@ class IssuerKeys:
         return source.asking
 
     async def _refresh(self, source: _Source) -> bool:
-        """Read the keys again. Returns whether they have changed; never raises."""
-        asked_at = source.asked_at
+        """Read the keys again. Returns whether they changed; never raises."""
+        name, asked_at = source.issuer.name, source.asked_at
         try:
             document = await asyncio.to_thread(source.read)
             changed = document != source.document
@@ -180,15 +179,10 @@ class IssuerKeys:
             self._forget_old(source)
             failure = _reason(error)
             if failure != source.failure:  # logged once, until it changes or ends
-                log.log(
-                    logging.ERROR if self._logs_warnings else logging.INFO,
-                    "the keys of %s cannot be read, %s in use: %s",
-                    source.issuer.name,
-                    f"{len(source.keys)} stay{'s' * (len(source.keys) == 1)}"
-                    if source.keys
-                    else "none is",
-                    failure,
-                )
+                number = len(source.keys)
+                stay = f"{number} stay{'s' * (number == 1)}" if number else "none is"
+                level = logging.ERROR if self._logs_warnings else logging.INFO
+                log.log(level, "the keys of %s cannot be read, %s in use: %s", name, stay, failure)
             source.failure = failure
             return False
         finally:
@@ -196,16 +190,16 @@ class IssuerKeys:
         source.had_at = asked_at
         if source.failure is not None:
             level = logging.WARNING if self._logs_warnings else logging.INFO
-            log.log(level, "the keys of %s can be read again", source.issuer.name)
+            log.log(level, "the keys of %s can be read again", name)
             source.failure = None
         if changed:
             self.issuers = self._snapshot()
             number = len(source.keys)
-            log.info("%s has %d %s", source.issuer.name, number, "key" if number == 1 else "keys")
+            log.info("%s has %d %s", name, number, "key" if number == 1 else "keys")
         return changed
 
     def _forget_old(self, source: _Source) -> None:
-        """Withdraw keys that are too old, also while a fetch hangs."""
+        """Withdraw keys that are too old, even while a fetch hangs."""
         if source.keys and self._seconds() - source.had_at >= KEPT_SECONDS_MAX:
             log.error("the keys of %s are too old to be used", source.issuer.name)
             self._withdraw(source)
@@ -240,7 +234,7 @@ class BearerTokens:
         self._trusted: tuple[Issuer, ...] = ()
 
     async def check(self, token: PresentedToken, account: str, now: int) -> VerifiedToken:
-        """The content of a token that is valid for this account at `now` (ticks); else raises the refusal."""
+        """The content of a token that is valid for this account at `now` (ticks); else raises the service's refusal."""
         trust = await self._current_trust()
         issuer = trust.missing_key_of(token.text)
         if issuer is not None and await self.keys.look_again(issuer):
@@ -251,7 +245,7 @@ class BearerTokens:
             raise token.refusal(f"a bearer token is refused: {refused}") from None
 
     async def _current_trust(self) -> TokenTrust:
-        """The trust in the present keys. It caches verified tokens, so it stays the same until a key changes."""
+        """The trust in the present keys. It caches verified tokens, so the object stays until a key changes."""
         own = await self._documents.get(DocumentKind.SECRETS, OWN_KEY, self._read_own)
         trusted = self.keys.issuers if own is None else (*self.keys.issuers, own)
         if trusted != self._trusted:
@@ -262,7 +256,7 @@ class BearerTokens:
         return self._trust
 
     def _read_own(self, members: Members) -> Issuer:
-        """The issuer in a document. Unless it has changed, this is the same object, so that `TokenTrust` stays."""
+        """The issuer in a document: the same object until it changes, so that `TokenTrust` stays."""
         if self._own is None or self._own[0] != members:
             self._own = (members, own_issuer(members))
         return self._own[1]

@@ -1,8 +1,8 @@
 """The accounts of a server: configured accounts, stored accounts, and the development account.
 
-Of several accounts of one name, the configured one wins over the stored one, and the stored one over the development
-account. Stored accounts are read from the cache while it is valid, so a rotated key is refused on the very next request
-in every process.
+If several have one name, the configured account wins over the stored one, and that over the development account. Stored
+accounts come from the cache only while it is valid, so a rotated key is refused on the very next request in every
+process.
 """
 
 from collections.abc import Iterable
@@ -30,10 +30,10 @@ def _hold(members: Members) -> _Held:
 
 
 class KnownAccounts:
-    """Every account of a server, by name. Accounts of `fallback` are known unless they are configured or stored.
+    """Every account of a server, by name. One of `fallback` exists unless its name is configured or stored.
 
-    An account with the name of a fallback may be stored while requests of the fallback are under way. `incarnations`
-    (of `documents`) distinguish the requests of the two.
+    Somebody may store an account with the name of a fallback while requests of the fallback are under way.
+    `incarnations` (of `documents`) tell the requests of the two apart.
     """
 
     def __init__(
@@ -48,18 +48,18 @@ class KnownAccounts:
         self._documents = documents
         self._incarnations = incarnations
         self._fallback_now: dict[str, Account] = {}
-        self._places: dict[str, Key] = {}
-        """The places of accounts that exist. With other names, clients could fill the memory."""
+        self._row_keys: dict[str, Key] = {}
+        """The rows of accounts that exist. With other names, clients could fill the memory."""
 
     def kept(self, name: str) -> Account | NotKept | None:
         """The result of `find` if it is cached. Every request calls this, so it must be fast."""
         account = self._configured.get(name)
         if account is not None:
             return account
-        place = self._places.get(name)
-        if place is None:
+        row_key = self._row_keys.get(name)
+        if row_key is None:
             return NOT_KEPT
-        held: _Held | NotKept | None = self._documents.rows.kept(place)
+        held: _Held | NotKept | None = self._documents.rows.kept(row_key)
         if held is NOT_KEPT:
             return NOT_KEPT
         return self._fallback_now.get(name) if held is None else held.account
@@ -78,7 +78,7 @@ class KnownAccounts:
     async def _find_fallback(self, name: str, account: Account) -> Account | None:
         """The account that is stored under the name of a fallback, else the fallback with its incarnation."""
         while True:
-            # Read this first: an account that is stored afterwards has another incarnation than the fallback.
+            # Read this first: an account that is stored later has another incarnation than the fallback.
             incarnation, known_at = await self._incarnations.known(name)
             held = await self._held(name)
             if held is not None:
@@ -87,11 +87,11 @@ class KnownAccounts:
                 break
         account = account.with_incarnation(incarnation, known_at)
         self._fallback_now[name] = account
-        self._places[name] = document_place(DocumentKind.ACCOUNT.value, name)
+        self._row_keys[name] = document_place(DocumentKind.ACCOUNT.value, name)
         return account
 
     async def _held(self, name: str) -> _Held | None:
         held = await self._documents.get(DocumentKind.ACCOUNT, name, _hold)
         if held is not None:
-            self._places[name] = document_place(DocumentKind.ACCOUNT.value, name)
+            self._row_keys[name] = document_place(DocumentKind.ACCOUNT.value, name)
         return held

@@ -1,7 +1,7 @@
-"""Stored accounts: their stored form, their administration and their check.
+"""Stored accounts: their stored form, how an operator changes them, and how `check` finds damage.
 
-Works on an engine, beside a running server or without one. A change acts on the server's very next request. Keys are
-stored as base64 text (docs/storage-format.md) and never printed or logged.
+Works on an engine, with or without a running server. A change acts on the server's very next request. Keys are stored
+as base64 text (docs/storage-format.md) and never logged.
 """
 
 from __future__ import annotations
@@ -35,26 +35,21 @@ if TYPE_CHECKING:
     from tablestone.tables.integrity import DocumentReaders
 
 KEY_BYTES: Final = 64
-"""As many bytes as in keys of the service."""
+"""The length of the service's own keys."""
 ACCOUNT_ID_BYTES: Final = 16
-"""Random bytes that distinguish an account from earlier accounts of its name."""
 _INCARNATION: Final = "tenure"
-"""The member of an account's document with its incarnation. The format of storage keeps this older name."""
+"""The stored format keeps this older name of an incarnation."""
 
 
 class StoredAccount(NamedTuple):
-    """An account as it is stored. One that `is_being_deleted` is refused, but its name is not free yet.
-
-    `account_id` is fresh at every creation, so rights to an earlier account of the name are not rights to this one.
-    `incarnation` is that of the name at the creation (`tables.account_incarnation`); None for accounts older than
-    incarnations.
-    """
-
     name: str
     keys: tuple[str, ...]
     is_being_deleted: bool = False
+    """Requests are refused, but the name is not free yet."""
     account_id: str = ""
+    """New at every creation, so that rights to an earlier account of the name are not rights to this one."""
     incarnation: int | None = None
+    """That of the name at the creation (`tables.account_incarnation`); None for accounts older than incarnations."""
 
     @classmethod
     def from_members(cls, members: Members) -> StoredAccount:
@@ -75,7 +70,7 @@ class StoredAccount(NamedTuple):
         return members | {"isBeingDeleted": True} if self.is_being_deleted else members
 
     def decoded(self) -> Account:
-        """The account with its keys decoded. Raises `ValueError` for an invalid name or key."""
+        """Raises `ValueError` for an invalid name or key."""
         return Account(self.name, self.keys, self.account_id, self.incarnation)
 
     def __repr__(self) -> str:
@@ -83,7 +78,7 @@ class StoredAccount(NamedTuple):
 
 
 class AccountRefused(Exception):
-    """An account that cannot be created, changed or deleted; the text is one sentence for the operator."""
+    """An account cannot be created, changed or deleted. The text is one sentence for the operator."""
 
 
 def generate_key() -> str:
@@ -118,7 +113,7 @@ class StoredAccounts:
         return await self._catalog.find(Named(name), table) is not None
 
     async def create(self, name: str, keys: tuple[str, ...]) -> int:
-        """Store a new account. Returns the number of its tables: existing tables of the name belong to it."""
+        """Store a new account. Returns how many tables it has: tables that exist under the name belong to it."""
         try:
             Account(name, keys)
         except ValueError as error:
@@ -169,11 +164,10 @@ class StoredAccounts:
         await self._change(name, edit)
 
     async def delete(self, name: str, *, with_tables: bool) -> int:
-        """Delete the account and all that belongs to it. Returns the number of its tables.
+        """Delete the account and everything that belongs to it. Returns how many tables it had.
 
-        The account is refused before its first table is deleted, and its name is free after the last one. An
-        interrupted deletion has to be started again. A request that was authenticated before either still acts on this
-        account or fails.
+        Requests are refused before the first table is deleted, and the name is free after the last one. An interrupted
+        deletion has to be started again. A request that was authenticated before acts on this account or fails.
         """
         await self.get(name)
         if not with_tables:
@@ -186,9 +180,7 @@ class StoredAccounts:
             except AccountRefused:
                 await self._change(
                     name,
-                    lambda account: account._replace(
-                        is_being_deleted=False, incarnation=incarnation
-                    ),
+                    lambda each: each._replace(is_being_deleted=False, incarnation=incarnation),
                 )
                 raise
         deleted = await self._catalog.delete_all(Named(name))

@@ -1,1 +1,1 @@
-"""Advice on keys: from a description of a workload to sentences that say what to change. Pure: nothing is read here."""
+"""Advice on keys: from the description of a workload to sentences that say what to change. It does no I/O."""

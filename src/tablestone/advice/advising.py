@@ -1,4 +1,4 @@
-"""Apply all rules to a workload; the severest advice comes first."""
+"""Applies all rules to a workload, a table or a query; the severest advice comes first."""
 
 from dataclasses import replace
 from typing import Final
@@ -12,14 +12,10 @@ from tablestone.limits import ACCOUNT_RATE_TARGET
 from tablestone.query.plan import PlanKind
 
 RULES: Final[tuple[Rule, ...]] = (*TABLE_RULES, *QUERY_RULES)
-"""All rules on tables and queries, each with an id of its own."""
-
 SHARED: Final = frozenset(
     ("compound-key", "inter-partition-index", "index-entities", "intra-partition-index")
 )
-"""Rules whose keys serve several queries."""
-
-
+"""Rules that propose keys which may serve several queries."""
 ACCOUNT_RATE: Final = Rule(
     "account-rate",
     "An account at its target",
@@ -50,7 +46,7 @@ def advise_on_table(table: TableUse) -> list[Advice]:
 
 
 def _once(found: list[Advice]) -> list[Advice]:
-    """The advice with each proposal of keys once: it names the other queries that these keys serve."""
+    """The advice, with each proposal of keys only once: its text names the other queries that the keys serve."""
     kept: dict[tuple[str, ...], Advice] = {}
     for number, each in enumerate(found):
         is_shared = each.rule in SHARED and each.partition_key
@@ -62,7 +58,7 @@ def _once(found: list[Advice]) -> list[Advice]:
 
 
 def advise_on_query(query: QueryUse, table: TableUse) -> list[Advice]:
-    """Advice on one query. The other queries of the table, and its point reads, are known uses of its keys."""
+    """Advice on one query. The table's other queries and its point reads count as uses of the present keys."""
     shape = shape_of(query.filter)
     others = tuple(
         each

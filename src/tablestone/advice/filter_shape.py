@@ -1,6 +1,6 @@
-"""The shape of a filter, which is its text with `?` for each value; and a filter with the plan of a shape.
+"""The shape of a filter: its text with `?` in place of each value; and back, a filter whose plan is that of a shape.
 
-Queries that differ only in their values have the same shape.
+Queries that differ only in their values have the same shape, so insight counts them together.
 """
 
 import re
@@ -29,11 +29,11 @@ from tablestone.query.filter_parser import parse_filter
 
 VALUE: Final = "?"
 ShapeKey = tuple[object, ...]
-"""Equal for filters of one shape: (name, operator, type) of a comparison, (kind, ...) of any other node."""
+"""Equal for filters of one shape: (name, operator, type) for a comparison, (kind, ...) for any other node."""
 TERMS_MAX: Final = 16
-"""The most different terms of an `and` or `or` in a shape. `...` stands for further ones."""
+"""The most different terms of an `and` or `or` in a shape; `...` stands for the rest."""
 TEXT_LENGTH_MAX: Final = 400
-"""Characters of the text of a shape; a longer one is cut."""
+"""Characters of the text of a shape, which is cut there."""
 _AND: Final = "and"
 _OR: Final = "or"
 _NOT: Final = "not"
@@ -96,7 +96,7 @@ def _text(node: FilterNode, terms_max: int) -> str:
     for term in node.terms:
         text = _text(term, terms_max)
         part = f"({text})" if isinstance(term, And | Or) else text
-        # Two equal terms show that there are several values. More of them add nothing.
+        # Two equal terms show that there are several values; more would add nothing.
         if parts.count(part) < 2:
             if len(parts) == terms_max:
                 parts.append(_MORE)
@@ -106,9 +106,9 @@ def _text(node: FilterNode, terms_max: int) -> str:
 
 
 def shape_terms(node: FilterNode | None) -> tuple[list[list[str]], str]:
-    """The different comparisons of a shape (property, operator, EDM type), and how they are joined.
+    """The different comparisons of a shape (property, operator, EDM type), and the word that joins them.
 
-    That is "and", "or", "" for one comparison or none, and "mixed" otherwise.
+    The word is "and" or "or", "" for one comparison or none, and "mixed" otherwise.
     """
     terms: dict[tuple[str, str, str], None] = {}
     words: set[str] = set()
@@ -135,7 +135,7 @@ def _collect(node: FilterNode, terms: dict[tuple[str, str, str], None], words: s
 
 
 def partition_of(node: FilterNode | None) -> str | None:
-    """The one PartitionKey that the filter demands by `eq`, if it does."""
+    """The one PartitionKey that the filter fixes by `eq`; None if it fixes none."""
     if isinstance(node, Comparison):
         if node.name == PARTITION_KEY and node.operator is ComparisonOperator.EQUAL:
             value = node.literal.value
@@ -151,7 +151,7 @@ def partition_of(node: FilterNode | None) -> str | None:
 
 
 def fixed_values(node: FilterNode | None) -> tuple[Scalar, ...]:
-    """The values that the filter demands by `eq` of properties that are no keys."""
+    """The values that the filter fixes by `eq` in properties other than the keys."""
     if isinstance(node, Comparison):
         is_fixed = node.operator is ComparisonOperator.EQUAL and node.name not in _KEYS
         return (node.literal.value,) if is_fixed else ()
@@ -164,17 +164,12 @@ _KEYS: Final = (PARTITION_KEY, ROW_KEY)
 
 
 class NoShape(ValueError):
-    """A text that is not the shape of a filter. The text of the error says why."""
+    """A text that is not the shape of a filter. The error says why."""
 
 
 _QUESTION: Final = re.compile(r"'(?:[^']|'')*'|\?")
 _FURTHER: Final = re.compile(r" (?:and|or) \.\.\.")
-"""Stands for further terms of the same form."""
-
-
-def is_shape(text: str) -> bool:
-    """Whether a text has a `?` in the place of a value."""
-    return any(found[0] == VALUE for found in _QUESTION.finditer(text))
+"""Further terms of the same form."""
 
 
 def read_shape(text: str, types: Mapping[str, EdmType] | None = None) -> FilterNode | None:
@@ -198,7 +193,7 @@ _TIMESTAMP: Final = re.compile(rf"\b({TIMESTAMP} (?:eq|ne|gt|ge|lt|le) )'\?'")
 
 
 def _with_values(tree: FilterNode, types: Mapping[str, EdmType]) -> FilterNode:
-    """The tree with a value for each mark: bounds with a range between them, and different single values."""
+    """The tree with a value for each mark: single values that differ, and bounds with a range between them."""
     count = 0
 
     def value(node: Comparison) -> Comparison:
@@ -245,7 +240,7 @@ NUMBERS: Final = (EdmType.INT32, EdmType.INT64, EdmType.DOUBLE)
 
 
 def with_stored_types(tree: FilterNode, types: Mapping[str, EdmType]) -> FilterNode:
-    """The filter with each number in the type of its property, if that is known."""
+    """The filter with each number in the type of its property, where that is known."""
 
     def stored(node: Comparison) -> Comparison:
         kind, literal = types.get(node.name), node.literal
@@ -256,7 +251,7 @@ def with_stored_types(tree: FilterNode, types: Mapping[str, EdmType]) -> FilterN
         if kind is EdmType.DOUBLE:
             return replace(node, literal=EdmValue(kind, float(value)))
         if isinstance(value, float) and not value.is_integer():
-            return node  # no value of the property is equal to it
+            return node  # it equals no value of the property
         return replace(node, literal=EdmValue(kind, int(value)))
 
     return map_comparisons(tree, stored)

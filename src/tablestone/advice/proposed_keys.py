@@ -1,8 +1,8 @@
 """The keys that would suit a query: templates, as `tablestone import` reads them.
 
-A key can hold a property that the filter fixes to a value (`eq`), and at its end one that the filter bounds (`ge`,
-`gt`, `le`, `lt`) if its text sorts as its values do. No key helps `ne` and `not`. An `or` over one property means
-several values of it; any other `or` means several queries. The present keys at the end keep the RowKey unique.
+A key can hold the properties that the filter fixes to a value (`eq`) and, after them, one that it bounds (`ge`, `gt`,
+`le`, `lt`) if its text sorts as its values do. No key helps `ne` and `not`. An `or` over one property means several
+values of it; any other `or` means several queries. The present keys at the end keep the RowKey unique.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ from tablestone.model.filter_tree import (
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 
 BRANCHES_MAX: Final = 16
-"""An `or` is divided into at most so many queries. No key helps a longer one."""
+"""The most queries into which an `or` is divided. A longer one counts as conditions that no key helps."""
 _KEYS: Final = (PARTITION_KEY, ROW_KEY)
 
 
@@ -35,8 +35,8 @@ _KEYS: Final = (PARTITION_KEY, ROW_KEY)
 class Conditions:
     """The properties of one query, in the order of the filter and without repetitions.
 
-    `several` are those of `equal` with several values in the filter. `unusable` are properties that occur only in
-    conditions that no key helps.
+    `equal` are fixed to a value, the `several` of them to one of several; `ranges` are bounded; `unusable` are those
+    that occur only in conditions that no key helps.
     """
 
     equal: tuple[str, ...] = ()
@@ -44,7 +44,6 @@ class Conditions:
     unusable: tuple[str, ...] = ()
     several: frozenset[str] = frozenset()
     types: Mapping[str, EdmType] = field(default_factory=dict, compare=False)
-    """The known types of the values."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -83,7 +82,7 @@ def _of(node: FilterNode, *, negated: bool) -> tuple[Conditions, ...]:
 def _of_comparison(node: Comparison, *, negated: bool) -> Conditions:
     operator = node.operator
     if negated:
-        # Only keys exist in every entity and have one type. Their negation is the inverse comparison (wire 6.4).
+        # Only keys exist in every entity, with one type: `not` inverts their comparison (wire 6.4).
         if node.name not in _KEYS:
             return Conditions(unusable=(node.name,))
         operator = INVERTED[operator]
@@ -95,19 +94,19 @@ def _of_comparison(node: Comparison, *, negated: bool) -> Conditions:
 
 
 def _sorts_as_text(bound: EdmValue) -> bool:
-    """Whether a bound of values is a bound of their texts: of numbers only with zeros before them, and from 0 on."""
+    """Whether a bound on the values is one on their texts. For numbers, padded with zeros: only from 0 on."""
     if bound.type in (EdmType.STRING, EdmType.DATE_TIME):
         return True
     return bound.type in NUMBERS and isinstance(bound.value, int | float) and bound.value >= 0
 
 
 def _all_of(parts: list[tuple[Conditions, ...]]) -> tuple[Conditions, ...]:
-    """The queries of a conjunction: each combination of the queries of its parts."""
+    """The queries of an `and`: each combination of the queries of its terms."""
     combined: list[list[Conditions]] = [[]]
     for branches in parts:
         if len(combined) * len(branches) > BRANCHES_MAX:
             names = tuple(name for each in branches for name in each.names)
-            branches = (Conditions(unusable=names),)  # noqa: PLW2901 - the same part, as what is left of it
+            branches = (Conditions(unusable=names),)  # noqa: PLW2901 - the same term, without what keys could do
         combined = [[*done, each] for done in combined for each in branches]
     return tuple(_joined(each) for each in combined)
 
@@ -120,7 +119,7 @@ def _joined(parts: list[Conditions]) -> Conditions:
         equal,
         tuple(name for name in ranges if name not in equal),
         tuple(name for name in unusable if name not in equal and name not in ranges),
-        # A property that one part fixes to a single value has that value alone.
+        # If any term fixes a property to a single value, that is its only value.
         frozenset(
             name
             for name in equal
@@ -130,7 +129,7 @@ def _joined(parts: list[Conditions]) -> Conditions:
 
 
 def _any_of(parts: list[tuple[Conditions, ...]]) -> tuple[Conditions, ...]:
-    """The queries of a disjunction. Those of the same properties are one, with several values."""
+    """The queries of an `or`. Those over the same properties are one, with several values."""
     found: dict[tuple[frozenset[str], ...], Conditions] = {}
     for branch in (each for branches in parts for each in branches):
         form = tuple(frozenset(names) for names in (branch.equal, branch.ranges, branch.unusable))
@@ -152,7 +151,7 @@ def _distinct(names: Iterable[str]) -> tuple[str, ...]:
 
 SYSTEM_PROPERTIES: Final = (PARTITION_KEY, ROW_KEY, TIMESTAMP)
 PADDED: Final = {EdmType.INT32: ":010", EdmType.INT64: ":019", EdmType.DOUBLE: ":020.6f"}
-"""Formats of numbers whose text sorts as the numbers do, if none is negative."""
+"""Formats in which the texts of numbers sort as the numbers do, if none is negative."""
 
 
 class AskedQuery(NamedTuple):
@@ -173,7 +172,6 @@ class AskedQuery(NamedTuple):
 
     @property
     def fixes_partition(self) -> bool:
-        """Whether it reads inside one partition."""
         return PARTITION_KEY in self.conditions.equal
 
     @property
@@ -187,7 +185,7 @@ class AskedQuery(NamedTuple):
 
 
 class _Family(NamedTuple):
-    """Queries that fix the same properties: `names` in one order, the property of their range, and types."""
+    """Queries that fix the same properties: their `names` in one order, and the property that they bound, if any."""
 
     names: tuple[str, ...]
     bounded: tuple[str, ...]
@@ -197,7 +195,7 @@ class _Family(NamedTuple):
 
 
 def _form(query: AskedQuery) -> tuple[frozenset[str], bool, bool]:
-    """Queries of one form can have the same PartitionKey. One with conditions on RowKeys keeps keys of its own."""
+    """Queries of one form can share a PartitionKey. One with conditions on the RowKey is alone with its keys."""
     names = query.conditions.names
     is_alone = ROW_KEY in names or PARTITION_KEY in query.conditions.ranges
     return frozenset(query.equal), query.fixes_partition, is_alone
@@ -215,9 +213,9 @@ def _family(query: AskedQuery, others: Sequence[AskedQuery]) -> _Family:
 
 
 def new_keys(query: AskedQuery, others: Sequence[AskedQuery] = ()) -> dict[str, object]:
-    """Keys of the filter's own properties, as facts of advice, with the present keys behind them.
+    """Keys of the filter's own properties followed by the present keys, as facts of advice.
 
-    Of `others`, those that fix the same properties get the same keys. A query without a range takes that of another.
+    Those of `others` that fix the same properties get the same keys. A query without a range takes that of another.
     """
     conditions = query.conditions
     family = _family(query, others)
@@ -236,7 +234,7 @@ def new_keys(query: AskedQuery, others: Sequence[AskedQuery] = ()) -> dict[str, 
 
 
 def keys_inside(query: AskedQuery, others: Sequence[AskedQuery] = ()) -> dict[str, object]:
-    """A RowKey of the filter's properties that begins with their names, so that copies stand apart from entities."""
+    """A RowKey of the filter's properties. It begins with their names, so that copies stay apart from entities."""
     family = _family(query, others)
     names = (*family.names, *family.bounded)
     return {
@@ -250,7 +248,7 @@ def keys_inside(query: AskedQuery, others: Sequence[AskedQuery] = ()) -> dict[st
 def divided_key(table: TableUse) -> str:
     """A PartitionKey to try for a hot partition: with a property that a query fixes, or else a part of the RowKey.
 
-    Empty if neither would divide the partition: RowKeys that follow time begin alike.
+    Empty if neither would divide the partition: RowKeys that follow time all begin alike.
     """
     fixed = [
         (PARTITION_KEY not in each.equal, name)
@@ -272,12 +270,12 @@ def template(names: tuple[str, ...], types: Mapping[str, EdmType]) -> str:
 
 
 def several(conditions: Conditions) -> str:
-    """A further sentence for a filter with several values of a property."""
+    """What to add for a filter with several values of a property."""
     return " Send one query for each value." if conditions.several else ""
 
 
 def _also(family: _Family) -> str:
-    """Further sentences: other queries that the keys serve, and a warning about negative numbers."""
+    """What to add about other queries that the keys serve, and about negative numbers."""
     shapes = _distinct(shape_of(each.use.filter) for each in family.served)
     words = "" if not shapes else f" The same keys serve the query `{shapes[0]}` too."
     if len(shapes) > 1:

@@ -1,4 +1,7 @@
-"""The rules on queries: which key, or which copy of the data under which key, makes a scan a range or a point."""
+"""The rules on queries: which key, or which copy of the data under another key, turns a scan into a range or a point.
+
+The rules are data. `query_findings` decides which apply and fills in the facts of their templates.
+"""
 
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
@@ -16,17 +19,12 @@ from tablestone.advice.proposed_keys import (
     several,
     template,
 )
-from tablestone.advice.rule import Facts, Finding, Rule, Severity
+from tablestone.advice.rule import Facts, Finding, Rule, Severity, counted
 from tablestone.advice.workload import QueryUse, TableUse
 from tablestone.limits import INDEXES_MAX, PARTITION_RATE_TARGET
 from tablestone.model.edm import EdmType
 from tablestone.model.entity import TIMESTAMP
-from tablestone.model.filter_tree import (
-    Comparison,
-    ComparisonOperator,
-    leaves,
-    property_names,
-)
+from tablestone.model.filter_tree import Comparison, ComparisonOperator, leaves, property_names
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.query.index_plan import properties_by_index
 from tablestone.query.plan import PlanKind, plan_query
@@ -38,18 +36,18 @@ _READS: Final = {
     PlanKind.RANGES: "every entity of several ranges",
     PlanKind.ROW_RANGE: "every entity of the range",
 }
-"""The entities that a plan reads. Only a query of one of these kinds can read more than it returns."""
+"""What a plan reads. Only queries of these kinds can read more than they return."""
 _PLANS: Final = {
     PlanKind.TABLE: "table scan",
     PlanKind.PARTITION_RANGE: "scan of several partitions",
     PlanKind.PARTITION: "partition scan",
     PlanKind.RANGES: "scan of several ranges",
 }
-"""Kinds of plans as the design guide calls them."""
+"""Kinds of plans, as Microsoft's design guide calls them."""
 _SCAN: Final = "The query `{filter}` of {table} is a {plan}: it {reads}."
 _COPY: Final = "{because} each entity a second time, under PartitionKey `{partition_key}` and RowKey `{row_key}`"
 FREQUENT_RUNS: Final = 10
-"""Runs of an observed query from which it is worth a warning: fewer may be a search by hand."""
+"""Runs from which an observed query deserves a warning: fewer may be a search by hand."""
 
 
 COMPOUND_KEY: Final = Rule(
@@ -252,7 +250,7 @@ QUERY_RULES: Final = (
 
 
 def query_findings(table: TableUse) -> Iterator[Finding]:
-    """What is wrong with the queries of a table; a scan that an index serves by now needs nothing else."""
+    """What is wrong with the queries of a table, except scans that an index serves by now."""
     scans = []
     served = {
         shape_of(use.filter)
@@ -280,7 +278,7 @@ def query_findings(table: TableUse) -> Iterator[Finding]:
 
 
 def _copies(table: TableUse, scans: Sequence[AskedQuery]) -> Iterator[Finding]:
-    """Keys of the queried properties: for copies, or for the entities themselves if nothing needs the present keys."""
+    """Keys of the queried properties: for copies or, if nothing needs the present keys, for the entities themselves."""
     across = [
         each
         for each in scans
@@ -290,11 +288,11 @@ def _copies(table: TableUse, scans: Sequence[AskedQuery]) -> Iterator[Finding]:
     more = ""
     if requests := table.writes.requests:
         period = f"In {table.period}" if table.period else "Here"
-        # The copies of one transaction may belong to as many partitions, which no transaction spans.
+        # The copies of one transaction may belong to several partitions, and no transaction spans two.
         most = ""
         if table.writes.total > requests:
             most = f", or up to {table.writes.total:,} if copies of one transaction go to several partitions"
-        what = _counted(requests, "more request", "more requests")
+        what = counted(requests, "more request", "more requests")
         more = f" {period}, that would have been {what}{most}."
     seen = f"In {table.period}, no" if table.period else "No"
     seen += " other request was seen"
@@ -325,7 +323,7 @@ def _copies(table: TableUse, scans: Sequence[AskedQuery]) -> Iterator[Finding]:
 
 
 def _of_index(table: TableUse, use: QueryUse) -> Iterator[Finding]:
-    """The indexes that would serve a scan; none if there are such: then the server found a scan quicker."""
+    """The indexes to make for a scan. If it has some already, the server found the scan cheaper: propose none."""
     plan = plan_query(use.filter)
     if table.indexes is None or table.storage == "" or properties_by_index(plan, table.indexes):
         return
@@ -341,7 +339,7 @@ def _of_index(table: TableUse, use: QueryUse) -> Iterator[Finding]:
     known = table.indexes
     missing = [name for name in names if name not in known or (known[name] and not is_one)]
     if missing and len(known.keys() | missing) <= INDEXES_MAX:
-        # Over all partitions, the values of a range are not beside those of the same partition.
+        # A range inside one partition needs an index within partitions: one over all of them mixes their values.
         dropped = [name for name in missing if name in known]
         given = table.storage or ""
         commands = [f"`tablestone index drop {table.name} {name}{given}`" for name in dropped]
@@ -355,30 +353,30 @@ def _of_index(table: TableUse, use: QueryUse) -> Iterator[Finding]:
             period = f"In {table.period}" if table.period else "Here"
             total = table.writes.total
             was = "was" if total == 1 else "were"
-            more = f" {period}, there {was} {_counted(total, 'write', 'writes')}."
+            more = f" {period}, there {was} {counted(total, 'write', 'writes')}."
         shown = _joined([f"`{name}`" for name in missing], "and")
         found_by = _joined(commands, "and") + where
         yield INDEX, _about(use, commands=found_by, names=shown, more=more)
 
 
 def _few_parts(query: AskedQuery) -> str:
-    """Why a key of the fixed properties would make too few partitions; empty if it would not."""
+    """Why a key of the fixed properties would make too few partitions; empty if it would make enough."""
     types, names = query.conditions.types, " and ".join(query.equal)
     if all(types.get(name) is EdmType.BOOLEAN for name in query.equal):
         return f"A key of {names} would make two partitions, each with half of the load"
     values, runs = query.use.values, query.use.runs
     if values is None or values > thresholds.KEY_VALUES or runs < max(FREQUENT_RUNS, 4 * values):
         return ""
-    named = _counted(values, "value", "values")
+    named = counted(values, "value", "values")
     return f"{runs:,} queries named {named} of {names}, and so few make a few large partitions"
 
 
 def _of_scan(table: TableUse, query: AskedQuery) -> Iterator[Finding]:
-    """What is wrong with a scan, except that other keys would serve it."""
+    """What is wrong with a scan, apart from the keys that `_copies` proposes for it."""
     use, conditions = query.use, query.conditions
     bounded = query.ranges or tuple(name for name in (ROW_KEY,) if name in conditions.ranges)
     if query.fixes_partition:
-        pass  # the rules of copies have it
+        pass  # `_copies` covers it
     elif query.fixes_row_key:
         keys = {"partition_key": "{RowKey}", "row_key": "{PartitionKey}"}
         yield ROW_KEY_ALONE, _about(use, **keys, several=several(conditions))
@@ -402,7 +400,7 @@ def _of_scan(table: TableUse, query: AskedQuery) -> Iterator[Finding]:
 
 
 def _of_use(table: TableUse, use: QueryUse, branches: Sequence[Conditions]) -> Iterator[Finding]:
-    """What is wrong with a query, however many entities it reads for each that it returns."""
+    """What is wrong with a query whether or not it reads much more than it returns."""
     read, returned = use.entities_read, use.entities_returned
     is_large = table.is_one_task or read is None or read >= thresholds.ENTITIES_READ * use.runs
     if use.reads_newest and is_large:
@@ -414,7 +412,7 @@ def _of_use(table: TableUse, use: QueryUse, branches: Sequence[Conditions]) -> I
         and is_large
         and (table.is_one_task or use.runs >= thresholds.WHOLE_READS)
     ):
-        yield WHOLE_TABLE, _about(use, runs=_counted(use.runs, "time", "times"))
+        yield WHOLE_TABLE, _about(use, runs=counted(use.runs, "time", "times"))
     (each, *others) = branches
     is_of_one_partition = PARTITION_KEY in each.equal and PARTITION_KEY not in each.several
     if not others and is_of_one_partition and ROW_KEY in each.several:
@@ -442,7 +440,7 @@ def _of_nothing(use: QueryUse, names: Sequence[str], known: frozenset[str]) -> F
 
 
 def _is_wasteful(table: TableUse, use: QueryUse) -> bool:
-    """Whether the query reads much more than it returns; judged by its plan where no number is known."""
+    """Whether the query reads much more than it returns; without numbers, its plan decides."""
     if use.kind not in _READS:
         return False
     if use.entities_read is None or use.entities_returned is None:
@@ -454,7 +452,7 @@ def _is_wasteful(table: TableUse, use: QueryUse) -> bool:
 
 
 def _unfound(table: TableUse, use: QueryUse) -> tuple[str, ...]:
-    """The properties of a query that finds nothing, or of which it is known that no entity has them: no key helps."""
+    """Properties that make a query find nothing, so no key helps: those that no entity has or, if not known, all."""
     names = property_names(use.filter)
     asked = sorted(names.difference(SYSTEM_PROPERTIES))
     if table.known_properties:
@@ -471,7 +469,7 @@ def _about(use: QueryUse, **facts: object) -> dict[str, object]:
     else:
         read, returned = round(use.entities_read / use.runs), use.entities_returned / use.runs
         shown = f"{returned:,.1f}".removesuffix(".0") if returned < 10 else f"{returned:,.0f}"
-        reads = f"reads {_counted(read, 'entity', 'entities')} a run and returns {shown}"
+        reads = f"reads {counted(read, 'entity', 'entities')} a run and returns {shown}"
     plan = _PLANS.get(use.kind, use.kind.value)
     about = {"filter": shape_of(use.filter), "plan": plan, "reads": reads}
     is_rare = use.entities_read is not None and use.runs < FREQUENT_RUNS
@@ -479,7 +477,7 @@ def _about(use: QueryUse, **facts: object) -> dict[str, object]:
 
 
 def _present_uses(table: TableUse, query: AskedQuery) -> dict[str, str]:
-    """Why the present keys stay beside a copy, and when they need not; empty if no request is known to use them."""
+    """Why the present keys must stay beside a copy, or when they need not; empty if no request uses them."""
     if table.point_reads is None:
         instead = " If no other request uses the present keys, these keys can replace them."
         return {"because": "Write", "instead": instead}
@@ -497,16 +495,12 @@ def _present_uses(table: TableUse, query: AskedQuery) -> dict[str, str]:
         (changes, "update or delete", "updates and deletes"),
         (others, "other query", "other queries"),
     )
-    parts = [_counted(*each) for each in uses if each[0]]
+    parts = [counted(*each) for each in uses if each[0]]
     if not parts:
         return {}
     use = "uses" if table.point_reads + changes + others == 1 else "use"
     because = f"Because {_joined(parts, 'and')} {use} the present keys, keep them and write"
     return {"because": because, "instead": ""}
-
-
-def _counted(number: int, one: str, many: str) -> str:
-    return f"{number:,} {one if number == 1 else many}"
 
 
 def _joined(parts: Sequence[str], word: str) -> str:
@@ -530,7 +524,7 @@ def _side(query: AskedQuery) -> str:
 
 
 def _spelling(names: Sequence[str], known: frozenset[str]) -> str:
-    """A question before the change, if a known name is almost the same."""
+    """A question to put before the advice, if a known name is almost the same."""
     by_lower = {name.lower(): name for name in sorted(known)}
     near = [get_close_matches(name.lower(), by_lower, n=1) for name in names if name not in known]
     meant = [f"`{by_lower[each]}`" for found in near for each in found]

@@ -1,4 +1,4 @@
-"""A rule of advice, whose templates are filled with what was found, and a piece of advice."""
+"""A rule of advice, a piece of advice made by filling in the rule's templates, and the sources that rules quote."""
 
 import enum
 from collections.abc import Mapping
@@ -8,8 +8,6 @@ from typing import Any, Final, NamedTuple
 
 
 class Severity(enum.Enum):
-    """How serious a piece of advice is."""
-
     SEVERE = "severe"
     """On Azure, requests would be throttled."""
     WARNING = "warning"
@@ -19,7 +17,7 @@ class Severity(enum.Enum):
 
     @property
     def rank(self) -> int:
-        """The place in a list that begins with the severest advice."""
+        """0 for the severest advice, then 1 and 2."""
         return list(Severity).index(self)
 
 
@@ -65,15 +63,15 @@ TARGETS: Final = Source(
 )
 
 Facts = Mapping[str, object]
-"""The values of a finding by their names in the templates. `filter`, `partition`, `partition_key` and `row_key` are
-fields of the advice too; `severity` is used instead of the rule's own."""
+"""The values of a finding by their names in the templates. `filter`, `partition`, `partition_key` and `row_key` become
+fields of the advice too; `severity` replaces that of the rule."""
 
 
 class Rule(NamedTuple):
-    """A rule: when it applies, in words for the documents, and what it says.
+    """A rule: `when` it applies, in words for the documents, and what it says.
 
-    `{name}` in `sentence`, `change` and `cost` is a fact; numbers get separators. `cost` says what the change costs in
-    writes. The rule is named after its first source.
+    In `sentence`, `change` and `cost`, `{name}` stands for a fact; numbers get separators. `cost` says what the change
+    costs in writes. The first source names the pattern.
     """
 
     id: str
@@ -93,8 +91,8 @@ Finding = tuple[Rule, Facts]
 class Advice:
     """A piece of advice: a sentence that says what is wrong, what to change, and what that costs in writes.
 
-    `filter` is the shape of the query that it is about, `partition` a PartitionKey; both are empty for a table.
-    `partition_key` and `row_key` are templates of keys, as `tablestone import` reads them, where the advice has some.
+    `filter` is the shape of the query in question, `partition` a PartitionKey; both are empty if it is about a table.
+    `partition_key` and `row_key` are proposed templates of keys, as `tablestone import` reads them, if it proposes any.
     """
 
     rule: str
@@ -114,7 +112,7 @@ class Advice:
         return " ".join(filter(None, (self.sentence, self.change, self.cost)))
 
     def members(self) -> dict[str, Any]:
-        """The advice as members of a JSON object; a source is its address."""
+        """The advice as members of a JSON object; sources are addresses."""
         return {
             **asdict(self),
             "severity": self.severity.value,
@@ -147,6 +145,10 @@ def advice_of(finding: Finding, table: str) -> Advice:
 
 SHOWN_MAX: Final = 200
 """Characters of a filter or a key in a sentence."""
+
+
+def counted(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"
 
 
 def _word(value: object) -> str:

@@ -1,7 +1,7 @@
 """The rules on tables and partitions: hot and giant partitions, keys that follow time, entities and writes.
 
-Rates are compared with the service's targets: 2,000 entities a second in a partition, 20,000 in an account. Where no
-rate is known, the share of the table's operations is judged.
+A partition's rate is judged by the service's target, 2,000 entities a second. Without a known rate, its share of the
+table's operations decides.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import Final
 from tablestone import limits
 from tablestone.advice import rule, thresholds
 from tablestone.advice.proposed_keys import conditions_of, divided_key
-from tablestone.advice.rule import Finding, Rule, Severity
+from tablestone.advice.rule import Finding, Rule, Severity, counted
 from tablestone.advice.workload import PartitionUse, TableUse
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.query.plan import PlanKind
@@ -31,7 +31,7 @@ HOT_PARTITION: Final = Rule(
     "is known, half of the load of a table of four partitions or more.",
     "The partition '{partition}' of {table} {heat}.{further}",
     "Split it: append another property to its PartitionKey, or a number from 0 to {last} made by a hash of the "
-    "RowKey.{trial}",
+    "RowKey.{example}",
     "Writes cost the same; a query of the whole partition becomes {parts} queries, and a transaction holds the "
     "entities of one part only.",
 )
@@ -42,8 +42,7 @@ APPEND: Final = Rule(
     (rule.APPEND, rule.HOT_PARTITIONS, rule.TARGETS),
     "PartitionKeys are dates, times or ticks, and one of them takes 1,000 writes/s for a minute; or, if no rate is "
     "known, half of the load.",
-    "The PartitionKeys of {table} follow time, so all writes at any moment go to one partition: '{partition}' "
-    "{heat}.",
+    "The PartitionKeys of {table} follow time, so all writes at any moment go to one partition: '{partition}' {heat}.",
     "Take the PartitionKey from what the entities are about, such as a device or a customer, and put the time into "
     "the RowKey; if there is no such property, put a number made by a hash before the time.",
     "Writes cost the same; a query for a time becomes one row range for each device, or for each number.",
@@ -198,7 +197,7 @@ def _severity(rate: float | None) -> Severity:
 
 
 def _hot(table: TableUse) -> Iterator[tuple[PartitionUse, str]]:
-    """Partitions that are hot, and how hot, in words: by their rate or, without one, by their share."""
+    """The hot partitions, the busiest first, and how hot each is in words: by its rate or, without one, its share."""
     busiest = sorted(table.hottest, key=lambda each: -(each.rate or 0.0))
     for partition in busiest:
         if partition.rate is not None:
@@ -215,8 +214,7 @@ def _hot(table: TableUse) -> Iterator[tuple[PartitionUse, str]]:
             and partition.share >= thresholds.SHARE
             and (table.partitions or 0) >= thresholds.PARTITIONS
         ):
-            what = "entities" if partition.entities is not None else "operations"
-            yield partition, f"takes {partition.share:.0%} of the {what} of the table"
+            yield partition, f"takes {partition.share:.0%} of the operations of the table"
 
 
 def _hot_partition(table: TableUse) -> Iterator[Finding]:
@@ -225,18 +223,15 @@ def _hot_partition(table: TableUse) -> Iterator[Finding]:
         parts = max(2, math.ceil((partition.rate or 0) / (_TARGET / 2)))
         further = len(hot) - 1
         words = "partition is" if further == 1 else "partitions are"
-        # Of simulated keys, a template would name the present ones.
-        key = "" if partition.entities is not None else divided_key(table)
-        trial = (
-            f" `simulate-keys` shows what PartitionKey `{key}` and RowKey `{{RowKey}}` would do."
-        )
+        key = divided_key(table)
+        example = f" For example, PartitionKey `{key}` and RowKey `{{RowKey}}`."
         yield (
             HOT_PARTITION,
             {
                 "partition": partition.key,
                 "partition_key": key,
                 "row_key": key and "{RowKey}",
-                "trial": key and trial,
+                "example": key and example,
                 "heat": heat,
                 "further": f" {further:,} other {words} hot too." if further else "",
                 "parts": parts,
@@ -323,7 +318,7 @@ def _of_writes(table: TableUse) -> Iterator[Finding]:
 
 
 def _is_queue(table: TableUse) -> bool:
-    """As many deletes as inserts, in few partitions that are read from their beginning."""
+    """Whether there are about as many deletes as inserts, in few partitions that are read as ranges."""
     writes = table.writes
     return (
         writes.inserts >= thresholds.MANY_WRITES
@@ -335,11 +330,11 @@ def _is_queue(table: TableUse) -> bool:
 
 
 def _of_one_task(table: TableUse) -> Iterator[Finding]:
-    """What a single task, such as a test, could ask in fewer requests."""
+    """What a single task, such as a test, could do in fewer requests."""
     for each in table.hottest:
         if each.writes > 1:
             number = -(-each.writes // limits.CHANGE_SET_OPERATIONS_MAX)
-            would = f"{number:,} {'transaction' if number == 1 else 'transactions'}"
+            would = counted(number, "transaction", "transactions")
             yield SINGLE_WRITES, {"partition": each.key, "writes": each.writes, "would": would}
         if each.point_reads > 1:
             yield SINGLE_READS, {"partition": each.key, "reads": each.point_reads}

@@ -1,6 +1,6 @@
 """The thresholds of the advice: when a partition is hot, a query wasteful, an entity wide or large.
 
-Those that the service does not document are our choice.
+The service documents none of them, so they are our choice; its targets and limits are in `tablestone.limits`.
 """
 
 from typing import Final
@@ -10,22 +10,22 @@ RATIO: Final = 10
 ENTITIES_READ: Final = 100
 """Entities that one run of a query reads. A smaller table needs no other key."""
 KEY_VALUES: Final = 8
-"""Different values that queries fixed, up to which they make no PartitionKey, if each was seen several times."""
+"""A property whose queries named at most this many values, several times each, makes no PartitionKey."""
 WHOLE_READS: Final = 10
-"""Runs of a query without a filter, and of queries for several entities where each has its own PartitionKey."""
+"""Runs of a query without a filter, or of queries for several entities where each has its own PartitionKey."""
 SHARE: Final = 0.5
-"""The part of a table's operations that makes a partition hot where no rate is known."""
+"""The share of a table's operations that makes a partition hot if no rate is known."""
 PARTITIONS: Final = 4
-"""Partitions of a table from which one can be hotter than the others."""
+"""Partitions that a table needs for one of them to be hot by its share."""
 RATE_PART: Final = 0.5
-"""The part of the service's target from which the newest partition of keys that follow time is busy."""
+"""The part of the service's target at which the newest partition of keys that follow time is busy."""
 GIANT_ENTITIES: Final = 100_000
-"""Entities of a table that has one partition only."""
+"""Entities in the one partition of a table."""
 MANY_WRITES: Final = 10_000
-"""Inserts or deletes of a period."""
+"""Inserts or deletes in a period."""
 CONFLICT_RATIO: Final = 0.1
 """Refused writes for each update."""
 ENTITY_PART: Final = 0.5
-"""The part of the largest entity, in properties or bytes, from which an entity is wide or large."""
+"""The part of an entity's limit, in properties or bytes, at which it is wide or large."""
 LARGE_COPY_BYTES: Final = 16 * 1024
-"""The mean entity from which a copy holds keys only."""
+"""The mean size of entities at which a copy should hold keys only."""

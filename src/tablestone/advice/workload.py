@@ -1,7 +1,7 @@
 """A workload for the advice: tables with their partitions, keys, queries and writes, as frozen values.
 
-It comes from the counts of a running server, a client that knows one query and its table, or a test that records
-requests. An unknown number is None, and a rule that needs it says nothing.
+It comes from the counts of a running server, from a client that knows one query and its table, or from a test that
+records requests. An unknown number is None, and a rule that needs it says nothing.
 """
 
 import enum
@@ -15,18 +15,18 @@ from tablestone.query.plan import PlanKind, plan_query
 
 
 class KeyForm(enum.Enum):
-    """The order that keys have in time."""
+    """How keys follow time."""
 
     TIME_ASCENDING = "time, ascending"
     """A date, a time, seconds, milliseconds or ticks: the newest key is the last."""
     TIME_DESCENDING = "time, descending"
     """Inverted ticks of the log tail pattern: the newest key is the first."""
     OTHER = "other"
-    """No order in time, or none that the text shows."""
+    """They do not, or their text does not show it."""
 
     @property
     def is_time(self) -> bool:
-        """Whether new keys are all at one end."""
+        """Whether all new keys come at one end."""
         return self is not KeyForm.OTHER
 
 
@@ -62,21 +62,18 @@ def form_of(keys: Iterable[str]) -> KeyForm:
 
 @dataclass(frozen=True)
 class QueryUse:
-    """A query and the number of its runs. The numbers of entities are totals of these runs.
-
-    Only the form of the filter matters, so the filter of a shape is enough (`filter_shape.read_shape`).
-    """
+    """A query, with totals of all its runs. Only the form of the filter matters (see `filter_shape.read_shape`)."""
 
     filter: FilterNode | None
     runs: int = 1
     entities_read: int | None = None
     entities_returned: int | None = None
     plan: PlanKind | None = None
-    """The observed plan; None means that of the planner."""
+    """The observed plan; None for that of the planner."""
     reads_newest: bool = False
     """The client reads to the end and uses only the last entities."""
     values: int | None = None
-    """The different values that were seen in the fixed properties."""
+    """How many different values the queries named in the fixed properties."""
 
     @property
     def kind(self) -> PlanKind:
@@ -85,20 +82,20 @@ class QueryUse:
 
 @dataclass(frozen=True)
 class WriteUse:
-    """Writes of entities by kind, also those inside transactions.
+    """Writes of entities by kind, including those inside transactions.
 
     `conflicts` are updates and deletes that were refused because another writer came first (412).
     """
 
     inserts: int = 0
     updates: int = 0
-    """Updates and merges of entities that are there."""
+    """Updates and merges, which need an existing entity."""
     deletes: int = 0
     conflicts: int = 0
     upserts: int = 0
-    """Both kinds of upserts. No answer says which of them are inserts, so no advice uses them."""
+    """Both kinds of upserts. No answer shows which of them were inserts, so no rule counts them as either."""
     requests: int | None = None
-    """The requests with these writes: a transaction is one."""
+    """The requests with these writes; a transaction is one."""
 
     @property
     def total(self) -> int:
@@ -108,25 +105,24 @@ class WriteUse:
 
 @dataclass(frozen=True)
 class PartitionUse:
-    """One partition. `share` is its part of the table's operations or, without operations, of its entities: 0 to 1."""
+    """One partition. `share` is its part of the table's operations: 0 to 1."""
 
     key: str
     share: float | None = None
     rate: float | None = None
     """Entities read and written in a second: the mean of the busiest minute, where it was observed."""
-    entities: int | None = None
     writes: int = 0
-    """Requests of one write each: a transaction does not count."""
+    """Requests with a single write; transactions do not count."""
     point_reads: int = 0
     write_rate: float | None = None
-    """Entities written in a second, in the same way; None if only their sum with the reads is known."""
+    """The same for entities written; None if only reads and writes together are known."""
     peak: float | None = None
     """The most entities in any second, where it was observed."""
 
 
 @dataclass(frozen=True)
 class TableUse:
-    """One table and its use in a period. `hottest` and `queries` may be the largest only."""
+    """One table and its use in a period. `hottest` and `queries` may hold only the largest."""
 
     name: str
     entities: int | None = None
@@ -144,15 +140,15 @@ class TableUse:
     period: str = ""
     """The period in words, such as `the last hour`; empty if it has no name."""
     indexes: Mapping[str, bool] | None = None
-    """The properties that have an index, and whether it is within partitions; None if it is unknown, and on Azure."""
+    """The properties that have an index, and whether it is within partitions; None if unknown, and on Azure."""
     storage: str | None = None
-    """The options with which a command finds the table, to paste; empty if there is no such command."""
+    """The options with which a command finds the table, to paste; empty if no command can."""
     known_properties: frozenset[str] = frozenset()
-    """The names of properties that entities were seen to have; empty if none are known."""
+    """The properties that entities were seen to have; empty if none are known."""
     is_one_task: bool = False
-    """The requests belong to one task of a program, such as a test, and not to a period of many.
+    """The requests are those of one task, such as a test, and not of a period with many.
 
-    Its author says what is too much, so every read counts that a key would narrow.
+    Its author decides what is too much, so advice covers every read that a key would narrow.
     """
 
     @property
@@ -163,7 +159,7 @@ class TableUse:
 
 @dataclass(frozen=True)
 class Workload:
-    """All tables of an account. `rate` is the number of its operations in its busiest second.
+    """All tables of an account. `rate` is the number of operations in its busiest second.
 
     A page of a query is one operation, however many entities it reads.
     """

@@ -1,1 +1,1 @@
-"""The caller of a request and the caller's permissions: values only, no engine, no I/O."""
+"""Who calls, and what the caller may do. Values only: no engine, no I/O."""

@@ -1,4 +1,4 @@
-"""Accounts and their keys. A key never leaves this package in readable form: `repr` hides it, and no code logs it."""
+"""Accounts and their keys. An `Account` never shows a key: `repr` hides it, and no error quotes it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterable
 
 KEYS_MAX = 2
-"""An account has at most so many keys, all of them valid (auth 1, 6)."""
+"""Two, so that one can be replaced while clients use the other (auth 1, 6)."""
 _NAME = re.compile(r"[a-z0-9]{3,24}", re.ASCII)
 
 
 class SigningKey:
-    """A key for HMAC-SHA256 that is ready to sign: copying it costs less than to begin with the key for each text."""
+    """A key for HMAC-SHA256. Copying one that is ready costs less than setting up the key for each text."""
 
     __slots__ = ("_hmac",)
 
@@ -33,10 +33,10 @@ class SigningKey:
 
 
 class Account:
-    """An account: its name (3 to 24 lower-case letters or digits) and one or two keys, all of them valid (auth 6).
+    """An account: its name and one or two keys, all of them valid (auth 6).
 
-    With an `account_id`, `identity` differs from that of an earlier account of the same name. `tables/` uses
-    `incarnation` and `known_at` to decide whether the account still has its name.
+    With an `account_id`, `identity` differs from that of an earlier account of the same name. With `incarnation` and
+    `known_at`, `tables` decides whether the account still has its name.
     """
 
     __slots__ = ("identity", "incarnation", "keys", "known_at", "name", "name_bytes")
@@ -48,7 +48,7 @@ class Account:
         account_id: str = "",
         incarnation: int | None = None,
     ) -> None:
-        """Raises `ValueError` for an invalid name or key. The error never quotes the key."""
+        """Raise `ValueError` for an invalid name or key."""
         if not is_account_name(name):
             raise ValueError(
                 f"'{name}' is not an account name: 3 to 24 lower-case letters and digits."
@@ -77,7 +77,7 @@ def is_account_name(text: str) -> bool:
 
 
 def decode_key(text: str) -> bytes:
-    """The bytes of a key. Raises `ValueError` if it is not base64. The error never quotes the key."""
+    """The bytes of a key; raises `ValueError`, without the key in its text, if it is not base64."""
     try:
         key = base64.b64decode(text, validate=True)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Authentication: pick the scheme of a request, check the credentials and return the caller (auth 11, from step 3).
+"""Authentication: picks the scheme of a request, checks the credentials and returns the caller (auth 11, from step 3).
 
-This is the only entry to authentication. An Authorization header decides alone; without one, the signature in the URL
-does (auth 5.1).
+There is no other entry to authentication. An Authorization header decides alone; only without one does the signature in
+the URL count (auth 5.1).
 """
 
 from typing import Final, NamedTuple
@@ -23,19 +23,19 @@ from tablestone.wire.messages import RawRequest
 from tablestone.wire.versions import ONLY_KNOWN, VERSION_UNNAMED, ServedVersions
 
 _VERSION_OF_CHALLENGE: Final = "2020-12-06"
-"""From this version on, a request without credentials is answered 401 (auth 4.2)."""
+"""From this version on, the answer to a request without credentials is 401 (auth 4.2)."""
 _VERSION_OF_TOKENS: Final = "2017-11-09"
 """The first version with bearer tokens (auth 4.1)."""
 
 
 class PresentedToken(NamedTuple):
-    """A bearer token, not verified yet, that came over HTTPS with a version that has tokens."""
+    """A bearer token that is not verified yet. It came over HTTPS, with a version that has tokens."""
 
     text: bytes
     version: str
 
     def refusal(self, reason: str) -> StorageError:
-        """The error for a token that is not accepted (auth 4.2). `reason` must contain no part of the token."""
+        """The error for a refused token (auth 4.2). `reason` must not contain any part of the token."""
         if self.version >= _VERSION_OF_CHALLENGE:
             return StorageError(
                 "InvalidAuthenticationInfo", CHALLENGE_TEXT, status=401, reason=reason
@@ -44,7 +44,7 @@ class PresentedToken(NamedTuple):
 
 
 PendingCaller = TableSasOfPolicy | PresentedToken | UserDelegationSas
-"""Credentials that depend on stored policies, keys or roles, which the pipeline reads to make the caller."""
+"""Credentials that depend on stored policies, keys or roles. The pipeline reads these and completes the caller."""
 
 
 def authenticate(
@@ -58,15 +58,15 @@ def authenticate(
 ) -> Caller | PendingCaller:
     """The caller of a request; raises the service's error if authentication fails. `now` is in ticks.
 
-    `repeated` has the parameters that occur twice; those of a signature must not (auth 2.1). A signature must have one
-    of `versions`. The result is a `PendingCaller` for a token, a signature with a stored access policy, and a signature
-    by a user.
+    `repeated` has the parameters that occur twice; those of a signature must not (auth 2.1). `versions` are those that
+    a signature may have. The result is a `PendingCaller` for a token, for a signature with a stored access policy, and
+    for a user delegation SAS.
     """
     authorization = request.headers.get(b"authorization")
     if authorization is None:
         if "sig" in parameters:
             require_single(repeated)
-            # The kind follows from parameters that only one kind has (auth 2.1, 3.11).
+            # Each kind has parameters that no other has (auth 2.1, 3.11).
             if "skoid" in parameters:
                 return parse_user_delegation_sas(account, parameters, versions)
             if "ss" in parameters or "srt" in parameters:

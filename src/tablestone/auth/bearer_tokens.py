@@ -1,4 +1,4 @@
-"""Bearer tokens: the keys of issuers, the check of a token, its holder, and issuing tokens.
+"""Bearer tokens: reads the keys of issuers, checks tokens, and issues tokens.
 
 A token is accepted if a trusted issuer signed it with a published key, if its audience is this service, and if it is
 valid now (auth 4). The server is an issuer too, so that tokens can be tried without a cloud.
@@ -29,7 +29,7 @@ from tablestone.auth.roles import Role, find_role
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
 
 ALGORITHMS: Final = {"RSA": "RS256", "EC": "ES256"}
-"""The algorithm of each type of key. A token cannot choose its algorithm."""
+"""The algorithm of each type of key. The key decides, so a token cannot choose a weaker algorithm."""
 RSA_BITS_MIN: Final = 2048
 _PUBLIC_MEMBERS: Final = frozenset(("kty", "n", "e", "crv", "x", "y"))
 
@@ -41,7 +41,7 @@ Keys = Mapping[str, PyJWK]
 
 
 def read_keys(document: bytes) -> Keys:
-    """The usable keys of a JWK set, perhaps none. Raises `ValueError` with a reason if the document is not one."""
+    """The usable keys of a JWK set, perhaps none. Raises `ValueError`, with a reason, for any other document."""
     try:
         parsed = orjson.loads(document)
     except orjson.JSONDecodeError:
@@ -78,7 +78,7 @@ def _key(member: dict[str, Any]) -> PyJWK | None:
 
 
 VERIFIED_KEPT_MAX: Final = 1024
-"""Verified tokens in the cache, which drops the oldest first."""
+"""Verified tokens in the cache. The oldest goes first."""
 AUDIENCES: Final = frozenset(
     (
         *("https://storage.azure.com", "https://storage.azure.us", "https://storage.azure.cn"),
@@ -103,15 +103,17 @@ _jws: Final = PyJWS()
 
 
 class TokenRefused(Exception):
-    """The token is not accepted. The text says why, for the server's log only, and quotes no part of the token."""
+    """The text says why, for the server's log only, and quotes no part of the token."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Issuer:
-    """A trusted issuer. Its tokens have `name` as `iss`, and `tenant`, if there is one, as `tid`."""
+    """A trusted issuer."""
 
     name: str
+    """The `iss` of its tokens."""
     tenant: str | None
+    """The `tid` of its tokens; None: any."""
     keys: Keys
 
 
@@ -128,7 +130,10 @@ class VerifiedToken(NamedTuple):
 
 
 class TokenTrust:
-    """The trusted issuers and the accepted audiences. A new object replaces this one when an issuer's keys change."""
+    """The trusted issuers and the accepted audiences, and the tokens verified so far.
+
+    When an issuer's keys change, a new object replaces this one, so that no token stays verified by an old key.
+    """
 
     def __init__(
         self,
@@ -137,7 +142,7 @@ class TokenTrust:
         domains: Iterable[str] = (),
         custom_domains: Iterable[tuple[str, str]] = (),
     ) -> None:
-        """`domains` are further domains of accounts; `custom_domains` are pairs of a host and its account."""
+        """Accounts are also in `domains`, and at `custom_domains`: pairs of a host and its account."""
         self._domains = frozenset((*ACCOUNT_DOMAINS, *(domain.lower() for domain in domains)))
         self._hosts = {host.lower(): account for host, account in custom_domains}
         self._issuers: Mapping[str, Issuer] = {issuer.name: issuer for issuer in issuers}
@@ -145,10 +150,7 @@ class TokenTrust:
         self._verified: dict[bytes, VerifiedToken] = {}
 
     def missing_key_of(self, text: bytes) -> str | None:
-        """The trusted issuer whose keys should be read again, because the token names an unknown one; or None.
-
-        The token is not verified.
-        """
+        """The trusted issuer whose keys should be read again, if the unverified token names an unknown key of it."""
         if text in self._verified:
             return None
         try:
@@ -159,7 +161,7 @@ class TokenTrust:
         return issuer.name if header.get("kid") not in issuer.keys else None
 
     def check(self, text: bytes, account: str, now: int) -> VerifiedToken:
-        """The content of a token that is accepted for this account at `now` (ticks); else raises `TokenRefused`."""
+        """The content of a token that is valid for this account at `now` (ticks); else raises `TokenRefused`."""
         token = self._verified.get(text)
         if token is None:
             token = self._verify(text)
@@ -225,7 +227,7 @@ def _unverified(text: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _token(claims: dict[str, Any], issuer: Issuer) -> VerifiedToken:
-    """The content of a token whose signature was verified. Raises `TokenRefused` if a necessary claim is missing."""
+    """The content of a verified token; raises `TokenRefused` if a necessary claim is missing or wrong."""
     tenant = _text(claims, "tid")
     if issuer.tenant is not None and tenant.lower() != issuer.tenant.lower():
         raise TokenRefused("it is of another tenant")
@@ -233,7 +235,7 @@ def _token(claims: dict[str, Any], issuer: Issuer) -> VerifiedToken:
     if not object_id:
         raise TokenRefused("it does not name its holder")
     roles = dict.fromkeys(filter(None, map(find_role, _texts(claims, "roles"))))
-    # With a scope, the application acts for a user. Without one it acts for itself, and its ids count (auth 4.3).
+    # With a scope, the application acts for a user. Without one, it acts for itself, and its ids count (auth 4.3).
     own = () if "scp" in claims else (_text(claims, "appid"), _text(claims, "azp"))
     return VerifiedToken(
         object_id,
@@ -262,7 +264,7 @@ def _texts(claims: dict[str, Any], name: str) -> tuple[str, ...]:
 
 
 def _instant(claims: dict[str, Any], name: str) -> int:
-    """A claim in ticks. It has seconds since 1970, perhaps with a fraction (RFC 7519, 2)."""
+    """The ticks of a claim in seconds since 1970, perhaps with a fraction (RFC 7519, 2)."""
     seconds = claims.get(name)
     if not isinstance(seconds, int | float) or isinstance(seconds, bool):
         raise TokenRefused(f"it has no {name}")
@@ -275,13 +277,11 @@ Members = Mapping[str, Any]
 
 
 def make_issuer() -> dict[str, Any]:
-    """A new issuer in its stored form, with a unique name, so that tokens of another server are not accepted."""
+    """A new issuer in its stored form. Its name is unique, so that this server accepts no other server's tokens."""
     private = rsa.generate_private_key(public_exponent=65537, key_size=RSA_BITS_MIN)
     public = RSAAlgorithm.to_jwk(private.public_key(), as_dict=True)
     pem = private.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     kid = secrets.token_hex(16)
     return {
@@ -292,12 +292,12 @@ def make_issuer() -> dict[str, Any]:
 
 
 def own_issuer(members: Members) -> Issuer:
-    """The stored issuer as a trusted one, for tokens of any tenant."""
+    """A stored issuer as a trusted one, for tokens of any tenant."""
     return Issuer(members["issuer"], None, read_keys(orjson.dumps({"keys": members["keys"]})))
 
 
 def require_whole(members: Members) -> None:
-    """Raise `ValueError` if a stored issuer is damaged. The error quotes no part of the keys."""
+    """Raise `ValueError`, without any part of a key in its text, if a stored issuer is damaged."""
     if not isinstance(members["issuer"], str):
         raise ValueError("its name is not a text")  # noqa: TRY004 - a broken document, not our mistake
     issuer = own_issuer(members)
@@ -321,7 +321,7 @@ def issue_token(
     lifetime_seconds: int,
     now: int,
 ) -> str:
-    """A token of the stored issuer, valid from `now` (ticks), with the claims of Entra ID's tokens."""
+    """A token of a stored issuer, valid from `now` (ticks), with the claims of Entra ID's tokens."""
     issued_at = (now - UNIX_EPOCH_TICKS) // TICKS_PER_SECOND
     claims = {
         "iss": members["issuer"],

@@ -1,7 +1,7 @@
-"""The permissions that each operation needs if the caller is not the account's owner.
+"""Which permissions an operation needs if the caller is not the account's owner.
 
-One table has a row for each operation and a column for each kind of caller: account SAS (auth 2.4), table SAS
-(auth 3.6, 3.8), roles (auth 4.4). docs/security.md shows it.
+One table has a row for each operation and a column for each kind of caller: account SAS (auth 2.4), table SAS (auth
+3.6, 3.8), roles (auth 4.4). docs/security.md shows it.
 """
 
 from collections.abc import Iterable
@@ -13,10 +13,10 @@ SERVICE: Final = "Microsoft.Storage/storageAccounts/tableServices"
 TABLES: Final = f"{SERVICE}/tables"
 ENTITIES: Final = f"{TABLES}/entities"
 GENERATE_USER_DELEGATION_KEY: Final = f"{SERVICE}/generateUserDelegationKey/action"
-"""The action of Get User Delegation Key (auth 3.11)."""
+"""For Get User Delegation Key (auth 3.11)."""
 
 AnyOf = tuple[frozenset[str], ...]
-"""Alternatives: the caller needs everything in one of them. Without an alternative, the operation is never allowed."""
+"""Alternatives: the caller needs everything in one of them. Empty: the operation is never allowed."""
 
 
 def is_met(alternatives: AnyOf, held: frozenset[str]) -> bool:
@@ -24,16 +24,16 @@ def is_met(alternatives: AnyOf, held: frozenset[str]) -> bool:
 
 
 class Need(NamedTuple):
-    """The permissions that an operation needs. None or no alternative: this kind of caller cannot have them.
-
-    `resource_type` is a letter of `srt`, `account_sas` and `table_sas` are letters of `sp`, and `actions` are those of
-    a role. A transaction itself is never checked; its operations are.
-    """
+    """The permissions that an operation needs. Of a transaction, only its operations are checked."""
 
     resource_type: str | None
+    """A letter of `srt`; None: no account SAS permits the operation."""
     account_sas: AnyOf
+    """Letters of `sp`."""
     table_sas: AnyOf
+    """Letters of `sp`."""
     actions: AnyOf
+    """Actions of roles."""
 
 
 def _any_of(*alternatives: Iterable[str]) -> AnyOf:
@@ -59,7 +59,7 @@ NEEDS: Final[dict[type, Need]] = {
     operations.DeleteTable: Need("c", _any_of("d"), (), _any_of((f"{TABLES}/delete",))),
     operations.QueryEntities: _READ,
     operations.ReadTableChanges: _READ,
-    # Tables of which a caller knows nothing are in it: for the account's key.
+    # Only the owner: the feed names tables that other callers may not know.
     operations.ReadAccountChanges: _NEVER,
     operations.GetEntity: _READ,
     operations.InsertEntity: Need("o", _any_of("a"), _any_of("a"), _any_of((_WRITE,), (_ADD,))),
@@ -86,7 +86,7 @@ NEEDS: Final[dict[type, Need]] = {
 
 class Caller(Protocol):
     def permit(self, operation: operations.Operation) -> operations.Operation:
-        """The operation, possibly narrowed; raises the service's error if the caller may not execute it."""
+        """The operation, perhaps narrowed; raises the service's error if the caller may not execute it."""
 
 
 class _Owner:

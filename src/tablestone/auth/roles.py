@@ -1,7 +1,7 @@
-"""Roles: the actions of each role, the assignments of roles, and the caller that holds roles (auth 4.4).
+"""Roles, their assignments, and the caller that holds roles (auth 4.4).
 
-A role is a set of actions with Azure's name and id. A principal holds a role because a token says so, or because the
-role was assigned on this server, for a whole account or for one table.
+A role is a set of actions with Azure's name and id. A principal holds a role because a token claims it, or because it
+was assigned on this server, for a whole account or for one table.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ ACCOUNT_CONTRIBUTOR: Final = Role(
     "17d1049b-9a84-46fb-8f53-869881c3d3ab",
     frozenset((f"{SERVICE}/read", f"{SERVICE}/write", GENERATE_USER_DELEGATION_KEY)),
 )
-"""Settings of the service, but no data. On Azure it may also read the account's keys; here no token can."""
+"""Settings of the service, but no data. On Azure it may also read the account's keys; here no token may."""
 
 ROLES: Final = (DATA_READER, DATA_CONTRIBUTOR, DELEGATOR, ACCOUNT_CONTRIBUTOR)
 _BLANKS = re.compile(r"[\s._-]+")
 
 
 def _folded(name: str) -> str:
-    """The name for comparisons: in lower case, without blanks and what often replaces them."""
+    """The name for comparisons: in lower case, without blanks and the signs that often replace them."""
     return _BLANKS.sub("", name).lower()
 
 
@@ -74,18 +74,20 @@ def find_role(name: str) -> Role | None:
 
 
 class Assignment(NamedTuple):
-    """A role of a principal (an object, application or group id), for the whole account or for one table."""
+    """A role of a principal."""
 
     principal: str
+    """The id of an object, an application or a group."""
     role: Role
     table: str | None
+    """None: the whole account."""
 
     def is_same(self, other: Assignment) -> bool:
-        """Whether both are the same; case does not matter. No table has an empty name."""
+        """Whether both are the same, in any case."""
         return (
             self.role == other.role
             and self.principal.lower() == other.principal.lower()
-            and (self.table or "").lower() == (other.table or "").lower()
+            and (self.table or "").lower() == (other.table or "").lower()  # no table is called ""
         )
 
 
@@ -101,7 +103,7 @@ class Assignments:
         return (one for of_principal in self._by_principal.values() for one in of_principal)
 
     def of(self, principals: Iterable[str]) -> list[Assignment]:
-        """The assignments of these principals: the ids of a caller and of the caller's groups."""
+        """The assignments of these principals: a caller and the caller's groups."""
         return [
             assignment
             for principal in principals
@@ -110,7 +112,7 @@ class Assignments:
 
     @classmethod
     def read(cls, members: Mapping[str, Any]) -> Assignments:
-        """Read what `members` returned, without roles that this version does not know."""
+        """The assignments in a stored document, except roles that this version does not know."""
         return cls(
             Assignment(stored["principal"], role, stored.get("table"))
             for stored in members["assignments"]
@@ -129,10 +131,7 @@ NO_ASSIGNMENTS: Final = Assignments()
 
 
 class RoleHolder:
-    """A caller with the roles that the token claims and those assigned here (auth 4.4).
-
-    `object_id` and `tenant_id` identify the caller.
-    """
+    """A caller with the roles that the token claims and those assigned here (auth 4.4)."""
 
     __slots__ = ("_everywhere", "_tables", "claimed", "object_id", "tenant_id")
 
@@ -154,7 +153,7 @@ class RoleHolder:
         self._everywhere = frozenset(everywhere)
 
     def permit(self, operation: Operation) -> Operation:
-        """The operation; 403 if no role of the caller permits it, 404 if no role at all does (recorded, auth 4.4)."""
+        """The operation; 403 if none of the caller's roles permits it, 404 if no role does (recorded, auth 4.4)."""
         needed = NEEDS[type(operation)].actions
         if not needed:
             raise StorageError("ResourceNotFound")

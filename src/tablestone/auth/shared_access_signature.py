@@ -1,8 +1,8 @@
 """Shared access signatures: of an account (auth 2), of a table (auth 3), and of a table by a user's key (auth 3.11).
 
 Every kind takes the same steps in the order of auth 2.5: read the parameters, find the key that signed, check the time,
-the address and the protocol. Values are those of the decoded URL, never normalized (auth 2.1). What is stored (an
-access policy; the secret and roles behind a user's key) is an argument of `completed`.
+the address and the protocol. Values are those of the decoded URL, never normalized (auth 2.1). Stored values (an access
+policy; the secret and roles of a user's key) are arguments of `completed`.
 """
 
 import hmac
@@ -14,11 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 from tablestone.auth.account import Account, SigningKey, decode_key
 from tablestone.auth.permissions import NEEDS, is_met
 from tablestone.auth.roles import Assignments, RoleHolder
-from tablestone.auth.user_delegation_key import (
-    SIGNED_SERVICE,
-    DelegationFields,
-    delegating_holder,
-)
+from tablestone.auth.user_delegation_key import SIGNED_SERVICE, DelegationFields, delegating_holder
 from tablestone.model.errors import ERRORS, StorageError
 from tablestone.model.keys import KeyBounds
 from tablestone.model.operations import (
@@ -43,15 +39,14 @@ VERSION_OF_CONDITIONS: Final = "2015-04-05"
 _VERSION_OF_SERVICE_PREFIX: Final = "2015-02-21"
 """From this version on the signed resource begins with `/table` (auth 3.2)."""
 _VERSION_OF_SCOPE: Final = "2020-12-06"
-"""From this version on the encryption scope is signed too; it has no meaning for tables (auth 2.2)."""
+"""From this version on the encryption scope is signed too, although tables have none (auth 2.2)."""
 
 
 class _Kind(NamedTuple):
-    """A kind of signature: its first version, its parameters in the order of signing, and the required ones."""
-
     name: str
     version_min: str
     signed: tuple[str, ...]
+    """Its parameters in the order of the string to sign."""
     required: tuple[str, ...]
 
 
@@ -82,10 +77,7 @@ _NAMES: Final = frozenset((*_ACCOUNT.signed, *_TABLE.signed, *_DELEGATED.signed,
 
 
 def refused(reason: str, detail: str | None = None) -> StorageError:
-    """`AuthenticationFailed`. The reason, which repeats nothing of the request, is for the log only (auth 5.3).
-
-    `detail` is the part of the request that the reason is about.
-    """
+    """`AuthenticationFailed`. Its `reason` and `detail` are for the log only (auth 5.3)."""
     return StorageError("AuthenticationFailed", reason=reason, detail=detail)
 
 
@@ -100,9 +92,9 @@ def require_single(repeated: frozenset[str]) -> None:
 
 
 def _require_well_formed(kind: _Kind, parameters: Parameters, versions: ServedVersions) -> None:
-    """Raise for a value with a line feed, a version that is not served, or a required parameter without a value.
+    """Raise for a value with a line feed, a version that is not served, or a missing parameter.
 
-    Versions are compared as texts, so one later than the latest known has the form of the latest.
+    Versions compare as texts, so one later than the latest known has the form of the latest.
     """
     for name in kind.signed:
         if "\n" in parameters.get(name, ""):
@@ -116,7 +108,7 @@ def _require_well_formed(kind: _Kind, parameters: Parameters, versions: ServedVe
 
 
 def _instant_or_none(parameters: Parameters, name: str) -> int | None:
-    """A date in ticks; None if it is missing or empty, which the string to sign does not distinguish."""
+    """A date in ticks; None if it is missing or empty: the string to sign does not distinguish the two."""
     text = parameters.get(name)
     if not text:
         return None
@@ -127,13 +119,13 @@ def _instant_or_none(parameters: Parameters, name: str) -> int | None:
 
 
 class Validity(NamedTuple):
-    """When a signature is valid, in ticks: from `start` (None: always) until just before `expiry`."""
+    """When a signature is valid, in ticks: from `start` (None: always) to `expiry`, exclusive."""
 
     start: int | None
     expiry: int
 
     def require(self, now: int) -> None:
-        """Raise if the signature is not valid now. There is no grace period for clocks (auth 2.5)."""
+        """Raise if the signature is not valid now. There is no tolerance for clocks (auth 2.5)."""
         if self.start is not None and now < self.start:
             raise refused("the signature does not hold yet")
         if now >= self.expiry:
@@ -153,13 +145,13 @@ _IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Conditions(NamedTuple):
-    """The addresses (`sip`, both ends inclusive) and the protocol (`spr`) of a signature."""
-
     addresses: tuple[_IPAddress, _IPAddress] | None
+    """`sip`; both ends are inclusive."""
     https_only: bool
+    """`spr`."""
 
     def require(self, request: RawRequest) -> None:
-        """Raise if the request came from another address or, checked second, over another protocol (auth 2.5)."""
+        """Raise if the request came from another address or, checked next, over another protocol (auth 2.5)."""
         if self.addresses is not None and not _is_between(request.client, *self.addresses):
             code = "AuthorizationSourceIPMismatch"
             raise StorageError(code, ERRORS[code].text.format(SourceIP=request.client))
@@ -168,7 +160,7 @@ class Conditions(NamedTuple):
 
 
 def parse_conditions(parameters: Parameters) -> Conditions:
-    """The conditions in `sip` and `spr`. An empty value is no condition; raises for an invalid one."""
+    """The conditions in `sip` and `spr`; raises for an invalid value. An empty one is no condition."""
     protocol = parameters.get("spr", "")
     if protocol not in ("", "https", "https,http"):
         raise refused("spr is no protocol", repr(protocol))
@@ -189,7 +181,7 @@ def _parse_addresses(text: str) -> tuple[_IPAddress, _IPAddress]:
 
 
 def _parse_address(text: str) -> _IPAddress:
-    """An address. An IPv4-mapped IPv6 address becomes the IPv4 address; one with a zone is refused."""
+    """An address. An IPv4-mapped IPv6 address becomes the IPv4 address. Raises `ValueError` for one with a zone."""
     if "%" in text:
         raise ValueError(text)
     address = ipaddress.ip_address(text)
@@ -207,10 +199,8 @@ def _is_between(client: str, start: _IPAddress, end: _IPAddress) -> bool:
 
 
 def _parse_bounds(parameters: Parameters) -> KeyBounds | None:
-    """The range of keys; None for all keys. A row key without its partition key is refused (auth 3.5).
-
-    An empty value counts as missing, because the string to sign does not distinguish the two.
-    """
+    """The range of keys; None for all keys. A row key without its partition key is refused (auth 3.5)."""
+    # An empty value counts as missing, because the string to sign does not distinguish the two.
     given = [parameters.get(name) or None for name in _BOUNDS]
     if not any(given):
         return None
@@ -226,14 +216,14 @@ def _parse_bounds(parameters: Parameters) -> KeyBounds | None:
 
 
 def string_to_sign_account_sas(account: str, parameters: Parameters) -> str:
-    """The account and the values, each with a line feed after it (auth 2.2)."""
+    """The account and the values, a line feed after each (auth 2.2)."""
     has_scope = parameters.get("sv", "") >= _VERSION_OF_SCOPE
     names = _ACCOUNT.signed if has_scope else _ACCOUNT.signed[:-1]
     return "".join([f"{account}\n", *[f"{parameters.get(name, '')}\n" for name in names]])
 
 
 def string_to_sign_table_sas(account: str, parameters: Parameters) -> str:
-    """The values, with line feeds between them (auth 3.2)."""
+    """The values, a line feed between each two (auth 3.2)."""
     names: Iterable[str] = _TABLE.signed
     if parameters.get("sv", "") < VERSION_OF_CONDITIONS:
         names = [name for name in names if name not in ("sip", "spr")]
@@ -241,19 +231,19 @@ def string_to_sign_table_sas(account: str, parameters: Parameters) -> str:
 
 
 def string_to_sign_user_delegation_sas(account: str, parameters: Parameters) -> str:
-    """The same, with eight lines about the key instead of the policy (auth 3.11)."""
+    """The same, with eight values about the key in place of the policy (auth 3.11)."""
     return _joined(account, _DELEGATED.signed, parameters)
 
 
 def _joined(account: str, names: Iterable[str], parameters: Parameters) -> str:
-    """The values, one on each line; the table in lower case and with its account (auth 3.2)."""
+    """One value on each line. The table is in lower case, with its account (auth 3.2)."""
     prefix = "/table" if parameters.get("sv", "") >= _VERSION_OF_SERVICE_PREFIX else ""
     resource = f"{prefix}/{account}/{parameters.get('tn', '').lower()}"
     return "\n".join([resource if name == "tn" else parameters.get(name, "") for name in names])
 
 
 def _has_signed(parameters: Parameters, string_to_sign: str, key: SigningKey) -> bool:
-    """Whether the key has made the signature in `sig`, where a blank is an unencoded plus (auth 2.1)."""
+    """Whether the key made the signature in `sig`, where a blank is an unencoded plus (auth 2.1)."""
     given = parameters["sig"].replace(" ", "+").encode("utf-8")
     return hmac.compare_digest(key.signature(string_to_sign.encode("utf-8")), given)
 
@@ -266,7 +256,7 @@ def _require_account_key(parameters: Parameters, string_to_sign: str, account: A
 def signed_sas(account: str, key: str, parameters: Mapping[str, str]) -> dict[str, str]:
     """The parameters with `sig`: of a table SAS if they name a table (`tn`), else of an account SAS.
 
-    Raises `ValueError` for a key that is not base64.
+    Raises `ValueError` if the key is not base64.
     """
     given = dict(parameters)
     text = string_to_sign_table_sas if "tn" in given else string_to_sign_account_sas
@@ -286,7 +276,7 @@ class AccountSas:
         self._start = start
 
     def permit(self, operation: Operation) -> Operation:
-        """The operation, or the error for a missing resource type or, checked second, a missing permission."""
+        """The operation, or the error for a missing resource type or, checked next, a missing permission."""
         need = NEEDS[type(operation)]
         if need.resource_type is None:
             raise StorageError("AuthorizationFailure")
@@ -300,7 +290,7 @@ class AccountSas:
 
 
 def _from_start(operation: ReadTableChanges, start: int | None) -> ReadTableChanges:
-    """The operation, limited to changes since the signature's start: it was not to show the past (changes 1)."""
+    """The operation, limited to changes since the signature's start: its holder may not see the past (changes 1)."""
     if start is None:
         raise StorageError(
             "AuthorizationFailure",
@@ -330,7 +320,7 @@ def authenticate_account_sas(
 
 
 class TableSas:
-    """The holder of a table SAS, limited to the entities of one table, its range of keys and its permissions."""
+    """The holder of a table SAS, limited to one table, a range of keys and the permissions."""
 
     def __init__(
         self,
@@ -347,7 +337,7 @@ class TableSas:
         self._start = start
 
     def permit(self, operation: Operation) -> Operation:
-        """The operation, a query narrowed to the range of keys; or the error of auth 3.3, 3.6 and 3.8."""
+        """The operation, with queries narrowed to the range of keys; or the error of auth 3.3, 3.6 and 3.8."""
         need = NEEDS[type(operation)]
         if not need.table_sas:
             raise self._denied("AuthorizationFailure")
@@ -370,14 +360,14 @@ class TableSas:
         return operation
 
     def _denied(self, code: str, reason: str | None = None) -> StorageError:
-        """The error for what the signature does not permit: one for all before 2015-04-05 (auth 2.5)."""
+        """The error for what the signature does not permit. Before 2015-04-05, it is always the same (auth 2.5)."""
         known = code if self._version >= VERSION_OF_CONDITIONS else "ResourceNotFound"
         return StorageError(known, reason=reason)
 
 
 @dataclass(frozen=True, slots=True)
 class TableSasOfPolicy:
-    """A correctly signed table SAS whose permissions depend on a stored access policy."""
+    """A correctly signed table SAS that depends on a stored access policy."""
 
     table: str
     identifier: str
@@ -389,7 +379,7 @@ class TableSasOfPolicy:
     def completed(
         self, identifiers: Iterable[SignedIdentifier], request: RawRequest, now: int
     ) -> TableSas:
-        """The caller, given the policies that the table has at this moment (auth 3.9). `now` is in ticks."""
+        """The caller, by the policies that the table has now (auth 3.9). `now` is in ticks."""
         for identifier in identifiers:
             if identifier.id == self.identifier:
                 break
@@ -448,7 +438,7 @@ def authenticate_table_sas(
 
 
 class DelegatedTableSas:
-    """The holder of a user delegation SAS: both the signature and the user's roles must permit an operation."""
+    """The holder of a user delegation SAS. Both the signature and the user's roles must permit an operation."""
 
     def __init__(self, sas: TableSas, user: RoleHolder) -> None:
         self._sas = sas
@@ -460,7 +450,7 @@ class DelegatedTableSas:
 
 @dataclass(frozen=True, slots=True)
 class UserDelegationSas:
-    """A signature that claims to be made with a user's key. `completed` verifies it."""
+    """A user delegation SAS that is not verified yet."""
 
     _account: Account
     _parameters: Parameters
@@ -472,7 +462,7 @@ class UserDelegationSas:
     def completed(
         self, secret: bytes | None, assignments: Assignments, request: RawRequest, now: int
     ) -> DelegatedTableSas:
-        """The caller, given the secret (None: no user ever had a key) and the current roles; `now` is in ticks."""
+        """The caller, if a key from this secret signed (None: no user ever had a key). `now` is in ticks."""
         user: RoleHolder | None = None
         if secret is not None:
             text = string_to_sign_user_delegation_sas(self._account.name, self._parameters)
@@ -494,14 +484,14 @@ class UserDelegationSas:
 def parse_user_delegation_sas(
     account: Account, parameters: Parameters, versions: ServedVersions
 ) -> UserDelegationSas:
-    """The signature in a URL, not verified yet; raises if its parameters are invalid."""
+    """The signature in a URL, which `completed` verifies; raises if its parameters are invalid."""
     _require_well_formed(_DELEGATED, parameters, versions)
     if parameters["sks"] != SIGNED_SERVICE or versions.rules_for(parameters["skv"]) is None:
         raise refused("the key is of another service, or of no version")
     if parameters.get("si"):
         raise refused("a policy in a user delegation SAS")
     if parameters.get("sduoid") or parameters.get("skdutid"):
-        # It would need a token of that user too, but with an Authorization header the signature is ignored.
+        # It would need that user's token too, but with an Authorization header the signature is ignored.
         raise refused("a user delegation SAS that is bound to another user")
     of_key = _parse_validity(_DELEGATED, parameters, "skt", "ske")
     of_signature = _parse_validity(_DELEGATED, parameters)

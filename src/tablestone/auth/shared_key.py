@@ -1,7 +1,7 @@
 """SharedKey and SharedKeyLite: one check, two strings to sign (auth 1).
 
-Either key of the account may have signed. Signatures are compared in constant time. A signature may arrive several
-times, because clients repeat it on retries (auth 0.1).
+Either key of the account may have signed. Signatures are compared in constant time. There is no defence against replay,
+because clients repeat a signature when they retry (auth 0.1).
 """
 
 import functools
@@ -19,13 +19,13 @@ from tablestone.wire.messages import Headers, RawRequest
 
 
 def canonicalized_resource(account: bytes, raw_path: bytes, comp: bytes | None) -> bytes:
-    """`/`, the account, the path as on the wire, and from the query only `?comp=` (auth 1.5)."""
+    """`/`, the account, the path as on the wire, and of the query only `?comp=` (auth 1.5)."""
     path = raw_path or b"/"
     return b"/" + account + path if comp is None else b"/" + account + path + b"?comp=" + comp
 
 
 def string_to_sign_shared_key(method: str, headers: Headers, date: bytes, resource: bytes) -> bytes:
-    """Verb, Content-MD5, Content-Type, date and resource, each on a line (auth 1.2)."""
+    """Verb, Content-MD5, Content-Type, date and resource, one on each line (auth 1.2)."""
     return b"\n".join(
         (
             method.encode("latin-1"),
@@ -64,7 +64,7 @@ def _parse_date(text: bytes) -> int | None:
 
 
 _SHORT: Final = 64
-"""The longest date that is cached, in bytes; clients send 29. A caller without a key must not fill the cache."""
+"""Bytes of the longest date that is cached. Clients send 29; a caller without a key must not fill the memory."""
 # Within a second, all clients send the same text.
 _parse_short_date = functools.lru_cache(maxsize=1024)(_parse_date)
 
@@ -77,9 +77,9 @@ def require_shared_key(
     comp: bytes | None,
     now: int,
 ) -> None:
-    """Raise `AuthenticationFailed` unless a key of the account has signed the request.
+    """Raise `AuthenticationFailed` unless a key of the account signed the request. `now` is in ticks.
 
-    `credentials` is what follows the scheme in Authorization; without a colon, raise `InvalidAuthenticationInfo`.
+    `credentials` follow the scheme in Authorization. Without a colon in them, the error is `InvalidAuthenticationInfo`.
     """
     name, colon, given = credentials.rpartition(b":")
     if not colon:
@@ -92,7 +92,7 @@ def require_shared_key(
     if abs(now - signed_at) > _SKEW_TICKS:
         raise _refused("the date is more than 15 minutes from the server's", _readable(date))
     if name != account.name_bytes:
-        # Do not log an invalid name: it may be a part of a signature or of a token.
+        # Do not log an invalid name: it may be part of a signature or of a token.
         is_name = is_account_name(name.decode("latin-1"))
         who = f"account {_readable(name)}" if is_name else "no account"
         raise _refused("signed by another account than the URL names", who)
@@ -116,7 +116,7 @@ def _refused(reason: str, detail: str) -> StorageError:
 
 
 def signed_paths(raw_path: bytes, account: bytes) -> tuple[bytes, ...]:
-    """The paths a client may have signed: the one on the wire and, on the secondary, the primary's (auth 1.5)."""
+    """The paths that a client may have signed: the one on the wire and, on the secondary, the primary's (auth 1.5)."""
     primary = b"/" + account
     secondary = primary + b"-secondary"
     if not raw_path.startswith(secondary):

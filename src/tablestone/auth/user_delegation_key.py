@@ -1,8 +1,8 @@
 """User delegation keys, with which a principal signs shared access signatures (auth 3.11).
 
-A key is not stored but derived: from a secret of the server, the account, all fields of the key that a signature
-repeats, and the data role that the principal's token claimed, which later requests do not contain. Roles assigned on
-this server are looked up at each request, so they can be revoked.
+A key is not stored but derived: from a secret of the server, the account, the fields of the key that a signature
+repeats, and the data role that the principal's token claimed, because later requests do not contain the token. Roles
+assigned on this server are looked up for each request, so they can be revoked.
 """
 
 import hashlib
@@ -22,11 +22,11 @@ from tablestone.model.operations import GetUserDelegationKey, UserDelegationKey
 SIGNED_SERVICE: Final = "t"
 """The value of `sks` for the Table service, by analogy with b and q (auth 3.11)."""
 SECRET_LENGTH: Final = 32
-"""The length of the server's secret, in bytes."""
+"""Bytes of the server's secret."""
 
 
 class DelegationFields(NamedTuple):
-    """The fields of the key in a signature, as written there: skoid, sktid, skt, ske, sks, skv and skdutid."""
+    """The fields of the key as a signature has them: skoid, sktid, skt, ske, sks, skv and skdutid."""
 
     object_id: str
     tenant_id: str
@@ -38,15 +38,15 @@ class DelegationFields(NamedTuple):
 
 
 _DATA_ROLES: Final[tuple[Role | None, ...]] = (None, DATA_READER, DATA_CONTRIBUTOR)
-"""The data roles that a token can have claimed for a key, the strongest last."""
+"""The data roles that the token of a key may have claimed, the strongest last."""
 
 
 def delegation_key(
     secret: bytes, identity: str, fields: DelegationFields, claimed: Role | None
 ) -> bytes:
-    """The 32 bytes of the key of a principal whose token claimed this data role, or none.
+    """The 32 bytes of a principal's key, whose token claimed this data role, or none.
 
-    With the account's identity, the key is not valid for a later account of the same name.
+    The account's `identity` makes the key invalid for a later account of the same name.
     """
     text = orjson.dumps([identity, *fields, None if claimed is None else claimed.id])
     return hmac.digest(secret, text, hashlib.sha256)
@@ -60,10 +60,7 @@ def issue_key(
     version: str,
     now: int,
 ) -> UserDelegationKey:
-    """The requested key, its times cut to seconds. `now` is in ticks.
-
-    Raises `InvalidXmlDocument` for times that a key cannot have.
-    """
+    """The key, with times cut to seconds; raises `InvalidXmlDocument` for impossible times. `now` is in ticks."""
     start = now if asked.start is None else asked.start
     latest = now + limits.USER_DELEGATION_KEY_SECONDS_MAX * TICKS_PER_SECOND
     if not (start < asked.expiry and now < asked.expiry and asked.expiry <= latest):
@@ -97,7 +94,7 @@ def delegating_holder(
     assignments: Assignments,
     has_signed: Callable[[bytes], bool],
 ) -> RoleHolder | None:
-    """The user whose key has signed, with the present roles; None if `has_signed` is false for every possible key."""
+    """The user whose key signed, with the present roles; None if `has_signed` is false for every possible key."""
     for claimed in _DATA_ROLES:
         if has_signed(delegation_key(secret, identity, fields, claimed)):
             roles = () if claimed is None else (claimed,)

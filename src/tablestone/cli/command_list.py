@@ -77,7 +77,6 @@ DATA_TOOLS: Final = (
     _tool("delete-entity", "Delete one entity.", "entity"),
     _tool("changes", "Show what was stored and deleted, in order."),
     _tool("import", "Load a file into a table.", "import_and_export"),
-    _tool("simulate-keys", "Try other keys on real data, before it moves."),
     _tool("export", "Write a table into a file.", "import_and_export"),
     _tool("copy", "Copy tables from one endpoint to another.", "copy_and_diff"),
     _tool("diff", "Compare the tables of two endpoints, entity by entity.", "copy_and_diff"),
@@ -87,6 +86,10 @@ DATA_TOOLS: Final = (
     _tool("profile", "Store connections under names."),
     _tool("completion", "Print the completion script of a shell."),
 )
+REMOVED: Final = {
+    "simulate-keys": "`tablestone insight` names keys for the queries that a server has seen"
+}
+"""Commands of the last release, and what helps instead."""
 COMMANDS: Final = {command.name: command for command in (*SERVER_COMMANDS, *DATA_TOOLS)}
 
 
@@ -111,6 +114,8 @@ class Commands(click.Group):
 
     def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
         command = COMMANDS.get(cmd_name)
+        if cmd_name in REMOVED:
+            raise TransferRefused(f"`{cmd_name}` was removed. {REMOVED[cmd_name]}.")
         if command is None:
             # click suggests one of these names.
             self.commands = {name: click.Command(name) for name in COMMANDS}

@@ -104,7 +104,7 @@ def _delimiter(text: str | None) -> str | None:
     return text
 
 
-def reading_of(given: Mapping[str, Any], *, keeps_columns: bool = False) -> Reading:
+def reading_of(given: Mapping[str, Any]) -> Reading:
     """The reading that the options ask for; `TransferRefused` if one of them cannot be read."""
     return Reading(
         partition_key=PARTITION_KEY if given["partition_key"] is None else given["partition_key"],
@@ -115,7 +115,6 @@ def reading_of(given: Mapping[str, Any], *, keeps_columns: bool = False) -> Read
         drop_keys=given["drop_keys"],
         delimiter=given["delimiter"],
         encoding=given["encoding"],
-        keeps_columns=keeps_columns,
     )
 
 

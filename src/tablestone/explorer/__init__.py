@@ -1,1 +1,1 @@
-"""The explorer: a web page for the tables of any endpoint. A client, which knows nothing of how a server works."""
+"""The explorer: web pages for the tables of any endpoint. It is a client and knows nothing of a server's internals."""

@@ -1,4 +1,4 @@
-"""The account that the explorer shows: its endpoint, its tables, and the properties seen in them.
+"""The account on display: its endpoint, its tables with what insight knows about them, and the properties seen so far.
 
 The connection holds a secret, so templates get single values and never these objects.
 """
@@ -26,20 +26,20 @@ from tablestone.tools.insight import SCAN_RATIO, ask_for_insight, takes_large_sh
 from tablestone.tools.queries import TableReader
 
 TABLES_KEPT_MAX: Final = 200
-"""Tables whose properties are remembered for completion."""
+"""Tables whose properties completion remembers."""
 PROPERTIES_KEPT_MAX: Final = 1000
-"""Properties of a table that are remembered."""
+"""Properties remembered for each table."""
 ATTEMPTS_MAX: Final = 3
-"""Attempts of a request to a service that is busy or does not answer."""
+"""Attempts of a request while the service is busy or does not answer."""
 PATIENCE_SECONDS: Final = 3.0
 """Seconds after which no further attempt begins. With one more request, a person waits 18 s at most."""
 ASKED_AGAIN_SECONDS: Final = 60.0
-"""After how long an endpoint without a feed of changes is asked for it again."""
+"""How long to wait before asking again an endpoint that had no feed of changes."""
 EXAMPLE_LENGTH_MAX: Final = 60
 TABLES_SHOWN_MAX: Final = 2000
 SCANNED_MIN: Final = 1000
-"""Entities that a query has read before its table is marked."""
-LARGE_SHARE: Final = "partition with a large share"
+"""A query that has read fewer entities is not worth a remark on its table."""
+SHARE_REMARK: Final = "partition with a large share"
 NOT_TOLD: Final = (
     "The protocol does not report the sizes of tables; the admin address of a Tablestone server "
     "does (--admin)."
@@ -51,9 +51,9 @@ SeenTypes = dict[EdmType, EdmValue | None]
 
 @dataclass(frozen=True)
 class ExplorerSettings:
-    """The settings of an explorer: the server's admin address, if it has one, and the file of the saved queries.
+    """One account to explore. `admin` is the admin address of its server; without it, sizes and heat are unknown.
 
-    `read_only` refuses every change. Without a file, no queries are saved.
+    `read_only` refuses every change. Without a file of `saved_queries`, none can be saved.
     """
 
     connection: Connection
@@ -63,7 +63,7 @@ class ExplorerSettings:
 
 
 class KnownTable(NamedTuple):
-    """What insight knows of a table: its size, its requests in the last hour, and remarks on its keys."""
+    """What insight knows about a table: its size, its requests in the last hour, and remarks on its keys."""
 
     size: TableSize | None = None
     requests: int | None = None
@@ -73,7 +73,7 @@ class KnownTable(NamedTuple):
 
 
 class Overview(NamedTuple):
-    """The tables of an account, and what is known of them by name in lower case. `note` says why sizes are missing."""
+    """The tables of an account; `known` is by name in lower case, and `note` says why sizes are missing."""
 
     names: list[str]
     known: Mapping[str, KnownTable]
@@ -88,7 +88,7 @@ class Overview(NamedTuple):
 
 
 def known_tables(settings: ExplorerSettings) -> tuple[Mapping[str, KnownTable], str]:
-    """What insight knows of the tables of an account, and why sizes are missing; nothing without an admin address."""
+    """What insight knows about each table, by name in lower case; and why sizes are missing."""
     if settings.admin is None:
         return {}, NOT_TOLD
     try:
@@ -96,7 +96,7 @@ def known_tables(settings: ExplorerSettings) -> tuple[Mapping[str, KnownTable], 
     except TransferFailed as failed:
         return {}, str(failed)
     marks = {
-        (each.table, "Azure would throttle" if each.rate.is_throttled else LARGE_SHARE)
+        (each.table, "Azure would throttle" if each.rate.is_throttled else SHARE_REMARK)
         for each in report.partitions[HOUR]
         if each.rate.is_throttled or takes_large_share(report, each, HOUR)
     }
@@ -166,7 +166,7 @@ class ExploredAccount:
         self._no_changes_until = 0.0
 
     def overview(self, *, is_asked: bool = False) -> Overview:
-        """The tables, as a list beside every page. If it `is_asked` for, a refusal to list them is an error."""
+        """The tables for the list beside every page. Raises the endpoint's error only if the list `is_asked` for."""
         names: list[str] = []
         try:
             names = list(islice(self.endpoint.table_names(), TABLES_SHOWN_MAX + 1))
@@ -177,7 +177,7 @@ class ExploredAccount:
         return self.known_overview
 
     def has_changes(self, table: str) -> bool:
-        """Whether the endpoint has a feed of a table's changes. If not, it is asked again after a while."""
+        """Whether the endpoint has a feed of the table's changes. A "no" holds for `ASKED_AGAIN_SECONDS`."""
         if monotonic_seconds() < self._no_changes_until:
             return False
         try:
@@ -188,7 +188,7 @@ class ExploredAccount:
         return True
 
     def expiry(self, table: str) -> str:
-        """When entities of the table expire, if the endpoint says that they do."""
+        """When entities of the table expire, in words; empty if they do not, or the endpoint does not say."""
         with suppress(Unreachable, ServiceError):
             policy = self.endpoint.expiry(table)
             return "" if policy is None else policy.in_words
@@ -200,7 +200,7 @@ class ExploredAccount:
 
 
 def property_names(raw: RawEntity) -> list[str]:
-    """The names of an entity's properties, without keys, Timestamp and annotations. They are not checked."""
+    """The names of an entity's properties, unchecked, without keys, Timestamp and annotations."""
     return [
         name
         for name in raw

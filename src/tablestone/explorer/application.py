@@ -1,7 +1,6 @@
-"""The ASGI application of the explorer: its routes, several accounts, and its error pages.
+"""The explorer's ASGI application: its routes, a mount for each account, and its error pages.
 
-A page is a synchronous function, so it runs in a thread. A page that changes something is posted, and refused if the
-explorer is read-only.
+Pages are synchronous functions, so each runs in a thread. Changes are posted; a read-only explorer refuses them.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -44,9 +43,9 @@ from tablestone.tools.errors import ServiceError, TransferFailed, TransferRefuse
 
 READ_ONLY: Final = "The explorer is read-only: it changes nothing."
 FORM_FIELDS_MAX: Final = 8000
-"""Fields of a form: an entity of 252 properties has four for each; a selection has one for each entity."""
+"""Fields of a form: an entity of 252 properties has three for each; a selection has one for each entity."""
 FORM_PART_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Bytes of a field: a string of 64 KiB is up to 200 KiB of UTF-8, and more with escapes."""
+"""Bytes of a field: a string of 32,768 characters is up to 96 KiB of UTF-8, and more with JSON escapes."""
 
 Show = Callable[[Request], Response]
 Post = Callable[[Request, PostedForm], Response]
@@ -100,10 +99,9 @@ CHANGES: Final[Mapping[str, Post]] = {
 
 
 def create_explorer(accounts: Sequence[ExplorerSettings], token: str) -> ASGIApp:
-    """The explorer of one account or several. It answers requests with the token, to an address or to localhost.
+    """The explorer of one account or several. It answers only requests with the token, to an address or to localhost.
 
-    With several accounts, the pages of each are below `/account/NAME/`. `/` redirects to the first account, and every
-    other path belongs to the first one too.
+    With several accounts, the pages of each are below `/account/NAME/`. All other paths belong to the first account.
     """
     names = [each.connection.account for each in accounts]
     applications = [_application(each, names) for each in accounts]
@@ -163,7 +161,7 @@ def _read_only(request: Request) -> Response:
 
 
 def _failure(request: Request, error: Exception) -> Response:
-    """The page for a failure of the endpoint, or for wrong input."""
+    """The page for wrong input, or a failure of the endpoint: its own 4xx status, else 502."""
     connection = account_of(request).settings.connection
     if isinstance(error, TransferRefused):
         return problem_page(request, str(error), 400)
@@ -182,7 +180,7 @@ def _failure(request: Request, error: Exception) -> Response:
 
 
 def _expired(connection: Connection, error: ServiceError) -> str:
-    """A sentence to add to an authentication error if the connection's signature has expired; else empty."""
+    """The sentence to add to an authentication error if the connection's signature has expired; else empty."""
     if connection.scheme is not Scheme.SHARED_ACCESS_SIGNATURE or error.status not in (401, 403):
         return ""
     end = signatures.expired_at(connection.secret or "", system_clock())

@@ -17,11 +17,14 @@ from tablestone.tools.errors import InFlight, Retry, read_json
 
 SHOWN_MAX: Final = 100
 READS_MAX: Final = 24
-"""Readings that look for the last changes, each of two pages of the feed at most."""
+"""Start times to try for the last changes. Each costs two pages of the feed at most."""
 
 
 class LastChanges(NamedTuple):
-    """Lines of the feed in their order. `since` is the time from which they were read; None if they are all."""
+    """Lines of the feed, oldest first, read since a time; None if they are the whole feed.
+
+    Without `has_newest`, the table changes too fast: newer changes follow these.
+    """
 
     lines: list[bytes]
     since: str | None
@@ -40,13 +43,16 @@ def changes(request: Request) -> Response:
 
 
 def last_changes(endpoint: TableEndpoint, table: str) -> LastChanges:
-    """The feed only reads forwards: look for a time since which it has enough changes, and no more than a page."""
+    """The newest changes. A feed reads only forwards, so this searches for a time that is right to start from.
+
+    From there, two pages must hold all changes, and at least `SHOWN_MAX`. The span grows eightfold, then is bisected.
+    """
     retry = Retry(InFlight(1), attempts=ATTEMPTS_MAX)
 
     def read(since: str | None) -> tuple[list[bytes], bool]:
         feed = pages_of_changes(endpoint, table, since, follows=False, retry=retry)
         pages = list(islice(feed, 2))
-        return pages[0].lines, pages[-1].is_last
+        return [line for each in pages for line in each.lines], pages[-1].is_last
 
     lines, is_whole = read(None)
     if is_whole:

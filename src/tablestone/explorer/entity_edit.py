@@ -1,6 +1,6 @@
 """The panel of one entity: edit under its ETag, insert, clone, delete.
 
-If another client changed the entity meanwhile, the page of the conflict shows both versions.
+If another client has changed the entity meanwhile, the conflict page shows both versions.
 """
 
 from typing import Any, Final
@@ -44,7 +44,7 @@ def entity(request: Request) -> Response:
 
 
 def new(request: Request) -> Response:
-    """The panel of a new entity. If the address names an entity, the panel has a copy of it."""
+    """The panel of a new entity; a copy of the entity that the address names, if it names one."""
     account, table = account_of(request), request.path_params["table"]
     key = _key_in_address(request)
     if "pk" not in request.query_params:
@@ -61,7 +61,7 @@ def new(request: Request) -> Response:
 
 
 def insert(request: Request, form: PostedForm) -> Response:
-    """Insert an entity. A field without a text is left out."""
+    """Insert an entity without its empty fields."""
     key = EntityKey(form.text("pk"), form.text("rk"))
     read = read_form(key, [row for row in form.rows("name", "kind", "text") if row[2]])
     if read.entity is None:
@@ -82,7 +82,7 @@ def save(request: Request, form: PostedForm) -> Response:
     """Replace an entity if it still has the ETag that the panel showed."""
     key = EntityKey(form.text("pk"), form.text("rk"))
     etag = form.text("etag")
-    # An empty text is a value of a String only.
+    # Only a String can be empty.
     rows = [row for row in form.rows("name", "kind", "text") if row[2] or row[1] == "String"]
     read = read_form(key, rows)
     if read.entity is None:
@@ -110,7 +110,7 @@ def save(request: Request, form: PostedForm) -> Response:
 
 
 def delete(request: Request, form: PostedForm) -> Response:
-    """Ask first; then delete the entity if it still has its ETag."""
+    """Ask first; then delete the entity if its ETag is still the one shown."""
     etag = form.text("etag")
     key = EntityKey(form.text("pk"), form.text("rk"))
     if not form.text("sure"):
@@ -130,10 +130,7 @@ def _write(request: Request, operation: Operation) -> None:
 
 
 def _stored_now(request: Request, key: EntityKey, error: ServiceError) -> RawEntity | None:
-    """The present state of an entity whose write was refused because of its ETag; None if it was deleted.
-
-    Raises the error if the refusal had another reason.
-    """
+    """The present state of an entity whose ETag was refused; None if it was deleted. Raises any other error."""
     if error.status == 404 and error.code in ("ResourceNotFound", ""):
         return None
     if error.status != 412:
@@ -159,7 +156,7 @@ def _panel(
     raw: RawEntity | None = None,
     **shown: Any,
 ) -> Response:
-    """The panel with these fields. `shown` has further values for the template, and the status of the answer."""
+    """The panel with these fields. `shown` holds further values for the template, and the status of the answer."""
     stored = raw or {}
     values = {
         "is_new": False,
@@ -176,14 +173,14 @@ def _panel(
         fields=fields,
         types=FIELD_TYPES,
         hints=HINTS,
-        kinds_of_text=(EdmType.STRING.value[4:], ESCAPED, "Binary", "GeographyPoint"),
+        kinds_of_text=("String", ESCAPED, "Binary", "GeographyPoint"),
         languages=LANGUAGES,
         **values,
     )
 
 
 def _as_new(fields: list[PropertyField]) -> list[PropertyField]:
-    """The fields for a new entity, which has no property for an empty field: so an empty string gets quotes."""
+    """The fields for an insert. It leaves out empty fields, so an empty string becomes `""` as JSON."""
     return [field if field.text else field._replace(kind=ESCAPED, text='""') for field in fields]
 
 

@@ -1,7 +1,7 @@
-"""The page of a table: the query bar, and the grid, which is read piece by piece as a person scrolls.
+"""The page of a table: the query bar, and the grid, which loads piece by piece as a person scrolls.
 
-A piece begins at a continuation token, so neither the browser nor the explorer holds a whole table. The service returns
-entities in the order of their keys only. The explorer sorts the first entities of a query by another property.
+A piece begins at a continuation token, so neither the browser nor the explorer holds a whole table. The service sorts
+by keys only: for another order, the explorer sorts the first `ORDERED_MAX` entities of the query and keeps the result.
 """
 
 import secrets
@@ -49,32 +49,24 @@ from tablestone.tools import odata
 from tablestone.tools.client import ContinuationToken, Query, RawEntity
 from tablestone.tools.errors import TransferRefused
 from tablestone.tools.formats.rows import TYPE_NAMES
-from tablestone.tools.queries import (
-    Cost,
-    Met,
-    Refinement,
-    TableReader,
-    all_of,
-    checked_filter,
-)
+from tablestone.tools.queries import Cost, Met, Refinement, TableReader, all_of, checked_filter
 
 CELL_LENGTH_MAX: Final = 120
 """Characters of a value in the grid. The panel of the entity shows the whole value."""
 COLUMNS_MAX: Final = 24
 """Columns of a grid whose query selects none."""
 ORDERED_MAX: Final = 10_000
-"""Entities that the explorer sorts."""
 ORDERS_KEPT: Final = 8
 PIECE_ROWS: Final = 100
 """About three screens."""
 PIECE_SECONDS_MAX: Final = 2.0
-"""After so many seconds without an entity, the page asks whether to look further."""
+"""After this many seconds without an entity, the page asks whether to look further."""
 PARAMETERS: Final = ("filter", "select", "order", "top", "after", "from", "kept", "columns")
-"""The parameters of a piece. Others in an address are dropped."""
+"""The parameters of a piece; any others in an address are dropped."""
 ASKED: Final = ("filter", "select", "order", "top")
-"""The parameters of the query. A wrong one stays in the form."""
+"""The parameters of the query, which stay in the form even if they are wrong."""
 BUILT: Final = ("property", "comparison", "value", "kind")
-"""The fields of the builder. Wrong ones stay in it."""
+"""The fields of the builder, which stay in it likewise."""
 _CONTROL_PICTURES: Final = str.maketrans({"\n": "⏎", "\r": "␍", "\t": "⇥", "\0": "␀"})
 
 
@@ -150,7 +142,7 @@ class Piece(NamedTuple):
 
 
 class _Orders:
-    """The last few sorted results, each by a random name."""
+    """The last few sorted results, each under a random name."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, list[RawEntity]] = OrderedDict()
@@ -204,7 +196,7 @@ def table(request: Request, build_problem: str = "") -> Response:
     first = {} if problem else _piece_values(request, account, name, query)
     seen = account.seen.of(name)
     overview = account.overview()
-    # What the server counted of the table's other requests decides whether it needs the present keys.
+    # The advice depends on whether other requests, as the server counted them, need the present keys.
     use = overview.of(name).use or TableUse(name)
     indexes = account.endpoint.indexes(name)
     return page(
@@ -234,14 +226,14 @@ def table(request: Request, build_problem: str = "") -> Response:
 
 
 def _known(query: GridQuery, seen: Mapping[str, SeenTypes]) -> frozenset[str]:
-    """All properties of the entities that were shown; none if that may be only a part of them."""
+    """All properties of the entities shown so far; empty if only part of them may have been seen."""
     is_part = bool(query.select) or len(seen) >= PROPERTIES_KEPT_MAX
     own = frozenset(seen) - {PARTITION_KEY, ROW_KEY, TIMESTAMP}
     return frozenset() if is_part or not own else own
 
 
 def rows(request: Request) -> Response:
-    """A piece of the grid. Its address opened as a page redirects to the page of the table."""
+    """A piece of the grid. Opened as a page, its address redirects to the page of the table."""
     query = read_query(request.query_params)
     checked_filter(query.filter)
     name = request.path_params["table"]
@@ -302,7 +294,7 @@ def _read_piece(
     token: ContinuationToken | None,
     shown: int,
 ) -> Piece:
-    """The entities from a token on, after `shown` others. If a scan finds none for long, the piece is empty."""
+    """The entities from a token on, after `shown` others; none if a scan finds none within `PIECE_SECONDS_MAX`."""
     reader = account.reader()
     left = PIECE_ROWS if query.top is None else max(query.top - shown, 0)
     asked = _asked(name, query, min(PIECE_ROWS, left))
@@ -343,7 +335,7 @@ def _ordered_piece(
 def in_order(
     reader: TableReader, table: str, query: GridQuery
 ) -> tuple[list[RawEntity], Sequence[str]]:
-    """The first `ORDERED_MAX` entities of the query, sorted and cut to `top`; and properties that none of them has."""
+    """The first `ORDERED_MAX` entities of the query, sorted and cut to `top`; and ordering properties that none has."""
     met = Met(name for name, _ in query.ordered_by)
     read = met.watch(islice(reader.entities(_asked(table, query)), ORDERED_MAX))
     entities = list(Refinement(order_by=query.ordered_by, top=query.top).apply(read))

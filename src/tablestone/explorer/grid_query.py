@@ -1,4 +1,4 @@
-"""The query of the grid: in an address, with its continuation token, and saved under a name in a file of the user.
+"""The query of the grid: in an address, with its continuation token, and saved by name in a file of the user.
 
 An address may come from another person, so each part of it is checked. A filter may contain private values, so only the
 user can read the file.
@@ -16,6 +16,7 @@ from typing import Final
 import orjson
 
 from tablestone.explorer.account import ExplorerSettings
+from tablestone.limits import ENTITY_PROPERTIES_MAX
 from tablestone.tools.client import ContinuationToken
 from tablestone.tools.connection import settings_directory, write_private_json
 from tablestone.tools.errors import TransferFailed, TransferRefused
@@ -24,8 +25,6 @@ from tablestone.tools.queries import parse_order
 TOKEN_LENGTH_MAX: Final = 32 * 1024
 """The explorer accepts addresses of 64 KiB. The token of two keys of the greatest length needs 11 KiB."""
 TOP_MAX: Final = 10_000_000
-NAMES_MAX: Final = 252
-"""Names that can be selected: as many as an entity has properties."""
 QUERIES_MAX: Final = 500
 """Saved queries of one table."""
 NAME_LENGTH_MAX: Final = 80
@@ -92,8 +91,8 @@ def read_query(parameters: Mapping[str, str]) -> GridQuery:
 def read_names(text: str) -> tuple[str, ...]:
     """Names separated by commas, without repetitions."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    if len(names) > NAMES_MAX:
-        raise QueryRefused("select", f"At most {NAMES_MAX} properties can be selected.")
+    if len(names) > ENTITY_PROPERTIES_MAX:
+        raise QueryRefused("select", f"At most {ENTITY_PROPERTIES_MAX} properties can be selected.")
     return names
 
 
@@ -136,7 +135,7 @@ def saved_queries_file(environment: Mapping[str, str]) -> Path | None:
 def queries_of(settings: ExplorerSettings, table: str) -> dict[str, GridQuery]:
     if settings.saved_queries is None:
         return {}
-    kept = _read(settings.saved_queries).get(_place(settings, table), {})
+    kept = _read(settings.saved_queries).get(_table_url(settings, table), {})
     found = {}
     for name, parameters in sorted(kept.items()):
         try:
@@ -167,17 +166,17 @@ def forget_query(settings: ExplorerSettings, table: str, name: str) -> None:
 def _changing_queries(
     settings: ExplorerSettings, table: str
 ) -> Iterator[dict[str, dict[str, str]]]:
-    """The queries of a table, which are written when the block ends."""
+    """The queries of a table, to change in the block. Its end writes them."""
     path = settings.saved_queries
     if path is None:
         raise TransferRefused("This explorer cannot save queries.")
     with _writing:
         kept = _read(path)
-        yield kept.setdefault(_place(settings, table), {})
+        yield kept.setdefault(_table_url(settings, table), {})
         write_private_json(path, kept)
 
 
-def _place(settings: ExplorerSettings, table: str) -> str:
+def _table_url(settings: ExplorerSettings, table: str) -> str:
     return f"{settings.connection.url}/{table}"
 
 

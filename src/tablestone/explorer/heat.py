@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -49,7 +49,7 @@ LABEL_HEIGHT: Final = 14
 KEY_LENGTH_MAX: Final = 22
 HOT_ROWS: Final = 3
 HOT_SHARE: Final = 0.1
-"""A range with this part of all, and with twice its even part, is labelled with its part."""
+"""A range is hot if it has this share of all entities, and at least twice an even share."""
 _COLOURS: Final = (
     (0.0, (27, 22, 66)),
     (0.25, (94, 26, 110)),
@@ -62,7 +62,7 @@ _T = TypeVar("_T")
 
 
 class HeatCell(NamedTuple):
-    """A cell of the picture: its place, its entities, its colour, and its numbers in words."""
+    """A cell of the picture, in pixels; `words` are its numbers for a person."""
 
     x: float
     y: float
@@ -83,10 +83,10 @@ class HeatLabel(NamedTuple):
 
 
 class HeatPicture(NamedTuple):
-    """The picture of a heat map. `parts` are the parts of the hot ranges in all that is shown, at their right.
+    """The picture of a heat map. `parts` label the hot ranges, at their right, with their shares of all that is shown.
 
-    `brightest` is the number of entities in the brightest cell of the ranges, and `hottest` is that cell in words,
-    empty without any. `scanned` is the same number for the row of the scans: 0 if there is no such row.
+    `brightest` is the number of entities in the brightest cell of the ranges, and `hottest` is that cell in words.
+    `scanned` is the largest number in the row of scans, which has a scale of its own; 0 without such a row.
     """
 
     plot_height: float
@@ -169,7 +169,7 @@ def picture_of(heat: HeatMap, *, reads: bool, writes: bool) -> HeatPicture:
 
 
 def colour(count: int, most: int) -> str:
-    """The colour of a count beside the largest one."""
+    """The colour of a count, relative to the largest. The cube root spreads small counts over the dark colours."""
     at = (count / most) ** (1 / 3) if most else 0.0
     (low, one), (high, other) = next(pair for pair in pairwise(_COLOURS) if at <= pair[1][0])
     part = (at - low) / (high - low)
@@ -183,7 +183,7 @@ def shown_range(keys: HeatRange) -> str:
 
 
 def _without_silence(heat: HeatMap) -> HeatMap:
-    """The map from the first request on, so that a server that has just started does not show an empty hour."""
+    """The map from the first request on: a server that has just started does not show an empty hour."""
     scanned = heat.scanned or (0,) * len(heat.starts)
     columns = zip(heat.read, heat.written, scanned, strict=True)
     totals = [sum(read) + sum(written) + scans for read, written, scans in columns]
@@ -221,19 +221,19 @@ def _words(read: int, written: int) -> str:
 
 KINDS: Final = {"all": "reads and writes", "reads": "reads", "writes": "writes"}
 LISTED_MAX: Final = 20
-SCANNED_MIN: Final = 2
-"""A query scans if it reads at least so many entities for each that it returns."""
+RATIO_MIN: Final = 2
+"""A query scans if it reads at least this many entities for each one that it returns."""
 
 
 def heat(request: Request) -> Response:
-    """The page of one table; without a table, of the whole account and without a heat map."""
+    """The page of one table or, without a heat map, of the whole account."""
     settings = account_of(request).settings
     if settings.admin is None:
         return page(request, "no_heat.html")
     try:
         return _heat_of(request, settings.admin, settings.connection.account)
     except TransferFailed as failed:
-        # The admin address failed, not the endpoint, whose URL the application would put before the sentence.
+        # The admin address failed. The application would blame the URL of the endpoint.
         return page(request, "problem.html", sentence=str(failed), status=502)
 
 
@@ -243,30 +243,31 @@ def _heat_of(request: Request, admin: str, account: str) -> Response:
     kind = _one_of(parameters.get("show"), KINDS, "all")
     table = request.path_params.get("table")
     report, _ = ask_for_insight(admin, table, account)
-    values: dict[str, Any] = {
-        "table": table or "",
-        "period": period,
-        "periods": PERIOD_WORDS,
-        "kind": kind,
-        "kinds": KINDS,
-        "counted": shown_seconds(report.at - report.started),
-        "is_counted": any(each.activity[period] != Activity() for each in report.tables),
-        "picture": _picture(report, period, kind),
-        "tables": [(each.table, each.activity[period]) for each in report.tables],
-        "partitions": report.partitions[period][:LISTED_MAX],
-        "share": lambda each: share_of(report, each, period),
-        "is_large": lambda each: takes_large_share(report, each, period),
-        "has_queries": bool(report.queries[period]),
-        "queries": scanning_queries(report, period),
-        "table_advice": table_advice(report, period),
-        "targets": report.targets,
-        "pk_filter": lambda key: f"PartitionKey eq {quoted(key)}",
-    }
-    return page(request, "heat.html", **values)
+    return page(
+        request,
+        "heat.html",
+        table=table or "",
+        period=period,
+        periods=PERIOD_WORDS,
+        kind=kind,
+        kinds=KINDS,
+        counted=shown_seconds(report.at - report.started),
+        is_counted=any(each.activity[period] != Activity() for each in report.tables),
+        picture=_picture(report, period, kind),
+        tables=[(each.table, each.activity[period]) for each in report.tables],
+        partitions=report.partitions[period][:LISTED_MAX],
+        share=lambda each: share_of(report, each, period),
+        is_large=lambda each: takes_large_share(report, each, period),
+        has_queries=bool(report.queries[period]),
+        queries=scanning_queries(report, period),
+        table_advice=table_advice(report, period),
+        targets=report.targets,
+        pk_filter=lambda key: f"PartitionKey eq {quoted(key)}",
+    )
 
 
 def table_advice(report: InsightReport, period: str) -> list[Advice]:
-    """The advice on tables and partitions. The page shows advice on a query beside the query."""
+    """The advice on tables and partitions. Advice on a query stands beside the query."""
     return [each for each in advise(workload_of(report, period)) if not each.filter][:LISTED_MAX]
 
 
@@ -275,7 +276,7 @@ def scanning_queries(report: InsightReport, period: str) -> list[tuple[QueryShap
     tables = {each.name.lower(): each for each in workload_of(report, period).tables}
     found = []
     for shape in shapes_of(report, period):
-        if shape.ratio < SCANNED_MIN:
+        if shape.ratio < RATIO_MIN:
             continue
         use = query_use(shape)
         table = tables.get(shape.table.lower(), TableUse(shape.table))

@@ -42,7 +42,7 @@ _PREFIX: Final = "tablestone-explorer-"
 
 
 class ShownPages:
-    """The entities that the grid shows of a query, as pages for an export: in its order, at most `top`."""
+    """The entities of a query as the grid shows them, as pages for an export: in its order, at most `top`."""
 
     def __init__(self, reader: TableReader, query: GridQuery) -> None:
         self.cost = reader.cost
@@ -140,7 +140,7 @@ def import_file(request: Request, form: PostedForm) -> Response:
                 )
                 report = job.run(rows, position)
         except (TransferRefused, TransferFailed, ServiceError) as error:
-            # The sentence of a command may name an option, for which this page has a field.
+            # The sentence may name an option of the command, for which this page has a field.
             sentence = str(error).replace(str(path), name).partition(" --on-conflict")[0]
             sentence = re.sub(" with --[a-z-]+", "", sentence)
             if job is None:
@@ -154,14 +154,14 @@ def import_file(request: Request, form: PostedForm) -> Response:
 
 
 def _refused(request: Request, form: PostedForm, sentence: str) -> Response:
-    """The form with the reason; only the reason while it is filled in."""
+    """The form with the reason; for a look at the first rows, the reason alone."""
     if form.text("look"):
         return page(request, "looked.html", told={"problems": [sentence]}, rows=[], columns={})
     return import_form(request, sentence, form.text)
 
 
 def _first_rows(request: Request, rows: list[Row | Rejected], *, has_header: bool) -> Response:
-    """The first rows of a file with the types that would be stored, and why some of them cannot be."""
+    """The first rows of a file with the types that would be stored, and why some cannot be stored."""
     raws = [orjson.loads(row.body) for row in rows if isinstance(row, Row)]
     numbers: dict[EntityKey, int] = {}
     problems = []
@@ -185,7 +185,7 @@ def load_sample(request: Request, _form: PostedForm) -> Response:
 
 
 def _told(name: str, report: ImportReport) -> Iterator[str]:
-    """What an import did, and the first rows that it rejected: the page has no file of them."""
+    """What an import did, and the first rows that it rejected: the page keeps no file of them."""
     stored, *others = replace(report, rejects="these lines").sentences
     yield f"{name}: {stored}"
     yield from others

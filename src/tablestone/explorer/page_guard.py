@@ -1,7 +1,7 @@
 """The guard before every page, against CSRF and DNS rebinding; and the content security policy.
 
-A request needs the token, a host name that no other site can take over, and for a change the explorer's own origin. The
-policy keeps the browser from loading or sending anything elsewhere, and from running inline scripts.
+A request needs the token, a host name that no other site can take over and, if it is posted, the explorer's own origin.
+The policy keeps the browser from loading or sending anything elsewhere, and from running inline scripts.
 """
 
 import secrets
@@ -38,7 +38,7 @@ UNINVITED: Final = (
 
 
 class PageGuard:
-    """Passes a request to `application` if it has the token and comes to an address or to localhost."""
+    """Passes a request to `application` if it has the token and names an address or localhost as its host."""
 
     def __init__(self, application: ASGIApp, token: str) -> None:
         self._application = application
@@ -82,10 +82,8 @@ class PageGuard:
             return None
         if not self._has_cookie(request, host):
             return _refused(request, UNINVITED)
-        if not is_read and request.headers.get("origin") not in (
-            f"http://{host}",
-            f"https://{host}",
-        ):
+        own = (f"http://{host}", f"https://{host}")
+        if not is_read and request.headers.get("origin") not in own:
             return _refused(request, "Only pages of the explorer may send this request.")
         return None
 
@@ -111,7 +109,7 @@ class PageGuard:
         return response
 
     def _has_cookie(self, request: Request, host: str) -> bool:
-        # There may be several cookies of the name: another explorer may have set one for another path.
+        # Another explorer may have set a cookie of the same name for another path.
         pairs = (
             pair.strip().partition("=") for pair in request.headers.get("cookie", "").split(";")
         )
@@ -123,7 +121,7 @@ class PageGuard:
 
 
 def _refused(request: Request, sentence: str) -> Response:
-    """The page that asks for the token, and then leads to the requested page."""
+    """The page that asks for the token, and then opens the requested page."""
     root = _root(request)
     path, parameters = quote(request.scope["path"]), _without_token(request)
     if request.method not in READS:

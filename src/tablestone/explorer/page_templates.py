@@ -1,6 +1,7 @@
 """The templates of the explorer, the paths of its pages, and the fields of its forms.
 
-Jinja escapes every value in a page, so no content of a table is executed. A request with `X-Part` gets a part of one.
+Jinja escapes every value in a page, so no content of a table is executed. A request with `X-Part` gets the content of a
+page without the frame around it.
 """
 
 from functools import partial
@@ -19,7 +20,7 @@ from tablestone.tools.progress import shown_bytes, shown_count
 
 PART_HEADER: Final = "x-part"
 CHANGED_HEADER: Final = "X-Changed"
-"""Tells the page to read the grid again, because entities have changed."""
+"""Makes the page read the grid again, because entities have changed."""
 ASSETS: Final = Path(__file__).parent / "assets"
 ASSETS_PATH: Final = "/assets"
 
@@ -33,7 +34,7 @@ _environment = Environment(
 
 
 def _with_code(text: str) -> Markup:
-    """A text with the parts in back-ticks as code."""
+    """A text with its parts in back-ticks as code."""
     parts = text.split("`")
     shown = [
         Markup("<code>{}</code>").format(part) if number % 2 else escape(part)
@@ -42,9 +43,7 @@ def _with_code(text: str) -> Markup:
     return Markup("").join(shown)
 
 
-_environment.filters["bytes"] = shown_bytes
-_environment.filters["counted"] = shown_count
-_environment.filters["with_code"] = _with_code
+_environment.filters.update(bytes=shown_bytes, counted=shown_count, with_code=_with_code)
 
 
 class PostedForm:
@@ -75,7 +74,7 @@ def account_of(request: Request) -> ExploredAccount:
 
 
 def path_to(request: Request, *parts: str, **parameters: object) -> str:
-    """The path of a page with its parameters, without those that are None or empty."""
+    """The path of a page, with the parameters that are neither None nor empty."""
     path = "/".join(quote(part, safe="") for part in parts)
     given = {name: value for name, value in parameters.items() if value not in (None, "", False)}
     text = f"?{urlencode(given)}" if given else ""
@@ -113,7 +112,7 @@ def page(
     values = request.path_params | values
     overview = values.get("overview", account.known_overview)
     if "overview" not in values and status < 400 and not is_part:
-        # A page that says what failed does not wait for the endpoint again.
+        # The page of a failure does not wait for the endpoint again.
         overview = account.overview()
     if "table" in values:
         values["table"] = overview.own_name(values["table"])

@@ -1,7 +1,7 @@
 """The properties of an entity as fields of a form, and back, without loss.
 
-A browser changes the line ends in a text area. A text with a carriage return or another control character is therefore
-edited as a JSON string.
+A browser changes the line ends in a text area. So a text with a carriage return or another control character is edited
+as a JSON string.
 """
 
 import math
@@ -46,7 +46,7 @@ class PropertyField(NamedTuple):
 
 
 class ReadForm(NamedTuple):
-    """The entity of a form, or None with the reason; and the fields, each with its problem."""
+    """The entity of a form, or None with the reason in `problem`; and the fields, each with its own."""
 
     entity: TypedEntity | None
     fields: list[PropertyField]

@@ -1,6 +1,6 @@
 """The query bar: errors in the filter, its plan and advice, completions, the builder, saved queries.
 
-The filter is parsed by the service's own parser, so its errors are those of the service.
+The service's own parser reads the filter, so the errors are those of the service.
 """
 
 import re
@@ -65,21 +65,19 @@ class FilterProblem(NamedTuple):
 
     sentence: str
     before: str = ""
-    behind: str = ""
+    after: str = ""
     position: int | None = None
     hint: str = ""
 
 
 class ShownPlan(NamedTuple):
-    """The plan of a filter: its name, whether it scans, and its details."""
-
     name: str
     is_scan: bool
     lines: list[str]
 
 
 class Completion(NamedTuple):
-    """A text to put in the place of what stands between `start` and the caret, and what it is."""
+    """A text that replaces what stands between `start` and the caret; `what` says what it is."""
 
     text: str
     start: int
@@ -106,12 +104,12 @@ def _located(text: str, error: StorageError) -> FilterProblem:
         return FilterProblem(f"{error.code}: {error.text}")
     units = text.encode("utf-16-le", "surrogatepass")
     before = units[: 2 * position].decode("utf-16-le", "replace")
-    behind = units[2 * position :].decode("utf-16-le", "replace")
+    after = units[2 * position :].decode("utf-16-le", "replace")
     sentence = error.text.partition(" in '")[0].rstrip(".")
     return FilterProblem(
         f"{error.code}: {sentence}.",
         f"…{before[-AROUND_LENGTH:]}" if len(before) > AROUND_LENGTH else before,
-        f"{behind[:AROUND_LENGTH]}…" if len(behind) > AROUND_LENGTH else behind,
+        f"{after[:AROUND_LENGTH]}…" if len(after) > AROUND_LENGTH else after,
         position,
         filter_hint(text, error),
     )
@@ -134,8 +132,8 @@ def advice_on(
 ) -> list[Advice]:
     """Advice on the keys of a table for a valid filter; empty if the filter uses the present keys well.
 
-    `known` are all properties of the entities, and `indexes` those of the table, if known. A number in the filter gets
-    the type that was seen in the property: in `total gt 50`, 50 may be a Double.
+    `known` are all properties of the entities, and `indexes` those of the table, if known. A number in the filter takes
+    the type seen in the property: in `total gt 50`, 50 may be a Double.
     """
     stored = {name: next(iter(types)) for name, types in seen.items() if types}
     tree = parse_filter(text)
@@ -196,7 +194,7 @@ def complete(request: Request) -> Response:
 
 
 def condition_of(name: str, comparison: str, kind: str, value: str) -> str:
-    """A condition as OData. Raises `TransferRefused` for a wrong part."""
+    """A condition of the builder in OData. Raises `TransferRefused` if a part is wrong."""
     if not is_identifier(name):
         raise TransferRefused(f"{name[:60]!r} is not the name of a property.")
     edm_type = TYPE_NAMES.get(kind)

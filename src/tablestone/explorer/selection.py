@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tablestone.explorer.page_templates import PostedForm, account_of, page, rendered
+from tablestone.limits import CHANGE_SET_OPERATIONS_MAX
 from tablestone.model.keys import EntityKey
 from tablestone.tools import odata
 from tablestone.tools.client import Operation
@@ -19,15 +20,12 @@ from tablestone.tools.connection import CONNECTION_STRING_VARIABLE
 from tablestone.tools.errors import ServiceError, TransferRefused
 from tablestone.tools.writing import quoted
 
-DELETED_TOGETHER_MAX: Final = 100
-"""Entities of one partition that an entity group transaction deletes."""
 COPIED_MAX: Final = 1000
-"""Entities that are copied at a time."""
 POINTS_IN_FILTER_MAX: Final = 100
 
 
 def _by_code_point(text: str) -> str:
-    """An ASCII string literal for languages without surrogate pairs in literals."""
+    """An ASCII string literal for languages whose literals have no surrogate pairs."""
     parts = [
         json.dumps(each)[1:-1] if ord(each) < 0x10000 else f"\\U{ord(each):08x}" for each in text
     ]
@@ -61,7 +59,7 @@ def ask_selected(request: Request, form: PostedForm) -> Response:
 
 
 def delete_selected(request: Request, form: PostedForm) -> Response:
-    """Delete the selected entities, those of each partition in transactions."""
+    """Delete the selected entities, each partition in transactions of its own."""
     table = request.path_params["table"]
     endpoint = account_of(request).endpoint
     by_partition: dict[str, list[EntityKey]] = {}
@@ -70,8 +68,8 @@ def delete_selected(request: Request, form: PostedForm) -> Response:
     deleted = 0
     sentences = []
     for partition, keys in by_partition.items():
-        for start in range(0, len(keys), DELETED_TOGETHER_MAX):
-            part = keys[start : start + DELETED_TOGETHER_MAX]
+        for start in range(0, len(keys), CHANGE_SET_OPERATIONS_MAX):
+            part = keys[start : start + CHANGE_SET_OPERATIONS_MAX]
             try:
                 endpoint.transact(table, [Operation("DELETE", key, if_match="*") for key in part])
             except ServiceError as error:

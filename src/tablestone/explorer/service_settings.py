@@ -1,6 +1,6 @@
 """Forms for the stored access policies of a table, the properties of the service, and its CORS rules.
 
-The service checks the values, and the page shows its error. Wrong values stay in the form as they were typed.
+The service checks the values, and the page shows its error. Wrong properties and rules stay in the form as typed.
 """
 
 import re
@@ -53,7 +53,7 @@ def _given_properties(form: PostedForm, rules: Sequence[tuple[str, ...]]) -> dic
             raise TransferRefused(
                 f"The CORS rule of {origins[:60]} needs methods, such as GET,POST."
             )
-        # The service would only say that its XML is not valid, or take an origin that no browser sends.
+        # The service would only call its XML invalid, or accept an origin that no browser sends.
         for method in _listed(methods):
             if method.upper() not in CORS_METHODS:
                 raise TransferRefused(f"{method[:40]} is not a method that a CORS rule can allow.")
@@ -178,8 +178,8 @@ def _time(moment: Any) -> str:
 
 
 def save_policies(request: Request, form: PostedForm) -> Response:
-    """Replace the stored access policies of a table by those of the form that have an id."""
-    # The value of a box has the number of its policy, because an unchecked box is not sent.
+    """Replace the stored access policies of a table by those in the form that have an id."""
+    # The value of a box begins with the number of its policy: browsers do not send unchecked boxes.
     boxes = form.texts("may")
     given = [
         PolicyTexts(
@@ -224,12 +224,12 @@ def _policies_page(request: Request, found: list[PolicyTexts], **said: Any) -> R
 
 
 def as_input(moment: str) -> str:
-    """A time for an input of a date and a time in UTC; empty if that input cannot have all of it."""
+    """A time for a `datetime-local` input; empty if such an input cannot hold all of its digits."""
     found = _INPUT_TIME.fullmatch(moment)
     return found[1] if found else ""
 
 
 def given_time(text: str) -> str:
-    """A time in UTC of a form: its input of a date and a time leaves out the zone, and seconds that are 0."""
+    """A time of a form as UTC: a `datetime-local` input omits the zone, and seconds that are 0."""
     whole = f"{text}:00Z" if text.count(":") == 1 else f"{text}Z"
     return whole if _INPUT_TIME.fullmatch(whole) else text.strip()

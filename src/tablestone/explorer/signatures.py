@@ -33,7 +33,7 @@ PERMISSIONS: Final = {
 }
 """The permissions of an account signature that matter for tables."""
 USUALLY_LASTS: Final = "1d"
-"""How long a new signature is valid if neither the form nor a policy says when it ends."""
+"""How long a new signature is valid if neither the form nor a policy sets its end."""
 _KEY_BOUNDS: Final = {
     "start_pk": "The first PartitionKey",
     "start_rk": "The first RowKey",
@@ -62,7 +62,7 @@ def signature(request: Request) -> Response:
 
 
 def make(request: Request, form: PostedForm) -> Response:
-    """Make a signature of a table; of the account if no table is named."""
+    """Make a signature of a table or, if the form names none, of the account."""
     connection = account_of(request).settings.connection
     if connection.scheme is not Scheme.ACCOUNT_KEY or connection.secret is None:
         raise TransferRefused("Signing needs the account key, which this explorer does not have.")
@@ -107,7 +107,7 @@ def make(request: Request, form: PostedForm) -> Response:
 
 
 def explain(request: Request, form: PostedForm) -> Response:
-    """Say in words what a signature allows. Verifying it would need the account key."""
+    """Say in words what a signature allows. It is not verified, which would need the account key."""
     lines = explained(form.text("given").strip(), system_clock())
     return page(request, "signature_explained.html", lines=lines)
 
@@ -140,7 +140,7 @@ def _letters(form: PostedForm, table: str) -> str:
 def _policy_has_end(request: Request, table: str, policy: str, letters: str, end: str) -> bool:
     """Whether the stored access policy has an end.
 
-    Raises `TransferRefused` if signature and policy both have permissions or an end, or if neither has permissions.
+    Raises `TransferRefused` if signature and policy both set permissions or an end, or neither sets permissions.
     """
     policies = {each.id: each for each in read_policies(account_of(request).endpoint, table)}
     stored = policies.get(policy)
@@ -161,10 +161,7 @@ def _policy_has_end(request: Request, table: str, policy: str, letters: str, end
 
 
 def explained(text: str, now: int) -> list[str]:
-    """Sentences about a signature, or a URL or connection string with one. `now` is in ticks.
-
-    Raises `TransferRefused` if the text has no signature.
-    """
+    """Sentences about the signature in a text; `now` is in ticks. Raises `TransferRefused` if it has none."""
     given = parameters_of(text)
     if "sig" not in given:
         raise TransferRefused("This is not a shared access signature: it has no sig.")

@@ -1,4 +1,4 @@
-"""The page with the tables of the account: find, create, delete and count them."""
+"""The page that lists the tables of the account: find, create, delete and count them."""
 
 from http import HTTPStatus
 from itertools import islice
@@ -17,13 +17,13 @@ from tablestone.tools.errors import ServiceError, TransferRefused
 from tablestone.tools.queries import entity_bytes
 
 COUNT_SECONDS_MAX: Final = 3.0
-"""After so many seconds of counting, the page asks whether to go on."""
+"""After this many seconds of counting, the page asks whether to go on."""
 
 
 def tables(request: Request) -> Response:
-    """The tables whose names contain the search text. If the connection is a signature of one table, go there.
+    """The tables whose names contain the search text. With a signature of one table, open that table.
 
-    A caller that may not list tables may still read one: the search then opens the table of that name.
+    A caller that may not list tables may still read one, so the search then opens the table of that name.
     """
     account = account_of(request)
     only = account.settings.connection.only_table
@@ -39,7 +39,7 @@ def tables(request: Request) -> Response:
             found = (name for name in names if wanted.lower() in name.lower())
             shown = list(islice(found, TABLES_SHOWN_MAX + 1))
     except ServiceError as error:
-        # A wrong or expired signature (an authentication error) opens no table.
+        # With a wrong or expired signature, which is an error of authentication, no table can be read either.
         if not error.code.startswith("Authorization"):
             raise
         if TABLE_NAME.fullmatch(wanted):
@@ -85,7 +85,7 @@ def delete(request: Request, form: PostedForm) -> Response:
 
 
 def size(request: Request) -> Response:
-    """Count the entities of a table and their bytes for a few seconds, or go on with a count."""
+    """Count the entities of a table and their bytes for a few seconds, or continue a count."""
     table = request.path_params["table"]
     reader = account_of(request).reader()
     token = read_token(request.query_params.get("after"))

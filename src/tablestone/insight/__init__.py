@@ -1,1 +1,1 @@
-"""What is hot and what scans: counting requests by partition and query shape, their history, and the report."""
+"""What is hot and what scans: counts of requests by partition and query shape, their history, and the report."""

@@ -1,8 +1,9 @@
 """Counts of requests by table, partition and query shape, and how they are merged.
 
-A worker counts each request in the window of the present minute, and reports its windows about once a second. The admin
-process merges them. Memory is bounded: the partitions with the fewest entities lose their own counts, which move to the
-rest of the table and its key ranges. A partition that is counted later says how many entities it may have missed.
+A worker counts each request in the window of the present minute and reports its windows about once a second. The admin
+process merges them. Memory is bounded: when there is no room, the partitions with the fewest entities lose their own
+counts to the rest of their table and its key ranges. A partition counted apart later says how many entities it may have
+missed.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ MINUTE_SECONDS: Final = 60
 TABLES_MAX: Final = 256
 """Tables of a window that are counted apart."""
 COUNTED_PARTITIONS_MAX: Final = 4096
-"""Partitions of all tables that a worker counts apart in a window."""
+"""Partitions of all tables that a worker counts apart within a window."""
 REPORTED_PARTITIONS_MAX: Final = 256
 """Partitions of all tables in a worker's report."""
 MERGED_PARTITIONS_MAX: Final = 512
@@ -54,22 +55,22 @@ KEPT_OF_TABLE: Final = 16
 """Partitions that each of the `BUSY_TABLES` busiest tables keeps in reports and merged windows, beyond these limits."""
 BUSY_TABLES: Final = 16
 SHAPES_MAX: Final = 256
-"""Query shapes in a window, of all tables."""
+"""Query shapes of all tables in a window."""
 RANGES_MAX: Final = 64
 """Key ranges of a table, for the partitions that are not counted apart."""
 RANGES_OF_OTHERS: Final = 2
 """The same in a worker's report for a table that is not one of the `BUSY_TABLES`."""
 VALUES_MAX: Final = 16
-"""Different values of the fixed properties of a query shape: more are many."""
+"""Different values of a query shape's fixed properties that are counted; more need no exact number."""
 SPANS_MAX: Final = 16
-"""Spans of keys that scans of a table passed. If there are more, one span around all replaces them."""
+"""Spans of keys that scans of a table passed. One span around all of them replaces more."""
 PAGE_BOUNDS: Final[tuple[float, ...]] = (
     *(0.0005, 0.001, 0.0015, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075),
     *(0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 30.0),
 )
-"""Bounds of the histogram of page times, in seconds: narrower than those of metrics."""
+"""Bounds of the histogram of page times, in seconds: closer together than those of the metrics."""
 LARGE_BODY_BYTES: Final = 256 * 1024
-"""Entities of bodies from this length on are measured: the text of half of the largest entity is not shorter."""
+"""Bodies from this length on have their entities measured: an entity of half the limit has at least so long a text."""
 KEY_LENGTH_MAX: Final = 128
 """Characters of a PartitionKey in a report. A longer one is cut, and a hash of the whole key follows."""
 HASH_MARK: Final = "#"
@@ -85,7 +86,7 @@ _OF_ONE_PARTITION: Final = ("point", "row range", "partition")
 _TABLE_EXISTS: Final = frozenset(
     ("EntityAlreadyExists", "UpdateConditionNotSatisfied", "ConditionNotMet", "ResourceNotFound")
 )
-"""Errors that prove that the table exists. With any other error, the client may have invented the table's name."""
+"""Errors that prove that the table exists. With any other error, the client may have made up its name."""
 _UPSERTS: Final = (InsertOrReplaceEntity, InsertOrMergeEntity)
 _WITH_ENTITY: Final = (InsertEntity, UpdateEntity, MergeEntity, *_UPSERTS)
 
@@ -103,8 +104,8 @@ class CountedRange:
 def joined(ranges: Iterable[CountedRange], ranges_max: int) -> list[CountedRange]:
     """The ranges as at most `ranges_max` (2 or more) new ones, ascending and disjoint.
 
-    Overlapping ranges are joined, since the place of their counts is unknown. A range with a large share of the counts
-    stays apart from its neighbours.
+    Overlapping ranges are joined, because it is unknown where in them their counts lie. A range with a large share of
+    the counts stays apart from its neighbours.
     """
     ordered = sorted(ranges, key=lambda each: each.first)
     total = sum([each.read + each.written + 1 for each in ordered])
@@ -148,8 +149,8 @@ class Counts:
 
     `points` are point reads that found their entity: each is one read, one entity read and one returned. The `other_`
     members count all other reads. Up to `missed` more entities were read or written before the partition was counted
-    apart. The history sets the last three: `peak` is the most entities in a second, `busiest` and `busiest_writes` are
-    the entities and the writes of the minutes with most of them.
+    apart. The history sets the last three: `peak` is the most entities in a second; `busiest` and `busiest_writes` are
+    the entities and the writes of the busiest minutes.
     """
 
     def __init__(self, missed: int) -> None:
@@ -179,7 +180,7 @@ class Counts:
         ]
 
     def add(self, other: Counts) -> None:
-        """Add other counts, but not what these missed."""
+        """Add other counts, but not their `missed`."""
         self.points += other.points
         self.other_reads += other.other_reads
         self.writes += other.writes
@@ -201,7 +202,7 @@ class Counts:
         return self.read() + self.writes
 
     def operations(self) -> int:
-        """Operations as an account's target counts them: each page of a query, and each write of a transaction."""
+        """Operations as an account's target counts them: each point read, page of a query, and write."""
         reads = self.points + self.other_reads
         return reads + self.writes + self.conflicts + self.refused + self.failed
 
@@ -212,10 +213,7 @@ class Counts:
 
 
 class ShapeCounts:
-    """The counts of the queries with one `name`. `ended` are pages that were the last of their query.
-
-    `terms` and `joined` are those of `shape_terms`.
-    """
+    """The counts of the queries with one `name`. `ended` are pages that were the last of their query."""
 
     def __init__(self, name: ShapeName, terms: list[list[str]], joined: str) -> None:
         self.name = name
@@ -245,7 +243,7 @@ class ShapeCounts:
 
 
 class TableCounts:
-    """The counts of one table: by partition, and of the `rest` together. `name` is as a client wrote it."""
+    """The counts of one table: by partition, and for the `rest` together. `name` is as a client wrote it."""
 
     def __init__(self, account: str, name: str) -> None:
         self.account = account
@@ -253,15 +251,15 @@ class TableCounts:
         self.partitions: dict[str, Counts] = {}
         self.rest = Counts(0)
         self.peak = 0.0
-        """The most entities in a second. The history sets it, and `busiest`."""
+        """The most entities in a second. The history sets this, and `busiest`."""
         self.busiest = 0
-        """The entities of the minute with most of them."""
+        """The entities of the busiest minute."""
         self.plans: dict[str, int] = {}
         """Reads by kind of plan, without the `points`."""
         self.writes: dict[str, int] = {}
         """Successful writes by kind."""
         self.write_requests = 0
-        """Requests with these writes: a transaction is one."""
+        """Requests with these writes; a transaction is one."""
         self.lost_updates = 0
         """Updates and deletes that were refused because another writer came first."""
         self.properties_max = 0
@@ -269,11 +267,11 @@ class TableCounts:
         self.entity_bytes_max = 0
         """The largest entity in a request of `LARGE_BODY_BYTES` or more."""
         self.ranges: list[CountedRange] = []
-        """The places of the partitions that are counted in the rest."""
+        """Where the partitions lie that are counted in the rest."""
         self.spans: dict[tuple[str, str | None], int] = {}
-        """Entities read by scans, by the first and the last PartitionKey that they passed; None is the end."""
+        """Entities read by scans, by the first and the last PartitionKey that they passed; None is the table's end."""
         self.shapes: dict[tuple[object, ...], ShapeCounts] = {}
-        """By name. In a worker, the `ShapeKey` stands for the text, because it is found faster."""
+        """By name. In a worker, the `ShapeKey` replaces the text, because it is made faster."""
 
     def whole(self) -> Counts:
         whole = Counts(0)
@@ -283,7 +281,10 @@ class TableCounts:
         return whole
 
     def add(self, other: TableCounts, missed: int) -> None:
-        """Add the counts of the same table in another window. Partitions add what they missed beyond `missed`."""
+        """Add the counts of the same table in another window, where any partition may have missed `missed` entities.
+
+        A partition adds only what it missed beyond that: `merged` adds the sum over all windows to each.
+        """
         self.add_rest(other)
         for key, counts in other.partitions.items():
             present = self.partitions.get(key)
@@ -348,17 +349,17 @@ def _add_by_name(sums: dict[str, int], counts: Mapping[str, int]) -> None:
 
 
 class WindowCounts:
-    """The counts of the minute `minute` since 1970, or of several minutes or workers, merged."""
+    """The counts of the minute `minute` since 1970, or those of several minutes or workers, merged."""
 
     def __init__(self, minute: int = 0) -> None:
         self.minute = minute
         self.tables: dict[TableKey, TableCounts] = {}
         self.other = TableCounts("", "")
-        """Requests for tables that have no room or may not exist."""
+        """Requests for tables that have no room here or may not exist."""
         self.missed = 0
         """The most entities of a partition that is not counted apart."""
         self.account_peaks: dict[str, float] = {}
-        """The most operations of each account in a second. The history sets them."""
+        """The most operations of each account in a second; set by the history."""
         self.partitions = 0
         self.shapes = 0
 
@@ -373,9 +374,9 @@ class WindowCounts:
         )
 
     def drop_partitions(self, most: int, equals: int, kept: int) -> None:
-        """Drop the partitions with fewer entities than `most`, and `equals` of those with as many.
+        """Drop the partitions with fewer entities than `most`, and `equals` of those with exactly as many.
 
-        Their counts go to the rest of their tables. Each of the busiest tables keeps `kept` partitions.
+        Their counts move to the rest of their tables. Each of the busiest tables keeps `kept` partitions.
         """
         tables = list(self.tables.values())
         if kept and len(tables) > BUSY_TABLES:
@@ -425,7 +426,7 @@ def merged(windows: Iterable[WindowCounts]) -> WindowCounts:
             if present is None:
                 present = whole.tables[key] = TableCounts(table.account, table.name)
             present.add(table, window.missed)
-        # A partition that the window does not count apart may have so many entities in it.
+        # A partition that this window does not count apart may have that many entities in it.
         whole.missed += window.missed
     for table in whole.tables.values():
         for counts in table.partitions.values():
@@ -452,7 +453,7 @@ def merged(windows: Iterable[WindowCounts]) -> WindowCounts:
 
 
 def window_content(window: WindowCounts) -> dict[str, object]:
-    """The window with its busiest partitions as a JSON object, for the report of a worker."""
+    """The window with its busiest partitions as a JSON object, for a worker's report."""
     reported = WindowCounts()
     reported.missed = window.missed
     for key, table in window.tables.items():
@@ -575,16 +576,16 @@ class InsightCounts:
         self.window = WindowCounts(int(now) // MINUTE_SECONDS)
         self._ended: orjson.Fragment | None = None
         self._by_name: dict[tuple[str, str], TableCounts] = {}
-        """The tables of the window by name, as clients write it."""
+        """The tables of the window by name, as clients spell it."""
         self._known: set[TableKey] = set()
-        """Tables that exist, from all windows: a refused request may be the only one of its minute."""
+        """Tables known to exist, from all windows: a refused request may be the only one of its minute."""
         self._account = ""
         self._name = ""
         self._table = self.window.other
-        """The table of the last request. The next one is often for the same."""
+        """The table of the last request; the next one is often for the same."""
 
     def content(self, now: float) -> dict[str, object]:
-        """The present and the last window for a report. A window that has ended is serialized once."""
+        """The present and the last window, for a report. A window that has ended is serialized only once."""
         minute = int(now) // MINUTE_SECONDS
         if minute != self.window.minute:
             self._ended = orjson.Fragment(orjson.dumps(window_content(self.window)))
@@ -663,7 +664,7 @@ class InsightCounts:
     ) -> str | None:
         """Count a page by its shape and its span of keys. Returns the partition if the query asks for only one.
 
-        A scan has no partition, even if the page lies inside one: the caller did not ask for it.
+        A scan has none, even if the page lies inside one partition: the caller did not ask for that one.
         """
         page = record.result
         if not isinstance(page, EntitiesPage) or table is self.window.other:
@@ -709,7 +710,7 @@ class InsightCounts:
         return counts
 
     def _table_of(self, account: str, name: str, *, is_found: bool) -> TableCounts:
-        """The counts of the table, or of all others if it has no room or may not exist."""
+        """The counts of the table; `window.other` if it has no room or may not exist."""
         by_name, tables = self._by_name, self.window.tables
         table = by_name.get((account, name))
         if table is None:
@@ -729,13 +730,12 @@ class InsightCounts:
         return table
 
     def _partition(self, table: TableCounts, key: str) -> Counts:
-        """New counts for a partition."""
         window = self.window
         if table is window.other:
             return table.rest
         if window.partitions >= COUNTED_PARTITIONS_MAX:
-            # Half of them go. So `missed` stays below 2 / `COUNTED_PARTITIONS_MAX` of all requests and entities of the
-            # window: whenever it grows by n, at least half of the partitions have counted n more.
+            # Drop half of them. Then `missed` stays below 2 / `COUNTED_PARTITIONS_MAX` of all requests and entities of
+            # the window: whenever it grows by n, at least half of the partitions have counted n more.
             uppers = window.uppers()
             window.drop_partitions(uppers[(len(uppers) - 1) // 2], len(uppers), 0)
         window.partitions += 1
@@ -744,7 +744,7 @@ class InsightCounts:
 
 
 def place_of(operation: object) -> tuple[str, str | None] | None:
-    """The table and the PartitionKey (None for several) of an operation on entities; None for other operations."""
+    """The table and the PartitionKey (None for several) of an operation on entities; None for any other operation."""
     if isinstance(operation, GetEntity | DeleteEntity):
         return operation.table, operation.key.partition_key
     if isinstance(operation, QueryEntities):
@@ -778,7 +778,7 @@ def largest_entity(operation: object) -> int:
     for write in writes:
         if isinstance(write, _WITH_ENTITY):
             members = write.entity.members.values()
-            # The text of an entity is at least a quarter as long as the entity.
+            # The text of an entity has at least a quarter of the entity's bytes.
             if sum(map(len, members)) > most // 4:
                 raw = read_raw(f"{{{','.join(members)}}}".encode("utf-8", "surrogatepass"))
                 most = max(most, entity_size(write.entity.key, typed_properties(raw)))

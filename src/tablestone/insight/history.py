@@ -1,7 +1,7 @@
 """The counts of one server in the last hour and day, and the report of insight made from them.
 
-A minute stays open while workers may still report it. Then it is merged into its quarter of an hour. Rates per second
-come from the difference between two reports of a worker.
+A minute stays open while workers may still report it; then it is merged into its quarter of an hour. Rates per second
+come from the difference between two successive reports of a worker.
 """
 
 from __future__ import annotations
@@ -61,14 +61,11 @@ from tablestone.telemetry.worker_reports import WorkerReport, WorkerReports
 OPEN_SECONDS: Final = 30
 """Seconds that a minute stays open after its end, because a worker may report late. Later counts are lost."""
 PARTITIONS_SHOWN: Final = 50
-"""The hottest partitions in a report, for each period."""
 QUERIES_SHOWN: Final = 50
-"""The query shapes in a report, for each period."""
 HEAT_RANGES_MAX: Final = 64
-"""Key ranges of a heat map."""
 
 _Place = tuple[TableKey, str | None]
-"""A partition, or a table (None). An account is a table with an empty name."""
+"""A table and a PartitionKey, which is None for the whole table. An account is a table with an empty name."""
 _Counted = Counter[_Place]
 """Entities read or written; for an account, operations."""
 _Rates = dict[_Place, float]
@@ -77,7 +74,7 @@ _Rates = dict[_Place, float]
 
 @dataclass(slots=True)
 class _Seen:
-    """The newest report of a worker. `rates` are those since its previous report."""
+    """The newest report of a worker, with the rates since its previous one."""
 
     process: int
     at: float
@@ -96,7 +93,7 @@ class InsightHistory:
         self._reports = reports
         self._seen: dict[int, _Seen] = {}
         self._open: dict[int, dict[tuple[int, int], WindowCounts]] = {}
-        """By minute, worker and process: the process that replaces a worker counts from 0."""
+        """By minute, then by worker and process: the process that replaces a worker counts from 0."""
         self._peaks: dict[int, _Rates] = {}
         """The highest rates of each minute."""
         self._minutes: dict[int, WindowCounts] = {}
@@ -136,7 +133,7 @@ class InsightHistory:
         return found
 
     def _take(self, worker: int, report: WorkerReport) -> _Rates:
-        """Store the windows of a report, unless it was seen before. Returns the rates of the worker."""
+        """Store the windows of a report that is new. Returns the rates of the worker."""
         before = self._seen.get(worker)
         is_same_process = before is not None and before.process == report.process
         if before is not None and is_same_process and before.at == report.at:
@@ -153,14 +150,14 @@ class InsightHistory:
         if ended is not None and ended["minute"] == before.minute != window.minute:
             counted = counted + _counted_in(self._put(worker, report.process, ended))
         for place, number in counted.items():
-            # A partition that was not listed may have had up to `missed` entities, so that no rate is too high.
+            # A partition not listed before may have had up to `missed` entities then: no rate may be too high.
             more = number - before.counted.get(place, before.missed)
             if more > 0:
                 seen.rates[place] = more / (report.at - before.at)
         return seen.rates
 
     def _put(self, worker: int, process: int, content: Mapping[str, Any]) -> WindowCounts:
-        """Make this the worker's window of its minute, unless the minute is closed or the window is empty."""
+        """Keep this as the worker's window of its minute, unless the minute is closed or the window is empty."""
         window = read_window(content)
         is_open = window.minute * MINUTE_SECONDS not in self._minutes
         if is_open and (window.tables or any(window.other.rest.numbers())):
@@ -208,7 +205,7 @@ def _counted_in(window: WindowCounts) -> _Counted:
     return found
 
 
-class _Course(NamedTuple):
+class _Timeline(NamedTuple):
     """Consecutive windows of `seconds` each; None where nothing was counted."""
 
     seconds: int
@@ -218,25 +215,25 @@ class _Course(NamedTuple):
     @classmethod
     def of(
         cls, windows: Mapping[int, WindowCounts], now: float, length: int, seconds: int
-    ) -> _Course:
-        """The windows of the last `length` seconds, with the present one."""
+    ) -> _Timeline:
+        """The windows of the last `length` seconds, including the present one."""
         present = int(now) - int(now) % seconds
         starts = tuple(range(present - length + seconds, present + 1, seconds))
         return cls(seconds, starts, [windows.get(start) for start in starts])
 
-    def last(self, seconds: int) -> _Course:
+    def last(self, seconds: int) -> _Timeline:
         number = seconds // self.seconds
-        return _Course(self.seconds, self.starts[-number:], self.windows[-number:])
+        return _Timeline(self.seconds, self.starts[-number:], self.windows[-number:])
 
     def of_table(self, key: TableKey) -> list[TableCounts | None]:
         return [None if window is None else window.tables.get(key) for window in self.windows]
 
 
 class Summary:
-    """Makes a report of the tables in the history, in `sizes`, and in `expiry`: their names, and when entities expire.
+    """Makes a report of the tables in the history, in `sizes`, and in `expiry` (a name, and when entities expire).
 
-    With `only`, a table's name in lower case, and `account`, the report has no others. Without `shows_keys`, it has a
-    hash in the place of each PartitionKey.
+    `only`, a table's name in lower case, and `account` leave out all others. Without `shows_keys`, a hash replaces each
+    PartitionKey.
     """
 
     def __init__(
@@ -257,15 +254,15 @@ class Summary:
         self._only = only
         self._account = account
         self._shows_keys = shows_keys
-        self._hour = _Course.of(history.minutes(), now, HOUR_SECONDS, HOUR_BUCKET_SECONDS)
-        self._day = _Course.of(history.quarters(), now, DAY_SECONDS, DAY_BUCKET_SECONDS)
-        courses = {NOW: self._hour.last(NOW_SECONDS), HOUR: self._hour, DAY: self._day}
+        self._hour = _Timeline.of(history.minutes(), now, HOUR_SECONDS, HOUR_BUCKET_SECONDS)
+        self._day = _Timeline.of(history.quarters(), now, DAY_SECONDS, DAY_BUCKET_SECONDS)
+        timelines = {NOW: self._hour.last(NOW_SECONDS), HOUR: self._hour, DAY: self._day}
         self._whole = {
-            period: merged(filter(None, course.windows)) for period, course in courses.items()
+            period: merged(filter(None, each.windows)) for period, each in timelines.items()
         }
         self._covered = {
-            period: max(1.0, now - max(history.started, course.starts[0]))
-            for period, course in courses.items()
+            period: max(1.0, now - max(history.started, each.starts[0]))
+            for period, each in timelines.items()
         }
 
     def report(self, sizes_note: str, storage: str | None = None) -> InsightReport:
@@ -294,7 +291,7 @@ class Summary:
         return (item for item in self._whole[period].tables.items() if self._wanted(item[0]))
 
     def _table_keys(self) -> list[TableKey]:
-        """The tables, most used in the last hour first, then in the last day, then the largest."""
+        """The tables: those most used in the last hour first, then in the last day, then the largest."""
         hour, day = (
             {key: table.whole().entities() for key, table in self._wanted_tables(period)}
             for period in (HOUR, DAY)
@@ -357,7 +354,7 @@ class Summary:
         )
 
     def _name(self, key: TableKey) -> str:
-        """The table's name as it was created, where its size is known; else as a request spelled it."""
+        """The table's name as it was created if its size or expiry is known; else as a request spelled it."""
         size, counted = self._sizes.get(key), self._whole[DAY].tables.get(key)
         name = key[1] if counted is None else counted.name
         return (size and size.name) or self._expiry.get(key, (name, ""))[0]
@@ -377,17 +374,18 @@ class Summary:
     def _partition(
         self, period: str, key: TableKey, name: str, counts: Counts
     ) -> PartitionActivity:
-        course = self._day if period == DAY else self._hour
+        timeline = self._day if period == DAY else self._hour
         busiest = counts.busiest / MINUTE_SECONDS
         rate = replace(
             self._rate(period, counts.entities(), counts.peak, inf),
-            # By minute: a single large query makes the peak of a second.
+            # By minute, because a single large query makes the peak of a second.
             is_throttled=busiest > PARTITION_RATE_TARGET,
             busiest_minute=round(busiest, 2),
             busiest_minute_writes=round(counts.busiest_writes / MINUTE_SECONDS, 2),
         )
         over_time = [
-            None if table is None else table.partitions.get(name) for table in course.of_table(key)
+            None if table is None else table.partitions.get(name)
+            for table in timeline.of_table(key)
         ]
         return PartitionActivity(
             account=key[0],
@@ -421,13 +419,13 @@ class Summary:
         return tuple(found[:QUERIES_SHOWN])
 
 
-def _series(course: _Course, key: TableKey) -> Series:
+def _series(timeline: _Timeline, key: TableKey) -> Series:
     nothing = Counts(0)
-    counts = [nothing if table is None else table.whole() for table in course.of_table(key)]
+    counts = [nothing if table is None else table.whole() for table in timeline.of_table(key)]
     activities = [Activity(*each.numbers()) for each in counts]
     return Series(
-        seconds=course.seconds,
-        starts=course.starts,
+        seconds=timeline.seconds,
+        starts=timeline.starts,
         reads=tuple(each.reads for each in activities),
         writes=tuple(each.writes for each in activities),
         entities=tuple(each.entities() for each in counts),
@@ -444,7 +442,7 @@ def _query(table: TableCounts, name: str, shape: ShapeCounts, size: TableSize | 
         name == ROW_KEY and operator != "ne" for name, operator, _ in shape.terms
     )
     if plan == "table" and names_rows and size is not None:
-        # The engine passes over the other entities by seeks.
+        # The engine passes over the other entities by seeks, and does not count them.
         read = max(read, shape.ended * size.entities)
     return QueryShape(
         account=table.account,
@@ -467,7 +465,7 @@ def _query(table: TableCounts, name: str, shape: ShapeCounts, size: TableSize | 
 
 
 def quantile_ms(durations: Sequence[int], share: float) -> float:
-    """The histogram's bound, at most the last one, below which this share lies, in milliseconds; 0 without any."""
+    """The bound of the histogram, at most the last, below which this share lies, in milliseconds; 0 if it is empty."""
     total = sum(durations)
     if not total:
         return 0.0
@@ -475,9 +473,9 @@ def quantile_ms(durations: Sequence[int], share: float) -> float:
     return round(1000 * PAGE_BOUNDS[min(bucket, len(PAGE_BOUNDS) - 1)], 3)
 
 
-def _heat_map(course: _Course, key: TableKey, shown: Callable[[str], str]) -> HeatMap:
-    """The heat map of a table. `shown` turns a key into what the report shows."""
-    tables = course.of_table(key)
+def _heat_map(timeline: _Timeline, key: TableKey, shown: Callable[[str], str]) -> HeatMap:
+    """The heat map of a table. `shown` turns a key into what the report shows of it."""
+    tables = timeline.of_table(key)
     columns = [[] if table is None else _ranges_of(table) for table in tables]
     weights: dict[bytes, int] = {}
     for column in columns:
@@ -491,7 +489,7 @@ def _heat_map(course: _Course, key: TableKey, shown: Callable[[str], str]) -> He
     firsts, lasts = [each.first for each in ranges], [each.last for each in ranges]
 
     def by_range(column: Iterable[tuple[CountedRange, int]]) -> list[int]:
-        """The counts by range. Those of partitions that had no room are spread evenly."""
+        """The counts by range. A count whose range covers several is spread evenly over them."""
         sums = [0] * len(ranges)
         for each, count in column:
             begin = min(bisect_left(lasts, each.first), len(ranges) - 1)
@@ -519,8 +517,8 @@ def _heat_map(course: _Course, key: TableKey, shown: Callable[[str], str]) -> He
         HeatRange(*(shown(decode_key(end)) for end in (each.first, each.last))) for each in ranges
     )
     return HeatMap(
-        course.seconds,
-        course.starts,
+        timeline.seconds,
+        timeline.starts,
         tuple(shown_ranges),
         tuple(read),
         tuple(written),
@@ -529,7 +527,7 @@ def _heat_map(course: _Course, key: TableKey, shown: Callable[[str], str]) -> He
 
 
 def _ranges_of(table: TableCounts) -> list[CountedRange]:
-    """Where requests for one partition read and wrote entities of a table."""
+    """Where requests for single partitions read and wrote entities of a table."""
     found = list(table.ranges)
     for name, counts in table.partitions.items():
         key = encode_key(name)

@@ -1,7 +1,7 @@
 """The report of `/insight`: how tables, partitions and queries are used.
 
-`InsightReport` is the whole answer. Its JSON object has the members of the class; tuples are arrays. Moments are
-seconds since 1970. Counts of partitions have a stated error (`PartitionActivity.missed`); all others are exact.
+`InsightReport` is the whole answer. As JSON it has the members of the class; tuples are arrays. Times are seconds since
+1970. Counts of partitions have a stated error (`PartitionActivity.missed`); all others are exact.
 """
 
 from __future__ import annotations
@@ -17,26 +17,24 @@ import orjson
 from tablestone import limits
 
 NOW, HOUR, DAY = PERIODS = ("now", "hour", "day")
-"""The periods of a report. Each ends at the moment of the report."""
+"""The periods of a report. Each ends when the report is made."""
 PERIOD_WORDS: Final = {NOW: "the last 5 minutes", HOUR: "the last hour", DAY: "the last day"}
 NOW_SECONDS: Final = 300
 HOUR_SECONDS: Final = 3600
 DAY_SECONDS: Final = 86_400
 PERIOD_SECONDS: Final = {NOW: NOW_SECONDS, HOUR: HOUR_SECONDS, DAY: DAY_SECONDS}
 HOUR_BUCKET_SECONDS: Final = 60
-"""Seconds of each time bucket of the last hour."""
 DAY_BUCKET_SECONDS: Final = 900
-"""Seconds of each time bucket of the last day."""
 
 
 @dataclass(frozen=True, slots=True)
 class Activity:
     """Counts of a table or partition.
 
-    `reads` are point reads, also those that find nothing, and pages of queries. `writes` are successful writes, each
-    write of a transaction counted. `entities_read` were examined, including those that a filter left out;
-    `entities_returned` were in the answers. `conflicts` were answered 409 or 412, `refused` any other 4xx, `failed`
-    5xx. `bytes_in` and `bytes_out` count bodies.
+    `reads` are point reads, whether or not they find something, and pages of queries. `writes` succeeded; each write of
+    a transaction counts. `entities_read` were examined, including those that a filter left out; `entities_returned`
+    were in the answers. `conflicts` were answered 409 or 412, `refused` any other 4xx, `failed` 5xx. `bytes_in` and
+    `bytes_out` count bodies.
     """
 
     reads: int = 0
@@ -51,7 +49,6 @@ class Activity:
 
     @property
     def entities(self) -> int:
-        """Entities read or written."""
         return self.entities_read + self.writes
 
     @property
@@ -64,9 +61,9 @@ class Activity:
 class Rate:
     """Entities read or written per second, or operations of an account: the mean of a period, and the busiest second.
 
-    `busiest_minute` is the mean per second of the minute with most entities, of a table or a partition, and
-    `busiest_minute_writes` the same for the writes of a partition. `is_throttled`: Azure would throttle, because the
-    busiest minute of a partition, or the busiest second of an account, is above the target. A table has no target.
+    `busiest_minute` is the mean per second of the busiest minute of a table or partition, `busiest_minute_writes` that
+    of a partition's writes. Azure would throttle (`is_throttled`) if the busiest minute of a partition, or the busiest
+    second of an account, is above the target. A table has no target.
     """
 
     mean: float
@@ -78,10 +75,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Counts over time, one number for each time bucket. `entities` were read or written.
-
-    `starts` are the beginnings of the buckets, ascending, each `seconds` long. The last bucket is not complete yet.
-    """
+    """Counts by time bucket, each `seconds` long; the last is not over yet. `entities` were read or written."""
 
     seconds: int
     starts: tuple[int, ...]
@@ -106,7 +100,7 @@ class HeatMap:
     """Entities by time and key range: `read[t][r]` is the number read in the bucket `t` and the range `r`.
 
     `ranges` are ascending and disjoint, in the service's order of keys. `scanned[t]` are entities read by pages that
-    passed several ranges, and counted in none of these. Together the three are exact.
+    passed several ranges; they count in none. Together the three are exact.
     """
 
     seconds: int
@@ -122,8 +116,8 @@ class PartitionActivity:
     """The requests for one partition in a period.
 
     The counts are never too high; up to `missed` more entities were read or written. `is_key_whole` is false if the key
-    is cut or replaced by its hash. `over_time` are the entities in each bucket of the last hour (for the periods `now`
-    and `hour`) or of the last day (`day`).
+    is cut or replaced by its hash. `over_time` are the entities in each bucket of the last hour or, if the period is
+    `day`, of the last day.
     """
 
     account: str
@@ -152,15 +146,14 @@ class FilterTerm:
 class QueryShape:
     """Queries of one table in a period that differ only in their values.
 
-    `filter` is the text with `?` for each value, empty without a filter. A term that occurs several times stands twice
-    in it; a text that is cut ends with `...`. `terms` are the different comparisons. They are `joined` by "and", by
-    "or", or "mixed" (also with `not`); "" for one or none. `names_select`: the query has `$select`. `plan` is a
-    `query.plan.PlanKind`. `queries` were begun; `pages` were answered, those of continuation tokens included.
-    `entities_read` of a table scan that names RowKeys includes entities that the engine passes over, if the size of the
-    table is known: a run to the end of the table counts all its entities. `p50_ms` and `p99_ms` are of one page, in
-    milliseconds, too high by at most the width of a histogram's bucket. `from_tools`: the explorer, `count` or
-    `simulate-keys` sent the queries, not a program. `values` are the different values, or combinations of values, that
-    the filters fix by `eq` in properties that are no keys, at most 16; 0 if that is not known, or there are none.
+    `filter` is its text with `?` for each value; empty without a filter. A term that occurs several times stands twice
+    in it; a text that is cut ends with `...`. `terms` are the different comparisons, `joined` by "and", by "or", or
+    "mixed" (also with `not`); "" for one or none. `names_select`: the query has `$select`. `plan` is a
+    `query.plan.PlanKind`. `queries` were begun; `pages` were answered, with and without continuation tokens. If a table
+    scan names RowKeys and the table's size is known, `entities_read` includes those that the engine passes over: a run
+    to the end counts the whole table. `p50_ms` and `p99_ms` are for one page, too high by a bucket of the histogram at
+    most. `from_tools`: the explorer or `count` sent the queries, not a program. `values` is how many different values,
+    or combinations, the filters fix by `eq` in properties other than keys: up to 16; 0 if none, or unknown.
     """
 
     account: str
@@ -182,14 +175,12 @@ class QueryShape:
 
     @property
     def ratio(self) -> float:
-        """Entities read for each one returned."""
+        """Entities read for each one returned; if none was, all that were read."""
         return self.entities_read / max(1, self.entities_returned)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionSize:
-    """A large partition of a table: its key, its entities and their stored bytes."""
-
     partition_key: str
     is_key_whole: bool
     entities: int
@@ -198,8 +189,6 @@ class PartitionSize:
 
 @dataclass(frozen=True, slots=True)
 class SizeSample:
-    """The size of a table at a moment."""
-
     at: float
     entities: int
     bytes: int
@@ -207,11 +196,11 @@ class SizeSample:
 
 @dataclass(frozen=True, slots=True)
 class TableSize:
-    """The size of a table at the moment `at`: its partitions, entities and stored bytes.
+    """The size of a table at the time `at`: its partitions, entities and stored bytes.
 
-    `growth` has the sizes of the last day, ascending, up to the present one. `largest` are the largest partitions by
-    bytes. `name` is the table's name as it was created; requests may spell it in another case. `indexes` are the
-    properties that have an index, and whether it is within partitions; None if the engine keeps none.
+    `growth` has the sizes of the last day, oldest first, up to this one. `largest` are the largest partitions by bytes.
+    `name` is the table's name as it was created; requests may spell it in another case. `indexes` are the properties
+    that have an index, and whether it is within partitions; None if the engine keeps no indexes.
     """
 
     at: float
@@ -234,8 +223,8 @@ class HeatMaps:
 class TableInsight:
     """One table. The dictionaries are by the names of `PERIODS`.
 
-    `plans` are reads by kind of plan. `writes` are successful ones: "insert", "update" (also merges), "upsert" and
-    "delete"; `write_requests` are their requests, of which a transaction is one. `lost_updates` are updates and deletes
+    `plans` are reads by kind of plan. `writes` succeeded: "insert", "update" (merges too), "upsert" and "delete";
+    `write_requests` are the requests with them, and a transaction is one. `lost_updates` are updates and deletes
     refused because another writer came first. `properties_max` is the most properties of a written entity, and
     `entity_bytes_max` the size of the largest one, 0 if all were small. `size` is None if it is unknown; `heat` is None
     unless the report is about this table alone. `expiry` says when its entities expire, if they do.
@@ -262,8 +251,8 @@ class TableInsight:
 class AccountInsight:
     """The rates of an account in operations per second, by the names of `PERIODS`.
 
-    Azure's target counts requests of one entity of 1 KiB. So a page of a query is one operation, however many entities
-    it reads, and each write of a transaction is one.
+    Azure's target assumes requests of one entity of 1 KiB. So a page of a query is one operation, however many entities
+    it reads, and each write of a transaction is one too.
     """
 
     account: str
@@ -272,14 +261,14 @@ class AccountInsight:
 
 @dataclass(frozen=True, slots=True)
 class InsightReport:
-    """The whole report at the moment `at`. Counting began at `started`, so a period may be shorter than its name.
+    """The whole report at the time `at`. Counting began at `started`, so a period may be shorter than its name.
 
-    `tables` are in the order of their entities in the last hour. `partitions`, `unlisted` and `queries` are by the
-    names of `PERIODS`: the partitions with the most entities first; the most entities of a partition that is not
-    listed; and first the queries that read the most entities without returning them. `targets` are entities per second
-    of a `partition`, and operations per second of an `account`. `other_tables` are requests of the last hour whose
-    table was not found or had no room. `sizes_note` says why sizes are missing, if they are. `storage` are the options
-    with which a command finds the data of the server, to paste; empty where nothing is stored in a directory.
+    `tables` come in the order of their entities in the last hour. `partitions`, `unlisted` and `queries` are by the
+    names of `PERIODS`: the partitions with the most entities; the most entities of a partition that is not listed; the
+    queries that read the most entities without returning them. `targets` are entities per second of a `partition` and
+    operations per second of an `account`. `other_tables` are requests of the last hour whose table does not exist or
+    had no room. `sizes_note` says why sizes are missing, if they are. `storage` are the options with which a command
+    finds the data of the server, to paste; empty if no directory holds them.
     """
 
     at: float
@@ -300,7 +289,7 @@ class InsightReport:
 
     @classmethod
     def from_json(cls, text: bytes) -> InsightReport:
-        """Read such an object, without its unknown members. Raises `ValueError` if it is no report."""
+        """Read what `to_json` made; unknown members are ignored. Raises `ValueError` if it is not a report."""
         try:
             made = _made(cls, orjson.loads(text))
         except (TypeError, KeyError, AttributeError) as error:
@@ -308,16 +297,13 @@ class InsightReport:
         return typing.cast("InsightReport", made)
 
 
-TARGETS: Final = {
-    "partition": limits.PARTITION_RATE_TARGET,
-    "account": limits.ACCOUNT_RATE_TARGET,
-}
+TARGETS: Final = {"partition": limits.PARTITION_RATE_TARGET, "account": limits.ACCOUNT_RATE_TARGET}
 
 _types_of = cache(typing.get_type_hints)
 
 
 def _made(kind: Any, value: Any) -> Any:
-    """A JSON value as a value of the type: a number, a text, a tuple, a dict, or a class of these."""
+    """A JSON value as a value of the type `kind`: a number, a text, a tuple, a dict, or a class of these."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is tuple:
         return tuple(_made(arguments[0], each) for each in _of_type(list, value))

@@ -1,8 +1,8 @@
-"""The EDM types of the service: typed values, and the reading and writing of their text.
+"""The EDM types: typed values, and how their text is read and written.
 
 Knows the eight types that the service stores and one extension, Edm.GeographyPoint. Does not know JSON, Atom, HTTP,
-entities or comparison (`query.evaluate` compares). A value that does not fit its type raises `ValueError` here; the
-modules that decode a payload turn this into the client's error.
+entities or comparison (`query.evaluate` compares). A text that does not fit its type raises `ValueError`; the modules
+that decode a payload turn this into the client's error.
 """
 
 import base64
@@ -34,7 +34,7 @@ class EdmType(enum.Enum):
 
 
 class GeographyPoint(NamedTuple):
-    """A position in degrees (WGS 84) and, if given, an altitude in metres. Our extension."""
+    """A position in degrees (WGS 84), with an altitude in metres if it is known. Our extension."""
 
     longitude: float
     latitude: float
@@ -67,7 +67,7 @@ DATE_TIME_MAX: Final = date(9999, 12, 31).toordinal() * _DAY_TICKS - 1
 """9999-12-31T23:59:59.9999999Z (wire 5.3)."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,25}", re.ASCII)
-# Possessive quantifiers prevent backtracking, which would take quadratic time for a long row of digits.
+# Possessive quantifiers prevent backtracking, which takes quadratic time for a long row of digits.
 _DOUBLE = re.compile(r"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?", re.ASCII)
 _GUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _DATE_TIME = re.compile(
@@ -93,7 +93,7 @@ _NOT_NUMBERS: Final = {
 
 
 def utf16_length(text: str) -> int:
-    """Length in UTF-16 units, in which every limit on text is counted (wire 9)."""
+    """Length in UTF-16 units: every limit on text counts them (wire 9)."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
@@ -125,8 +125,8 @@ def finite(number: float) -> float:
 def format_double(number: float) -> str:
     """The text of .NET's "R" format, with `.0` added if there is neither point nor exponent (wire 5.3).
 
-    "R" tries 15 digits, and uses 17 if the 15 do not give the same number back. C's %g switches to an exponent at the
-    same numbers. NaN and the infinities give NaN, Infinity and -Infinity.
+    "R" tries 15 digits, and takes 17 if reading the 15 gives another number. C's %g switches to an exponent at the same
+    numbers. NaN and the infinities are NaN, Infinity and -Infinity.
     """
     # Python's shortest text is the same, and faster, if it has at most 15 digits and no letter (e, nan, inf).
     text = repr(number)
@@ -171,20 +171,20 @@ def format_binary(value: bytes) -> str:
 
 
 def rewrite_binary(text: str) -> str:
-    """Base64 in the service's form; `ValueError` if the text is not base64. Text in that form is returned unchanged."""
+    """Base64 in the service's form; `ValueError` if the text is not base64. Text in that form stays the same object."""
     try:
         rewritten = binascii.b2a_base64(binascii.a2b_base64(text), newline=False).decode("ascii")
     except binascii.Error as error:
         raise ValueError(text) from error
-    # This decoding skips characters that are not base64; if the text differs, the strict reader decides.
+    # `a2b_base64` skips characters that are not base64. If the text differs, the strict reader decides.
     return text if rewritten == text else format_binary(parse_binary(text))
 
 
 def parse_date_time(text: str) -> int:
     """Ticks of an ISO 8601 date and time; no zone means UTC, an offset is converted to UTC (wire 5.3).
 
-    Digits of the fraction after the seventh are dropped: clients with nanoseconds send nine. The range 1601..9999
-    (`DATE_TIME_MIN`, `DATE_TIME_MAX`) is not checked here, because its error differs from that of a malformed text.
+    Digits of the fraction after the seventh are dropped: clients with nanoseconds send nine. Callers check the range
+    (`DATE_TIME_MIN`, `DATE_TIME_MAX`), because its error differs from that of a malformed text.
     """
     match = _DATE_TIME.fullmatch(text)
     if match is None:
@@ -215,9 +215,9 @@ class DateTimeOutOfRange(ValueError):
 
 
 def rewrite_date_time(text: str) -> str:
-    """A date and time in the service's form; `ValueError` if the text is none, or if the moment cannot be stored.
+    """A date and time in the service's form, without parsing if the text has it already.
 
-    Text that is already in this form is not parsed.
+    Raises `ValueError` for any other text, and `DateTimeOutOfRange` for a time that cannot be stored.
     """
     if _WRITTEN_DATE_TIME.fullmatch(text):
         return text
@@ -229,13 +229,13 @@ def rewrite_date_time(text: str) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _format_second(seconds: int) -> str:
-    """`2017-01-05T03:25:45` of whole seconds since 0001-01-01; cached, since most times are the present."""
+    """`2017-01-05T03:25:45` from seconds since 0001-01-01. Cached, because most times are the present."""
     days, rest = divmod(seconds, 86_400)
     return f"{date.fromordinal(days + 1).isoformat()}T{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
 
 
 def format_date_time(ticks: int) -> str:
-    """`2017-01-05T03:25:45.588957Z`, without trailing zeros of the fraction, or without a fraction if zero (wire 4)."""
+    """`2017-01-05T03:25:45.588957Z`, without trailing zeros of the fraction, or without one if it is zero (wire 4)."""
     seconds, fraction = divmod(ticks, TICKS_PER_SECOND)
     if not fraction:
         return _format_second(seconds) + "Z"
@@ -251,7 +251,7 @@ def format_date_time_fixed(ticks: int) -> str:
 def geography_point(
     longitude: float, latitude: float, altitude: float | None = None
 ) -> GeographyPoint:
-    """A point; `ValueError` unless longitude is in -180..180, latitude in -90..90, and all numbers are finite."""
+    """A point; `ValueError` unless longitude is in -180..180, latitude in -90..90, and altitude is finite."""
     if not (-180 <= longitude <= 180 and -90 <= latitude <= 90):
         raise ValueError("longitude or latitude")
     if altitude is not None and not math.isfinite(altitude):

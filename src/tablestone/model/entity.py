@@ -1,7 +1,7 @@
-"""An entity and its properties: the rules for names of properties and for sizes.
+"""An entity and its properties: the rules for names and sizes (wire 9).
 
-Pure values and rules (wire 9). Keys are in `keys`, the ETag is in `etag`, an entity's JSON text is in `entity_json`.
-Does not know JSON, Atom, HTTP, tables or engines.
+Keys are in `keys`, the ETag is in `etag`, an entity's JSON text is in `entity_json`. Does not know Atom, HTTP, tables
+or engines.
 """
 
 from collections.abc import Mapping
@@ -18,8 +18,8 @@ TIMESTAMP: Final = "Timestamp"
 class Entity(NamedTuple):
     """An entity as a client writes it, without the server's Timestamp.
 
-    `members` has the JSON text of each property by its name, as it is stored and sent (`entity_json.member`): the text
-    is made once, where the property is read, and then only copied.
+    `members` has the JSON text of each property by name, as it is stored and sent (`entity_json.member`). The text is
+    made once, where the property is read, and then only copied.
     """
 
     key: EntityKey
@@ -35,15 +35,15 @@ def require_property_name(name: str) -> None:
 
 
 def is_identifier(text: str) -> bool:
-    """Whether C# and XML both accept the name: letters, `_`, and then also digits and combining marks (wire 9).
+    """Whether C# and XML both accept the name: letters and `_`, then also digits and combining marks (wire 9).
 
-    Atom uses it as the name of an element (XML 1.0, fifth edition).
+    XML, because Atom has elements of this name (XML 1.0, fifth edition).
     """
     return text.isidentifier() and (text.isascii() or _NO_XML_NAME.isdisjoint(text))
 
 
 _NO_XML_NAME: Final = frozenset("\u00aa\u00b5\u00ba\u2054")
-"""Characters that an identifier may contain and the name of an XML element may not."""
+"""Characters that an identifier may have and the name of an XML element may not."""
 
 
 def _value_size(value: EdmValue) -> int:
@@ -69,9 +69,9 @@ _FIXED_SIZES: Final = {
 
 
 def entity_size(key: EntityKey, properties: Mapping[str, EdmValue]) -> int:
-    """Size in bytes, by the documented formula (wire 9).
+    """Size in bytes by the documented formula (wire 9).
 
-    4, plus 2 for each UTF-16 unit of the keys; for each property 8, plus 2 for each unit of its name, plus its value.
+    4, plus 2 for each UTF-16 unit of the keys. For each property 8, plus 2 for each unit of its name, plus its value.
     """
     size = 4 + 2 * (utf16_length(key.partition_key) + utf16_length(key.row_key))
     for name, value in properties.items():

@@ -1,8 +1,8 @@
 """An entity as JSON text: the form in which entities are stored and sent, and the JSON of each EDM type.
 
-An entity is stored in the form of `odata=minimalmetadata` (wire 5.2), so that a page of entities is joined and not
-encoded again. The forms with no and with full metadata are made from the same text. The ETag and the Timestamp in it
-are those of the version that the engine assigned, so they always agree with it.
+An entity is stored in the form of `odata=minimalmetadata` (wire 5.2), so that a page only joins stored entities. The
+other metadata levels are cut from the same text. It contains the ETag and the Timestamp of the version that the engine
+assigned, so they always agree with it.
 """
 
 import functools
@@ -41,12 +41,12 @@ from tablestone.model.etag import (
 from tablestone.model.keys import EntityKey, encode_key
 
 ANNOTATION: Final = "@odata.type"
-"""The end of the name of an annotation: the name of a property and this is the member with the property's type."""
+"""The name of an annotation ends with this: `NAME@odata.type` is the type of the property `NAME`."""
 _SHOWN_BY_JSON: Final = (EdmType.STRING, EdmType.INT32, EdmType.BOOLEAN)
-"""The types without an annotation, because their JSON values show the type (wire 5.3)."""
+"""The types without an annotation, because their JSON values show them (wire 5.3)."""
 
 _LONG: Final = 64
-"""The length in characters from which orjson writes a text faster; it leaves non-ASCII and DEL as they are."""
+"""Characters from which on orjson is faster. It cannot write the rest: it does not escape non-ASCII and DEL."""
 
 
 def quote(text: str) -> str:
@@ -57,7 +57,7 @@ def quote(text: str) -> str:
 
 
 def value_text(kind: EdmType, value: Any) -> str:
-    """The JSON text of a value of any type (wire 5.3)."""
+    """The JSON text of a value (wire 5.3)."""
     if kind is EdmType.STRING:
         return quote(value)
     if kind is EdmType.INT32:
@@ -76,23 +76,22 @@ def value_text(kind: EdmType, value: Any) -> str:
 
 
 def boolean_text(value: object) -> str:
-    """The JSON text of a Boolean."""
     return "true" if value else "false"
 
 
 def double_text(value: float) -> str:
-    """The JSON text of a Double: a number, or a string for NaN and the infinities."""
+    """A number, or a string for NaN and the infinities."""
     text = format_double(value)
     return text if text[-1].isdecimal() else quoted(text)
 
 
 def quoted(plain: object) -> str:
-    """The JSON string of a value that needs no escapes: an Int64, a GUID, a date and time, a Binary."""
+    """A JSON string without escapes: for an Int64, a GUID, a date and time, a Binary."""
     return f'"{plain}"'
 
 
 def geography_json(point: GeographyPoint) -> str:
-    """The GeoJSON object of a point: longitude, latitude, and the altitude if it has one."""
+    """The GeoJSON of a point: longitude, latitude, and the altitude if it has one."""
     coordinates = ",".join(format_double(part) for part in point if part is not None)
     return f'{{"type":"Point","coordinates":[{coordinates}]}}'
 
@@ -100,7 +99,7 @@ def geography_json(point: GeographyPoint) -> str:
 def integer_of(value: Any, least: int, greatest: int) -> int:
     """An Int32 or Int64 in a body: a JSON integer, or its text (wire 5.3).
 
-    Like the three functions below, it raises `ValueError`, `TypeError` or `OverflowError` for anything else.
+    This and the three functions below raise `ValueError`, `TypeError` or `OverflowError` for anything else.
     """
     if isinstance(value, str):
         return parse_integer(value, least, greatest)
@@ -141,18 +140,18 @@ def point_of(value: Any) -> GeographyPoint:
 
 @functools.lru_cache(maxsize=4096)
 def name_part(name: str) -> str:
-    """`"name":`; cached, since the entities of a table have the same properties."""
+    """`"name":`. Cached, because the entities of a table have the same properties."""
     return f"{quote(name)}:"
 
 
 @functools.lru_cache(maxsize=4096)
 def annotated_name_part(name: str, kind: EdmType) -> str:
-    """The same after the annotation of the type."""
+    """The same, after the annotation with the type."""
     return f'{quote(name + ANNOTATION)}:"{kind.value}",{quote(name)}:'
 
 
 def member(name: str, typed: EdmValue) -> str:
-    """`"name":value`, after `"name@odata.type"` for the types that minimalmetadata annotates (wire 5.2, 5.3)."""
+    """`"name":value`, after the annotation if minimalmetadata has one for the type (wire 5.2, 5.3)."""
     kind, value = typed
     text = value_text(kind, value)
     if kind in _SHOWN_BY_JSON or (kind is EdmType.DOUBLE and text[0] != '"'):
@@ -161,27 +160,26 @@ def member(name: str, typed: EdmValue) -> str:
 
 
 def members(properties: Mapping[str, EdmValue]) -> dict[str, str]:
-    """The member of each property, by name."""
     return {name: member(name, typed) for name, typed in properties.items()}
 
 
 RawEntity = Mapping[str, Any]
-"""A stored entity as parsed JSON: members by name, with values that are not typed yet."""
+"""A stored entity as parsed JSON: members by name, values not yet typed."""
 
 _ETAG_START: Final = f'{{"odata.etag":{quote(ETAG_START)[:-1]}'.encode("ascii")
 _ETAG_END: Final = quote(ETAG_END)[1:].encode("ascii")
 _SYSTEM_MEMBERS: Final = frozenset(("odata.etag", "PartitionKey", "RowKey", "Timestamp"))
 _TIMESTAMP: Final = b',"Timestamp":"'
 _TYPED_TIMESTAMP: Final = b',"Timestamp@odata.type":"Edm.DateTime","Timestamp":"'
-# Only the quote at the end of a member's name can be followed by `:`, and quotes inside a text are escaped. So this
+# Only the quote at the end of a member's name can stand before `:`, and quotes inside a text are escaped. So this
 # pattern matches annotations and nothing else.
 _ANNOTATION_MEMBER = re.compile(rb'"(?:[^"\\]|\\u[0-9a-f]{4})*@odata\.type":"Edm\.[A-Za-z0-9]+",')
 
 _TIMESTAMP_TEXT: Final = _TIMESTAMP.decode("ascii")
-# One member with its annotation, as `member` writes it, and its name. A name has no quote; a point has no inner brace.
+# A member with its annotation, as `member` writes it, and its name. A name has no quote, and a point no inner brace.
 _MEMBER_START: Final = r',("([^"@]*)(?:@odata\.type":"[^"]*","[^"]*)?":'
 _MEMBER = re.compile(_MEMBER_START + r'(?:"[^"\\]*(?:\\.[^"\\]*)*"|\{[^}]*\}|[^,}]*))')
-# The same for text without escaped quotes. It is faster, because text in other scripts is full of other escapes.
+# The same for text without escaped quotes: faster for text in other scripts, which is full of other escapes.
 _MEMBER_UNQUOTED = re.compile(_MEMBER_START + r'(?:"[^"]*"|\{[^}]*\}|[^,}]*))')
 
 _VALUE = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|\{[^}]*\}|[^,}\[]+')
@@ -191,13 +189,12 @@ _TYPE_BY_NAME: Final = {kind.value: kind for kind in EdmType}
 
 def in_ordinal_order(texts: Mapping[str, str]) -> list[str]:
     """Members in the order of every write except an insert: by name, upper case before lower case (wire 3.11)."""
-    # Python sorts ASCII text in this order.
-    key = None if all(map(str.isascii, texts)) else encode_key
+    key = None if all(map(str.isascii, texts)) else encode_key  # Python has this order for ASCII
     return [texts[name] for name in sorted(texts, key=key)]
 
 
 def entity_renderer(key: EntityKey, texts: Iterable[str]) -> Callable[[int], bytes]:
-    """A function of a version that returns the whole entity's text, with the version's ETag and Timestamp."""
+    """A function that returns the entity's text with the ETag and the Timestamp of a version."""
     keys = f'"PartitionKey":{quote(key.partition_key)},"RowKey":{quote(key.row_key)}'
     properties = ",".join(["", *texts])
 
@@ -210,7 +207,7 @@ def entity_renderer(key: EntityKey, texts: Iterable[str]) -> Callable[[int], byt
 
 @functools.lru_cache(maxsize=256)
 def _version_members(version: int) -> tuple[str, str]:
-    """The ETag and the Timestamp of a version as members; cached, since the writes of a transaction share one."""
+    """The ETag and the Timestamp of a version as members. Cached: the writes of a transaction share a version."""
     etag, time = etag_and_timestamp(version)
     return f'"odata.etag":{quote(etag)}', f'"Timestamp":"{time}"'
 
@@ -229,7 +226,7 @@ def version_of(stored: bytes) -> int:
 
 @functools.lru_cache(maxsize=256)
 def _version_in_etag(text: bytes) -> int:
-    """The version in an ETag; cached, since a merge needs it twice, and the rows of a transaction share a version."""
+    """Cached, because a merge needs it twice, and the rows of a transaction share a version."""
     return version_of_time(text.decode("ascii"))
 
 
@@ -240,7 +237,7 @@ def split_etag(text: bytes) -> tuple[bytes, bytes]:
 
 
 def without_metadata(stored: bytes) -> bytes:
-    """The entity in the form of `odata=nometadata`: without ETag and annotations."""
+    """The entity in the form of `odata=nometadata`."""
     return b"{" + _ANNOTATION_MEMBER.sub(b"", split_etag(stored)[1])
 
 
@@ -250,13 +247,11 @@ def with_typed_timestamp(stored: bytes) -> bytes:
 
 
 def read_raw(stored: bytes) -> RawEntity:
-    """The members of a stored entity, with JSON values."""
     raw: RawEntity = orjson.loads(stored)
     return raw
 
 
 def key_of(raw: RawEntity) -> EntityKey:
-    """The key of a stored entity."""
     return EntityKey(raw["PartitionKey"], raw["RowKey"])
 
 
@@ -272,23 +267,23 @@ def split_members(stored: bytes) -> dict[str, str]:
 
 
 _NAMES_LOOKED_FOR: Final = 8
-"""For more names than this, the names of the entity are read first, since searching for a missing one is slow."""
+"""Beyond this, the entity's names are read first, because searching for a missing name is slow."""
 
 
 def select_members(stored: bytes, names: Sequence[str]) -> bytes:
-    """The ETag and the named properties, system ones too, in the order of `names`; a missing one is null."""
+    """The ETag and the named properties, system properties too, in the order of `names`. A missing one is null."""
     present: Container[str] = read_raw(stored) if len(names) > _NAMES_LOOKED_FOR else names
     members: list[bytes] = []
     for name in names:
         before = (_before_member if len(name) > _SHORT else _before_member_short)(name)
-        place = _find_member(stored, *before) if name in present else None
-        members.append(before.plain + b"null" if place is None else stored[place[0] : place[1]])
+        span = _find_member(stored, *before) if name in present else None
+        members.append(before.plain + b"null" if span is None else stored[span[0] : span[1]])
     etag, _ = split_etag(stored)
     return b"{%b%b}" % (etag, b"".join(members))
 
 
 class _BeforeMember(NamedTuple):
-    """The text before a member's value: a comma and the name. `annotation` is the same for its annotation."""
+    """The text before a member's value, from the comma on, and the text before its annotation's value."""
 
     plain: bytes
     annotation: bytes
@@ -301,15 +296,15 @@ def _before_member(name: str) -> _BeforeMember:
 
 
 _SHORT: Final = 255
-"""The length of a name up to which this text is cached: the longest name of a property, in characters."""
+"""Characters of the longest name that is cached: no property has a longer one."""
 _before_member_short = functools.lru_cache(maxsize=1024)(_before_member)
 
 
 def _find_member(stored: bytes, plain: bytes, annotation: bytes) -> tuple[int, int] | None:
-    """The start of a member, including its comma and its annotation, and its end; None if it is missing.
+    """The start of a member with its comma and annotation, and its end; None if it is missing.
 
-    Quotes inside a text are escaped. So a comma and a quote begin a member of the entity, or of a point, where the
-    value is a list and does not match.
+    Quotes inside a text are escaped, so a comma and a quote begin a member: of the entity, or of a point, whose list
+    does not match.
     """
     start = stored.find(plain)
     while start >= 0:
@@ -324,9 +319,8 @@ def _find_member(stored: bytes, plain: bytes, annotation: bytes) -> tuple[int, i
 def require_entity_limits(key: EntityKey, texts: Mapping[str, str]) -> None:
     """Raise the error of the first limit that the entity breaks: number of properties, its size, single values.
 
-    Members with a short total length cannot break a limit of size, so then nothing is measured: a text has at least
-    one character for each UTF-16 unit, a binary more than one for each byte, and 252 names and fixed parts are far
-    below a mebibyte.
+    Short members cannot break a limit of size, so nothing is measured then: a text has at least one character for each
+    UTF-16 unit, a binary more than one for each byte, and 252 names and fixed parts are far below a mebibyte.
     """
     if len(texts) > limits.ENTITY_PROPERTIES_MAX:
         raise StorageError("TooManyProperties")
@@ -335,7 +329,7 @@ def require_entity_limits(key: EntityKey, texts: Mapping[str, str]) -> None:
 
 
 def typed_property(raw: RawEntity, name: str) -> EdmValue | None:
-    """One property of a stored entity with its type, system properties included; None if it is missing."""
+    """A property of a stored entity, or a system property, with its type; None if it is missing."""
     value = raw.get(name)
     if value is None:
         return None

@@ -11,25 +11,22 @@ from tablestone.model.edm import format_date_time, parse_date_time
 from tablestone.model.errors import StorageError
 
 ETAG_START: Final = "W/\"datetime'"
-"""The text before the time in an ETag. The time itself has no apostrophe."""
+"""The text before the time in an ETag. The time has no apostrophe."""
 ETAG_END: Final = "'\""
 VERSION_OF_NOTHING: Final = 1
-"""A version that no entity has: the version of a well-formed ETag of another origin."""
+"""The version in a well-formed ETag of another origin. No entity has it."""
 _WEAK_TAG = re.compile(r'W/"([^"]*)"')
 _DATE_TIME_TAG = re.compile(r"datetime'([^']*)'", re.IGNORECASE)
 
 
 def format_etag(version: int) -> str:
-    """The ETag of a version: its Timestamp's text with `:` as `%3A` in a weak tag (wire 4)."""
+    """The ETag of a version: a weak tag with its Timestamp, `:` as `%3A` (wire 4)."""
     return etag_and_timestamp(version)[0]
 
 
 @functools.lru_cache(maxsize=256)
 def etag_and_timestamp(version: int) -> tuple[str, str]:
-    """The ETag and the text of the Timestamp of a version.
-
-    Cached, since a write needs both twice, and the writes of a transaction share one version.
-    """
+    """Cached, because a write needs both twice, and the writes of a transaction share one version."""
     time = format_date_time(version)
     return etag_of_time(time.replace(":", "%3A")), time
 
@@ -40,7 +37,7 @@ def etag_of_time(time: str) -> str:
 
 
 def version_of_time(time: str) -> int:
-    """The version of the time in an ETag; `ValueError` if the text is not a time."""
+    """The version with the time in an ETag; `ValueError` if the text is not a time."""
     return parse_date_time(time.replace("%3A", ":"))
 
 

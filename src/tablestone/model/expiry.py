@@ -1,6 +1,6 @@
-"""Expiry: the policy of a table by which its entities end, and the moment at which an entity does.
+"""Expiry: a table's policy, and the time at which it makes an entity expire.
 
-Azure has nothing like it (docs/guides/expiry.md). Servers and data tools decide by the same function.
+Azure has nothing like it (docs/guides/expiry.md). Servers and data tools share these functions, so they always agree.
 """
 
 import math
@@ -18,25 +18,25 @@ from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 
 _SECONDS: Final = (EdmType.INT32, EdmType.INT64, EdmType.DOUBLE)
 SECONDS_IN: Final = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
-"""By units of time, from the longest one on."""
+"""By unit, the longest first."""
 _SECONDS_MAX: Final = 1 << 40
-"""Later than any clock shows, so that no number is too large to multiply."""
+"""Later than any clock shows. Greater numbers count as this, because their ticks could be infinite."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiryPolicy:
-    """Entities expire `after` so many seconds from their Timestamp, or at the time in a property; one of both is None.
-
-    While it is suspended, no entity is expired.
-    """
+    """When the entities of a table expire. Either `after` or `property_name` is None."""
 
     after: int | None = None
+    """Seconds after the Timestamp."""
     property_name: str | None = None
+    """The property with the time."""
     suspended: bool = False
+    """While this is true, no entity is expired."""
 
     @classmethod
     def from_members(cls, members: Mapping[str, Any]) -> Self:
-        """The policy of its JSON object; raises for one that is none."""
+        """The policy in a JSON object; raises `ValueError` if that is not a valid policy."""
         after, name = members.get("after"), members.get("property")
         if type(after) in (int, type(None)) and isinstance(name, str | None):
             policy = cls(after, name, members.get("suspended") is True)
@@ -46,7 +46,7 @@ class ExpiryPolicy:
 
     @property
     def is_valid(self) -> bool:
-        """Whether a table may be given this policy: by its age, or the name of its property."""
+        """Whether the age, or the name of the property, is one that a policy may have."""
         if self.property_name is None:
             return 1 <= (self.after or 0) <= limits.EXPIRY_AGE_SECONDS_MAX
         try:
@@ -70,7 +70,7 @@ class ExpiryPolicy:
         return {**by, "suspended": self.suspended}
 
     def end_of(self, raw: RawEntity) -> int | None:
-        """When an entity expires, in ticks. None for one that never does: its value is absent, or no time."""
+        """When an entity expires, in ticks. None: never, because the property is absent or not a time."""
         name = TIMESTAMP if self.property_name is None else self.property_name
         typed = typed_property(raw, name)
         if typed is None:
@@ -83,6 +83,6 @@ class ExpiryPolicy:
         return None
 
     def has_ended(self, raw: RawEntity, now: int) -> bool:
-        """Whether an entity has expired at this time (ticks)."""
+        """Whether an entity has expired at `now` (ticks)."""
         end = self.end_of(raw)
         return end is not None and end <= now and not self.suspended

@@ -1,7 +1,7 @@
 """The tree of a filter: its nodes, their canonical text, and functions of a tree that need no entity.
 
-A tree is plain frozen values. `And` and `Or` have any number of terms, so that a long chain is wide and not deep; the
-parser never puts an `And` directly into an `And`, or an `Or` into an `Or`. The meaning of a node is in `evaluate`.
+Nodes are frozen values. `And` and `Or` have any number of terms, so that a long chain is wide and not deep; the parser
+never puts an `And` directly into an `And`, or an `Or` into an `Or`. `query.evaluate` says what a node means.
 """
 
 from __future__ import annotations
@@ -11,13 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tablestone.model.edm import (
-    EdmType,
-    EdmValue,
-    GeographyPoint,
-    format_date_time,
-    format_double,
-)
+from tablestone.model.edm import EdmType, EdmValue, GeographyPoint, format_date_time, format_double
 
 
 class ComparisonOperator(enum.Enum):
@@ -41,7 +35,7 @@ MIRRORED: Final = {
     ComparisonOperator.LESS_THAN: ComparisonOperator.GREATER_THAN,
     ComparisonOperator.LESS_THAN_OR_EQUAL: ComparisonOperator.GREATER_THAN_OR_EQUAL,
 }
-"""The operator of the same comparison with the two sides exchanged."""
+"""The operator of the same comparison with its sides exchanged."""
 
 INVERTED: Final = {
     ComparisonOperator.EQUAL: ComparisonOperator.NOT_EQUAL,
@@ -51,26 +45,26 @@ INVERTED: Final = {
     ComparisonOperator.LESS_THAN: ComparisonOperator.GREATER_THAN_OR_EQUAL,
     ComparisonOperator.LESS_THAN_OR_EQUAL: ComparisonOperator.GREATER_THAN,
 }
-"""The operator of the negation; valid only for values that exist and have the literal's type."""
+"""The operator of the negation. Valid only for values that exist and have the literal's type."""
 
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """True if every term is true; two terms or more."""
+    """Two terms or more."""
 
     terms: tuple[FilterNode, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """True if at least one term is true; two terms or more."""
+    """Two terms or more."""
 
     terms: tuple[FilterNode, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """Plain negation: true also if the property of the term is absent (wire 6.4)."""
+    """Plain negation: true even if the property in the term is absent (wire 6.4)."""
 
     term: FilterNode
 
@@ -163,9 +157,5 @@ def map_comparisons(node: FilterNode, change: Callable[[Comparison], Comparison]
     if isinstance(node, Not):
         return Not(map_comparisons(node.term, change))
     if isinstance(node, And | Or):
-        terms = []
-        for term in node.terms:
-            changed = map_comparisons(term, change)
-            terms.append(changed)
-        return replace(node, terms=tuple(terms))
+        return replace(node, terms=tuple([map_comparisons(term, change) for term in node.terms]))
     return node

@@ -12,11 +12,11 @@ TABLE_NAME: Final = re.compile(
     rf"[A-Za-z][A-Za-z0-9]{{{limits.TABLE_NAME_LENGTH_MIN - 1},{limits.TABLE_NAME_LENGTH_MAX - 1}}}",
     re.ASCII,
 )
-"""The name of a table (wire 1.4); `table_name_error` gives the error for any other text."""
+"""The name of a table (wire 1.4). `table_name_error` is the error for any other text."""
 
 
 def table_name_error(name: str, *, early: bool) -> StorageError:
-    """The error for a text that is not a table's name: for its length first, then for its characters (wire 1.4)."""
+    """The error for a text that is not a table's name: of its length first, then of its characters (wire 1.4)."""
     if not limits.TABLE_NAME_LENGTH_MIN <= len(name) <= limits.TABLE_NAME_LENGTH_MAX:
         return StorageError("OutOfRangeInput", _NAME_LENGTH, early=early)
     return StorageError("InvalidResourceName", early=early)
@@ -32,7 +32,7 @@ def require_new_table_name(name: str) -> None:
 
 PARTITION_KEY: Final = "PartitionKey"
 ROW_KEY: Final = "RowKey"
-# U+0000-U+001F, U+007F-U+009F and / \ # ? may never be in a key (wire 1.3); a lone surrogate is not valid text.
+# No key may have U+0000-U+001F, U+007F-U+009F or / \ # ? (wire 1.3). A lone surrogate is not valid text.
 _FORBIDDEN_IN_KEY = re.compile(r"[/\\#?\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
@@ -51,10 +51,10 @@ class ContinuationToken(NamedTuple):
 
 
 class KeyBounds(NamedTuple):
-    """The range of keys that a caller is limited to, from the first to the last, both inclusive (auth 3.5).
+    """The keys that a signature permits, from the first to the last, both inclusive (auth 3.5).
 
-    None means no limit. A row key limits only the rows of the partition at its end of the range; without a partition
-    key, its row key is None too.
+    None means no limit. A row key limits only the rows of the partition at its end of the range. If a partition key is
+    None, so is its row key.
     """
 
     start_partition_key: str | None
@@ -63,7 +63,7 @@ class KeyBounds(NamedTuple):
     end_row_key: str | None
 
     def hold(self, key: EntityKey) -> bool:
-        """Whether this key is within the bounds, in the order of keys."""
+        """Whether this key is within the bounds."""
         place = encode_key(key.partition_key), encode_key(key.row_key)
         if self.start_partition_key is not None:
             start = encode_key(self.start_partition_key), encode_key(self.start_row_key or "")
@@ -83,9 +83,9 @@ class KeyBounds(NamedTuple):
 
 
 def encode_key(text: str) -> bytes:
-    """Bytes that compare as the service compares text: by UTF-16 code unit (wire 6.10).
+    """Bytes in the service's order of text, which is by UTF-16 code unit (wire 6.10).
 
-    UTF-8 sorts in the same way except for characters above U+FFFF, which are therefore written as two surrogates.
+    UTF-8 has the same order, except for characters above U+FFFF: each is written as two surrogates.
     """
     if text.isascii():
         return text.encode("ascii")
@@ -97,24 +97,20 @@ def encode_key(text: str) -> bytes:
 
 
 def decode_key(data: bytes) -> str:
-    """The text of an encoded key: the inverse of `encode_key`."""
+    """The inverse of `encode_key`."""
     text = data.decode("utf-8", "surrogatepass")
     return text.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")
 
 
 def has_forbidden_key_character(text: str) -> bool:
-    """Whether the text contains a character that no PartitionKey or RowKey may have (wire 1.3)."""
     return _FORBIDDEN_IN_KEY.search(text) is not None
 
 
 def require_key_in_body(name: str, value: str) -> None:
     """Raise `OutOfRangeInput` for a forbidden character in a key in a body (wire 1.3)."""
     if has_forbidden_key_character(value):
-        raise StorageError(
-            "OutOfRangeInput",
-            f"The '{name}' parameter of value '{value}' is out of range.",
-            early=True,
-        )
+        text = f"The '{name}' parameter of value '{value}' is out of range."
+        raise StorageError("OutOfRangeInput", text, early=True)
 
 
 def require_key_length(key: EntityKey) -> None:

@@ -1,8 +1,8 @@
-"""All operations of the service and all results, as frozen values: `wire` and `tables` exchange them.
+"""All operations of the service and their results, as frozen values that `wire` and `tables` exchange.
 
 An operation is valid by construction: `wire` checked names, types and limits. Does not know HTTP, JSON or how an
-operation is executed; the permissions that each operation needs are in `auth/permissions.py`. Classes with an instance
-for almost every request are named tuples, which are created faster than dataclasses.
+operation is executed; `auth/permissions.py` has the permissions that each operation needs. Classes with an instance for
+almost every request are named tuples, which are created faster than dataclasses.
 """
 
 import enum
@@ -25,7 +25,7 @@ IfMatch = int
 
 @dataclass(frozen=True, slots=True)
 class AccessPolicy:
-    """The values of a stored access policy, times in ticks; None means that the signature gives the value (auth 7)."""
+    """A stored access policy. Times are in ticks. None: the signature itself has the value (auth 7)."""
 
     start: int | None
     expiry: int | None
@@ -34,7 +34,7 @@ class AccessPolicy:
 
 @dataclass(frozen=True, slots=True)
 class SignedIdentifier:
-    """A stored access policy and its id, which signatures name. Without a policy it only revokes them (auth 3.9)."""
+    """A stored access policy and its id, which signatures name. Without a policy, it revokes them (auth 3.9)."""
 
     id: str
     policy: AccessPolicy | None
@@ -42,28 +42,24 @@ class SignedIdentifier:
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """Create a table; its name keeps the case that is given here."""
+    """The table keeps the case of this name."""
 
     table: str
 
 
 @dataclass(frozen=True, slots=True)
 class GetTable:
-    """Ask whether a table exists."""
-
     table: str
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteTable:
-    """Delete a table with all its entities."""
-
     table: str
 
 
 @dataclass(frozen=True, slots=True)
 class QueryTables:
-    """List tables by name, beginning at `next_table_name`, inclusive."""
+    """List tables by name, from `next_table_name` on, inclusive."""
 
     filter: FilterNode | None
     top: int
@@ -71,14 +67,16 @@ class QueryTables:
 
 
 class Projection(NamedTuple):
-    """The properties in `$select` in ordinal order, None for all; and its text as the answer repeats it (wire 5.6)."""
+    """`$select` (wire 5.6)."""
 
     names: tuple[str, ...] | None
+    """In ordinal order after the system properties; None: all."""
     as_sent: str
+    """The text as the answer repeats it."""
 
 
 class ReadConditions(NamedTuple):
-    """What an entity must meet to be read by its key; None is no condition."""
+    """An entity that is read by its key must meet these; None is no condition."""
 
     filter: FilterNode | None
     if_match: IfMatch | None
@@ -86,8 +84,6 @@ class ReadConditions(NamedTuple):
 
 
 class GetEntity(NamedTuple):
-    """Read one entity by its key, if it meets the conditions."""
-
     table: str
     key: EntityKey
     projection: Projection | None
@@ -96,7 +92,7 @@ class GetEntity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QueryEntities:
-    """Read entities in key order, one page at a time, and only those inside the bounds."""
+    """Read a page of entities in key order, from `token` on, and only those inside the bounds."""
 
     table: str
     filter: FilterNode | None
@@ -107,7 +103,7 @@ class QueryEntities:
 
 
 class InsertEntity(NamedTuple):
-    """Write an entity that must not exist yet."""
+    """The entity must not exist yet."""
 
     table: str
     entity: Entity
@@ -115,7 +111,7 @@ class InsertEntity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UpdateEntity:
-    """Replace an entity that must exist and match the condition."""
+    """Replace the entity, which must exist and match the condition."""
 
     table: str
     entity: Entity
@@ -124,7 +120,7 @@ class UpdateEntity:
 
 @dataclass(frozen=True, slots=True)
 class MergeEntity:
-    """Set the given properties of an entity that must exist and match the condition; keep its other properties."""
+    """Set these properties of the entity, which must exist and match the condition; keep its other properties."""
 
     table: str
     entity: Entity
@@ -133,15 +129,13 @@ class MergeEntity:
 
 @dataclass(frozen=True, slots=True)
 class InsertOrReplaceEntity:
-    """Write an entity; replace it if it exists."""
-
     table: str
     entity: Entity
 
 
 @dataclass(frozen=True, slots=True)
 class InsertOrMergeEntity:
-    """Write an entity; if it exists, set only the given properties."""
+    """If the entity exists, set these properties and keep its other properties."""
 
     table: str
     entity: Entity
@@ -149,7 +143,7 @@ class InsertOrMergeEntity:
 
 @dataclass(frozen=True, slots=True)
 class DeleteEntity:
-    """Delete an entity that must exist and match the condition."""
+    """The entity must exist and match the condition."""
 
     table: str
     key: EntityKey
@@ -168,7 +162,7 @@ EntityWrite = (
 
 @dataclass(frozen=True, slots=True)
 class EntityGroupTransaction:
-    """Writes to entities of one partition, each entity at most once. All of them are applied, or none (wire 7)."""
+    """Writes to entities of one partition, each entity at most once. All are applied, or none (wire 7)."""
 
     table: str
     partition_key: str
@@ -177,21 +171,17 @@ class EntityGroupTransaction:
 
 @dataclass(frozen=True, slots=True)
 class GetTableAcl:
-    """Read the stored access policies of a table."""
-
     table: str
 
 
 @dataclass(frozen=True, slots=True)
 class GetTableExpiry:
-    """Read the policy by which the table's entities expire."""
-
     table: str
 
 
 @dataclass(frozen=True, slots=True)
 class SetTableExpiry:
-    """Give a table that holds no entity the policy by which its entities are to expire."""
+    """The table must be empty."""
 
     table: str
     policy: ExpiryPolicy
@@ -199,7 +189,7 @@ class SetTableExpiry:
 
 @dataclass(frozen=True, slots=True)
 class SetTableAcl:
-    """Replace all stored access policies of a table."""
+    """Replace all stored access policies of the table."""
 
     table: str
     identifiers: tuple[SignedIdentifier, ...]
@@ -224,14 +214,14 @@ class GetServiceStats:
 
 @dataclass(frozen=True, slots=True)
 class GetUserDelegationKey:
-    """Issue a key with which the caller signs as a user, valid from `start` (None: now) to `expiry`, in ticks."""
+    """Issue a key for the caller to sign with, valid from `start` (None: now) to `expiry`, in ticks."""
 
     start: int | None
     expiry: int
 
 
 class ChangeCursor(NamedTuple):
-    """A place in a feed of changes: after the record of this number."""
+    """A position in a feed of changes: after the record of this number."""
 
     storage: bytes
     epoch: bytes
@@ -239,11 +229,11 @@ class ChangeCursor(NamedTuple):
     time: int
     """The time of that record in ticks; 0 if it was not known."""
     scope: bytes
-    """What the feed is of: the id of a table, or an account with its incarnation."""
+    """The feed: the id of a table, or an account with its incarnation."""
 
 
 class Since(enum.Enum):
-    """The two ends of what is kept."""
+    """The two ends of the kept changes."""
 
     OLDEST = "oldest"
     NOW = "now"
@@ -255,28 +245,24 @@ ChangesSince = ChangeCursor | int | Since
 
 @dataclass(frozen=True, slots=True)
 class ReadTableChanges:
-    """Read the next changes of a table's entities, those within the bounds; wait for some, up to `wait_seconds`."""
+    """Read the next changes of a table's entities within the bounds. If there are none, wait up to `wait_seconds`."""
 
     table: str
     since: ChangesSince
     wait_seconds: int = 0
     bounds: KeyBounds | None = None
     not_before: int = 0
-    """Ticks: the start of the caller's signature. Earlier changes are not shown to it."""
+    """Ticks: the start of the caller's signature, which does not show earlier changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadAccountChanges:
-    """Read the next changes of all tables of the account."""
-
     since: ChangesSince
     wait_seconds: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ListIndexes:
-    """Ask for the indexes of a table that has some."""
-
     table: str
 
 
@@ -293,7 +279,7 @@ ServiceOperation = (
     | GetServiceStats
     | GetUserDelegationKey
 )
-"""The operations whose requests and answers are XML."""
+"""The operations of requests with `comp` or `restype`."""
 
 Operation = (
     CreateTable
@@ -310,18 +296,18 @@ Operation = (
 
 @dataclass(frozen=True, slots=True)
 class TableFound:
-    """A table that exists; `created` if this operation created it."""
-
     table: str
     created: bool
+    """Whether this operation created it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TablesPage:
-    """Tables in name order, and the first table of the next page: its name and its time of creation (ticks)."""
+    """Tables in the order of their names."""
 
     tables: Sequence[str]
     next_table: tuple[str, int] | None
+    """The first table of the next page: its name, and when it was created (ticks)."""
 
 
 class EntityFound(NamedTuple):
@@ -332,27 +318,25 @@ class EntityFound(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EntitiesPage:
-    """Entities in key order in the form of `entity_json`, and the continuation token, if there is a next page.
-
-    `plan` names the plan of the query (`query.plan.PlanKind`); `rows_read` is the number of rows that were examined for
-    it, also by the engine alone.
-    """
+    """Entities in key order, in the form of `entity_json`."""
 
     stored: Sequence[bytes]
     token: ContinuationToken | None
+    """None on the last page."""
     plan: str = field(default="", compare=False)
+    """The plan of the query (`query.plan.PlanKind`)."""
     rows_read: int = field(default=0, compare=False)
+    """The rows that were examined, including those that the engine left out."""
 
 
 class EntityInserted(NamedTuple):
-    """An entity as it was stored: a function that gives its text in the form of `entity_json`, and its version."""
-
     render: Callable[[int], bytes]
+    """Gives the stored text for a version, in the form of `entity_json`."""
     version: int
 
 
 class EntityWritten(NamedTuple):
-    """The version of the entity after an update, merge or upsert."""
+    """The result of an update, merge or upsert."""
 
     version: int
 
@@ -367,66 +351,55 @@ WriteResult = EntityInserted | EntityWritten | Deleted
 
 @dataclass(frozen=True, slots=True)
 class TransactionCommitted:
-    """One result for each operation of an entity group transaction, in order."""
-
     results: Sequence[WriteResult]
+    """One for each operation, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableAclFound:
-    """The stored access policies of a table."""
-
     identifiers: tuple[SignedIdentifier, ...]
 
 
 class IndexFound(NamedTuple):
-    """An index of a table. Queries use it if its state is `ready`."""
-
     property: str
     within_partition: bool
     state: str
+    """Queries use the index if this is `ready`."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexesFound:
-    """The indexes of a table."""
-
     indexes: Sequence[IndexFound]
 
 
 @dataclass(frozen=True, slots=True)
 class TableExpiryFound:
-    """The policy by which a table's entities expire."""
-
     policy: ExpiryPolicy
 
 
 @dataclass(frozen=True, slots=True)
 class ServicePropertiesFound:
-    """The account's service properties."""
-
     properties: ServiceProperties
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceStats:
-    """The moment (ticks) up to which the secondary has everything that was written."""
-
     last_sync: int
+    """Ticks: the secondary has everything that was written before this."""
 
 
 EntityChange = tuple[bytes, int, bytes | None, bytes | None]
-"""An entity that a commit put or deleted: the RowKey, encoded (`model.keys`); the version that was stored, or deleted;
-the entity in the form of `entity_json`, None if it was deleted; what a merge replaced, in the same form, if known."""
+"""An entity that a commit put or deleted: the RowKey, encoded (`model.keys`); the version that was stored or deleted;
+the entity in the form of `entity_json`, None if deleted; and in the same form what a merge replaced, if known."""
 
 
 class CommitFound(NamedTuple):
-    """One commit in a feed: changes of entities of one partition, or the creation or deletion of a table."""
+    """One commit in a feed: changed entities of one partition, or the creation or deletion of a table."""
 
     kind: str
     """`entities`, `expired`, `table-created` or `table-deleted`."""
     table: str
-    """The name as the table was created."""
+    """In the case of the table's creation."""
     number: int
     time: int
     partition_key: str = ""
@@ -435,11 +408,12 @@ class CommitFound(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChangesFound:
-    """Some commits in order, and the cursor from which to go on. `has_more` says whether there was more after it."""
-
     commits: Sequence[CommitFound]
+    """In order."""
     cursor: ChangeCursor
+    """Where to go on."""
     has_more: bool
+    """Whether there was more after the cursor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,7 +423,7 @@ class SettingsChanged:
 
 @dataclass(frozen=True, slots=True)
 class UserDelegationKey:
-    """A user delegation key: its user, its validity and its bytes. Signatures contain the texts exactly as here."""
+    """A user's key to sign with. Signatures repeat these texts exactly."""
 
     object_id: str
     tenant_id: str

@@ -1,7 +1,7 @@
 """Service properties as values: an account's settings for logging, metrics and cross-origin requests.
 
-Valid by construction: `wire` checked the values. The settings for logging and metrics are stored and returned and have
-no other effect: Tablestone has no analytics logs and metrics of an account. Does not know XML, storage or HTTP.
+Valid by construction: `wire` checked the values. Settings for logging and metrics are only stored and returned, because
+Tablestone has no analytics logs and metrics of an account. Does not know XML, storage or HTTP.
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 ANY: Final = "*"
-"""In a CORS rule: every origin, or every header."""
+"""Every origin, or every header, of a CORS rule."""
 CORS_METHODS: Final = frozenset(
     ("CONNECT", "DELETE", "GET", "HEAD", "MERGE", "OPTIONS", "PATCH", "POST", "PUT", "TRACE")
 )
@@ -19,32 +19,34 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 
 
 def is_header_name(text: str) -> bool:
-    """Whether the text is a valid name of a header (RFC 9110, 5.6.2), or a prefix that ends in `*`."""
+    """Whether this is a header name (RFC 9110, 5.6.2), or a prefix that ends in `*`."""
     return _TOKEN.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Logging:
-    """The operations to log, and the days to keep the log (None: for ever)."""
+    """Which operations to log."""
 
     read: bool = False
     write: bool = False
     delete: bool = False
     retention_days: int | None = None
+    """None: for ever."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Whether to count requests, also for each operation (None unless enabled), and the days to keep the counts."""
+    """Whether to count requests, and for each operation (None unless enabled)."""
 
     enabled: bool = False
     include_apis: bool | None = None
     retention_days: int | None = None
+    """None: for ever."""
 
 
 @dataclass(frozen=True, slots=True)
 class CorsRule:
-    """The cross-origin requests that a rule permits; literal header names come before those that end in `*`."""
+    """Permits cross-origin requests. Literal header names come before those that end in `*`."""
 
     allowed_origins: tuple[str, ...]
     allowed_methods: tuple[str, ...]
@@ -55,7 +57,7 @@ class CorsRule:
 
 @dataclass(frozen=True, slots=True)
 class ServiceProperties:
-    """All service properties of an account. A new account has these defaults (wire 3.5)."""
+    """A new account has these defaults (wire 3.5)."""
 
     logging: Logging = Logging()
     hour_metrics: Metrics = Metrics()
@@ -64,20 +66,19 @@ class ServiceProperties:
 
 
 FRESH: Final = ServiceProperties()
-"""The service properties of a new account."""
 
 Changes = dict[str, Any]
-"""New values by the name of their field in `ServiceProperties`; a field that is not named keeps its value."""
+"""New values by the name of their field in `ServiceProperties`. Other fields keep their values."""
 
 
 def to_members(properties: ServiceProperties) -> dict[str, Any]:
-    """The properties as members of a JSON document."""
+    """The properties as they are stored, as members of a JSON object."""
     members = dataclasses.asdict(properties)
     members["cors"] = [
         {name: list(value) if isinstance(value, tuple) else value for name, value in rule.items()}
         for rule in members["cors"]
     ]
-    members["default_version"] = None  # builds that had a default version need the member
+    members["default_version"] = None  # older builds had a default version, and need the member
     return members
 
 

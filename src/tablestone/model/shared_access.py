@@ -1,7 +1,7 @@
 """Values in shared access signatures and stored access policies: permissions, dates and client addresses.
 
-The service accepts a signature with any value, and then refuses each request that has it (auth 2.1, 3.1). So whoever
-makes a signature checks its values first.
+A signature with an invalid value can be made, but the service refuses every request that has it (auth 2.1, 3.1). So our
+tools check the values before they sign.
 """
 
 import ipaddress
@@ -21,7 +21,7 @@ ACCOUNT_PERMISSIONS: Final = {
     "u": "update",
     "p": "process messages",
 }
-"""The permissions of an account SAS by their letters, in the order of Azure's documents (auth 2.1)."""
+"""The permissions of an account SAS by letter, in the order of Azure's documents (auth 2.1)."""
 TABLE_PERMISSIONS: Final = {letter: ACCOUNT_PERMISSIONS[letter] for letter in "raud"}
 """The permissions of a table SAS and of a stored access policy, in the order of Azure's documents (auth 3.1)."""
 _DURATION: Final = re.compile(r"(\d{1,6})([mhd])", re.ASCII)
@@ -34,8 +34,8 @@ _INSTANT = re.compile(rf"\d{{4}}-\d\d-\d\d(?:{_TIME})?", re.ASCII)
 def parse_instant(text: str) -> int:
     """The ticks of a date, with or without a time and its zone; `ValueError` for any other text.
 
-    A fraction may have up to nine digits, because one SDK sends nine in policies (auth 7); digits after the seventh are
-    dropped. In UTC, the date must be in the years 1 to 9999.
+    One SDK sends nine digits of a fraction in policies (auth 7); those after the seventh are dropped. In UTC, the date
+    must be in the years 1 to 9999.
     """
     if not _INSTANT.fullmatch(text):
         raise ValueError(text)
@@ -46,10 +46,7 @@ def parse_instant(text: str) -> int:
 
 
 def end_after(duration: str, now: int) -> str | None:
-    """The time that comes a duration such as `30m`, `12h` or `7d` after `now` (ticks), to the second.
-
-    None for a text that is no such duration.
-    """
+    """The time `30m`, `12h` or `7d` after `now` (ticks), to the second; None if this is not such a duration."""
     found = _DURATION.fullmatch(duration)
     if found is None:
         return None
@@ -58,7 +55,7 @@ def end_after(duration: str, now: int) -> str | None:
 
 
 def is_client_addresses(text: str) -> bool:
-    """Whether this is an address, or two of one kind with a hyphen between (`sip`); an address with a zone is none."""
+    """Whether `sip` may have this value: an address, or two of one kind with a hyphen between, without a zone."""
     try:
         kinds = {ipaddress.ip_address(each).version for each in text.split("-")}
     except ValueError:

@@ -1,8 +1,8 @@
-"""Evaluation of a filter: compiles the tree once into a function that is then called for every entity.
+"""Evaluates filters: compiles the tree once into a function, which is then called for every entity.
 
 The rules of comparison are the service's, and some are surprising (wire 6.3, 6.4): every comparison with an absent
-property is false, a value of another type counts as less than any literal, and only a literal is widened. Knows values
-by their EDM type; does not know where they come from: a `PropertyLookup` returns them.
+property is false, a value of another type counts as less than any literal, and only a literal is widened. Does not know
+where values come from: a `PropertyLookup` returns them.
 """
 
 import operator
@@ -22,9 +22,9 @@ from tablestone.model.filter_tree import (
 from tablestone.model.keys import encode_key
 
 PropertyLookup = Callable[[str], EdmValue | None]
-"""Returns the value of a property of one entity (keys and Timestamp too), or None if it is absent."""
+"""The value of a property of one entity (keys and Timestamp too); None if it is absent."""
 Predicate = Callable[[PropertyLookup], bool]
-"""True when the entity behind the lookup matches."""
+"""Whether the entity of the lookup matches."""
 
 _Test = Callable[[Any, Any], bool]
 
@@ -37,21 +37,19 @@ _TESTS: Final[dict[ComparisonOperator, _Test]] = {
     ComparisonOperator.LESS_THAN_OR_EQUAL: operator.le,
 }
 _EQUALITY: Final = (ComparisonOperator.EQUAL, ComparisonOperator.NOT_EQUAL)
-TRUE_OF_MISMATCH: Final = frozenset(
-    {
-        ComparisonOperator.NOT_EQUAL,
-        ComparisonOperator.LESS_THAN,
-        ComparisonOperator.LESS_THAN_OR_EQUAL,
-    }
+TRUE_OF_MISMATCH: Final = (
+    ComparisonOperator.NOT_EQUAL,
+    ComparisonOperator.LESS_THAN,
+    ComparisonOperator.LESS_THAN_OR_EQUAL,
 )
-"""The comparisons that are true for a value of another type, which counts as less than the literal (wire 6.4)."""
+"""The comparisons that are true for a value of another type, because it counts as less (wire 6.4)."""
 WIDENS_TO: Final = {
     EdmType.INT32: (EdmType.INT32, EdmType.INT64, EdmType.DOUBLE),
     EdmType.INT64: (EdmType.INT64, EdmType.DOUBLE),
 }
-"""The types that a literal is widened to; any other literal compares with values of its own type only (wire 6.4)."""
+"""The types that a literal is widened to. Any other literal compares only with values of its own type (wire 6.4)."""
 
-# Below this character Python's order, by code point, is the same as the order by UTF-16 unit (wire 6.10).
+# Below this character, Python's order, by code point, is the order by UTF-16 unit (wire 6.10).
 _FIRST_SURROGATE: Final = "\ud800"
 _MEMBERSHIP_MIN: Final = 4
 
@@ -105,12 +103,12 @@ def _by_utf16_unit(test: _Test) -> _Test:
 
 
 def _unordered(_stored: Any, _wanted: Any) -> bool:
-    """Points have no order, and the parser refuses such comparisons."""
+    """Points have no order. The parser refuses such comparisons."""
     return False
 
 
 def _compile_membership(name: str, wanted: frozenset[str]) -> Predicate:
-    """`name eq 'a' or name eq 'b' or ...` as one lookup in a set."""
+    """`name eq 'a' or name eq 'b' or ...`, with one lookup in a set."""
 
     def matches(lookup: PropertyLookup) -> bool:
         stored = lookup(name)
@@ -120,7 +118,7 @@ def _compile_membership(name: str, wanted: frozenset[str]) -> Predicate:
 
 
 def _memberships(terms: tuple[FilterNode, ...]) -> tuple[list[Predicate], list[FilterNode]]:
-    """The terms that compare one property with many strings, as one function for each property; and all other terms."""
+    """One function for each property that is compared with many strings, and all other terms."""
     texts: dict[str, list[str]] = {}
     others: list[FilterNode] = []
     equalities: list[Comparison] = []
@@ -177,8 +175,8 @@ def _any_of(predicates: list[Predicate]) -> Predicate:
 def compile_filter(node: FilterNode) -> Predicate:
     """The filter as a function of one entity.
 
-    This function and its result use one stack frame for each level of nesting, of which `limits.FILTER_STEPS_MAX`
-    allows some hundred.
+    It takes one stack frame for each level of nesting, here and in the result. `limits.FILTER_STEPS_MAX` allows some
+    hundred levels.
     """
     if isinstance(node, Comparison):
         return _compile_comparison(node)

@@ -1,7 +1,7 @@
-"""The tokens of a filter: cuts the text into tokens and reads every form of literal (wire 6.2).
+"""Cuts the text of a filter into tokens and reads every form of literal (wire 6.2).
 
 Knows the spelling of literals and the texts of lexical errors (wire 6.5); does not know the grammar. Text that is not a
-token becomes a token of kind INVALID, for which the parser raises an error when it arrives there.
+token becomes a token of kind INVALID. The parser raises its error when it gets there, so an earlier error wins.
 """
 
 import re
@@ -32,10 +32,9 @@ END: Final = "end"
 
 
 class Token(NamedTuple):
-    """A token of the filter: its kind, its text (for a literal: its value), its start and its end."""
-
     kind: str
     value: str | EdmValue
+    """The text, or the value of a literal."""
     start: int
     end: int
 
@@ -66,13 +65,13 @@ _WORDS: Final = {
     "INF": EdmValue(EdmType.DOUBLE, edm.parse_double("INF")),
 }
 _BEGINS_A_TOKEN: Final = frozenset(",-=/?.*:")
-"""Characters that begin a token of ODataLib, and none of the service's grammar."""
+"""Characters that begin a token of ODataLib but not of the service's grammar."""
 PYTHON_DOUBLES: Final = {"nan": _WORDS["NaN"], "inf": _WORDS["INF"]}
-"""NaN and infinity as Python's SDK writes them (wire 12.3): names, and constants only in a comparison of two names."""
+"""NaN and infinity as Python's SDK writes them (wire 12.3): names, except in a comparison of two names."""
 
 
 def not_implemented() -> StorageError:
-    """The error for a feature that OData has and the service does not (wire 6.1, 6.8)."""
+    """For a feature of OData that the service does not have (wire 6.1, 6.8)."""
     return StorageError("NotImplemented", early=True)
 
 
@@ -81,12 +80,12 @@ def invalid_input(message: str | None = None) -> StorageError:
 
 
 def syntax_error(text: str, end: int) -> StorageError:
-    """`end` is just after the wrong token. Positions are counted in UTF-16 units, as in .NET (wire 6.5)."""
+    """`end` is just after the wrong token. The error counts positions in UTF-16 units, as .NET does (wire 6.5)."""
     return invalid_input(f"Syntax error at position {utf16_length(text[:end])} in '{text}'.")
 
 
 def unexpected(text: str, token: Token) -> StorageError:
-    """The error for a token that cannot be where it is. A character that begins no token has a text of its own."""
+    """For a token in the wrong place. A character that begins no token has a text of its own."""
     if token.kind == INVALID and token.value not in _BEGINS_A_TOKEN:
         position = utf16_length(text[: token.start])
         return invalid_input(
@@ -96,7 +95,7 @@ def unexpected(text: str, token: Token) -> StorageError:
 
 
 def unterminated_string(text: str) -> StorageError:
-    """The error for a quote that is never closed; its position is the end of the text (wire 6.5)."""
+    """For a quote that is never closed; the position is the end of the text (wire 6.5)."""
     position = utf16_length(text)
     return invalid_input(
         f"There is an unterminated string literal at position {position} in '{text}'."
@@ -155,7 +154,7 @@ def _read_geography(content: str) -> edm.GeographyPoint:
     )
 
 
-# datetimeoffset and geography are our extensions: the same instant as datetime, and the stored point.
+# datetimeoffset and geography are our extensions: the same time as datetime, and the stored point.
 _Reader = Callable[[str], int | str | bytes | edm.GeographyPoint]
 _PREFIXES: Final[dict[str, tuple[EdmType, _Reader]]] = {
     "datetime": (EdmType.DATE_TIME, _read_date_time),
@@ -180,7 +179,7 @@ def _read_typed(written: str, text: str, start: int) -> EdmValue:
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """The tokens of the filter; the last is END or UNTERMINATED. A literal is read when its token is reached."""
+    """The tokens of the filter; the last one is END or UNTERMINATED. Literals are read, and fail, one by one."""
     position = 0
     while True:
         match = _TOKEN.match(text, position)
@@ -192,9 +191,7 @@ def tokens(text: str) -> Iterator[Token]:
             # The pattern also matches characters that are neither letters nor combining marks.
             if not is_identifier(written):
                 raise syntax_error(text, position)
-            value = _WORDS.get(written) or (
-                _WORDS.get(written.lower()) if len(written) < 6 else None
-            )
+            value = _WORDS.get(written) or _WORDS.get(written.lower())
             if value is not None:
                 yield Token(LITERAL, value, start, position)
             else:

@@ -1,4 +1,4 @@
-"""The grammar of $filter (wire 6.1): tokens to tree, with the service's errors."""
+"""Parses `$filter` (wire 6.1): from tokens to a tree, with the service's errors."""
 
 import functools
 import re
@@ -43,7 +43,7 @@ CACHED_TEXT_LENGTH_MAX: Final = 512
 
 _COMPARISONS: Final = {operator.value: operator for operator in ComparisonOperator}
 _STEPS_OF_A_LEVEL: Final = 8
-"""The functions that ODataLib's parser calls inside each other for a pair of parentheses; `not` is one more."""
+"""How many calls deeper ODataLib's parser goes for a pair of parentheses. For a `not` it is one."""
 _ARITHMETIC: Final = frozenset({"add", "sub", "mul", "div", "mod", "has", "in"})
 _FUNCTION: Final = re.compile(
     "any|all|cast|ceiling|concat|contains|date|day|endswith|exists|floor|fractionalseconds|hour|indexof|isof|length|"
@@ -54,7 +54,7 @@ _FUNCTION: Final = re.compile(
 
 
 class _Name(str):
-    """An identifier: a condition by itself, or one side of a comparison; the next token decides which."""
+    """An identifier. The next token decides whether it is a condition or one side of a comparison."""
 
     __slots__ = ()
 
@@ -68,7 +68,7 @@ _Operand = FilterNode | EdmValue | _Name | _Null
 
 @dataclass(slots=True, eq=False)
 class _Level:
-    """The part that has been read of one pair of parentheses, or of the whole filter."""
+    """What has been read of one pair of parentheses, or of the whole filter."""
 
     alternatives: list[_Operand] = field(default_factory=list)
     terms: list[_Operand] = field(default_factory=list)
@@ -92,8 +92,8 @@ def _mismatch(left: EdmType, right: EdmType, kind: str) -> StorageError:
 # cmp     := primary (('eq'|'ne'|'gt'|'ge'|'lt'|'le') primary)?
 # primary := '(' or ')' | identifier | literal
 #
-# The parser keeps its own stack of open parentheses and is not recursive, so no filter can exhaust Python's stack. It
-# raises a syntax error at once, and a type error only after it has read the whole text.
+# The parser keeps its own stack of open parentheses and does not recurse, so no filter can exhaust Python's stack. It
+# raises a syntax error at once, and a type error only after the whole text.
 class _Parser:
     def __init__(self, text: str, declared: Mapping[str, EdmType]) -> None:
         self._text = text
@@ -195,7 +195,7 @@ class _Parser:
             self._type_error = error
 
     def _close(self, level: _Level) -> _Operand:
-        """Ends a pair of parentheses and returns its value, which can be a name or constant alone."""
+        """End a pair of parentheses and return its value, which may be a name or constant alone."""
         self._end_term(level)
         self._end_alternative(level)
         alternatives = level.alternatives
@@ -239,7 +239,7 @@ class _Parser:
         return node
 
     def _conditions(self, operands: list[_Operand], kind: type[And | Or]) -> tuple[FilterNode, ...]:
-        """The operands of a chain of `and` or `or` as conditions; chains of the same kind inside are merged into it."""
+        """The operands of a chain of `and` or `or` as conditions. Inner chains of the same kind are merged into it."""
         nodes: list[FilterNode] = []
         left = EdmType.BOOLEAN
         for index, operand in enumerate(operands):
@@ -257,7 +257,7 @@ class _Parser:
         return tuple(nodes)
 
     def _type_of(self, operand: _Operand) -> EdmType:
-        """The type of an operand as a condition; a property that is not declared can be a Boolean (wire 6.4)."""
+        """The type of an operand as a condition. A property that is not declared may be a Boolean (wire 6.4)."""
         if isinstance(operand, EdmValue):
             return operand.type
         if isinstance(operand, _Name):
@@ -275,7 +275,7 @@ class _Parser:
         return operand
 
     def _compare(self, left: _Operand, operator: ComparisonOperator, right: _Operand) -> FilterNode:
-        """A comparison of one property with one constant, in either order; the service has no other (wire 6.1)."""
+        """A comparison of a property and a constant, in either order. The service has no other (wire 6.1)."""
         if isinstance(left, _Name) and isinstance(right, _Name):
             doubles = lexer.PYTHON_DOUBLES
             left, right = doubles.get(left, left), doubles.get(right, right)
@@ -308,10 +308,10 @@ def _parse_short(text: str, declared: tuple[tuple[str, EdmType], ...]) -> Filter
 def parse_filter(
     text: str, *, declared: Mapping[str, EdmType] = ENTITY_PROPERTIES
 ) -> FilterNode | None:
-    """The tree of a filter; None if the text is blank, which means no filter (wire 6.1).
+    """The tree of a filter; None if the text is blank, which means no filter (wire 6.1). Short filters are cached.
 
-    `declared` has the properties whose type is fixed. Raises `StorageError`: 400 InvalidInput for a wrong filter,
-    501 NotImplemented for features that OData has and the service does not. Short filters are cached.
+    `declared` has the properties whose type is fixed. Raises `InvalidInput` for a wrong filter, and `NotImplemented`
+    for features of OData that the service does not have.
     """
     if len(text) > CACHED_TEXT_LENGTH_MAX:
         return _Parser(text, declared).parse()

@@ -1,7 +1,7 @@
-"""The plan of an index: the places at which every entity that matches a filter has an entry.
+"""Access paths: the index keys under which every entity that matches a filter has an entry.
 
-A place is the type of a property and its value, as bytes whose order is that of the comparisons (`evaluate`). An index
-has one place for each entity that has the property. What is found there may not match: each entity that is read is
+An index key is the type of a property and its value, as bytes in the order of the comparisons (`evaluate`). An index
+has one entry for each entity that has the property. An entity that is found need not match: each one that is read is
 evaluated with the whole filter.
 """
 
@@ -24,7 +24,7 @@ from tablestone.model.keys import encode_key
 from tablestone.query.evaluate import TRUE_OF_MISMATCH, WIDENS_TO
 from tablestone.query.plan import Plan, Rows, after, intersect_rows, union_rows
 
-# Stored in entries: these numbers never change.
+# Entries are stored with these numbers, so they never change.
 _TYPES: Final = {
     EdmType.STRING: 1,
     EdmType.INT32: 2,
@@ -37,14 +37,14 @@ _TYPES: Final = {
     EdmType.GEOGRAPHY_POINT: 9,
 }
 VALUE_BYTES_MAX: Final = 1024
-"""The bytes of a value in its place. A longer value is cut, so its place is shared with others."""
+"""Bytes of a value in its index key. A longer value is cut, so it shares its index key with others."""
 _SIGN: Final = 1 << 63
 _INT64: Final = struct.Struct(">Q")
 _DOUBLE: Final = struct.Struct(">d")
 
 
-def place_of(value: EdmValue) -> bytes:
-    """The place of an entity with this value of the property. A point has no order: it has the type alone."""
+def index_key_of(value: EdmValue) -> bytes:
+    """The index key of an entity with this value of the property. A point has no order: its key is the type alone."""
     return bytes((_TYPES[value.type],)) + _value_bytes(value)[:VALUE_BYTES_MAX]
 
 
@@ -66,21 +66,21 @@ def _value_bytes(value: EdmValue) -> bytes:
 
 
 AccessPath = Mapping[str, Rows]
-"""Intervals of places by property. An entity that matches has a place in those of one property at least."""
+"""Intervals of index keys by property. Each entity that matches has an entry in the intervals of some property."""
 
 INTERVALS_MAX: Final = 100
-"""The intervals of a path; one that would have more is none."""
+"""Intervals of an access path. With more, a scan is better."""
 
 
 def is_in_key_order(path: AccessPath) -> bool:
-    """Whether every interval is one place, whose entries are in the order of the keys."""
-    return all(end == after(start) for places in path.values() for start, end in places)
+    """Whether every interval is one index key: its entries are in the order of the entities' keys."""
+    return all(end == after(start) for intervals in path.values() for start, end in intervals)
 
 
 def properties_by_index(plan: Plan, indexes: Mapping[str, bool]) -> tuple[str, ...]:
-    """The properties by whose indexes the entities of a plan can be found; none if they cannot.
+    """The properties whose indexes find the entities of a plan; empty if none do.
 
-    `indexes` says of each property whether its index is within partitions.
+    `indexes` says for each property whether its index is within partitions.
     """
     if plan.residual is None or not plan.ranges:
         return ()
@@ -93,14 +93,14 @@ def properties_by_index(plan: Plan, indexes: Mapping[str, bool]) -> tuple[str, .
 
 
 def access_paths_of(node: FilterNode, properties: Collection[str]) -> list[AccessPath]:
-    """The paths to find the entities that match, by indexes of these properties. Each is sufficient alone."""
+    """The access paths to the entities that match, by indexes of these properties. Each path is enough alone."""
     if isinstance(node, BooleanProperty):
         literal = EdmValue(EdmType.BOOLEAN, True)
         node = Comparison(node.name, ComparisonOperator.EQUAL, literal)
     if isinstance(node, Comparison):
         if node.name not in properties or node.operator is ComparisonOperator.NOT_EQUAL:
             return []
-        return [{node.name: _places(node)}]
+        return [{node.name: _intervals(node)}]
     if isinstance(node, And):
         return _paths_of_all(node, properties)
     if isinstance(node, Or):
@@ -109,7 +109,7 @@ def access_paths_of(node: FilterNode, properties: Collection[str]) -> list[Acces
 
 
 def _paths_of_all(node: And, properties: Collection[str]) -> list[AccessPath]:
-    """The paths of each term; those by one property alone are one, because an entity has one place."""
+    """The paths of each term. Paths by one property alone are intersected, because an entity has one index key."""
     by_property: dict[str, Rows] = {}
     others: list[AccessPath] = []
     for term in node.terms:
@@ -117,10 +117,10 @@ def _paths_of_all(node: And, properties: Collection[str]) -> list[AccessPath]:
             if len(path) > 1:
                 others.append(path)
                 continue
-            for name, places in path.items():
+            for name, found in path.items():
                 known = by_property.get(name)
-                by_property[name] = places if known is None else intersect_rows(known, places)
-    return [*({name: places} for name, places in by_property.items()), *others]
+                by_property[name] = found if known is None else intersect_rows(known, found)
+    return [*({name: intervals} for name, intervals in by_property.items()), *others]
 
 
 def _paths_of_any(node: Or, properties: Collection[str]) -> list[AccessPath]:
@@ -130,13 +130,13 @@ def _paths_of_any(node: Or, properties: Collection[str]) -> list[AccessPath]:
         paths = access_paths_of(term, properties)
         if not paths:
             return []
-        for name, places in min(paths, key=lambda path: not is_in_key_order(path)).items():
-            whole[name] = union_rows(whole.get(name, ()), places)
+        for name, intervals in min(paths, key=lambda path: not is_in_key_order(path)).items():
+            whole[name] = union_rows(whole.get(name, ()), intervals)
     return [whole] if sum(map(len, whole.values())) <= INTERVALS_MAX else []
 
 
-def _places(node: Comparison) -> Rows:
-    """The places of all values for which the comparison can be true (wire 6.4)."""
+def _intervals(node: Comparison) -> Rows:
+    """The index keys of all values for which the comparison may be true (wire 6.4)."""
     kind, value = node.literal
     compared = WIDENS_TO.get(kind, (kind,))
     found: Rows = ()
@@ -151,18 +151,18 @@ def _places(node: Comparison) -> Rows:
 
 
 def _interval(number: int, operator: ComparisonOperator, value: bytes) -> tuple[bytes, bytes]:
-    """The places of values of one type. At a place that is cut, there may be any longer value."""
+    """The index keys of values of one type. Under a key that is cut, there may be any longer value."""
     first, end = bytes((number,)), bytes((number + 1,))
-    place = first + value[:VALUE_BYTES_MAX]
+    key = first + value[:VALUE_BYTES_MAX]
     is_cut = len(value) >= VALUE_BYTES_MAX
     match operator:
         case ComparisonOperator.GREATER_THAN:
-            return (place if is_cut else after(place), end)
+            return (key if is_cut else after(key), end)
         case ComparisonOperator.GREATER_THAN_OR_EQUAL:
-            return (place, end)
+            return (key, end)
         case ComparisonOperator.LESS_THAN:
-            return (first, after(place) if is_cut else max(place, first + b"\0"))
+            return (first, after(key) if is_cut else max(key, first + b"\0"))
         case ComparisonOperator.LESS_THAN_OR_EQUAL:
-            return (first, after(place))
+            return (first, after(key))
         case _:
-            return (place, after(place))
+            return (key, after(key))

@@ -1,8 +1,8 @@
-"""The plan of a query: the key ranges to read, and the residual filter for what the keys cannot express.
+"""The plan of a query: the key ranges to read, and a residual filter for what keys cannot express.
 
 The ranges contain every entity that matches. For an entity inside the ranges, `residual` is true exactly if the filter
-is. Each term of the filter gives a set of keys, `and` and `or` combine the sets, and the result becomes ranges; then
-the terms that the ranges already express are removed. Keys are bytes of `encode_key`, whose order is the service's.
+is. Each term of the filter gives a set of keys, `and` and `or` combine the sets, and the result becomes ranges. Then
+terms that the ranges already express are removed. Keys are bytes of `encode_key`, whose order is the service's.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from tablestone.model.keys import PARTITION_KEY, ROW_KEY, encode_key
 
 
 class PlanKind(enum.Enum):
-    """What a plan reads: `POINT` is one key, `ROW_RANGE` a part of one partition, `RANGES` several ranges of any kind.
-
-    `NOTHING` is the plan of a filter that contradicts itself. `INDEX`: rows that are found by an index, in the ranges
-    of a plan of another kind (`index_plan`).
-    """
+    """What a plan reads."""
 
     NOTHING = "nothing"
+    """The filter contradicts itself."""
     POINT = "point"
     POINTS = "points"
     ROW_RANGE = "row range"
+    """Part of one partition."""
     PARTITION = "partition"
     PARTITION_RANGE = "partition range"
     RANGES = "ranges"
+    """Several ranges of any kind."""
     TABLE = "table"
     INDEX = "index"
+    """Rows that an index finds in the ranges of a plan of another kind (`index_plan`)."""
 
 
 class KeyInterval(NamedTuple):
@@ -56,23 +56,23 @@ class KeyInterval(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Key ranges, ascending and disjoint, and the residual filter; None if the ranges alone express the filter."""
-
     kind: PlanKind
     ranges: tuple[KeyInterval, ...]
+    """Ascending and disjoint."""
     residual: FilterNode | None
+    """None: the ranges alone express the filter."""
 
 
-# Sets of keys, and their union and intersection. A set is an ascending, disjoint sequence of slabs. Every set has one
-# form only, because adjacent slabs with equal rows are merged.
+# Sets of keys, and their union and intersection. A set is an ascending, disjoint sequence of slabs. Adjacent slabs with
+# equal rows are merged, so equal sets have equal slabs.
 
 END: Final = b"\xff"
-"""A byte string after every key: no encoded key contains this byte."""
+"""Sorts after every key: no encoded key contains this byte."""
 SIZE_MAX: Final = 16 * limits.FILTER_KEY_RANGES_MAX
-"""The number of intervals in one set, over all slabs: sets can grow as products (partitions times rows). Beyond it, a
-simpler set that contains more keys takes its place. A plan may have fewer: an enclosing `and` can reduce a set."""
+"""Intervals in one set, over all slabs. Sets can grow as products (partitions times rows); a simpler set with more keys
+replaces a larger one. More than a plan may have, because an enclosing `and` can reduce a set."""
 PAIRWISE_MAX: Final = 2 * limits.FILTER_KEY_RANGES_MAX
-"""The number of sets that are combined exactly; of more sets, only their hulls are combined."""
+"""Sets that are combined exactly. Of more sets, only the hulls are combined."""
 
 Interval = tuple[bytes, bytes]
 Rows = tuple[Interval, ...]
@@ -80,7 +80,7 @@ Rows = tuple[Interval, ...]
 
 
 class Slab(NamedTuple):
-    """The partitions from `start` up to and excluding `end`, each with the same rows."""
+    """The partitions from `start` to `end`, exclusive, each with the same rows."""
 
     start: bytes
     end: bytes
@@ -96,10 +96,10 @@ _END_OF_SLABS: Final = Slab(END, END, ())
 
 
 class Bounds(NamedTuple):
-    """A set that contains all keys for which a filter can be true; if `exact`, it contains no other key."""
-
     keys: KeySet
+    """All keys for which a filter may be true."""
     exact: bool
+    """Whether the set contains no other key."""
 
 
 def after(key: bytes) -> bytes:
@@ -107,7 +107,7 @@ def after(key: bytes) -> bytes:
 
 
 def size(keys: KeySet) -> int:
-    """The number of intervals of rows in the set."""
+    """The number of intervals in the set."""
     return sum(len(slab.rows) for slab in keys)
 
 
@@ -119,7 +119,7 @@ def intersect_rows(first: Rows, second: Rows) -> Rows:
     if len(first) > len(second):
         first, second = second, first
     found: list[Interval] = []
-    # Each interval of the shorter list is looked up in the longer by bisection: fast if the lengths differ much.
+    # Bisection finds each interval of the shorter list in the longer one: fast if the lengths differ much.
     for start, end in first:
         index = max(0, bisect_right(second, start, key=itemgetter(0)) - 1)
         while index < len(second) and second[index][0] < end:
@@ -139,7 +139,7 @@ def union_rows(first: Rows, second: Rows) -> Rows:
 
 
 def _merged(intervals: list[Interval]) -> Rows:
-    """Intervals that may overlap as an ascending, disjoint sequence."""
+    """Intervals, which may overlap, as an ascending, disjoint sequence."""
     found: list[Interval] = []
     for start, end in sorted(intervals):
         if found and start <= found[-1][1]:
@@ -151,7 +151,7 @@ def _merged(intervals: list[Interval]) -> Rows:
 
 
 def _rows(intervals: list[Interval]) -> Rows:
-    """The intervals as a tuple. The set of all rows is always the same object, which makes the common case fast."""
+    """The intervals as a tuple. All rows are always the same object, which makes the common case fast."""
     if len(intervals) == 1 and intervals[0] == ALL_ROWS[0]:
         return ALL_ROWS
     return tuple(intervals)
@@ -210,7 +210,7 @@ def _union(first: KeySet, second: KeySet) -> KeySet | None:
 
 
 def with_hull_of_rows(keys: KeySet) -> KeySet:
-    """The set, enlarged: each slab has all rows between its first and its last row."""
+    """A larger set: each slab has all rows between its first and its last row."""
     slabs: list[Slab] = []
     for slab in keys:
         _append(slabs, slab.start, slab.end, _rows([(slab.rows[0][0], slab.rows[-1][1])]))
@@ -262,7 +262,7 @@ def intersection(bounds: list[Bounds]) -> Bounds:
 
 
 def _union_of_equal_or_apart(bounds: list[Bounds]) -> Bounds | None:
-    """The union if any two slabs have the same partitions or no partition in common, as points do; else None."""
+    """The union if any two slabs have the same partitions or no common partition, as points do; else None."""
     rows_of: dict[Interval, list[Rows]] = {}
     exact = True
     for keys, each_exact in bounds:
@@ -294,11 +294,11 @@ def union(bounds: list[Bounds]) -> Bounds:
 # From a filter to its set of keys.
 
 SIMPLIFY_STEPS_MAX: Final = 50_000
-"""The steps that simplifying a filter may take. Terms that are not reached stay: correct, but slower to evaluate."""
+"""Steps that simplifying a filter may take. Terms beyond them stay: correct, but slower to evaluate."""
 
 
 class _Node(NamedTuple):
-    """A filter with negations at its leaves only, and the keys for which it can be true."""
+    """A filter with negations at its leaves only, and the keys for which it may be true."""
 
     filter: FilterNode
     bounds: Bounds
@@ -335,8 +335,8 @@ def _of_keys(node: Comparison) -> KeySet:
 def _analyse(node: FilterNode, *, negated: bool) -> _Node:
     """The node, or its negation, with negations moved to the leaves.
 
-    Both keys of an entity always exist and are strings. So the negation of a comparison of keys is the inverse
-    comparison; for any other property it is not (wire 6.4).
+    The negation of a comparison of a key is the inverse comparison, because every entity has both keys, as strings. Of
+    any other property it is not (wire 6.4).
     """
     while isinstance(node, Not):
         node, negated = node.term, not negated
@@ -370,7 +370,7 @@ def _analyse(node: FilterNode, *, negated: bool) -> _Node:
 def _linear(keys: KeySet) -> tuple[list[KeyInterval], KeySet]:
     """The set as ranges over (partition, row), and the set that those ranges cover.
 
-    Ranges of rows in each of several partitions are not one range over (partition, row): the partitions are read whole.
+    A range of rows in several partitions is not one range over (partition, row), so these partitions are read whole.
     """
     found: list[KeyInterval] = []
     covered: list[Slab] = []
@@ -409,7 +409,7 @@ def _hull(ranges: list[KeyInterval]) -> tuple[list[KeyInterval], KeySet]:
 
 
 def _ranges(keys: KeySet) -> tuple[list[KeyInterval], KeySet]:
-    """At most as many ranges as a plan may have: if necessary, with more rows of each partition, or more partitions."""
+    """As many ranges as a plan may have. If there are too many, they cover more rows, or more partitions."""
     ranges, covered = _linear(keys)
     if len(ranges) > limits.FILTER_KEY_RANGES_MAX:
         ranges, covered = _linear(with_hull_of_rows(keys))
@@ -422,7 +422,7 @@ def _ranges(keys: KeySet) -> tuple[list[KeyInterval], KeySet]:
 
 
 class _Simplifier:
-    """Removes the terms of a filter that are the same for every key in the ranges."""
+    """Removes terms that are true, or false, for every key in the ranges."""
 
     def __init__(self, covered: KeySet) -> None:
         self._covered = covered
@@ -495,7 +495,7 @@ def _key_of(node: FilterNode, name: str) -> bytes | None:
 
 
 def _plan_of_point(node: FilterNode) -> Plan | None:
-    """The plan of `PartitionKey eq 'x' and RowKey eq 'y'`, a shortcut for the most common query."""
+    """The plan of `PartitionKey eq 'x' and RowKey eq 'y'`: a shortcut for the most common query."""
     if isinstance(node, And) and len(node.terms) == 2:
         partition, row = _key_of(node.terms[0], PARTITION_KEY), _key_of(node.terms[1], ROW_KEY)
         if partition is not None and row is not None:
@@ -521,11 +521,11 @@ def _plan(node: FilterNode) -> Plan:
 
 _plan_small = functools.lru_cache(maxsize=512)(_plan)
 _SHORT: Final = 512
-"""The length of a constant (characters or bytes) up to which its plan is cached, so that the cache stays small."""
+"""Characters or bytes of the longest constant whose plan is cached, so that the cache stays small."""
 
 
 def _is_small(node: FilterNode) -> bool:
-    """Whether the plan is cached: few conditions, none nested, none long, so that the lookup is fast."""
+    """Whether the plan is cached: few conditions, none nested, none long, so that a lookup is fast."""
     terms = node.terms if isinstance(node, And | Or) else (node,)
     return len(terms) <= 8 and all(map(_is_short, terms))
 

@@ -15,7 +15,7 @@ import orjson
 from tablestone.engines.contract import Entry, IndexedSnapshot
 from tablestone.model.entity_json import read_raw, typed_property
 from tablestone.model.keys import encode_key
-from tablestone.query.index_plan import place_of
+from tablestone.query.index_plan import index_key_of
 
 MEMBER: Final = "indexes"
 """The member of a table's row that has them."""
@@ -148,7 +148,7 @@ def entries_function(table_id: bytes, indexes: Sequence[Index]) -> EntriesOf | N
                 continue
             if within_partition:
                 head = _within(head, encode_key(raw["PartitionKey"]))  # noqa: PLW2901
-            entries.append(head + place_of(value))
+            entries.append(head + index_key_of(value))
         return entries
 
     return entries_of

@@ -1,1 +1,1 @@
-"""What an operator sees of a server: access log, warnings, metrics."""
+"""What an operator sees of a server: the access log, warnings, metrics, and the records behind them."""

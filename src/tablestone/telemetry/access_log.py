@@ -1,7 +1,7 @@
 """The access log: one line for each request, as text or as JSON, to standard output or to a file.
 
-One system call appends a whole line, so the lines of several processes never mix. If the disk is full, requests are
-served all the same, and the server's log warns once a minute.
+One system call appends a whole line, so the lines of several processes never mix. If the disk is full, the server still
+serves requests, and its log warns once a minute.
 """
 
 import logging
@@ -21,7 +21,7 @@ from tablestone.telemetry.request_record import RequestDetails, RequestRecord
 logger = logging.getLogger(__name__)
 
 _TEXT_MAX: Final = 256
-"""Characters of a text that a client chose: a pipe takes a write of up to 4,096 bytes as a whole."""
+"""Characters of a text that a client chose, because a pipe takes only 4,096 bytes in one piece."""
 _MODE: Final = 0o640
 
 
@@ -31,17 +31,15 @@ class AccessLogRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AccessLogTarget:
-    """The format of the lines, `text` or `json`, and their file; without `path`, standard output."""
+    """The file of the lines, and their format: one of `LOG_FORMATS`."""
 
     log_format: str
     path: Path | None = None
+    """None: standard output."""
 
 
 class AccessLog:
-    """Writes the lines of one process. `seconds` never steps back.
-
-    Raises `AccessLogRefused` if the file cannot be opened.
-    """
+    """Writes the lines of one process. `seconds` never steps back. Raises `AccessLogRefused`."""
 
     def __init__(self, target: AccessLogTarget, seconds: Callable[[], float]) -> None:
         self._path = target.path
@@ -51,23 +49,22 @@ class AccessLog:
         try:
             self._descriptor = self._open()
         except OSError as error:
-            raise AccessLogRefused(
-                f"The access log {self._path} cannot be written: {error.strerror}."
-            ) from None
+            sentence = f"The access log {self._path} cannot be written: {error.strerror}."
+            raise AccessLogRefused(sentence) from None
 
     def write(self, record: RequestRecord, details: RequestDetails) -> None:
         """Append the line of an answered request. Never raises."""
         line = self._line(record, details, self._process)
         try:
             written = os.write(self._descriptor, line)
-            if written < len(line):  # the disk is full: only a part was written
+            if written < len(line):  # the disk became full within the line
                 os.write(self._descriptor, b"\n")
         except OSError as error:
             if self._warnings.is_due():
                 logger.error("Lines of the access log are lost: %s.", error.strerror)  # noqa: TRY400 - the disk's
 
     def reopen(self) -> None:
-        """Open the file again, after a program has moved it away. If that fails, the old file stays in use."""
+        """Open the file again after another program has moved it. If that fails, the old file stays in use."""
         if self._path is None:
             return
         try:
@@ -87,7 +84,7 @@ class AccessLog:
         if self._path is None:
             return sys.stdout.fileno()
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        # Opening a FIFO without a reader fails with O_NONBLOCK, and would wait without it.
+        # With O_NONBLOCK, opening a FIFO without a reader fails; without it, it would wait.
         descriptor = os.open(self._path, flags | os.O_NONBLOCK, _MODE)
         os.set_blocking(descriptor, True)
         return descriptor
@@ -120,12 +117,12 @@ def _fields(
 
 
 def json_line(record: RequestRecord, details: RequestDetails, process: int) -> bytes:
-    """One JSON object. An unknown text is empty."""
+    """One JSON object. A text that is unknown is empty."""
     return orjson.dumps(_fields(record, details, process), option=orjson.OPT_APPEND_NEWLINE)
 
 
 def text_line(record: RequestRecord, details: RequestDetails, process: int) -> bytes:
-    """`name=value` pairs separated by blanks. A value with a blank is quoted, and an unknown one is `-`."""
+    """`name=value` pairs. A value with a blank is quoted, and an unknown one is `-`."""
     fields = _fields(record, details, process)
     time = fields.pop("time")
     pairs = " ".join(f"{name}={_text(value)}" for name, value in fields.items())

@@ -1,4 +1,4 @@
-"""The format of log lines, text or JSON, and a log file that another program may move away."""
+"""Formats log lines as text or JSON, limits warnings, and writes a log file that another program may move away."""
 
 import logging
 import mmap
@@ -24,7 +24,7 @@ def formatter_of(log_format: str) -> logging.Formatter:
 
 
 class LineFormatter(logging.Formatter):
-    """Writes each message on one line and indents tracebacks, whatever text a client put in. Times are in UTC."""
+    """Writes each message on one line, whatever a client put into it, and indents tracebacks. Times are in UTC."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s [%(process)d] %(levelname)s %(name)s: %(message)s")
@@ -56,13 +56,13 @@ class JsonFormatter(logging.Formatter):
 
 
 def utc_text(seconds: float) -> str:
-    """A moment, in seconds since 1970, as RFC 3339 writes it: milliseconds, and Z for UTC."""
+    """A time, in seconds since 1970, as in RFC 3339: with milliseconds, and Z for UTC."""
     moment = datetime.fromtimestamp(seconds, UTC)
     return moment.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
 def on_one_line(text: str) -> str:
-    """A text with escapes in the place of unprintable characters, such as line feeds."""
+    """The text with unprintable characters, such as line feeds, escaped."""
     if text.isprintable():
         return text
     return "".join(
@@ -72,14 +72,13 @@ def on_one_line(text: str) -> str:
 
 
 def as_unicode(text: str) -> str:
-    """A text that UTF-8 can encode: lone surrogates are escaped."""
+    """The text with lone surrogates escaped, which UTF-8 cannot encode."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 logger = logging.getLogger(__name__)
 
 WARNING_SECONDS: Final = 60.0
-"""The least number of seconds between two warnings of the same kind."""
 
 
 class OnceAMinute:
@@ -116,7 +115,7 @@ class LogFile(WatchedFileHandler):
             self._warn(error)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's own name
-        """`emit` calls this if the write fails."""
+        """For a failed write: `emit` calls this."""
         error = sys.exc_info()[1]
         if isinstance(error, OSError):
             self._warn(error)

@@ -1,6 +1,6 @@
 """The metrics of a server: their names, and their values from the reports of its workers.
 
-Names, units and labels follow Prometheus' conventions. No label is a key, a property or a text of a client.
+Names, units and labels follow the conventions of Prometheus. No label is a key, a property or a client's text.
 """
 
 import enum
@@ -28,18 +28,18 @@ class MetricKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric. A counter's `name` ends with `_total`. `bounds` are those of a histogram, without infinity."""
-
     name: str
+    """That of a counter ends with `_total`."""
     kind: MetricKind
     help: str
     labels: tuple[str, ...] = ()
     bounds: tuple[float, ...] = ()
+    """Of a histogram, without infinity."""
 
 
 @dataclass(slots=True)
 class Samples:
-    """A metric and its value by labels. The value of a histogram is its sum and the number for each bound."""
+    """A metric and its values by labels. The value of a histogram is its sum and the count for each bound."""
 
     metric: Metric
     values: dict[tuple[str, ...], Any] = field(default_factory=dict)
@@ -78,7 +78,7 @@ OPERATION_COUNTERS: Final = {
     "read": _counter("entities_read", "Entities that requests read from storage.", "operation"),
     "written": _counter("entities_written", "Entities that requests wrote.", "operation"),
 }
-"""Metrics by operation, by the name of their number in a series."""
+"""Metrics with a label for the operation, by the name of their number in a series."""
 PLAN_COUNTERS: Final = {
     "requests": _counter("queries", "Reads of entities, by the kind of their plan.", "plan"),
     "read": _counter("query_entities_read", "Entities that reads of a plan examined.", "plan"),
@@ -133,7 +133,7 @@ GAUGES: Final = {
         "1 while no expired entity is removed, because the clock has jumped, else 0.",
     ),
 }
-"""Metrics of the whole server, by the name of their value in a report. Values of workers are added."""
+"""Metrics of the whole server, by the name of their value in a report. The values of workers are added."""
 CHANGES_LAG: Final = _gauge(
     "changes_lag_seconds",
     "Age of the oldest change that a reader of the feed had not seen when it asked, in the last minute.",
@@ -173,8 +173,8 @@ def samples_of_tables(totals: Mapping[str, Any]) -> Iterator[Samples]:
     """The metrics of tables, empty unless the workers name tables."""
     tables = _labelled(totals.get("tables", {}))
     for name, metric in TABLE_COUNTERS.items():
-        place = SERIES_NUMBERS.index(name)
-        yield Samples(metric, {labels: numbers[place] for labels, numbers in tables.items()})
+        at = SERIES_NUMBERS.index(name)
+        yield Samples(metric, {labels: numbers[at] for labels, numbers in tables.items()})
     yield Samples(TABLE_FAILURES, _labelled(totals.get("table_failures", {})))
 
 
@@ -195,7 +195,7 @@ def samples_of_server(
 def samples_of_workers(
     contents: Mapping[int, Mapping[str, Any]], ages: Mapping[int, float]
 ) -> Iterator[Samples]:
-    """The metrics of each worker, from the contents and the ages of reports by worker."""
+    """The metrics of each worker, from the contents and the ages of their reports."""
 
     def each(metric: Metric, part: str, name: str) -> Samples:
         found: dict[tuple[str, ...], Any] = {
@@ -214,7 +214,7 @@ def samples_of_workers(
 def samples_of_engine(
     metrics: Iterable[Metric], totals: Mapping[str, Any], now: Sequence[Mapping[str, Any]]
 ) -> Iterator[Samples]:
-    """The metrics of the engine. Its gauges describe the storage, which all workers share."""
+    """The metrics of the engine. Its gauges describe the storage, which all workers share, so they are not added."""
     for metric in metrics:
         name = metric.name.removeprefix(PREFIX)
         if metric.kind is MetricKind.GAUGE:

@@ -1,8 +1,8 @@
 """Warnings about callers that fail to authenticate: at most one line a minute for each client address.
 
-Further failures are counted, and the count is logged after the minute. The workers share a bounded table of addresses,
-in memory mapped before the fork. The digest of an address gives its place, and the process that takes the place logs
-the address. There is no lock: two processes that take a place at once may both log it, or lose a count.
+Further failures are counted, and the count is logged after the minute. The workers share a bounded hash table of
+addresses, in memory mapped before the fork. The process that takes the place of an address logs the address. There is
+no lock: two processes that take a place at once may both log it, or lose a count.
 """
 
 import hashlib
@@ -18,23 +18,21 @@ from tablestone.telemetry.logs import OnceAMinute, on_one_line
 from tablestone.telemetry.request_record import reason_of
 
 PLACES: Final = 1024
-"""Addresses that are remembered at once. A further one replaces the one that ends its quiet time first."""
+"""Addresses that are remembered at once. Another one replaces the one whose quiet time ends first."""
 _TRIES: Final = 8
-"""Places where an address may be."""
+"""Places that an address may take."""
 _PLACE: Final = struct.Struct("QdQ")
 """The digest of an address, the end of its quiet time (`monotonic_seconds`), and the failures counted in it."""
 
 
 class QuietAddresses:
-    """The addresses of one server."""
-
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, PLACES * _PLACE.size)
 
     def take(self, address: str, now: float, until: float) -> tuple[int, int] | None:
-        """Take a place for an address, quiet until then. If it is quiet already, count the failure and return None.
+        """Keep an address quiet until then. Returns its place, and its earlier failures that are not logged yet.
 
-        Returns the place, and the earlier failures of the address that are not logged yet.
+        If the address is quiet already, counts the failure and returns None.
         """
         digest = _digest(address)
         places = [(digest + number) % PLACES for number in range(_TRIES)]
@@ -52,9 +50,9 @@ class QuietAddresses:
         return soonest, 0
 
     def leave(self, place: int, address: str, until: float) -> int:
-        """Forget an address whose place was taken until then, and return the failures that were counted.
+        """Forget an address that was quiet until then. Returns the failures that were counted.
 
-        Returns 0 if another process has taken the place since, because that process logs them.
+        Returns 0 if another process has taken the place since: that process logs them.
         """
         digest, quiet_until, counted = self._read(place)
         if digest != _digest(address) or quiet_until != until:
@@ -77,10 +75,10 @@ def _digest(address: str) -> int:
 logger = logging.getLogger(__name__)
 
 QUIET_SECONDS: Final = 60.0
-"""Seconds after a line in which the failures of the same address are only counted."""
+"""How long after a line the failures of the same address are only counted."""
 AUTHENTICATION_FAILURES: Final = frozenset(("AuthenticationFailed", "InvalidAuthenticationInfo"))
-"""The codes for bad credentials. A request without any is not among them, because some SDKs begin with one, unless it
-names no version (auth 5.2)."""
+"""The codes for bad credentials. Requests without credentials have another code, unless they name no version (auth
+5.2). They are not failures, because some SDKs begin with one."""
 
 
 class RefusedCallers:
@@ -92,10 +90,10 @@ class RefusedCallers:
         self._seconds = seconds
         self._quiet = QuietAddresses() if quiet is None else quiet
         self._logged: deque[tuple[str, int, float]] = deque()
-        """The addresses that this process logged, their places, and the ends of their quiet times, ascending."""
+        """The addresses that this process logged, their places, and when their quiet times end, the earliest first."""
 
     def note(self, client: str, account: str, request_id: str, error: StorageError) -> None:
-        """Log a request that failed with this error, if its caller failed to authenticate or meant another server."""
+        """Log the failure if the caller did not authenticate, or asked for an unknown account."""
         if not account and error.code == "ResourceNotFound" and self.unknown_accounts.is_due():
             logger.info(
                 "%s asks for an account that does not exist: %s [request %s]",

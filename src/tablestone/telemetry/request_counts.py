@@ -1,21 +1,16 @@
-"""Counts of the requests of one worker, for metrics: by operation, status, error and plan, and optionally by table.
+"""Counts the requests of one worker, for metrics: by operation, status, error and plan, and optionally by table.
 
-A table is counted apart only after a request has found it, so clients cannot invent names.
+A table has a count of its own only after a request has found it, so clients cannot fill the memory with names.
 """
 
 from bisect import bisect_left
 from typing import Final, Protocol
 
-from tablestone.model.operations import (
-    EntitiesPage,
-    EntityGroupTransaction,
-    GetEntity,
-)
+from tablestone.model.operations import EntitiesPage, EntityGroupTransaction, GetEntity
 from tablestone.telemetry.refused_callers import AUTHENTICATION_FAILURES
 from tablestone.telemetry.request_record import RequestRecord, reason_of
 
 QUICK_SECONDS: Final = 0.0005
-"""The first bound of durations."""
 DURATION_BOUNDS: Final[tuple[float, ...]] = (
     *(QUICK_SECONDS, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
     *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
@@ -24,15 +19,15 @@ DURATION_BOUNDS: Final[tuple[float, ...]] = (
 TRANSACTION_BOUNDS: Final = (1, 2, 5, 10, 20, 50, 100)
 """Bounds of the histogram of operations in a transaction, which has 100 at most (wire 7.1)."""
 SEPARATOR: Final = "|"
-"""Separates the parts of a series' name; no part contains it."""
+"""Separates the parts of a series' name. No part contains it."""
 REASONS_MAX: Final = 64
-"""Reasons of authentication failures that are counted apart; further ones count as `OTHER`."""
+"""Reasons of authentication failures with a count of their own. Others count as `OTHER`."""
 TABLES_MAX: Final = 1000
-"""Tables that are counted apart; further ones count as `OTHER`."""
+"""Tables with a count of their own. Others count as `OTHER`."""
 OTHER: Final = "(other)"
 _OK: Final = 200
-Key = tuple[object, int, str, str]
-"""The type of the operation (True for an unknown batch), the status, the error and the plan of a series."""
+_SeriesKey = tuple[object, int, str, str]
+"""The type of the operation (True for an unknown batch), the status, the error and the plan."""
 
 
 class SeriesCounts:
@@ -71,10 +66,10 @@ class CountsPlaces(Protocol):
 
 
 class RequestCounts:
-    """The counts of one worker since it started, with `names_tables` also by account and table.
+    """The counts of one worker since it started; with `names_tables`, also by account and table.
 
-    The most frequent request, a quick point read that finds its entity, only adds to numbers of this object; `totals`
-    moves them into their series. `insight` counts the same requests by partition and query shape.
+    The most frequent request, a quick point read that finds its entity, only adds to numbers of this object, which
+    takes less time. `totals` moves them into their series.
     """
 
     def __init__(self, *, names_tables: bool = False, insight: CountsPlaces | None = None) -> None:
@@ -84,8 +79,8 @@ class RequestCounts:
         self._found_bytes_in = 0
         self._found_bytes_out = 0
         self._names_tables = names_tables
-        self._series: dict[Key, SeriesCounts] = {}
-        self._names: dict[Key, str] = {}
+        self._series: dict[_SeriesKey, SeriesCounts] = {}
+        self._names: dict[_SeriesKey, str] = {}
         self._transactions = [0] * (len(TRANSACTION_BOUNDS) + 1)
         self._transaction_operations = 0
         self._refused: dict[str, int] = {}
@@ -94,12 +89,8 @@ class RequestCounts:
 
     def count(self, record: RequestRecord) -> None:
         operation, failure = record.operation, record.failure
-        if (
-            isinstance(operation, GetEntity)
-            and record.status == _OK
-            and failure is None
-            and not self._names_tables
-        ):
+        is_plain = record.status == _OK and failure is None and not self._names_tables
+        if is_plain and isinstance(operation, GetEntity):
             seconds = record.ended - record.started
             if seconds <= QUICK_SECONDS:
                 self._found += 1
@@ -145,7 +136,6 @@ class RequestCounts:
         }
 
     def _move_found(self) -> None:
-        """Move the quick point reads that were counted into their series."""
         found = self._found
         if found == 0:
             return
@@ -160,7 +150,7 @@ class RequestCounts:
         self._found = self._found_bytes_in = self._found_bytes_out = 0
         self._found_seconds = 0.0
 
-    def _series_of(self, key: Key, operation: str) -> SeriesCounts:
+    def _series_of(self, key: _SeriesKey, operation: str) -> SeriesCounts:
         series = self._series.get(key)
         if series is None:
             _what, status, code, plan = key
@@ -178,7 +168,7 @@ class RequestCounts:
         name = f"{record.account}{SEPARATOR}{record.table.lower()}"
         counts = self._tables.get(name)
         if counts is None:
-            # A request that failed may name any table; one that succeeded names a table that exists.
+            # A failed request may name any table; one that succeeded names a table that exists.
             if record.failure is not None or len(self._tables) >= TABLES_MAX:
                 name = f"{OTHER}{SEPARATOR}{OTHER}"
             counts = self._tables.setdefault(name, SeriesCounts())
@@ -198,7 +188,7 @@ def _add(
     series.written += written
     series.bytes_in += record.bytes_in
     series.bytes_out += record.bytes_out
-    bucket = 0  # no bisection, because most requests are in one of the first buckets
+    bucket = 0  # not by bisection, because most requests are in one of the first buckets
     for bound in DURATION_BOUNDS:
         if seconds <= bound:
             break

@@ -1,7 +1,7 @@
 """The record of one request for the operator: its operation, its result and its failure.
 
-The steps of a request store values in it, and its properties turn them into names and numbers. They never return a key,
-a property or a signature, although the operation contains them.
+The steps of a request store values in it. Its properties turn them into names and numbers, and never into a key, a
+property or a signature, although the operation contains them.
 """
 
 import re
@@ -23,24 +23,19 @@ from tablestone.model.operations import (
 BATCH: Final = "Batch"
 """The name of a batch whose operation is unknown."""
 TOOL_AGENTS: Final = b"tablestone-"
-"""The User-Agent of our tools that look at tables (the explorer, `count`, `simulate-keys`) begins with this."""
+"""The User-Agent of our own tools that look at tables, such as the explorer, begins with this."""
 
 
 class RefusedTable(NamedTuple):
-    """The table in the address of a request that was refused before its operation was decoded.
-
-    Unless `is_found`, the table may not exist.
-    """
+    """The table in the address of a request that was refused before its operation was decoded."""
 
     table: str
     is_found: bool
+    """False: the table may not exist."""
 
 
 class RequestDetails:
-    """The part of a record for access logs and traces.
-
-    `at_seconds` is wall-clock time. `authenticated_at` is the moment, on the record's clock, when the caller was known.
-    """
+    """The part of a record for access logs and traces."""
 
     def __init__(self, method: str, client: str) -> None:
         self.method = method
@@ -49,15 +44,15 @@ class RequestDetails:
         self.client_request_id: bytes | None = None
         self.caller = ""
         self.authenticated_at = 0.0
+        """When the caller was known, on the record's clock."""
         self.at_seconds = 0.0
+        """Wall-clock time."""
 
 
 class RequestRecord:
-    """One request. `started` and `ended` are of a clock that never steps back.
+    """One request. Its clock never steps back.
 
-    `failure` is the error in the answer; for a batch, the error inside it. `refused` can be set only with a failure.
-    `from_tools`: the explorer or a data tool asked for the page. `bytes_in` and `bytes_out` count bodies. Every
-    request has a record, so it is small: only an access log or a trace adds `details`, and a point read has no
+    Every request has a record, so it is small: only an access log or a trace adds `details`, and a point read has no
     `result`.
     """
 
@@ -70,12 +65,16 @@ class RequestRecord:
         self.operation: Operation | None = None
         self.result: Result | None = None
         self.failure: StorageError | None = None
+        """The error in the answer; of a batch, the error inside it."""
         self.refused: RefusedTable | None = None
+        """Set only with a failure, and so is `asked`."""
         self.asked = ""
-        """The name of the operation that a request asks for which was refused before it was decoded."""
+        """The operation that a request asked for that was refused before it was decoded."""
         self.from_tools = False
+        """Whether one of our own tools asked for the page."""
         self.status = 0
         self.bytes_in = 0
+        """Bytes of the body."""
         self.bytes_out = 0
 
     def forget(self) -> None:
@@ -94,16 +93,16 @@ class RequestRecord:
 
     @property
     def operation_name(self) -> str:
-        """The operation's name in `model.operations`; empty if the request failed before it was known."""
+        """The operation's name in `model.operations`; empty if the request failed too early."""
         if self.operation is not None:
             return type(self.operation).__name__
         return BATCH if self.is_batch else ""
 
     @property
     def table(self) -> str:
-        """The table of the operation, or in the address of a request that was refused before; else empty.
+        """The table of the operation, or in the address of a request that was refused before decoding; else empty.
 
-        An address may have anything in the table's place, even a signature, so only a valid table name counts.
+        An address may have anything in place of a table, even a signature, so only a valid table name counts.
         """
         if self.operation is None:
             named = "" if self.refused is None else self.refused.table
@@ -112,7 +111,7 @@ class RequestRecord:
 
     @property
     def entities(self) -> int:
-        """Entities in the answer, or written."""
+        """Entities in the answer, or entities written."""
         if isinstance(self.operation, GetEntity):
             return int(self.failure is None)
         result = self.result
@@ -132,7 +131,7 @@ class RequestRecord:
 
     @property
     def plan(self) -> str:
-        """The name of the plan of a read; empty for any other operation."""
+        """The plan of a read; empty for any other operation."""
         if isinstance(self.result, EntitiesPage):
             return self.result.plan
         return "point" if isinstance(self.operation, GetEntity) else ""
@@ -143,27 +142,27 @@ class RequestRecord:
 
     @property
     def reason(self) -> str:
-        """Why the request failed, in words that repeat nothing of it."""
+        """Why the request failed, in words that repeat nothing of the request."""
         return "" if self.failure is None else reason_of(self.failure)
 
 
 def reason_of(error: StorageError) -> str:
     """The error's reason; without one, the text of its code and the function that raised it.
 
-    The text for the client is not used, because it may repeat a property.
+    Not the text for the client: it may repeat a property.
     """
     if error.reason is not None:
         return error.reason
     text = _PLACEHOLDER.sub("...", ERRORS[error.code].text)
-    place = _raised_in(error.__traceback__)
-    return f"{text} ({place})" if place else text
+    function = _raised_in(error.__traceback__)
+    return f"{text} ({function})" if function else text
 
 
 _PLACEHOLDER: Final = re.compile(r"\{\w*\}")
 
 
 def _raised_in(traceback: TracebackType | None) -> str:
-    """The module and the function that raised, such as `json_payload.read_entity`."""
+    """The module and function that raised, such as `json_payload.decode_entity`."""
     if traceback is None:
         return ""
     while traceback.tb_next is not None:

@@ -1,8 +1,7 @@
-"""The reports of worker processes, in memory that all processes of a server share.
+"""The reports of worker processes, in memory that all processes of a server share. It is mapped before the fork.
 
-Each worker writes a report, a JSON object, about once a second. Its reader never waits: the age of a report shows
-whether the worker is busy or stuck. A worker that replaces another continues the counts of its last report. The memory
-is mapped before the fork.
+Each worker writes a report, a JSON object, about once a second. The reader never waits: the age of a report shows
+whether the worker is busy or stuck. A worker that replaces another goes on with the counts of its last report.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 def added(one: Any, other: Any) -> Any:
-    """Add two totals of the same structure. A member that only one of them has is copied."""
+    """The sum of two totals of the same structure. A member that only one has is copied."""
     if isinstance(one, Mapping):
         sums = dict(one)
         for name, value in other.items():
@@ -45,7 +44,7 @@ def sum_of(all_totals: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 REPORT_BYTES_MAX: Final = 4 * 1024 * 1024
-"""The longest report. Memory beyond the longest report so far is never touched."""
+"""The longest report. A mapping this large costs nothing: pages that no report has reached are never touched."""
 _HEAD: Final = struct.Struct("QQQ")
 """The number of reports so far, the length of the newest, and its checksum."""
 _HEAD_BYTES: Final = 32
@@ -55,10 +54,9 @@ _TRIES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class WorkerReport:
-    """The report of a worker: its process, the moment (`monotonic_seconds`) and its content."""
-
     process: int
     at: float
+    """`monotonic_seconds`."""
     content: dict[str, Any] = field(default_factory=dict)
 
 
@@ -70,14 +68,14 @@ class WorkerReports:
         self._memory = mmap.mmap(-1, workers * _SLOT_BYTES)
 
     def leave(self, worker: int, report: WorkerReport) -> None:
-        """Make this the newest report of the worker. Raises `ValueError` if it is too long."""
+        """Make this the worker's newest report. Raises `ValueError` if it is too long."""
         written = orjson.dumps([report.process, report.at, report.content])
         if len(written) > REPORT_BYTES_MAX:
             raise ValueError(f"a report of {len(written)} bytes is too long")
         slot = worker * _SLOT_BYTES
         number = _HEAD.unpack_from(self._memory, slot)[0] + 1
         place = _place(slot, number)
-        # Reports alternate between two places, so one that is being read stays unchanged for about a second.
+        # Reports alternate between two places, so a reader has about a second before its report is overwritten.
         self._memory[place : place + len(written)] = written
         _HEAD.pack_into(self._memory, slot, number, len(written), zlib.crc32(written))
 
@@ -107,7 +105,7 @@ REPORT_SECONDS: Final = 1.0
 class WorkerReporter:
     """Writes the reports of a worker. `measure` returns its totals since the start, and its present values.
 
-    Totals continue those of the worker that this one replaces. `windows` returns the reports for `insight`.
+    Totals are added to those of the worker that this one replaces. `windows` returns the report for `insight`.
     """
 
     def __init__(
@@ -144,7 +142,7 @@ class WorkerReporter:
             logger.error("%s out of date: %s.", what, error)  # noqa: TRY400 - the sentence says it all
 
     async def run(self) -> None:
-        """Report until cancelled, also after a report has failed."""
+        """Report until cancelled, even after a report has failed."""
         while True:
             due = monotonic_seconds() + REPORT_SECONDS
             await asyncio.sleep(REPORT_SECONDS)
@@ -155,7 +153,7 @@ class WorkerReporter:
 
 
 def resident_bytes() -> int:
-    """The resident memory of this process; where the system does not report it, its maximum so far."""
+    """The resident memory of this process, or its maximum so far if the system does not tell it."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except OSError:

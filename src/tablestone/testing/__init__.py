@@ -1,7 +1,6 @@
 """A table service for tests: in the test's own process, fresh for every test in a millisecond.
 
-A name is loaded at its first use, because pytest imports this package at every start of every project that has it
-installed.
+A name is loaded at its first use: in a project that has this package installed, pytest imports it at every start.
 """
 
 from importlib import import_module

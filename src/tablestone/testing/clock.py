@@ -1,8 +1,8 @@
 """A clock that a test controls: freeze it, set it, advance it, or let it tick at another rate.
 
-It decides Timestamps, ETags, the validity of signatures and tokens, and how long the deletion of a table takes. The
-engine never lets an entity's Timestamp go back, even if the clock does. Dates signed with a shared key are checked
-against the machine's clock, because the SDKs take them from there.
+It decides Timestamps, ETags, the validity of signatures and tokens, expiry, and how long a table's deletion takes. An
+entity's Timestamp never goes back, even if the clock does. The date of a request signed with a shared key is checked
+against the machine's clock, because the SDKs take it from there.
 """
 
 import math
@@ -27,7 +27,7 @@ _LATEST: Final = datetime(9999, 12, 31, tzinfo=UTC)
 
 
 class ClockRefused(ValueError):
-    """An impossible moment, step or rate."""
+    """A moment, step or rate that no clock can have. The text is one sentence."""
 
 
 class _Course(NamedTuple):
@@ -42,7 +42,7 @@ _REAL: Final = _Course(0, 0, 1)
 
 
 class StorageClock:
-    """The clock of one storage, at first that of the machine. Any thread may change it."""
+    """The clock of one storage, at first the machine's. Any thread may change it."""
 
     def __init__(
         self, machine: Clock = system_clock, seconds: Callable[[], float] = monotonic_seconds
@@ -60,13 +60,13 @@ class StorageClock:
     def elapsed_seconds(self) -> float:
         """The machine's monotonic seconds, plus those that `advance` skipped.
 
-        They go on while the clock is frozen, so a scan still yields to other requests.
+        They pass while the clock is frozen, so a scan still yields to other requests.
         """
         return self._seconds() + self._skipped_seconds
 
     @property
     def rate(self) -> float:
-        """Ticks for each tick of the machine: 1 at first, 0 while frozen."""
+        """Ticks per tick of the machine: 1 at first, 0 while frozen."""
         return self._course.rate
 
     def now(self) -> datetime:
@@ -76,18 +76,17 @@ class StorageClock:
 
     def freeze(self, at: datetime | None = None) -> None:
         """Stop the clock, now or at a moment."""
-        moment = self.ticks() if at is None else ticks_of(at)
-        self._course = _Course(moment, self._machine(), 0.0)
+        self._go(self.ticks() if at is None else ticks_of(at), 0.0)
 
     def set(self, to: datetime) -> None:
         """Jump to a moment. The rate stays, so a frozen clock stays frozen."""
-        self._course = _Course(ticks_of(to), self._machine(), self._course.rate)
+        self._go(ticks_of(to), self.rate)
 
     def advance(
         self, step: timedelta | None = None, *, days: float = 0, hours: float = 0,
         minutes: float = 0, seconds: float = 0, **others: object,
     ) -> None:  # fmt: skip
-        """Skip some time. It also counts as time spent on a page under way."""
+        """Skip some time; a page under way counts it as time spent. Raises `ClockRefused` beyond the year 9999."""
         if others:
             raise ClockRefused(
                 f"A clock advances by days, hours, minutes and seconds, not by {', '.join(others)}."
@@ -106,11 +105,7 @@ class StorageClock:
             raise ClockRefused(f"A clock does not advance beyond {_LATEST:%Y-%m-%d}.")
         if whole < timedelta():
             raise ClockRefused("A clock advances by a time that is not negative: use set().")
-        self._course = _Course(
-            self.ticks() + whole // _MICROSECOND * _TICKS_PER_MICROSECOND,
-            self._machine(),
-            self._course.rate,
-        )
+        self._go(self.ticks() + whole // _MICROSECOND * _TICKS_PER_MICROSECOND, self.rate)
         self._skipped_seconds += whole.total_seconds()
 
     def tick(self, rate: float = 1.0) -> None:
@@ -118,7 +113,10 @@ class StorageClock:
         _require_number(rate)
         if not 0 <= rate <= 1_000_000:
             raise ClockRefused(f"A clock ticks at a rate from 0 to 1,000,000, not {rate}.")
-        self._course = _Course(self.ticks(), self._machine(), rate)
+        self._go(self.ticks(), rate)
+
+    def _go(self, moment: int, rate: float) -> None:
+        self._course = _Course(moment, self._machine(), rate)
 
     def reset(self) -> None:
         """Return to the machine's clock."""

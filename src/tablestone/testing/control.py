@@ -1,7 +1,7 @@
 """The control API of a server for tests in any language: `tablestone serve --control PORT`.
 
-The API listens on the loopback address only. A web page of any site can send requests to this machine, so requests that
-name an origin or another host are refused. docs/decisions/0012-control.md.
+The API listens on the loopback address only. A web page of any site can make a browser on this machine send requests,
+so the API refuses those that name an origin or another host (docs/decisions/0012-control.md).
 """
 
 import asyncio
@@ -67,9 +67,9 @@ Perform = Callable[..., Coroutine[Any, Any, Any]]
 OPERATIONS: Final[dict[Perform, Operation]] = {}
 
 
-def operation(place: str, *parts: Any, **options: Any) -> Callable[[Perform], Perform]:
-    """Add the decorated method to the API, with the arguments of `Operation`; `place` is `METHOD /path`."""
-    method, _, path = place.partition(" ")
+def operation(route: str, *parts: Any, **options: Any) -> Callable[[Perform], Perform]:
+    """Add the decorated method to the API, with the arguments of `Operation`; `route` is `METHOD /path`."""
+    method, _, path = route.partition(" ")
 
     def add(perform: Perform) -> Perform:
         OPERATIONS[perform] = Operation(method, path, *parts, **options)
@@ -79,11 +79,7 @@ def operation(place: str, *parts: Any, **options: Any) -> Callable[[Perform], Pe
 
 
 class Control:
-    """The operations on a storage that serves at `address`.
-
-    The argument of a method is the name in the path. Its keywords are the parameters of the query and the members of
-    the JSON, or `body` and `content_type`.
-    """
+    """The operations. Arguments come from the path, keywords from query and JSON, or are `body` and `content_type`."""
 
     def __init__(self, storage: StorageService, address: str) -> None:
         self._storage = storage
@@ -227,8 +223,7 @@ class Control:
         self._faults.remove(_found(rules, number, "rule"))
 
     @operation(
-        *("POST /faults/azure-like", "Set the rules to a bad hour.", "Faults"),
-        members=schema.BAD_HOUR,
+        "POST /faults/azure-like", "Set the rules to a bad hour.", "Faults", members=schema.BAD_HOUR
     )
     async def set_azure_like(self, seed: int = 1) -> Any:
         self._faults.azure_like(seed)
@@ -243,9 +238,7 @@ class Control:
         now = self._clock.now().replace(tzinfo=None).isoformat("T", "microseconds")
         return {"now": f"{now}Z", "rate": self._clock.rate}
 
-    @operation(
-        "POST /clock/freeze", "Stop the clock, now or at a moment.", "Clock", members=schema.AT
-    )
+    @operation("POST /clock/freeze", "Stop the clock, now or at a moment.", "Clock", 200, schema.AT)
     async def freeze_clock(self, at: str | None = None) -> Any:
         self._clock.freeze(None if at is None else datetime.fromisoformat(at))
         return await self.show_clock()
@@ -278,9 +271,7 @@ class Control:
         ]
         return {"count": requests.count, "requests": shown}
 
-    @operation(
-        "POST /cost", "Judge what the last requests cost.", "Complaints", members=schema.BUDGET
-    )
+    @operation("POST /cost", "Judge what the last requests cost.", "Complaints", 200, schema.BUDGET)
     async def judge_cost(self, since: int = 0, **limits: Any) -> Any:
         budget = Budget(**limits)
         requests = self._storage.requests
@@ -353,7 +344,7 @@ class ControlApplication(Starlette):
         self.router.default = _unknown_path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request of a program; refuse one of a web page."""
+        """Answer a program; refuse a web page."""
         headers = Headers(scope=scope)
         if "origin" in headers or not cannot_be_rebound(headers.get("host", ""), ("localhost",)):
             sentence = "The control API is for programs on this machine, not for web pages."
@@ -398,7 +389,7 @@ def _endpoint(operation: Operation, perform: Perform) -> Callable[[Request], Awa
 
 
 def _query_of(operation: Operation, given: Mapping[str, str]) -> dict[str, Any]:
-    """The parameters of the query, with whole numbers read from their texts."""
+    """The parameters of the query, checked; whole numbers are read from their texts."""
     wholes = {member.name for member in operation.query if member.kind is WHOLE}
     values = {
         name: int(text) if name in wholes and text.isascii() and text.isdigit() else text
@@ -448,14 +439,14 @@ def _refusal(status: int, sentence: str) -> Response:
 
 
 class ControlledService(StorageService):
-    """The service of a server under control, with the control API. Raises `StartRefused` if its port is taken."""
+    """A storage's service together with the control API. Raises `StartRefused` if the port of the API is taken."""
 
     def __init__(self, configuration: Configuration) -> None:
         assert configuration.control_port is not None
         clock = StorageClock()
         faults = Faults(clock, realism=configuration.realism)
         super().__init__(configuration, clock, LastRequests(), faults)
-        # Clients reach the control API without TLS and without a proxy, even if the server has both.
+        # The control API has neither TLS nor a proxy, even if the server has both.
         self._plain = replace(configuration, trusted_proxies=(), tls=None, workers=1)
         self._listener = listen(HOST, configuration.control_port)
         self.control_address = base_address(self._listener)
@@ -463,7 +454,7 @@ class ControlledService(StorageService):
         self._serving: asyncio.Task[None] | None = None
 
     def begin_control(self, address: str) -> None:
-        """Serve the control API of the server at this address. Call it on the loop."""
+        """Serve the control API of the server at this address. Runs on the event loop."""
         application = ControlApplication(Control(self, address), self.control_address)
         self._control = HttpServer(self._plain, application, self._listener, lambda: None)
         self._serving = asyncio.create_task(self._control.serve())

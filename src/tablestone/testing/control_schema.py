@@ -1,6 +1,6 @@
 """The schema of the control API: the members that its operations take, their answers, and the OpenAPI document.
 
-The same values check requests and make the document, so the two cannot differ.
+The same values check the requests and make the document, so the two cannot differ.
 """
 
 import re
@@ -184,11 +184,10 @@ ANSWERS: Final[Mapping[str, Schema]] = {
     "Complaints": _object({"complaints": _array(TEXT.schema)}),
     "Error": _object({"error": TEXT.schema}),
 }
-"""The JSON schemas of the answers, by name."""
 
 
 def checked(members: Collection[Member], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The given members. Raises `MemberRefused` for an unknown or missing one, or a value of another type."""
+    """The given members. Raises `MemberRefused` if one is unknown, missing, or of another type."""
     by_name = {member.name: member for member in members}
     for name, value in given.items():
         if name not in by_name:

@@ -1,8 +1,8 @@
 """Assertions about cost: how much the code under test may ask of the service, and how it could ask for less.
 
 `storage.expect(...)` returns an `Expectation`, which judges the requests inside its block: scans of whole tables, the
-number of requests, and entities that are read but not returned. Azure bills operations, and a query that reads much is
-slow on every service.
+number of requests, and entities read but not returned. Azure bills requests, and a query that reads much is slow on
+every service.
 """
 
 from collections import Counter
@@ -20,11 +20,10 @@ _WRITES: Final = frozenset(write.__name__ for write in get_args(EntityWrite))
 REQUESTS_JUDGED_MAX: Final = 100_000
 """The most requests of a block that are judged. They take less than 100 MB."""
 SHOWN_MAX: Final = 10
-"""The most requests that a message lists."""
 
 
 class TooExpensive(AssertionError):
-    """The code under test asked for more than expected. The text names the requests and a cheaper way."""
+    """The code under test asked for more than it may. The text names the requests and a cheaper way."""
 
 
 class ExpectationRefused(ValueError):
@@ -35,8 +34,8 @@ class ExpectationRefused(ValueError):
 class Budget:
     """The limits of a block; None is no limit.
 
-    `scans` limits the queries that read a whole table, `rows_read` the entities that all requests read, and
-    `read_ratio` the entities that a query reads for each that it returns. With `account`, only its requests count.
+    `scans` limits the queries that read a whole table, `rows_read` the entities read by all requests, and `read_ratio`
+    the entities that a query reads for each one returned. With `account`, only its requests count.
     """
 
     scans: int | None = None
@@ -92,28 +91,28 @@ class Expectation:
 
     @property
     def requests(self) -> list[RecordedRequest]:
-        """The requests of the block so far; all but the last thousand without their headers."""
-        last = [each for each in self._requests.since(self._before) if self._is_meant(each)]
-        # A request may have moved to the earlier ones since.
+        """The requests of the block so far. Only the last thousand have their headers."""
+        last = [each for each in self._requests.since(self._before) if self._counts(each)]
+        # A request may have moved to the earlier ones meanwhile.
         return [
             each for each in tuple(self._earlier) if not last or each.number < last[0].number
         ] + last
 
     def _keep(self, record: RecordedRequest) -> None:
         """Keep a request that `LastRequests` drops, without its headers to save memory."""
-        if record.number <= self._before or not self._is_meant(record):
+        if record.number <= self._before or not self._counts(record):
             return
         if len(self._earlier) < REQUESTS_JUDGED_MAX:
             self._earlier.append(replace(record, headers={}))
         else:
             self._is_full = True
 
-    def _is_meant(self, record: RecordedRequest) -> bool:
+    def _counts(self, record: RecordedRequest) -> bool:
         return self._budget.account in (None, record.account)
 
 
 def judge(budget: Budget, records: list[RecordedRequest]) -> list[str]:
-    """The complaints about the requests, each a sentence or a few lines."""
+    """The complaints about the requests, each of one line or a few; empty if they stay within the budget."""
     found = []
     scans = [each for each in records if each.plan == PlanKind.TABLE.value]
     if budget.scans is not None and len(scans) > budget.scans:

@@ -1,7 +1,7 @@
 """The rules of faults: which requests a rule applies to, how often it acts, and what it does.
 
-Rules are values, checked when they are made. Random numbers come from a seed, the number of the rule and the number of
-the request, so a program gets the same faults in every run.
+A rule is a value, checked when it is made. Random numbers follow from a seed and the numbers of rule and request, so a
+program gets the same faults in every run.
 """
 
 from __future__ import annotations
@@ -26,21 +26,14 @@ _OPERATIONS: Final = tuple(
     for operation in (get_args(union) or (union,))
 )
 OPERATIONS: Final = frozenset(operation.__name__ for operation in _OPERATIONS)
-"""The names of operations in a record."""
 CODE_OF_STATUS: Final = {
-    400: "InvalidInput",
-    401: "NoAuthenticationInformation",
-    403: "AuthorizationFailure",
-    404: "ResourceNotFound",
-    405: "MethodNotAllowed",
-    409: "EntityAlreadyExists",
-    411: "MissingContentLengthHeader",
-    412: "UpdateConditionNotSatisfied",
-    413: "RequestBodyTooLarge",
-    415: "MediaTypeNotSupported",
-    500: "InternalError",
-    501: "NotImplemented",
-    503: "ServerBusy",
+    ERRORS[code].status: code
+    for code in (
+        *("InvalidInput", "NoAuthenticationInformation", "AuthorizationFailure"),
+        *("ResourceNotFound", "MethodNotAllowed", "EntityAlreadyExists"),
+        *("MissingContentLengthHeader", "UpdateConditionNotSatisfied", "RequestBodyTooLarge"),
+        *("MediaTypeNotSupported", "InternalError", "NotImplemented", "ServerBusy"),
+    )
 }
 """The error for each status of the service's errors (wire 11), for a rule that names none."""
 QUERY: Final = operations.QueryEntities.__name__
@@ -49,7 +42,6 @@ CONDITIONAL_WRITES: Final = frozenset(
     for operation in (operations.EntityGroupTransaction, *get_args(operations.EntityWrite))
     if operation is operations.EntityGroupTransaction or "if_match" in operation.__annotations__
 )
-"""Writes that can have a condition on an ETag."""
 WITHOUT_TABLE: Final = frozenset(
     operation.__name__ for operation in _OPERATIONS if "table" not in operation.__annotations__
 )
@@ -64,7 +56,7 @@ Latency = Callable[[Draw], float]
 
 
 class FaultRefused(ValueError):
-    """A rule without meaning, or that contradicts itself. The text is one sentence."""
+    """A rule that means nothing or contradicts itself. The text is one sentence."""
 
 
 def is_number(value: Any) -> bool:
@@ -160,7 +152,7 @@ class normal(_InSeconds):  # noqa: N801 - as above
 class long_tail(_InSeconds):  # noqa: N801 - as above
     """Half of all requests wait at most `median`, the others up to `longest`.
 
-    The tail falls as 1/x: one request in a thousand waits at least 500 times the median, or `longest` if that is less.
+    The tail falls as 1/x: one request in a thousand waits 500 times the median or more, but never beyond `longest`.
     """
 
     median: float
@@ -186,7 +178,7 @@ class Rule:
     table: str | None = _part(TEXT, "Only requests to this table.")
     operation: str | None = _part(_one_of(OPERATIONS), "Only this operation.")
     plan: str | None = _part(
-        # A rule acts before the server looks whether an index serves the query.
+        # A rule acts before the server decides whether an index serves the query.
         _one_of(kind.value for kind in PlanKind if kind is not PlanKind.INDEX),
         "Only queries with this plan of keys.",
     )
@@ -243,7 +235,7 @@ class Rule:
 
     @property
     def actions(self) -> list[str]:
-        """The names of its actions, which a latency is not."""
+        """The names of its actions. A latency is not one: it may come before any of them."""
         named = {
             "error": self.error is not None or self.status is not None,
             "reset": self.reset is not None,
@@ -283,7 +275,7 @@ class Rule:
         )
 
     def acts_on(self, number: int, draw: Draw) -> bool:
-        """Whether it acts on the request with this number among those that it applies to, the first being 1."""
+        """Whether it acts on this request: the `number`th, counted from 1, that it applies to."""
         first = self.nth or 1
         count = self.count if self.count is not None or self.nth is None else 1
         if number < first or (count is not None and number >= first + count):
@@ -291,7 +283,7 @@ class Rule:
         return self.probability >= 1 or draw() < self.probability
 
     def _contradictions(self) -> Iterator[str]:
-        """What makes the rule meaningless, or keeps it from ever acting."""
+        """Why the rule means nothing, or could never act."""
         operation = self.operation
         seconds = self.latency if isinstance(self.latency, int | float) else 0
         numbers = (self.truncate, self.page_max, self.rate, self.retry_after, seconds)
@@ -325,7 +317,6 @@ class Rule:
 
 
 PARTS: Final = tuple(Member(part.name, **part.metadata) for part in fields(Rule))
-"""The parts of a `Rule`, as members of a JSON object."""
 
 
 def chance(seed: int, rule: int, number: int) -> Draw:

@@ -1,7 +1,7 @@
-"""Faults: the rules of a storage act on its requests, between the signature check and the tables.
+"""Faults: the rules of a storage act on its requests, between the check of the signature and the tables.
 
-A rule that cuts or loses an answer notes that in the record of the request; `AnswerSender`, which has the connection,
-does it. Runs on the loop of the storage; any thread may change the rules.
+A rule that cuts or loses an answer only notes this in the record of the request: `AnswerSender`, which has the
+connection, does it. All runs on the loop of the storage; any thread may change the rules.
 """
 
 import asyncio
@@ -40,9 +40,9 @@ from tablestone.testing.recorded_requests import Ending, Next, RecordedRequest
 _AT_FRONT_DOOR: Final = frozenset(
     ("AuthenticationFailed", "InvalidAuthenticationInfo", "NoAuthenticationInformation")
 )
-"""Errors of authentication, which are answered before the format of the answer is known (wire 8.3)."""
+"""Errors of authentication: the service answers them before it knows the format of the answer (wire 8.3)."""
 _EARLY: Final = frozenset(("MethodNotAllowed", "NotImplemented"))
-"""Errors that the service finds while it parses a request, whose answers have other headers (wire 2.2)."""
+"""Errors found while the service parses a request. Their answers have other headers (wire 2.2)."""
 
 
 class Faults:
@@ -108,7 +108,7 @@ class Faults:
     async def around(
         self, record: RecordedRequest, owner: Owner, operation: Operation, following: Next
     ) -> Result:
-        """Carry out the operation, or the first action of a rule for it. The latencies before it add up."""
+        """Carry out the operation, or the first action of a rule for it. Latencies of the rules before it add up."""
         if self.secondary.is_behind and (
             record.is_secondary or isinstance(operation, GetServiceStats)
         ):
@@ -128,7 +128,7 @@ class Faults:
 
 
 class _ActiveRule:
-    """A rule and the number of requests it applied to; with a rate, the operations that each share has left."""
+    """A rule and how many requests it has applied to; for a rate, also what each share may still ask."""
 
     def __init__(self, rule: Rule, number: int, seconds: Callable[[], float]) -> None:
         self.rule = rule
@@ -139,7 +139,7 @@ class _ActiveRule:
         )
 
     def asked_about(self, seed: int, record: RecordedRequest, operation: Operation) -> Draw | None:
-        """The random numbers for this request if the rule acts on it, or None."""
+        """The random numbers for this request if the rule acts on it; else None."""
         rule = self.rule
         if not rule.concerns(record) or not _can_meet(rule, operation):
             return None
@@ -189,7 +189,7 @@ async def _carry_out(
         raise StorageError(code, early=code in _EARLY, at_front_door=code in _AT_FRONT_DOOR)
     if rule.reset == "before":
         record.ending = Ending(sent=None, is_reset=True)
-        raise StorageError("ServerBusy")  # the connection is reset before any client gets it
+        raise StorageError("ServerBusy")  # never sent: the connection is reset first
     if rule.page_max is not None:
         assert isinstance(operation, QueryEntities)
         return await _short_page(rule.page_max, owner, operation, following)
@@ -218,19 +218,18 @@ async def _write_in_between(owner: Owner, operation: Operation, following: Next)
     write = _conditional_write(operation)
     assert write is not None
     try:
-        await following(
-            owner, MergeEntity(write.table, Entity(entity_key(write), {}), IF_MATCH_ANY)
-        )
+        entity = Entity(entity_key(write), {})
+        await following(owner, MergeEntity(write.table, entity, IF_MATCH_ANY))
     except StorageError:
-        return  # there is no such entity: let the operation itself answer that
+        return  # no such entity: the operation itself will say so
 
 
 _LINGER_NOT: Final = struct.pack("ii", 1, 0)
-"""With this option, a socket that is closed sends RST and drops the bytes that it has not sent yet."""
+"""SO_LINGER for 0 s: closing the socket sends RST and drops the bytes not sent yet."""
 
 
 class ConnectionLost(Exception):
-    """A fault ended the connection, before the answer or within it (`began`)."""
+    """A fault ended the connection: within the answer if it `began`, else before it."""
 
     def __init__(self, *, began: bool) -> None:
         super().__init__("The connection was reset.")
@@ -267,13 +266,10 @@ class AnswerSender:
         # uvicorn's `send` is a method of the request's cycle, which has the transport. Other `send`s have no socket.
         cycle: Any = getattr(self._send, "__self__", None)
         transport: asyncio.Transport | None = getattr(cycle, "transport", None)
-        if ending.sent is None:
-            sent = None
-        else:
-            sent = body[: int(len(body) * ending.sent) if ending.is_reset else int(ending.sent)]
         if transport is None:
-            raise ConnectionLost(began=sent is not None)
-        if sent is not None:
+            raise ConnectionLost(began=ending.sent is not None)
+        if ending.sent is not None:
+            sent = body[: int(ending.sent * len(body) if ending.is_reset else ending.sent)]
             await self._send(self._start)
             await self._send({"type": "http.response.body", "body": sent, "more_body": True})
             await asyncio.sleep(0.001)  # the bytes leave before the reset
@@ -285,5 +281,5 @@ class AnswerSender:
         else:
             transport.close()
         while not cycle.disconnected:  # noqa: ASYNC110 - uvicorn has no event for it
-            # uvicorn must learn of the disconnection first, or it would answer 500.
+            # uvicorn must see the disconnection first, or it would answer 500.
             await asyncio.sleep(0)

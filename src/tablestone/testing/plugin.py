@@ -1,7 +1,7 @@
 """The pytest plugin: fixtures of a table service in the test's own process; a failing test's report shows its requests.
 
 pytest finds the plugin by itself (entry point `pytest11`). The service is imported when a test first asks for a
-fixture. Each process has one storage, also with pytest-xdist. Each test has its own account, unless an option lets a
+fixture. Each process has one storage, with pytest-xdist too. Each test has its own account, unless an option lets a
 class, module, package or session share one.
 """
 
@@ -31,7 +31,6 @@ ANY_VERSION_OPTION: Final = "tablestone_any_version"
 ANY_VERSIONS: Final = tuple(form.value for form in UnknownVersions)
 SCOPES: Final = ("function", "class", "module", "package", "session")
 REQUESTS_SHOWN_MAX: Final = 20
-"""The most requests in the report of a failing test."""
 TABLE_NAME: Final = "TestTable"
 """The table of the first `table_client` of an account."""
 SECTION: Final = "tablestone: last requests"
@@ -64,9 +63,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=UnknownVersions.LATER.value,
     )
     parser.addini(
-        SCOPE_OPTION,
-        f"what has an account of its own: {', '.join(SCOPES)}",
-        default="function",
+        SCOPE_OPTION, f"what has an account of its own: {', '.join(SCOPES)}", default="function"
     )
 
 
@@ -119,7 +116,7 @@ def table_storage(request: pytest.FixtureRequest) -> Iterator[TableStorage]:
 
 @pytest.fixture(scope=_account_scope)
 def table_account(table_storage: TableStorage) -> Iterator[StorageAccount]:
-    """An empty account, for this test unless `tablestone_account_scope` says otherwise."""
+    """An empty account, for this test alone unless `tablestone_account_scope` says otherwise."""
     from tablestone.testing.state import StorageRefused  # noqa: PLC0415 - loads the server
 
     account = table_storage.create_account()
@@ -177,7 +174,7 @@ def table_service(connection_string: str) -> Iterator[TableServiceClient]:
 
 @pytest.fixture(scope=_account_scope)
 def _table_names() -> Iterator[str]:
-    """Table names for the tests that share the account: the name of a deleted table may not be free at once."""
+    """Table names for tests that share an account. Each is used once: the name of a deleted table may stay taken."""
     return (f"{TABLE_NAME}{number}" if number > 1 else TABLE_NAME for number in count(1))
 
 
@@ -233,7 +230,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
     """Reset the clock and remove the faults before the fixtures are torn down, and again afterwards.
 
-    So they do not disturb the teardown, and those that a teardown adds do not reach the next test.
+    Then they neither disturb the teardown nor, if a teardown adds some, reach the next test.
     """
     process = item.config.stash[_KEY]
     _reset_clock_and_faults(process.storage)

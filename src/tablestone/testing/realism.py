@@ -1,8 +1,8 @@
-"""Where Azure differs from one machine: a secondary that is behind, and pages that end with partition ranges.
+"""Where Azure differs from one machine: a secondary that lags behind, and pages that end with partition ranges.
 
-The secondary follows the primary at once, some seconds later, or not at all. While it is behind, it has its own rows: a
-copy from the moment when that began, to which the commits of the primary are applied when they are due. It runs on the
-loop of the storage; any thread may set how far it is behind.
+The secondary follows the primary at once, some seconds later, or not at all. While it lags, it has rows of its own: a
+copy of the primary's from when the lag began, to which it applies each commit when that is due. It runs on the loop of
+the storage; any thread may set the lag.
 """
 
 import asyncio
@@ -41,18 +41,18 @@ from tablestone.testing.fault_rules import FaultRefused
 from tablestone.testing.recorded_requests import Next
 
 EVENTUAL_SECONDS: Final = 60.0
-"""How far the secondary is behind with `realism`. Azure guarantees no limit; minutes are usual."""
+"""The lag of the secondary with `realism`. Azure guarantees no limit; minutes are usual."""
 
 
-class _Course(NamedTuple):
-    """How far the secondary is behind, from a moment on. Compared by identity."""
+class _Lag(NamedTuple):
+    """The lag of the secondary, and the tick at which it began. Compared by identity."""
 
     seconds: float
     began: int
 
 
 class _Commit(NamedTuple):
-    """A commit of the primary: its moment, and the version of each of its changes."""
+    """A commit of the primary: the clock's `elapsed_seconds` then, and the version of each change."""
 
     at: float
     write_set: WriteSet
@@ -60,13 +60,13 @@ class _Commit(NamedTuple):
 
 
 class Secondary:
-    """The secondary of one storage. `usual_seconds` is how far it is behind unless a test says otherwise."""
+    """The secondary of one storage. `usual_seconds` is its lag unless a test sets another."""
 
     def __init__(self, clock: StorageClock, usual_seconds: float = 0.0) -> None:
         self._clock = clock
         self._usual_seconds = usual_seconds
-        self._course = _Course(usual_seconds, clock.ticks())
-        self._copied_for: _Course | None = None
+        self._lag = _Lag(usual_seconds, clock.ticks())
+        self._copied_for: _Lag | None = None
         self._copying = asyncio.Lock()
         self._waiting: deque[_Commit] = deque()
         self._version = 0
@@ -77,61 +77,61 @@ class Secondary:
 
     @property
     def is_behind(self) -> bool:
-        return self._course.seconds > 0
+        return self._lag.seconds > 0
 
     @property
     def seconds_behind(self) -> float:
-        """How far it is behind, in seconds; infinite while it is frozen."""
-        return self._course.seconds
+        """The lag in seconds; infinite while it is frozen."""
+        return self._lag.seconds
 
     def follow(self, seconds: float | None = None) -> None:
-        """From now on, follow the primary this many seconds later; None is the usual delay."""
+        """From now on, follow the primary this many seconds later; None is the usual lag."""
         behind: Any = self._usual_seconds if seconds is None else seconds
         if not isinstance(behind, int | float) or not behind >= 0:
             raise FaultRefused(
                 f"The secondary is behind by a number of seconds that is not negative, not {behind!r}."
             )
-        self._course = _Course(behind, self._clock.ticks())
+        self._lag = _Lag(behind, self._clock.ticks())
 
     def freeze(self) -> None:
-        """Keep the present state."""
+        """Keep the present state, whatever the primary does."""
         self.follow(math.inf)
 
     def replace(self, contents: MemoryRows) -> None:
-        """Take these rows, which the primary was restored to. A frozen secondary stays frozen with them."""
+        """Take the rows that the primary was restored to. A frozen secondary stays frozen with them."""
         if self.is_behind:
             self._rows.replace(contents)
             self._waiting.clear()
-            self._copied_for = self._course
+            self._copied_for = self._lag
 
     async def copy(self, primary: Engine) -> None:
-        """Copy the rows of the primary before its first commit, if the secondary is behind."""
-        if self._copied_for is self._course or not self.is_behind:
+        """Copy the rows of the primary, before its first commit since the lag began."""
+        if self._copied_for is self._lag or not self.is_behind:
             return
         async with self._copying:
-            course = self._course
-            if self._copied_for is not course:
+            lag = self._lag
+            if self._copied_for is not lag:
                 self._waiting.clear()
                 self._rows.replace(await _contents_of(primary))
-                self._copied_for = course
+                self._copied_for = lag
 
     async def learn(self, write_set: WriteSet, versions: Sequence[int], *, at_once: bool) -> None:
-        """Queue a commit of the primary. `at_once` applies it and all that wait."""
-        if math.isinf(self._course.seconds) or not self.is_behind:
+        """Queue a commit of the primary; `at_once` applies it and all that wait."""
+        if math.isinf(self._lag.seconds) or not self.is_behind:
             return
         self._waiting.append(_Commit(self._clock.elapsed_seconds(), write_set, versions))
         await self._catch_up(math.inf if at_once else -math.inf)
 
     async def execute(self, primary: Next, owner: Owner, operation: Operation) -> Result:
-        """Carry out an operation that reads. Until the first commit, the primary has the same rows."""
-        course = self._course
+        """Carry out an operation that reads. Before the first commit, the primary has the same rows and answers."""
+        lag = self._lag
         if isinstance(operation, GetServiceStats):
-            if math.isinf(course.seconds):
-                return ServiceStats(course.began)
-            return ServiceStats(self._clock.ticks() - round(course.seconds * TICKS_PER_SECOND))
-        if self._copied_for is not course:
+            if math.isinf(lag.seconds):
+                return ServiceStats(lag.began)
+            return ServiceStats(self._clock.ticks() - round(lag.seconds * TICKS_PER_SECOND))
+        if self._copied_for is not lag:
             return await primary(owner, operation)
-        await self._catch_up(self._clock.elapsed_seconds() - course.seconds)
+        await self._catch_up(self._clock.elapsed_seconds() - lag.seconds)
         return await self._tables.execute(Named(owner.name), operation)
 
     async def _catch_up(self, until: float) -> None:
@@ -146,7 +146,7 @@ class Secondary:
 
 
 class FollowedEngine(ForwardingEngine):
-    """The engine of the primary. The secondary learns of its commits, without delay if `at_once`."""
+    """The engine of the primary, which tells the secondary of its commits; without lag if `at_once`."""
 
     def __init__(self, engine: Engine, secondary: Secondary, *, at_once: bool = False) -> None:
         super().__init__(engine)
@@ -177,7 +177,7 @@ _KEY_BEGINS: Final = len(storage_keys.ENTITIES) + storage_keys.TABLE_ID_LENGTH
 
 
 def begins_range(partition: bytes) -> bool:
-    """Whether a range begins with this partition. This depends on the PartitionKey alone, so every run is the same."""
+    """Whether a range begins with this partition: by a hash of its PartitionKey, so that every run is the same."""
     return blake2b(partition[_KEY_BEGINS:], digest_size=1).digest()[0] % PARTITIONS_PER_RANGE == 0
 
 
@@ -193,7 +193,7 @@ class RangedEngine(ForwardingEngine):
 
 
 class _RangedSnapshot(ForwardingSnapshot):
-    """A snapshot whose moment passes when a partition range ends, so that the page ends there, even if empty."""
+    """A snapshot that raises `MomentPassed` where a partition range ends, to end the page there, even an empty one."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)
@@ -209,27 +209,27 @@ class _RangedSnapshot(ForwardingSnapshot):
     ) -> Rows:
         if self._has_passed:
             raise MomentPassed
-        # Without the hint: rows that the engine left out may begin a range.
+        # No hint: rows that the engine would leave out may begin a range.
         rows = await super().read(ranges, rows_max=rows_max, bytes_max=bytes_max)
         first = _of_first_range(rows, ranges[0].start)
         self._has_passed = first.next_key is not None and _divides(first, first.next_key)
         return first
 
     async def entries(self, start: Entry, end: Entry, *, entries_max: int) -> list[Entry]:  # noqa: ARG002
-        """No entries, so every query is a scan, as on Azure: an index would pass over ends of ranges."""
+        """No entries, so that every query scans, as on Azure: an index would pass over the ends of ranges."""
         return await super().entries(start, end, entries_max=0)
 
 
 def _of_first_range(rows: Rows, start: Key) -> Rows:
-    """The rows up to the next partition, after that of the first row, that begins a range."""
+    """The rows before the next range. The first row's partition never counts as its beginning: a page gets on."""
     if not start.partition.startswith(storage_keys.ENTITIES):
         return rows
     before: bytes | None = None
     for number, value in enumerate(rows.values):
-        place = _place_of(value, start)
-        if before not in (None, place.partition) and begins_range(place.partition):
-            return Rows(rows.values[:number], place)
-        before = place.partition
+        key = _key_of(value, start)
+        if before not in (None, key.partition) and begins_range(key.partition):
+            return Rows(rows.values[:number], key)
+        before = key.partition
     return rows
 
 
@@ -237,10 +237,10 @@ def _divides(rows: Rows, next_key: Key) -> bool:
     """Whether the next row is in another partition than the last one, and begins a range."""
     if not rows.values or not next_key.partition.startswith(storage_keys.ENTITIES):
         return False
-    last = _place_of(rows.values[-1], next_key)
+    last = _key_of(rows.values[-1], next_key)
     return last.partition != next_key.partition and begins_range(next_key.partition)
 
 
-def _place_of(value: bytes, of_same_table: Key) -> Key:
+def _key_of(value: bytes, of_same_table: Key) -> Key:
     table_id = of_same_table.partition[len(storage_keys.ENTITIES) : _KEY_BEGINS]
     return storage_keys.entity_place(table_id, key_of(read_raw(value)))

@@ -1,6 +1,6 @@
-"""The last requests of a storage: each with its operation, its answer, and the number of rows it read.
+"""The last requests of a storage: each with its operation, its answer, and how many rows it read.
 
-The table service and the engine fill in the record of a request while it is under way. Signatures are never recorded.
+The table service and the engine fill in the record of a request under way. Signatures are never recorded.
 """
 
 from collections import deque
@@ -33,8 +33,8 @@ REQUESTS_KEPT_MAX: Final = 1000
 class Ending(NamedTuple):
     """How a fault ends the connection of a request.
 
-    `sent` is None if nothing of the answer is sent. Else it is the part of its body before a reset, from 0 to 1, or
-    without a reset the number of its first bytes.
+    `sent` is None if nothing of the answer is sent. Else it is how much of the body is: before a reset as a share from
+    0 to 1, otherwise in bytes.
     """
 
     sent: float | None
@@ -47,7 +47,7 @@ class RecordedRequest:
 
     `operation`, `account` and `table` are empty if the request was refused before its operation was known. Only queries
     have a `plan`. `partition` is the PartitionKey of a write or a point read. `status` is 0 while the request is under
-    way, and if the answer was lost.
+    way, and if a fault lost the answer.
     """
 
     number: int
@@ -88,7 +88,7 @@ class RecordedRequest:
 CURRENT: Final[ContextVar[RecordedRequest | None]] = ContextVar("CURRENT", default=None)
 """The record of the request that the present task answers."""
 Keep = Callable[[RecordedRequest], None]
-"""Takes a request that `LastRequests` is about to drop."""
+"""Takes a record that `LastRequests` is about to drop."""
 
 
 class LastRequests:
@@ -97,7 +97,7 @@ class LastRequests:
     def __init__(self) -> None:
         self._requests: deque[RecordedRequest] = deque(maxlen=REQUESTS_KEPT_MAX)
         self.count = 0
-        """How many requests there have been."""
+        """How many requests there have been, those that were dropped included."""
         self.keepers: tuple[Keep, ...] = ()
         """Called on the loop of the storage with each request that is dropped."""
 
@@ -171,7 +171,7 @@ def _count(rows: int, first: Key) -> None:
 
 
 class ObservedEngine(ForwardingEngine):
-    """An engine that counts the rows that the present request reads, without those that the engine leaves out."""
+    """An engine that counts the rows it returns to the present request, but not those that a hint leaves out."""
 
     async def get(self, key: Key) -> bytes | None:
         value = await super().get(key)

@@ -1,7 +1,7 @@
 """The state of a storage: seeds fill it, dumps show it, snapshots restore it.
 
-All this works on the engine and the tables without requests, so nothing is recorded or disturbed by faults. It runs on
-the loop of the storage. The data of a seed becomes the service's JSON, whose reader checks the entities.
+All this works on engine and tables without requests, so nothing is recorded and no fault acts. It runs on the loop of
+the storage. A seed is turned into the service's JSON, so that the service's own reader checks the entities.
 """
 
 from __future__ import annotations
@@ -76,19 +76,19 @@ class StorageRefused(Exception):
 class Snapshot(NamedTuple):
     """Everything in a storage at one moment: accounts, tables, policies, entities with their ETags.
 
-    As bytes it is a line of JSON with the version of the format and the number of rows, by which files of another
-    version and truncated ones are recognized, followed by a line for each row.
+    As bytes it is a line of JSON for each row, after a line with the version of the format and the number of rows: they
+    show whether a file has another version or is cut off.
     """
 
     contents: MemoryRows
 
     def save(self, path: str | Path) -> None:
-        """Write it to a file, which contains the keys of the accounts that `create_account` made."""
+        """Write it to a file. The file contains the keys of the accounts that `create_account` made."""
         Path(path).write_bytes(self.to_bytes())
 
     @classmethod
     def load(cls, path: str | Path) -> Snapshot:
-        """Read it from a file. Raises `StateRefused` for a file of another version, or that is not a snapshot."""
+        """Read it from a file. Raises `StateRefused` if the file has another version or is not a whole snapshot."""
         try:
             return cls.from_bytes(Path(path).read_bytes())
         except StateRefused as refused:
@@ -130,7 +130,7 @@ class Snapshot(NamedTuple):
 
 
 def _entries_of(rows: Mapping[Key, tuple[int, bytes]]) -> list[Entry]:
-    """The entries of all indexes: a file has none."""
+    """The entries of all indexes, made from the rows: a file has none."""
     of_entities: dict[bytes, EntriesOf] = {}
     entries: list[Entry] = []
     for key in sorted(rows):  # the catalogs come before the entities
@@ -174,7 +174,7 @@ Seed = Mapping[str, Entities] | str | Path
 
 
 class SeedRefused(ValueError):
-    """A seed of which nothing is stored. The text is one sentence that names the wrong line."""
+    """A seed that is wrong, so nothing of it is stored. The text is one sentence that names the wrong line."""
 
 
 class SeedRow(NamedTuple):
@@ -186,10 +186,7 @@ class SeedRow(NamedTuple):
 
 
 def read_seed(seed: Seed, table: str | None) -> tuple[list[SeedRow], list[str]]:
-    """The entities of a seed and its tables, also those without an entity. Raises `SeedRefused`.
-
-    `table` is the table of a file that is not named after it.
-    """
+    """The entities of a seed, and all its tables; a `table` replaces the name of a file. Raises `SeedRefused`."""
     if isinstance(seed, Mapping):
         return list(_rows_of_tables(seed)), list(seed)
     if not isinstance(seed, str | Path):
@@ -221,7 +218,7 @@ def _rows_of_tables(seed: Mapping[str, Entities]) -> Iterator[SeedRow]:
 
 
 def _rows_of_file(path: Path, table: str) -> Iterator[SeedRow]:
-    # The readers of the data tools. That of CSV needs pyarrow, which the test kit itself does not.
+    # Loaded here, because the reader of CSV needs pyarrow, and the rest of the test kit does not.
     from tablestone.tools.errors import TransferRefused  # noqa: PLC0415
     from tablestone.tools.formats.compressed import ReadPosition  # noqa: PLC0415
     from tablestone.tools.formats.reading_file import read_rows  # noqa: PLC0415
@@ -261,7 +258,7 @@ def _body(entity: Mapping[str, Any], place: str) -> bytes:
 
 
 def _typed(value: Any, place: str) -> tuple[Any, EdmType | None]:
-    """A value in the service's JSON, and its type if the JSON value alone does not tell it."""
+    """A value in the service's JSON, and its type if the JSON value alone does not show it."""
     if isinstance(value, tuple) and len(value) == 2:
         text, _ = _typed(value[0], place)
         try:
@@ -306,7 +303,7 @@ def _is_text(value: Any) -> bool:
 
 
 class State:
-    """The state of a storage, whose engine it opens. `tables` carries out operations without recording them."""
+    """The state of a storage. It opens the engine; its `tables` carry out operations without recording them."""
 
     def __init__(
         self, configuration: Configuration, clock: StorageClock, secondary: Secondary
@@ -314,7 +311,7 @@ class State:
         self.primary = open_engine(configuration.engine, clock.ticks)
         self._secondary = secondary
         self.engine = FollowedEngine(self.primary, secondary, at_once=True)
-        """Its commits are not recorded, and reach the secondary at once."""
+        """What it commits is not recorded, and reaches the secondary at once."""
         self._retention = configuration.keep_changes
         self.tables = TableService(
             self.engine, clock.ticks, clock.elapsed_seconds, storage_keys.fresh_table_id
@@ -337,7 +334,7 @@ class State:
                 f"restore() takes a Snapshot, not {str(snapshot)[:80]!r}: Snapshot.load(path) reads one from a file."
             )
         memory = self._memory()
-        await memory.changes.keep(None)  # what is replaced now is in no record
+        await memory.changes.keep(None)  # no record of changes spans a restore
         memory.replace(snapshot.contents)
         await memory.changes.keep(self._retention)
         self._secondary.replace(snapshot.contents)
@@ -390,7 +387,7 @@ class State:
             await self._empty_table(account, table)
 
     async def changes(self, account: str, since: ChangesSince) -> ChangesFound:
-        """The next changes of an account. Raises `StorageError` if a restore has begun a new record."""
+        """The next changes of an account. Raises `StorageError` if a restore has begun a new record since."""
         if not self.tables.feeds.are_kept:
             raise StorageRefused("This storage keeps no changes: make it with keep_changes=True.")
         found = await self.tables.execute(await self._owner(account), ReadAccountChanges(since))
@@ -404,7 +401,7 @@ class State:
         await self.tables.catalog.change_expiry(owner, table, lambda _old: policy)
 
     async def _owner(self, account: str) -> Named:
-        """The account, with the incarnation with which its requests are recorded."""
+        """The account in its present incarnation, as its requests name it."""
         await self._require_account(account)
         if account in self._permanent:
             return Named(account)
@@ -454,10 +451,7 @@ class State:
             await IndexWork(self.tables.catalog, owner, table, name).drop()
 
     async def seed(self, account: str, rows: Iterable[SeedRow], tables: Sequence[str]) -> int:
-        """Create the tables that are missing, and store entities, after all of them have been checked.
-
-        Returns the number of entities.
-        """
+        """Check all entities; then create the missing tables and store the entities. Returns their number."""
         owner = await self._owner(account)
         writes = []
         places: dict[tuple[str, EntityKey], str] = {}

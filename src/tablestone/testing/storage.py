@@ -1,7 +1,7 @@
 """A table service in this process: a thread with an event loop, a free port on the loopback address, real HTTP.
 
-Any thread or coroutine may call the methods of a `TableStorage`. Most take far less than a millisecond on the loop of
-the storage, and none needs the loop of the caller.
+Any thread or coroutine may call the methods of a `TableStorage`. Most take far less than a millisecond on the storage's
+own loop, and none needs the loop of the caller.
 """
 
 from __future__ import annotations
@@ -47,15 +47,13 @@ from tablestone.wire.versions import UnknownVersions
 
 @dataclass(frozen=True, slots=True)
 class StorageAccount:
-    """An account of a storage: its name, its key and its endpoint."""
-
     name: str
     key: str = field(repr=False)
     endpoint: str
 
     @property
     def connection_string(self) -> str:
-        """The connection string, as the SDKs of all languages read it."""
+        """The connection string, for the SDK of any language."""
         return (
             f"DefaultEndpointsProtocol=http;AccountName={self.name};AccountKey={self.key};"
             f"TableEndpoint={self.endpoint};"
@@ -79,8 +77,8 @@ class TableStorage:
     `engine` is `memory`, `sqlite` (in a directory that `close` removes) or the URL of an engine. The storage has the
     development account, whose key every SDK knows, and the accounts that `create_account` makes. With `realism`, the
     name of a deleted table stays taken for 40 seconds of the clock, pages end at the boundaries of partition ranges,
-    even without an entity, and the secondary is 60 seconds behind. `any_version` is that of `tablestone serve`. With
-    `keep_changes`, `changes()` tells what is written.
+    even without an entity, and the secondary is 60 seconds behind. `any_version` is the option of `tablestone serve`.
+    `changes()` needs `keep_changes`.
     """
 
     def __init__(
@@ -151,7 +149,6 @@ class TableStorage:
 
     @property
     def port(self) -> int:
-        """The port that the storage listens on."""
         return int(self.address.rpartition(":")[2])
 
     @property
@@ -173,7 +170,7 @@ class TableStorage:
     def secondary(self) -> Secondary:
         """The secondary: `freeze()` keeps its present state, `follow(60)` puts it 60 seconds behind.
 
-        `faults.clear()` undoes this: it follows at once, or 60 seconds later with `realism`.
+        After `faults.clear()` it follows at once again, or 60 seconds later with `realism`.
         """
         return self.faults.secondary
 
@@ -186,25 +183,25 @@ class TableStorage:
         read_ratio: float | None = None,
         account: StorageAccount | str | None = None,
     ) -> Expectation:
-        """A `with` block that raises `TooExpensive` if the code in it goes beyond these limits (`Budget`)."""
+        """A `with` block that raises `TooExpensive` if the code in it exceeds these limits (see `Budget`)."""
         name = None if account is None else _name_of(account)
         return Expectation(self._requests, Budget(scans, requests, rows_read, read_ratio, name))
 
     @property
     def requests(self) -> list[RecordedRequest]:
-        """The last requests, the oldest first."""
+        """The last thousand requests, the oldest first."""
         return self._requests.since(0)
 
     def reset(self, account: StorageAccount | str | None = None, table: str | None = None) -> None:
         """Delete the tables and service properties of all accounts, or of one; with `table`, the entities of one table.
 
-        Accounts stay, with their keys. Without `account`, `table` is one of the development account.
+        Accounts stay, with their keys. Without `account`, the `table` is one of the development account.
         """
         name = None if account is None and table is None else _name_of(account)
         self._call(lambda service: service.state.reset(name, table))
 
     def snapshot(self) -> Snapshot:
-        """A copy of the present state, for `restore`. It takes milliseconds, and needs the memory engine."""
+        """A copy of the present state, for `restore`: in milliseconds, but only with the memory engine."""
         return self._call(lambda service: service.state.snapshot())
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -217,17 +214,14 @@ class TableStorage:
         """Store entities and return their number. If one is wrong, store none and raise `SeedRefused`.
 
         A seed is a dict of entities by table, a file (`orders.jsonl`, `orders.csv`) that is named after its table
-        unless `table` is given, or a directory of such files. Existing entities are replaced. Tables without entities
-        are created too, so that a dump can be a seed.
+        unless `table` is given, or a directory of such files. Existing entities are replaced, and tables without
+        entities created too.
         """
         rows, tables = read_seed(seed, table)
         return self._call(lambda service: service.state.seed(_name_of(account), rows, tables))
 
     def dump(self, account: StorageAccount | str | None = None) -> Dump:
-        """All entities of an account by table, in the service's JSON, without ETags and Timestamps.
-
-        Two dumps of the same entities are equal. A dump can be used as a seed.
-        """
+        """All entities of an account by table, as the service's JSON without ETags and Timestamps. It can be a seed."""
         return self._call(lambda service: service.state.dump(_name_of(account)))
 
     def set_expiry(
@@ -238,10 +232,7 @@ class TableStorage:
         property: str | None = None,  # noqa: A002 - as the command has it
         account: StorageAccount | str | None = None,
     ) -> None:
-        """Let entities expire by the storage's clock: `after` their Timestamp, or at the time in a property.
-
-        With neither, they do not expire any more.
-        """
+        """Let entities expire `after` their Timestamp, or at the time in a `property`; with neither, no longer."""
         if after is not None and not isinstance(after, timedelta):
             raise TypeError(f"after is a timedelta, such as timedelta(hours=24), not {after!r}.")
         if not isinstance(property, str | None):
@@ -260,7 +251,7 @@ class TableStorage:
 
     @property
     def requests_count(self) -> int:
-        """How many requests there have been."""
+        """How many requests there have been, not only those that are kept."""
         return self._requests.count
 
     def requests_since(self, count: int) -> list[RecordedRequest]:
@@ -268,7 +259,7 @@ class TableStorage:
         return self._requests.since(count)
 
     def create_account(self, name: str | None = None) -> StorageAccount:
-        """A new account without tables. Without a name, it gets one that no other account of this storage has."""
+        """Create an account without tables. Without `name`, it gets one that no other account of this storage has."""
         return self._account(*self._call(lambda service: service.state.create_account(name)))
 
     def delete_account(self, name: str) -> None:
@@ -276,10 +267,7 @@ class TableStorage:
         self._call(lambda service: service.state.delete_account(name))
 
     def delete_table(self, table: str, account: StorageAccount | str | None = None) -> None:
-        """Delete a table without a request: no fault acts on it, and its name is free at once.
-
-        Does nothing if the account has no such table. Raises `StorageRefused` if there is no such account.
-        """
+        """Delete a table, if it exists, without a request: no fault acts on it, and its name is free at once."""
         self._call(lambda service: service.state.delete_table(_name_of(account), table))
 
     def create_index(
@@ -300,7 +288,6 @@ class TableStorage:
     def drop_index(
         self, table: str, name: str, *, account: StorageAccount | str | None = None
     ) -> None:
-        """Drop an index."""
         self._call(lambda service: service.state.drop_index(_name_of(account), table, name))
 
     def begin(self, ask: Callable[[StorageService], Coroutine[Any, Any, Value]]) -> Future[Value]:
@@ -318,7 +305,7 @@ class TableStorage:
         return self._thread
 
     def _call(self, ask: Callable[[StorageService], Coroutine[Any, Any, Value]]) -> Value:
-        """The result of `ask`, which runs on the loop of the storage."""
+        """Run `ask` on the loop of the storage, and return its result."""
         return self.begin(ask).result(CALL_SECONDS_MAX)
 
     def _engine_url(self) -> str:
@@ -337,8 +324,8 @@ class TableStorage:
 class StorageChanges:
     """The changes of an account since this object was made: dicts, as the lines of the feed of changes.
 
-    `for` ends with the last change so far, and a later `for` goes on from there; `async for` waits for the next one.
-    Both end when the storage is restored or the account is deleted.
+    `for` ends after the last change so far, and a later `for` goes on from there; `async for` waits for more. Both end
+    when the storage is restored or the account is deleted.
     """
 
     def __init__(self, storage: TableStorage, account: str) -> None:
@@ -365,7 +352,7 @@ class StorageChanges:
         return await service.state.changes(self._account, self._cursor)
 
     async def _read(self, service: StorageService) -> bool | None:
-        """Read more, and say whether there is any; None if there never will be."""
+        """Read more, and return whether there is any; None if there never will be."""
         has_more = True
         while has_more and not self._lines:
             try:
@@ -434,9 +421,7 @@ class _ServingThread:
                 lambda: self._started.set_result(None),
             )
             self.service.count_connections(
-                self._server.server_state.connections,
-                self._server.accepted,
-                self._server.admission,
+                self._server.server_state.connections, self._server.accepted, self._server.admission
             )
             await self._server.serve()
         finally:

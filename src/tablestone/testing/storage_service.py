@@ -1,6 +1,6 @@
-"""The service of a storage: the application of `tablestone serve`, with its own engine, clock and records.
+"""The service of a storage: the application of `tablestone serve`, with the storage's engine, clock and records.
 
-Runs on an event loop that the caller provides.
+It runs on an event loop that the caller provides.
 """
 
 from dataclasses import replace
@@ -25,14 +25,14 @@ from tablestone.testing.recorded_requests import (
 from tablestone.testing.state import State
 
 AZURE_DELETION_SECONDS: Final = 40
-"""With realism, the name of a deleted table stays taken for so long (wire 3.4), unless configured otherwise."""
+"""With realism, how long the name of a deleted table stays taken (wire 3.4), unless configured otherwise."""
 
 
 class StorageService:
     """The ASGI application of a storage. `startup` and `shutdown` run on the same loop."""
 
     waits = True
-    """Every request needs a task of its own, which has the record as a context variable."""
+    """Each request needs a task of its own, because its record is a context variable."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class StorageService:
     def _now(self) -> int:
         """The time for checking the present request.
 
-        An SDK that signs with an account key takes the date from the machine, so the machine's clock checks it. The
+        An SDK that signs with an account key dates the request by the machine's clock, so that clock checks it. The
         Timestamps of entities come from the test's clock all the same.
         """
         record = CURRENT.get()

@@ -1,7 +1,7 @@
 """Transports without a socket, for `azure-core` (synchronous and asynchronous) and, as an ASGI application, for httpx.
 
-A request takes the same steps as over HTTP, and its signature is checked. Where a fault ends the connection, a
-transport raises what the SDK's own transport would raise. Only HTTP's connections and time-outs are missing.
+A request takes the same steps as over HTTP, and its signature is checked. Where a fault ends the connection, the
+transports raise what the SDK's own would raise. Only HTTP's connections and time-outs are missing.
 """
 
 import asyncio
@@ -33,8 +33,6 @@ Response = TypeVar("Response", bound=ReadResponse)
 
 @dataclass(slots=True)
 class ReceivedAnswer:
-    """An answer as a client receives it."""
-
     status: int = 0
     reason: str | None = None
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
@@ -54,20 +52,16 @@ class _AsyncResponse(AsyncHttpResponse, ReadResponse):  # type: ignore[misc]
 
 
 def exchange(storage: TableStorage, scope: Message, body: bytes) -> Future[ReceivedAnswer]:
-    """Answer a request on the loop of the storage; any thread may wait for the future.
-
-    It raises `ConnectionLost` if a fault ends the connection before the answer is complete.
-    """
+    """Answer a request on the storage's loop. The future raises `ConnectionLost` if a fault cuts the answer off."""
     return storage.begin(lambda service: _answer(service, scope, body))
 
 
 async def _answer(application: AsgiApplication, scope: Message, body: bytes) -> ReceivedAnswer:
     answer = ReceivedAnswer()
-
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive() -> Message:
-        if not messages:  # who waits for the end of the connection: there is none
+        if not messages:  # it waits for a disconnection, and none comes
             await asyncio.get_running_loop().create_future()
         return messages.pop()
 
@@ -145,11 +139,7 @@ class StorageAsgi:
                 break
         answer = await asyncio.wrap_future(exchange(self._storage, scope, body))
         await send(
-            {
-                "type": "http.response.start",
-                "status": answer.status,
-                "headers": answer.headers,
-            }
+            {"type": "http.response.start", "status": answer.status, "headers": answer.headers}
         )
         await send({"type": "http.response.body", "body": answer.body})
 

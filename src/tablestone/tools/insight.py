@@ -1,4 +1,4 @@
-"""Turns a server's insight report into a workload for advice and queries for a simulation.
+"""Turns a server's insight report into a workload for advice.
 
 The admin address asks for no key. The report says neither RowKeys nor which part of an answer a client uses, so the
 rules that need these are silent.
@@ -25,7 +25,6 @@ from tablestone.model.edm import EdmType
 from tablestone.query.plan import PlanKind
 from tablestone.tools.errors import TransferFailed, TransferRefused
 from tablestone.tools.progress import shown_count
-from tablestone.tools.simulated_queries import GivenQuery
 
 ANSWER_SECONDS_MAX: Final = 30
 """Seconds to wait for the admin address."""
@@ -88,21 +87,6 @@ def workload_of(report: InsightReport, period: str, *, of_one_table: bool = Fals
     return Workload(tables, max(rates, default=None))
 
 
-def queries_of(report: InsightReport, table: str, period: str) -> list[GivenQuery]:
-    """The point reads of a table, and the shapes of its queries that have a filter, with the number of their runs."""
-    found: dict[str, GivenQuery] = {}
-    points = sum(_points(report, each, period) for each in report.tables if _is(each, table))
-    if points:
-        found[POINT_READ] = GivenQuery(POINT_READ, runs=points, is_point_read=True)
-    for shape in shapes_of(report, period):
-        is_use = shape.filter and not shape.from_tools and query_use(shape) is not None
-        if is_use and _is(shape, table):
-            before = found.get(shape.filter)
-            runs = shape.queries + (before.runs or 0 if before is not None else 0)
-            found[shape.filter] = GivenQuery(shape.filter, _types(shape), runs)
-    return list(found.values())
-
-
 def shapes_of(report: InsightReport, period: str) -> list[QueryShape]:
     """The shapes of queries in the order of the report, those with and without `$select` as one.
 
@@ -129,10 +113,6 @@ def shapes_of(report: InsightReport, period: str) -> list[QueryShape]:
     return list(found.values())
 
 
-def _is(of: TableInsight | QueryShape, table: str) -> bool:
-    return of.table.lower() == table.lower()
-
-
 def _points(report: InsightReport, table: TableInsight, period: str) -> int:
     """The point reads of a table; a query that fixes both keys is one of its queries, and is not counted here."""
     pages = sum(
@@ -142,22 +122,6 @@ def _points(report: InsightReport, table: TableInsight, period: str) -> int:
         and shape.plan == PlanKind.POINT.value
     )
     return max(0, table.plans.get(period, {}).get(PlanKind.POINT.value, 0) - pages)
-
-
-def rate_of(report: InsightReport, table: str, period: str) -> float | None:
-    """The entities of a table that a second of its busiest minute needed; None if the table is not in the report.
-
-    Of the busiest second, one large query would make a hot partition. With other keys nobody would read the entities
-    that scans examined and left out, so the rate is reduced by their share of the period.
-    """
-    rates = []
-    for each in report.tables:
-        if _is(each, table):
-            activity = each.activity.get(period, Activity())
-            read = max(1, activity.entities)
-            used = min(read, activity.entities_used) if activity.entities else 1
-            rates.append(each.rates[period].busiest_minute * used / read)
-    return max(rates, default=None)
 
 
 def share_of(report: InsightReport, partition: PartitionActivity, period: str) -> float:
@@ -288,7 +252,5 @@ LARGE_SHARE_ENTITIES_MIN: Final = 1000
 """Fewer entities in a period say nothing about keys."""
 _ACROSS: Final = (PlanKind.TABLE.value, PlanKind.PARTITION_RANGE.value, PlanKind.RANGES.value)
 """The plans whose pages pass from partition to partition."""
-POINT_READ: Final = "PartitionKey eq ? and RowKey eq ?"
-"""A point read as the shape of a filter."""
 _KINDS: Final = {kind.value: kind for kind in PlanKind}
 _TYPES: Final = {kind.value: kind for kind in EdmType}

@@ -1,1 +1,1 @@
-"""Bytes to operations, and results to bytes. Knows HTTP and the forms of OData; no I/O, no engine, no semantics."""
+"""Bytes to operations, and results to bytes. Knows HTTP and OData; does no I/O, knows no engine, executes nothing."""

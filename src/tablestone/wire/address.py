@@ -1,7 +1,7 @@
 """The address of a request: the account's name in the Host header, and the OData resource and parameters in the URL.
 
-The path is percent-decoded exactly once, as UTF-8, and the decoded text is parsed (wire 1.2, 1.3): it is split at each
-slash, and empty segments are ignored. Does not know HTTP methods or what operations mean.
+The path is percent-decoded exactly once, as UTF-8, and then split at each slash; empty segments are ignored (wire 1.2,
+1.3). Does not know HTTP methods or what operations mean.
 """
 
 import enum
@@ -21,7 +21,7 @@ from tablestone.model.keys import (
     table_name_error,
 )
 
-# The host of RFC 3986 (3.2.2). The inside of an IP literal is not checked, because it never names an account.
+# The host of RFC 3986 (3.2.2). The inside of an IP literal may be anything, because it never names an account.
 _HOST = re.compile(
     r"(\[[0-9A-Za-z:.%_~-]+\]|(?:[\w.~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+)(?::\d*)?", re.ASCII
 )
@@ -30,14 +30,13 @@ _SERVICE_LABEL: Final = "table"
 
 
 class Host(NamedTuple):
-    """A host, its first label, and the suffix after `.table.`; the last two are empty if the host has none.
-
-    IP addresses, names of one label and names with an empty label cannot name an account: their `label` is empty.
-    """
+    """The host of a request. The parts of its name are empty if they cannot name an account."""
 
     name: str
     label: str = ""
+    """The first label. Empty for an IP address, a name of one label, and a name with an empty label."""
     suffix: str = ""
+    """What follows `.table.` after the first label."""
 
 
 NO_HOST: Final = Host("")
@@ -79,8 +78,8 @@ class AddressKind(enum.Enum):
     TABLE_SET = "table set"
     TABLE = "table"
     ENTITY_SET = "entity set"
-    BEHIND_ENTITY_SET = "behind an entity set"
-    """One segment or more behind a table: `/t/Tables` (wire 1.2)."""
+    BELOW_ENTITY_SET = "below an entity set"
+    """One segment or more after a table: `/t/Tables` (wire 1.2)."""
     ENTITY = "entity"
     BATCH = "batch"
     METADATA = "metadata"
@@ -89,7 +88,7 @@ class AddressKind(enum.Enum):
 
 
 class Address(NamedTuple):
-    """A resource. For a kind without a table `table` is empty; for a kind without a key `key` is None."""
+    """A resource. `table` is empty and `key` is None for kinds that have none."""
 
     kind: AddressKind
     table: str = ""
@@ -107,7 +106,7 @@ _ENTITY = re.compile(
 )
 _ONE_KEY = re.compile(rf"([^/\\()']+)\(\s*(?:\w+\s*=\s*)?{_QUOTED}\s*\)")
 _SET = re.compile(r"([^/\\()']+)(?:\(\))?")
-# The characters of a key that are not percent-encoded in a URL; `{` and `}` must be (wire 1.3, 12.2).
+# Characters of a key that stay as they are in a URL; `{` and `}` must be percent-encoded (wire 1.3, 12.2).
 _LITERAL_IN_KEY: Final = "-_.~'!*()"
 _UNCHANGED = re.compile(r"[A-Za-z0-9_.~!*()-]*", re.ASCII)
 
@@ -119,10 +118,7 @@ def split_account(raw_path: bytes) -> tuple[str, bytes]:
 
 
 def parse_resource(raw: bytes, account: str) -> Address:
-    """The resource of the path below the account; raises the service's error if the path is invalid.
-
-    The account is a part of an error's text.
-    """
+    """The resource of the path below the account; raises the service's error, which names the account, if invalid."""
     if b"%" in raw:
         raw = unquote_to_bytes(raw)
     try:
@@ -190,11 +186,11 @@ def _parse_segments(text: str, account: str) -> Address:
         return Address(AddressKind.SERVICE)
     if stripped != text:
         return _parse_path(stripped, account)
-    return _parse_behind_set(*text.split("/"), account=account)
+    return _parse_below_set(*text.split("/"), account=account)
 
 
-def _parse_behind_set(first: str, *segments: str, account: str) -> Address:
-    """The segments behind a table. Keys of the last segment count as keys of the table (wire 1.2)."""
+def _parse_below_set(first: str, *segments: str, account: str) -> Address:
+    """A table and segments after it. Keys in the last segment count as keys of the table (wire 1.2)."""
     match = _SET.fullmatch(first)
     if not segments or match is None or first.startswith("$") or match[1].lower() == "tables":
         raise _syntax_error()
@@ -205,11 +201,11 @@ def _parse_behind_set(first: str, *segments: str, account: str) -> Address:
         raise _key_count_error(table, account)
     if not (_SET.fullmatch(last) or _ENTITY.fullmatch(last)):
         raise _syntax_error()
-    return Address(AddressKind.BEHIND_ENTITY_SET, table)
+    return Address(AddressKind.BELOW_ENTITY_SET, table)
 
 
 def _key_count_error(table: str, account: str) -> StorageError:
-    """The error for a table with one key, since its entities have two; sent only if the table exists (wire 1.2)."""
+    """The error for one key: entities have two. It is sent only if the table exists (wire 1.2)."""
     if not TABLE_NAME.fullmatch(table):
         return table_name_error(table, early=True)
     text = _KEY_COUNT.format(f"{account}.{table}")
@@ -237,9 +233,9 @@ NO_PARAMETERS: Final[Parameters] = MappingProxyType({})
 
 
 def parse_query_string(raw: bytes) -> Parameters:
-    """Parameters by name, decoded with form rules: `+` is a blank, names may be encoded (wire 1.3).
+    """Parameters by name, decoded as a form: `+` is a blank, names may be encoded (wire 1.3).
 
-    A parameter that occurs twice is refused (wire 14 row 24).
+    Raises `InvalidInput` for a parameter that occurs twice (wire 14 row 24).
     """
     if not raw:
         return NO_PARAMETERS
@@ -247,9 +243,9 @@ def parse_query_string(raw: bytes) -> Parameters:
 
 
 def readable_parameters(raw: bytes) -> tuple[Parameters, frozenset[str]]:
-    """The readable parameters of a wrong query string, for the steps before its error; and the names that occur twice.
+    """The readable parameters of an invalid query string, and the names that occur twice, of which the first counts.
 
-    Of two parameters with the same name, the first counts.
+    Steps that come before the error of the query string use them, such as authentication.
     """
     found: dict[str, str] = {}
     repeated: set[str] = set()
@@ -267,7 +263,7 @@ def readable_parameters(raw: bytes) -> tuple[Parameters, frozenset[str]]:
 
 
 def select_as_sent(raw: bytes) -> str:
-    """The text of `$select` as it is in the URL, with only `%2C` decoded: answers repeat it in this form (wire 5.2)."""
+    """`$select` as in the URL, with only `%2C` decoded: answers repeat it in this form (wire 5.2)."""
     for pair in raw.decode("latin-1").split("&"):
         name, _, value = pair.partition("=")
         if unquote_plus(name) == "$select":

@@ -1,8 +1,8 @@
-"""Entities and tables in Atom, the form of versions before 2015-12-11: reading and writing (wire 5.7).
+"""Reads and writes entities and tables in Atom, the form of versions before 2015-12-11 (wire 5.7).
 
-An entry is converted to the members of the equivalent JSON object, so that the rules for values exist once, in
-`json_payload`. Writing starts from the stored form of `entity_json`. Layout, order and line ends are those of the
-service's recorded answers. Does not know headers, methods or what an operation does with the payload.
+An entry becomes the members of the equivalent JSON object, so that the rules for values exist once, in `json_payload`.
+Writing starts from the stored form of `entity_json`. Layout, order and line ends are those of the service's recorded
+answers. Does not know headers, methods or what an operation does with the payload.
 """
 
 import re
@@ -36,7 +36,7 @@ _SCHEME: Final = f"{_DATA}/scheme"
 
 _NEGATIVE_ZERO = re.compile(r"-0*+\.?0*+(?:[eE][+-]?[0-9]++)?", re.ASCII)
 _NAME: Final = rb"[A-Za-z_\x80-\xff][\w.\x80-\xff-]*"
-# In a document that is not well-formed: a tag whose name, behind its prefix, is no XML name (wire 5.7).
+# In a document that is not well-formed: a tag whose name, after its prefix, is not an XML name (wire 5.7).
 _INVALID_NAME = re.compile(
     rb"<[\w.-]+:(?!%b[\s/>])[^<>]*>|</[\w.-]+:(?!%b\s*>)[^<>]*>" % (_NAME, _NAME)
 )
@@ -44,14 +44,13 @@ _XML_BOOLEANS: Final = {"1": "true", "0": "false"}
 
 
 def _members(body: bytes) -> Members:
-    """The properties of the entry in a body; everything else in it is ignored (wire 5.7)."""
+    """The properties of the entry in a body. The rest of it is ignored (wire 5.7)."""
     try:
         entry = parse_xml(body)
     except StorageError as error:
-        is_invalid_name = _INVALID_NAME.search(body) is not None
-        raise (
-            StorageError("InvalidInput", early=True) if is_invalid_name else unreadable()
-        ) from error
+        if _INVALID_NAME.search(body):
+            raise StorageError("InvalidInput", early=True) from error
+        raise unreadable() from error
     if entry.tag != f"{{{_ATOM}}}entry":
         raise unreadable()
     found: Members = {}
@@ -65,7 +64,7 @@ def _members(body: bytes) -> Members:
 
 
 def _member(name: str, element: Element) -> Members:
-    """A property and its annotation. Without a type it is a string; null is as in JSON (wire 5.7)."""
+    """A property and its annotation. Without a type it is a string; null means the same as in JSON (wire 5.7)."""
     if element.get(f"{{{_METADATA}}}null") in ("true", "1"):
         return {name: None}
     if len(element):
@@ -86,7 +85,7 @@ def decode_table_name(body: bytes) -> str:
 
 
 def decode_entity(body: bytes, key_in_url: EntityKey | None) -> Entity:
-    """The entity in a body, by the rules of JSON with one exception: a negative zero is kept (wire 5.7)."""
+    """The entity in a body, by the rules of JSON, except that a negative zero stays negative (wire 5.7)."""
     found = _members(body)
     key, texts = entity_of_members(found, key_in_url, control_information=False)
     negative = {
@@ -102,21 +101,21 @@ _OLD_AUTHOR: Final = "  <author>\r\n    <name />\r\n  </author>\r\n"
 
 
 class _Layout(NamedTuple):
-    """The texts of documents, as recorded: versions up to 2012-02-12 break the lines, later ones do not (wire 5.7)."""
+    """The texts of documents, as recorded. Versions up to 2012-02-12 break lines, later ones do not (wire 5.7)."""
 
     declaration: str
     root: str
-    """The attributes of the outermost element; `m:etag` is one of them."""
+    """The attributes of the outermost element, `m:etag` included."""
     entry: str
     before_property: str
     feed: str
     feed_author: str
-    """The author of a feed without entries, which others have not."""
+    """Only a feed without entries has an author."""
     error: str
     error_type: bytes
 
     def in_feed(self, entry: str) -> str:
-        """An entry, one level deeper where lines are broken. No value has a line break of CRLF: CR is escaped."""
+        """An entry in a list: one level deeper if lines break. No value contains CRLF, because CR is escaped."""
         if not self.before_property:
             return entry
         return "  " + entry.replace("\r\n", "\r\n  ") + "\r\n"
@@ -158,7 +157,7 @@ _POINTS: Final = (
     ' xmlns:georss="http://www.georss.org/georss" xmlns:gml="http://www.opengis.net/gml"'
 )
 _NUMBER_TEXTS: Final = {"Infinity": "INF", "-Infinity": "-INF"}
-# .NET writes characters that XML does not allow as character references. A carriage return needs one to be kept.
+# .NET writes characters that XML forbids as character references. A carriage return needs one to survive parsing.
 _NOT_PLAIN = re.compile("[&<>\r\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 _ENTITIES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
@@ -176,9 +175,9 @@ def _attribute(text: str) -> str:
 
 
 class AtomWriter:
-    """Writes tables and entities of one account below one base URL, and errors.
+    """A `PayloadWriter` of Atom, for one account.
 
-    `base` is the URL of the account with a slash at the end. `now`, in ticks, becomes the `updated` time of entries and
+    `base` is the URL of the account with a slash at the end. `now`, in ticks, is the `updated` time of entries and
     feeds, cut to seconds, as recorded.
     """
 
@@ -194,36 +193,30 @@ class AtomWriter:
         self.error_type = self._layout.error_type
 
     def error(self, code: str, message: str) -> bytes:
-        """An error; `message` is its whole text (wire 8.2)."""
         text = self._layout.error.format(code=code, message=_escaped(message))
         return f"{self._layout.declaration}{text}".encode("utf-8", "replace")
 
     def table(self, table: str) -> bytes:
-        """One table (wire 3.2, 3.3)."""
         return self._document(self._table_entry(table, self._root("")))
 
     def tables(self, tables: Sequence[str]) -> bytes:
-        """A list of tables (wire 3.1)."""
         entries = (self._layout.in_feed(self._table_entry(table, "")) for table in tables)
         return self._feed("Tables", [entry.encode() for entry in entries])
 
     def entity(self, table: str, stored: bytes, projection: Projection | None) -> bytes:
-        """One entity; of a projection only the selected properties, a missing one as null (wire 5.7)."""
+        """A selected property that is missing is written as null (wire 5.7)."""
         return self._document(self._entity_entry(table, stored, projection, in_feed=False))
 
     def lists_as_stored(self, _projection: Projection | None) -> bool:
-        """False, because the stored form is JSON."""
-        return False
+        return False  # the stored form is JSON
 
     def listed(self, table: str, stored: bytes, projection: Projection | None) -> bytes:
-        """One entity in the form that it has in a list."""
         entry = self._entity_entry(table, stored, projection, in_feed=True)
         return self._layout.in_feed(entry).encode()
 
     def entities(
         self, table: str, listed: Sequence[bytes], _projection: Projection | None
     ) -> bytes:
-        """A list of entities, each in the form of `listed`."""
         return self._feed(table, listed)
 
     def _root(self, etag: str) -> str:
@@ -270,9 +263,9 @@ class AtomWriter:
 
 
 def _property_elements(raw: RawEntity, names: tuple[str, ...] | None) -> list[str]:
-    """The elements of an entity's properties, in its order, or of the selected ones, in the order of their names.
+    """The elements of an entity's properties in its order, or of `names` in theirs.
 
-    A selected name that no property can have is left out, because it is not a valid XML name.
+    A selected name that no property can have is left out: it is not a valid XML name.
     """
     present = [name for name in raw if name != "odata.etag" and not name.endswith(ANNOTATION)]
     if names is None:
@@ -297,14 +290,14 @@ def _element(raw: RawEntity, name: str) -> str:
 
 
 def _tag(name: str) -> str:
-    """The name of a property's element. Older stored names can have letters that are now refused: .NET's escape."""
+    """The name of a property's element. .NET's escape stands for letters that older builds stored and XML forbids."""
     if is_identifier(name):
         return name
     return "".join([each if is_identifier(f"_{each}") else f"_x{ord(each):04X}_" for each in name])
 
 
 def _typed_text(value: Any, annotation: str) -> tuple[str, str]:
-    """The type and text of a stored value that is not a string; an annotated value has the same text as in JSON."""
+    """The type and text of a stored value that is not a string. An annotated value has the text of JSON."""
     if isinstance(value, bool):
         return "Edm.Boolean", "true" if value else "false"
     if isinstance(value, int):

@@ -1,7 +1,7 @@
-"""The multipart envelope of a batch: reads the requests in it, and writes the answers into another (wire 7, 12.2).
+"""The multipart envelope of a batch: reads the requests out of one, and writes the answers into another (wire 7, 12.2).
 
-Reads the envelopes of old and new clients (wire 7.1 says how a delimiter differs from a value). Writes exactly the form
-that the strictest client can read. Does not decode the requests inside: they are decoded like all other requests.
+Reads what old and new clients send (wire 7.1 says how a delimiter differs from a value). Writes exactly the form that
+the strictest client can read. Does not decode the requests inside: they are decoded like all other requests.
 """
 
 import functools
@@ -22,7 +22,7 @@ _BOUNDARY = re.compile(
 _ORIGIN = re.compile(rb"(?:https?://[^/?#]*)?", re.IGNORECASE)
 _DELIMITER_END = re.compile(rb"(--)?[ \t]*(?:\r?\n|\Z)")
 _LINE_ENDS = re.compile(rb"(?:\r?\n){0,2}")
-# Searching is much faster for patterns that begin with one fixed byte; `strip` removes a \r before it.
+# A search is much faster if the pattern begins with one fixed byte; `strip` removes a \r before it.
 _HEADERS_END = re.compile(rb"\n[ \t]*\r?\n")
 _MIME_HEADERS_END = re.compile(rb"\n[ \t]*\r?\n\s*")
 _LINE_END = re.compile(rb"\r?\n")
@@ -32,27 +32,27 @@ _LENGTH_DIGITS_MAX: Final = 10
 
 
 class BatchPart(NamedTuple):
-    """One request inside a batch and its body. Parts with the same head share one request object."""
+    """A request in a batch, and its body. Parts with the same head share one request object."""
 
     request: RawRequest
     body: bytes
 
     @property
     def content_id(self) -> bytes | None:
-        """The Content-ID of the inner HTTP headers, the only one that the answer repeats, as recorded (wire 7.2)."""
+        """The Content-ID of the inner HTTP headers. The answer repeats no other, as recorded (wire 7.2)."""
         return self.request.headers.get(b"content-id")
 
 
 class BatchRequest(NamedTuple):
     """The parts of a batch: a change set of writes, or one query.
 
-    `ends_unreadable`: after these parts there is one whose request line or headers cannot be read (wire 7.3). A batch
-    that is not a change set and has no parts never uses the boundary of its header (wire 7.1).
+    No parts and no change set: the body never uses the boundary of its header (wire 7.1).
     """
 
     parts: Sequence[BatchPart]
     is_change_set: bool
     ends_unreadable: bool
+    """Whether a part follows whose request line or headers cannot be read (wire 7.3)."""
 
 
 def _malformed() -> StorageError:
@@ -60,7 +60,7 @@ def _malformed() -> StorageError:
 
 
 def parse_batch(content_type: bytes | None, body: bytes, outer: RawRequest) -> BatchRequest:
-    """The requests in a batch; raises `InvalidInput` for a malformed envelope or a mixture of queries and changes."""
+    """The requests in a batch; raises `InvalidInput` for a malformed envelope, or a second part after the first."""
     if not content_type:
         raise StorageError("InvalidInput", NO_CONTENT_TYPE, early=True)
     mark = b"--" + _boundary(content_type)
@@ -70,17 +70,17 @@ def parse_batch(content_type: bytes | None, body: bytes, outer: RawRequest) -> B
         return BatchRequest((), is_change_set=False, ends_unreadable=False)
     if opening is None or opening.closes:
         raise _malformed()
-    behind = _next_delimiter(body, mark, opening.end)
-    end = len(body) if behind is None else behind.start
+    after = _next_delimiter(body, mark, opening.end)
+    end = len(body) if after is None else after.start
     headers, at = _mime_headers(body, opening.end, end)
     kind = headers.get(b"content-type", b"").strip()
     if kind.lower().startswith(b"multipart/mixed"):
         inner = b"--" + _boundary(kind)
-        return _ChangeSetReader(body, mark, behind, inner, outer).read(at)
-    if behind is None:
+        return _ChangeSetReader(body, mark, after, inner, outer).read(at)
+    if after is None:
         raise _malformed()
-    part, behind, _ = _read_part(body, mark, opening.end, behind, outer)
-    if not behind.closes:
+    part, after, _ = _read_part(body, mark, opening.end, after, outer)
+    if not after.closes:
         raise _malformed()
     if part is None:
         return BatchRequest((), is_change_set=False, ends_unreadable=True)
@@ -96,19 +96,21 @@ def _boundary(content_type: bytes) -> bytes:
 
 
 class _Delimiter(NamedTuple):
-    """`--` and a boundary at the end of a line: its start, the start of the next line, and whether it is the last."""
+    """`--` and a boundary at the end of a line."""
 
     start: int
     end: int
+    """The start of the next line."""
     closes: bool
+    """Whether it is the last one of its envelope."""
 
 
 def _next_delimiter(body: bytes, mark: bytes, at: int) -> _Delimiter | None:
-    """The next delimiter, anywhere in its line, because some clients send it directly after the JSON (wire 7.1)."""
+    """The next delimiter, anywhere in a line: some clients send it directly after the JSON (wire 7.1)."""
     at = body.find(mark, at)
     while at >= 0:
         end = at + len(mark)
-        if body.startswith(b"\r\n", end):  # as most are
+        if body.startswith(b"\r\n", end):  # the usual case, without a pattern
             return _Delimiter(at, end + 2, closes=False)
         line_end = _DELIMITER_END.match(body, end)
         if line_end is not None:
@@ -118,7 +120,7 @@ def _next_delimiter(body: bytes, mark: bytes, at: int) -> _Delimiter | None:
 
 
 def _delimiter_at(body: bytes, mark: bytes, at: int) -> _Delimiter | None:
-    """The delimiter at this position, after at most two line ends; None if there is none."""
+    """The delimiter at this position or after one or two line ends there, if there is one."""
     line_ends = _LINE_ENDS.match(body, at)
     start = at if line_ends is None else line_ends.end()
     if not body.startswith(mark, start):
@@ -128,32 +130,27 @@ def _delimiter_at(body: bytes, mark: bytes, at: int) -> _Delimiter | None:
 
 
 _PARTS_READ: Final = limits.CHANGE_SET_OPERATIONS_MAX + 1
-"""The number of parts that are read: one more than allowed is enough for the error, and a body can hold thousands."""
+"""One more than allowed is enough for the error, and a body can hold thousands."""
 
 
 class _ChangeSetReader:
-    """Reads the change set of a batch from start to end. `behind` is the next delimiter of the outer envelope."""
+    """Reads the change set of a batch from start to end. `after` is the next delimiter of the outer envelope."""
 
     def __init__(
-        self, body: bytes, mark: bytes, behind: _Delimiter | None, inner: bytes, outer: RawRequest
+        self, body: bytes, mark: bytes, after: _Delimiter | None, inner: bytes, outer: RawRequest
     ) -> None:
         self._body = body
         self._mark = mark
-        self._behind = behind
+        self._after = after
         self._inner = inner
         self._outer = outer
 
     def read(self, at: int) -> BatchRequest:
-        """The parts from this position to the closing delimiter, which must exist.
-
-        If there are more than `_PARTS_READ` parts, the first `_PARTS_READ` are returned and the rest is not read.
-        """
+        """The parts from this position to the closing delimiter, which must exist; at most `_PARTS_READ`."""
         body, inner = self._body, self._inner
         parts: list[BatchPart] = []
         part: BatchPart | None = None
-        head = (
-            b""  # all before the body of the last part; the parts of a batch mostly have the same
-        )
+        head = b""  # all before the body of the last part: most parts of a batch have the same
         ends_unreadable = False
         here = _next_delimiter(body, inner, at)
         self._require_before_envelope(here)
@@ -170,7 +167,7 @@ class _ChangeSetReader:
             else:
                 part, follows, head_end = _read_part(body, inner, here.end, after, self._outer)
                 head = body[here.end : head_end]
-            # A Content-Length covers `after`, which is then a part of a value and not a delimiter.
+            # A Content-Length reaches beyond `after`, so that is part of a value and not a delimiter.
             if follows is not after:
                 self._pass_envelope(after.start, follows.start)
             self._require_before_envelope(follows)
@@ -181,22 +178,19 @@ class _ChangeSetReader:
                 parts.append(part)
                 if len(parts) == _PARTS_READ:
                     return BatchRequest(parts, is_change_set=True, ends_unreadable=False)
-        self._require_nothing_behind()
+        # Nothing may follow. The end of the outer envelope may be missing or lack its dashes (wire 7.1).
+        last = self._after
+        if last is not None and not last.closes and body[last.end :].strip():
+            raise _malformed()
         return BatchRequest(parts, is_change_set=True, ends_unreadable=ends_unreadable)
 
     def _require_before_envelope(self, here: _Delimiter | None) -> None:
-        if here is None or (self._behind is not None and self._behind.start < here.start):
+        if here is None or (self._after is not None and self._after.start < here.start):
             raise _malformed()
 
     def _pass_envelope(self, start: int, end: int) -> None:
-        if self._behind is not None and start <= self._behind.start < end:
-            self._behind = _next_delimiter(self._body, self._mark, end)
-
-    def _require_nothing_behind(self) -> None:
-        """Raise if a second part follows. The end of the envelope may be missing or lack its dashes (wire 7.1)."""
-        behind = self._behind
-        if behind is not None and not behind.closes and self._body[behind.end :].strip():
-            raise _malformed()
+        if self._after is not None and start <= self._after.start < end:
+            self._after = _next_delimiter(self._body, self._mark, end)
 
 
 def _mime_headers(body: bytes, start: int, stop: int) -> tuple[Headers, int]:
@@ -216,7 +210,7 @@ def _read_part(
     """The HTTP request of a part (None if it cannot be read), the delimiter that ends it, and the end of its head.
 
     The delimiter is `after`, unless a Content-Length leads to a later one: then `after` is inside a value (wire 7.1).
-    A head with a Content-Length is the part's own: then its end is `start`, and later parts do not share it.
+    Later parts cannot share a head with a Content-Length, so the end of such a head is given as `start`.
     """
     if not body[start : after.start].strip():
         return None, after, start
@@ -246,8 +240,8 @@ def _read_part(
 def _parse_head(head: bytes, scheme: str, client: str) -> RawRequest | None:
     """The request of a part, without its body; None if it cannot be read.
 
-    The target is the text between the first and the last blank of the line, since some clients encode nothing
-    (wire 7.1). A `#` belongs to the path, as in a single request, where it is out of range (wire 1.3).
+    The target lies between the first and the last blank of the line, because some clients encode nothing (wire 7.1). A
+    `#` belongs to the path, as in a single request, where it is out of range (wire 1.3).
     """
     line, _, rest = head.partition(b"\n")
     method, _, target_and_version = line.rstrip().partition(b" ")
@@ -273,7 +267,7 @@ def _parse_head(head: bytes, scheme: str, client: str) -> RawRequest | None:
 def _parse_headers(block: bytes) -> Headers | None:
     """The headers of a block; None if a line is not a header, or if a header that must be unique occurs twice.
 
-    None also if a value holds a CR or a NUL: Content-ID is written into the answer, and a CR may end a line there.
+    None also for a value with a CR or NUL: the answer repeats Content-ID, and a CR could end a line there.
     """
     pairs = []
     for line in _LINE_END.split(block):
@@ -294,8 +288,8 @@ def _short_or_long_headers(block: bytes) -> Headers | None:
 
 
 _SHORT: Final = 2048
-"""The length of a head, in bytes, up to which the parsed head is cached, so that the cache stays small."""
-# The operations of a batch have the same headers, and inserts have the same head.
+"""Bytes of the longest head that is cached, so that the cache stays small."""
+# The operations of a batch have the same headers, and its inserts have the same head.
 _parse_short_head = functools.lru_cache(maxsize=256)(_parse_head)
 _parse_short_headers = functools.lru_cache(maxsize=256)(_parse_headers)
 
@@ -307,9 +301,9 @@ _PHRASES[412] = "Precondition Failed"
 def format_batch_answer(
     parts: Sequence[bytes], guids: tuple[str, str], *, change_set: bool
 ) -> tuple[bytes, bytes]:
-    """The Content-Type and body of the outer answer (202), given parts from `format_part` or `format_unreadable_part`.
+    """The Content-Type and body of the outer answer (202), from what `format_part` and `format_unreadable_part` wrote.
 
-    `guids` are in the names of the two boundaries; they are new for every answer (wire 7.2).
+    `guids` name the two boundaries; they are new for every answer (wire 7.2).
     """
     outer = f"batchresponse_{guids[0]}".encode("ascii")
     inner = f"changesetresponse_{guids[1]}".encode("ascii") if change_set else outer
@@ -332,7 +326,7 @@ def format_batch_answer(
 
 
 def format_unreadable_part(error: bytes) -> bytes:
-    """The error for a request with unreadable headers, as recorded; its form is fixed, because none could be read."""
+    """The error for a part with unreadable headers, as recorded. Its form is fixed: no Accept could be read."""
     return (
         b"HTTP/1.1 400 Bad Request\r\nDataServiceVersion: 1.0;\r\n"
         b"Content-Type: application/xml;charset=utf-8\r\n\r\n%b\r\n" % error
@@ -376,7 +370,7 @@ def _headers_of_kind(
     has_body: bool,
     early: bool,
 ) -> tuple[bytes, bytes]:
-    """The first headers of all answers of a kind, before and after a Content-ID, in the recorded order (wire 7.2)."""
+    """The headers that all answers of a kind share, before and after a Content-ID, in the recorded order (wire 7.2)."""
     speaks = b"DataServiceVersion: %b\r\n" % data_service_version
     if content_type is not None:
         speaks += b"Content-Type: %b\r\n" % content_type
@@ -392,7 +386,7 @@ def _headers_of_kind(
 
 
 def _data_service_version(answer: Answer) -> bytes:
-    """3.0 if the answer's headers concern content in JSON, even if it has none; else 1.0, as recorded (wire 7.2)."""
+    """3.0 if the answer's headers are about content in JSON, even without a body; else 1.0, as recorded (wire 7.2)."""
     if answer.content_type is not None and not answer.content_type.startswith(b"application/json"):
         return b"2.0;" if answer.is_of_odata_2 else b"1.0;"
     speaks_of_content = answer.content_type is not None or answer.preference_applied is not None

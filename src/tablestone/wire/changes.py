@@ -1,7 +1,7 @@
 """The feed of changes on the wire: `GET /TABLE?comp=changes&since=CURSOR&wait=30`, answered in JSON lines.
 
-The service has no such feed (docs/protocol/changes.md). While no changes are kept, the request gets the service's
-answer to a `comp` that it does not know.
+The service has no such feed (docs/protocol/changes.md). While no changes are kept, the answer is the service's for an
+unknown `comp`.
 """
 
 import base64
@@ -36,9 +36,9 @@ from tablestone.wire.messages import RawRequest, RawResponse, Wait
 from tablestone.wire.service_resources import headers_of
 
 CURSOR_HEADER: Final = b"x-tablestone-cursor"
-"""The cursor after all that a page has examined."""
+"""The cursor after everything that a page has examined."""
 MORE_HEADER: Final = b"x-tablestone-more"
-"""`true` if there was more after the cursor, whether the page has lines or not."""
+"""`true` if more changes follow the cursor, even if the page has no lines."""
 _CONTENT_TYPE: Final = b"application/x-ndjson"
 _CURSOR: Final = re.compile(r"([\w-]{22,400})\.(\d{1,18})\.(\d{1,18})", re.ASCII)
 
@@ -55,12 +55,8 @@ def decode_changes(method: str, decoded: DecodedRequest) -> Operation:
     if method != "GET" or not (is_of_table or is_of_account):
         raise unknown_comp()
     wait = decoded.parameters.get("wait", "0")
-    if not (
-        wait.isascii()
-        and wait.isdecimal()
-        and len(wait) < 3
-        and int(wait) <= limits.CHANGE_WAIT_SECONDS_MAX
-    ):
+    is_number = wait.isascii() and wait.isdecimal() and len(wait) < 3
+    if not is_number or int(wait) > limits.CHANGE_WAIT_SECONDS_MAX:
         text = f"wait is a number of seconds from 0 to {limits.CHANGE_WAIT_SECONDS_MAX}."
         raise StorageError("InvalidQueryParameterValue", text, early=True)
     since = _since(decoded.parameters.get("since"))
@@ -81,7 +77,7 @@ def _since(text: str | None) -> ChangesSince:
 
 
 def _feed_text(cursor: ChangeCursor) -> str:
-    """What all cursors of one feed begin with."""
+    """The start of all cursors of one feed."""
     packed = cursor.storage + cursor.epoch + cursor.scope
     return base64.urlsafe_b64encode(packed).decode("ascii").rstrip("=")
 
@@ -91,7 +87,7 @@ def format_cursor(cursor: ChangeCursor) -> str:
 
 
 def parse_cursor(text: str) -> ChangeCursor:
-    """The cursor of its text; raises if no cursor is written like this."""
+    """The cursor in a text; raises `InvalidQueryParameterValue` for any other text."""
     found = _CURSOR.fullmatch(text)
     if found is None:
         raise _no_cursor()
@@ -115,7 +111,7 @@ def respond_with_changes(
     stamp: Stamp,
     caller: Hashable,
 ) -> RawResponse:
-    """The page as JSON lines. `caller` is the member of `Wait`."""
+    """The page as JSON lines. `caller` is that of `Wait`."""
     body = b"".join(lines_of(result))
     headers = [
         *headers_of(stamp),
@@ -132,14 +128,14 @@ def respond_with_changes(
 
 
 def asked_from(request: RawRequest, cursor: ChangeCursor) -> RawRequest:
-    """The same request, from this cursor on. No signature covers `since`."""
+    """The same request from this cursor on. It stays authentic: no signature covers `since`."""
     since = b"since=" + format_cursor(cursor).encode("ascii")
     others = other_parameters(request.query_string, (b"since",))
     return dataclasses.replace(request, query_string=b"&".join([*others, since]))
 
 
 def other_parameters(query_string: bytes, names: Collection[bytes]) -> list[bytes]:
-    """The parameters with other names, as they were sent."""
+    """The parameters without these names, as they were sent."""
     pairs = query_string.split(b"&")
     return [pair for pair in pairs if unquote_to_bytes(pair.partition(b"=")[0]) not in names]
 
@@ -151,7 +147,7 @@ def lines_of(result: ChangesFound) -> list[bytes]:
 
 
 def _lines(commit: CommitFound, feed: str) -> list[bytes]:
-    """The lines of a commit. All but the last have the cursor of the commit before, so no cursor divides it."""
+    """The lines of a commit. All but the last have the cursor of the commit before, so no cursor divides a commit."""
     kind, table, number, time, partition_key, entities = commit
     end = f'","table":"{table}","time":"{format_date_time_fixed(time)}"'.encode("ascii")
     after = f'{{"cursor":"{feed}.{number}.{time}","kind":"'.encode("ascii")
@@ -177,7 +173,7 @@ def _lines(commit: CommitFound, feed: str) -> list[bytes]:
 
 
 def _key(partition_key: str, row: bytes, version: int) -> bytes:
-    """The rest of the line of an entity that was deleted. Keys may have characters that no UTF-8 has."""
+    """The rest of the line of a deleted entity. `json`, because keys may have surrogates, which orjson refuses."""
     members = {
         "PartitionKey": partition_key,
         "RowKey": decode_key(row),

@@ -1,7 +1,7 @@
-"""The text of continuation tokens in headers and query parameters: `1!<length>!<base64 of the key>` (wire 6.9).
+"""Continuation tokens in headers and query parameters: `1!<length>!<base64 of the key>` (wire 6.9).
 
-The tokens that are written contain no blank and no `;`. Some callers make tokens themselves, in plain base64. A text
-that does not begin as a token is the key itself, because old callers and tests send plain keys.
+Tokens are written without a blank and without `;`. Some callers make tokens themselves, in plain base64. A text that
+does not begin as a token is the key itself, because old callers and tests send plain keys.
 """
 
 import base64
@@ -23,10 +23,9 @@ _PADDING: Final = "-="
 
 
 def format_token(text: str) -> str:
-    """The token of one key. It has `-` for `=` as on the service, and `*` and `_` for `+` and `/` (wire 14 row 14)."""
-    encoded = (
-        base64.b64encode(text.encode("utf-8", "surrogatepass")).decode("ascii").translate(_TO_WIRE)
-    )
+    """The token of one key: `-` for `=` as on the service, and `*` and `_` for `+` and `/` (wire 14 row 14)."""
+    key = text.encode("utf-8", "surrogatepass")
+    encoded = base64.b64encode(key).decode("ascii").translate(_TO_WIRE)
     return f"1!{len(encoded)}!{encoded}"
 
 
@@ -45,7 +44,7 @@ def parse_token(token: str) -> str:
     except (binascii.Error, UnicodeDecodeError) as error:
         raise _invalid() from error
     if base64.b64encode(decoded).decode("ascii") != encoded:
-        # Bits are left beyond the last byte: the `-` at the end stood for `+`, and the key came out short.
+        # Bits are left over after the last byte: the `-` at the end stood for `+`, and the key came out short.
         raise _invalid()
     return key
 
@@ -56,19 +55,18 @@ def _invalid() -> StorageError:
 
 def entity_token_headers(token: ContinuationToken) -> list[tuple[bytes, bytes]]:
     """The two headers of a token. Both are always sent, because old clients mishandle a missing NextRowKey."""
+    partition_key = format_token(token.next_partition_key).encode("ascii")
+    row_key = format_token(token.next_row_key).encode("ascii")
     return [
-        (
-            b"x-ms-continuation-NextPartitionKey",
-            format_token(token.next_partition_key).encode("ascii"),
-        ),
-        (b"x-ms-continuation-NextRowKey", format_token(token.next_row_key).encode("ascii")),
+        (b"x-ms-continuation-NextPartitionKey", partition_key),
+        (b"x-ms-continuation-NextRowKey", row_key),
     ]
 
 
 def parse_entity_token(parameters: Parameters) -> ContinuationToken | None:
-    """The token where a query continues. Without NextRowKey, the partition's first row; NextRowKey alone is ignored.
+    """Where a query continues. No NextRowKey means the partition's first row; NextRowKey alone is ignored.
 
-    Neither may be empty or damaged, not even where it would be ignored.
+    Raises `InvalidInput` if one of them is empty or damaged, even if it would be ignored.
     """
     partition_key = parameters.get("NextPartitionKey")
     row_key = parameters.get("NextRowKey")

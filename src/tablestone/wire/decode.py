@@ -1,6 +1,6 @@
-"""Decoding: makes an operation of a request's method, address, headers, parameters and body, and checks all of them.
+"""Decoding: checks a request's method, address, headers, parameters and body, and turns them into an operation.
 
-The operation is valid by construction; later steps do not check it again. One table gives the operation of a method on
+The operation is valid by construction: later steps do not check it again. One table gives the operation of a method on
 a kind of resource. Knows HTTP and the service's rules for values; does not know what is stored.
 """
 
@@ -42,12 +42,7 @@ from tablestone.model.operations import (
 )
 from tablestone.query.filter_parser import INCOMPATIBLE, TABLE_PROPERTIES, parse_filter
 from tablestone.wire import atom_payload, json_payload
-from tablestone.wire.address import (
-    Address,
-    AddressKind,
-    Parameters,
-    select_as_sent,
-)
+from tablestone.wire.address import Address, AddressKind, Parameters, select_as_sent
 from tablestone.wire.continuation import parse_entity_token, parse_table_token
 from tablestone.wire.messages import NO_CONTENT_TYPE, RawRequest
 from tablestone.wire.negotiate import ATOM_TYPES, RETURN_NO_CONTENT, Negotiated
@@ -63,19 +58,12 @@ _WITHOUT_ANSWER_BODY: Final = frozenset(("HEAD", "DELETE", "PUT", "MERGE", "PATC
 _TUNNELLED: Final = frozenset(("MERGE", "PUT", "DELETE", "PATCH"))
 _UNSUPPORTED_OPTIONS: Final = frozenset(
     (
-        "$orderby",
-        "$skip",
-        "$expand",
-        "$count",
-        "$inlinecount",
-        "$skiptoken",
-        "$apply",
-        "$search",
-        "$compute",
+        *("$orderby", "$skip", "$expand", "$count", "$inlinecount"),
+        *("$skiptoken", "$apply", "$search", "$compute"),
     )
 )
 _VERSION_OF_BARE_DELETE: Final = "2019-02-02"
-"""The one version of which the answer to a DELETE without If-Match is known (wire 3.10)."""
+"""The one version whose answer to a DELETE without If-Match is known (wire 3.10)."""
 _NO_ETAGS: Final = (
     "If-Match or If-None-Match headers cannot be specified if the target type does not have etag "
     "properties defined."
@@ -87,7 +75,7 @@ _BOTH_CONDITIONS: Final = (
 
 
 class DecodedRequest(NamedTuple):
-    """A request whose address is parsed and whose body is read: the input of decoding."""
+    """The input of decoding: a request whose address is parsed and whose body is read."""
 
     raw: RawRequest
     address: Address
@@ -95,11 +83,11 @@ class DecodedRequest(NamedTuple):
     body: bytes
     version: str
     is_part: bool = False
-    """Whether the request is a part of a batch."""
+    """Whether the request is part of a batch."""
 
 
 def effective_method(request: RawRequest) -> str:
-    """The method of the request; with POST, X-HTTP-Method replaces it, and else it may only repeat it (wire 3.10)."""
+    """The method of the request. X-HTTP-Method replaces POST, and may only repeat any other (wire 3.10)."""
     if request.method not in _METHODS:
         raise StorageError("InvalidHttpVerb", early=True)
     tunnelled = request.headers.get(b"x-http-method")
@@ -118,7 +106,7 @@ def effective_method(request: RawRequest) -> str:
 
 
 def require_answerable(method: str, parameters: Parameters, negotiated: Negotiated) -> None:
-    """Raise for resources that are not served here, and for a form that the answer's body cannot have."""
+    """Raise for a resource that is not OData, and for a form that the answer's body cannot have."""
     if "comp" in parameters or "restype" in parameters:
         # The resources of `service_resources` cannot be in a batch, and they are not OData (wire 7.1).
         raise StorageError("NotImplemented", early=True)
@@ -138,7 +126,7 @@ def decode_operation(method: str, decoded: DecodedRequest) -> Operation:
     kind, table, _ = decoded.address
     _asked, decode = _OPERATIONS.get((kind, method), (None, None))
     if decode is None:
-        presumed = table if kind is AddressKind.BEHIND_ENTITY_SET else None
+        presumed = table if kind is AddressKind.BELOW_ENTITY_SET else None
         raise StorageError("MethodNotAllowed", early=True, table=presumed)
     try:
         return decode(decoded)
@@ -151,7 +139,7 @@ def decode_operation(method: str, decoded: DecodedRequest) -> Operation:
 
 
 def operation_asked(method: str, address: Address, request: RawRequest) -> type[Operation] | None:
-    """The operation that a request asks for by its address and its method, whether it is right or not."""
+    """The operation that a request asks for by its address and method, even if the request is wrong."""
     asked, _decode = _OPERATIONS.get((address.kind, method), (None, None))
     if asked in _UNCONDITIONAL and b"if-match" not in request.headers:
         return _UNCONDITIONAL[asked]
@@ -175,8 +163,6 @@ def table_in_url(address: Address) -> str:
 
 
 class _Reader(NamedTuple):
-    """The functions that read bodies of one form."""
-
     table_name: Callable[[bytes], str]
     entity: Callable[[bytes, EntityKey | None], Entity]
 
@@ -196,7 +182,7 @@ def _reader(decoded: DecodedRequest) -> _Reader:
 
 
 def _reader_for(content_type: bytes, version: str) -> _Reader:
-    """The reader for a Content-Type; raises the form's own error if the version does not know the form (wire 5.1)."""
+    """The reader for a Content-Type; raises the form's own error if the version lacks the form (wire 5.1)."""
     media_type = content_type.split(b";", 1)[0].strip().lower().decode("latin-1")
     if media_type == "application/json":
         if version < VERSION_JSON:
@@ -210,7 +196,7 @@ def _reader_for(content_type: bytes, version: str) -> _Reader:
 
 
 _SHORT: Final = 512
-"""The length in bytes of a Content-Type, or of a query with `$select`, up to which the parsed form is cached."""
+"""Bytes of the longest Content-Type, and of the longest query with `$select`, that are cached parsed."""
 _reader_for_short = functools.lru_cache(maxsize=256)(_reader_for)
 
 
@@ -241,20 +227,14 @@ def _top(parameters: Parameters) -> int:
     text = parameters.get("$top")
     if text is None:
         return limits.PAGE_ENTITIES_MAX
-    if (
-        not (text.isascii() and text.isdecimal())
-        or len(text) > 9
-        or int(text) > limits.PAGE_ENTITIES_MAX
-    ):
+    is_number = text.isascii() and text.isdecimal() and len(text) < 10
+    if not is_number or int(text) > limits.PAGE_ENTITIES_MAX:
         raise StorageError("InvalidInput")
     return int(text)
 
 
 def _projection(decoded: DecodedRequest) -> Projection | None:
-    """`$select`, if it was sent; a blank value or `*` selects everything (wire 5.6).
-
-    Control information (`odata.etag`) is not a property: `$select` neither adds nor removes it (wire 5.2).
-    """
+    """`$select`, if it was sent; a blank value or `*` selects everything (wire 5.6)."""
     text = decoded.parameters.get("$select")
     if text is None:
         return None
@@ -281,15 +261,16 @@ def _select(text: str) -> tuple[str, ...] | None:
         raise StorageError("InvalidInput", early=True)
     if "*" in names:
         return None
+    # Control information such as `odata.etag` is no property: `$select` neither adds nor removes it (wire 5.2).
     selected = (name for name in names if "@" not in name and not name.startswith("odata."))
-    return tuple(sorted(selected, key=_place_in_answer))
+    return tuple(sorted(selected, key=_order_in_answer))
 
 
 _SYSTEM_FIRST: Final = ("PartitionKey", "RowKey", "Timestamp")
 
 
-def _place_in_answer(name: str) -> tuple[int, bytes]:
-    """The sort key of a selected name: the system properties in their order, then the rest in ordinal order."""
+def _order_in_answer(name: str) -> tuple[int, bytes]:
+    """Sorts the system properties first, in their order, then the rest in ordinal order."""
     rank = _SYSTEM_FIRST.index(name) if name in _SYSTEM_FIRST else len(_SYSTEM_FIRST)
     return rank, name.encode("utf-16-be", "surrogatepass")
 
@@ -363,16 +344,14 @@ def _insert(decoded: DecodedRequest) -> Operation:
 
 
 def _entity_write(decoded: DecodedRequest, method: str) -> tuple[str, Entity, IfMatch | None]:
-    """Table, entity and condition of a replace or merge. Without a condition, the key's length is checked."""
+    """Table, entity and condition of a replace or merge."""
     table = table_in_url(decoded.address)
     if_match = _if_match(decoded.raw, method)
     if if_match is None and decoded.version < VERSION_UPSERTS:
         raise StorageError("MissingRequiredHeader", early=True)
     entity = _reader(decoded).entity(decoded.body, _key(decoded))
-    if if_match is None:
-        require_key_length(
-            entity.key
-        )  # with If-Match, a key that is too long is not found (wire 9)
+    if if_match is None:  # with If-Match, no entity with too long a key is found (wire 9)
+        require_key_length(entity.key)
     return table, entity, if_match
 
 
@@ -400,8 +379,8 @@ def _delete_entity(decoded: DecodedRequest) -> Operation:
     return DeleteEntity(table, _key(decoded), if_match)
 
 
-def _read_behind_entity_set(decoded: DecodedRequest) -> NoReturn:
-    """A read of a path behind a table: refused late, as recorded (wire 1.2)."""
+def _read_below_entity_set(decoded: DecodedRequest) -> NoReturn:
+    """Refused late, as recorded (wire 1.2)."""
     table_in_url(decoded.address)
     raise StorageError("NotImplemented")
 
@@ -418,8 +397,8 @@ _OPERATIONS: Final[dict[tuple[AddressKind, str], tuple[type[Operation] | None, _
     (AddressKind.TABLE, "DELETE"): (DeleteTable, _delete_table),
     (AddressKind.ENTITY_SET, "GET"): (QueryEntities, _query_entities),
     (AddressKind.ENTITY_SET, "POST"): (InsertEntity, _insert),
-    (AddressKind.BEHIND_ENTITY_SET, "GET"): (None, _read_behind_entity_set),
-    (AddressKind.BEHIND_ENTITY_SET, "POST"): (InsertEntity, _insert),
+    (AddressKind.BELOW_ENTITY_SET, "GET"): (None, _read_below_entity_set),
+    (AddressKind.BELOW_ENTITY_SET, "POST"): (InsertEntity, _insert),
     (AddressKind.ENTITY, "GET"): (GetEntity, _get_entity),
     (AddressKind.ENTITY, "PUT"): (UpdateEntity, _replace),
     (AddressKind.ENTITY, "MERGE"): (MergeEntity, _merge),
@@ -431,4 +410,4 @@ _UNCONDITIONAL: Final[dict[type[Operation] | None, type[Operation]]] = {
     UpdateEntity: InsertOrReplaceEntity,
     MergeEntity: InsertOrMergeEntity,
 }
-"""What a write without If-Match asks for."""
+"""The operation that a write without If-Match asks for."""

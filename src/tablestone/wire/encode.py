@@ -1,7 +1,7 @@
-"""Encoding: makes an answer of a result or an error, with status, headers and body exactly as the service sends them.
+"""Encoding: turns a result or an error into an answer, with status, headers and body exactly as the service sends them.
 
-An `Answer` is the answer to one operation, alone or in a batch: `respond` makes an HTTP response of it, and
-`wire/batch.py` a part of a batch. The headers are those of wire 2.2, as recorded from the service.
+An `Answer` answers one operation, alone or in a batch: `respond` turns it into an HTTP response, and `wire/batch.py`
+into a part of a batch. The headers are those of wire 2.2, as recorded from the service.
 """
 
 from __future__ import annotations
@@ -49,36 +49,49 @@ _ERROR_NAMESPACE: Final = "http://schemas.microsoft.com/ado/2007/08/dataservices
 
 
 class PayloadWriter(Protocol):
-    """Writes the bodies of answers in one form, with links below one base URL."""
+    """Writes the bodies of answers in one form, with links below one base URL.
+
+    `stored` is an entity in the form of `entity_json`.
+    """
 
     entry_type: bytes
     """The Content-Type of a single table or entity."""
     feed_type: bytes
     """The Content-Type of a list."""
     error_type: bytes
-    """The Content-Type of an error."""
 
-    def table(self, table: str) -> bytes: ...
-    def tables(self, tables: Sequence[str]) -> bytes: ...
-    def entity(self, table: str, stored: bytes, projection: Projection | None) -> bytes: ...
-    def lists_as_stored(self, projection: Projection | None, /) -> bool: ...
-    def listed(self, table: str, stored: bytes, projection: Projection | None) -> bytes: ...
+    def table(self, table: str) -> bytes:
+        """One table (wire 3.2, 3.3)."""
+
+    def tables(self, tables: Sequence[str]) -> bytes:
+        """A list of tables (wire 3.1)."""
+
+    def entity(self, table: str, stored: bytes, projection: Projection | None) -> bytes:
+        """One entity, with the selected properties only (wire 5.2, 5.7)."""
+
+    def lists_as_stored(self, projection: Projection | None, /) -> bool:
+        """Whether `listed` returns `stored`: then a list is joined from stored entities without encoding them."""
+
+    def listed(self, table: str, stored: bytes, projection: Projection | None) -> bytes:
+        """One entity in the form that it has in a list."""
+
     def entities(
         self, table: str, listed: Sequence[bytes], projection: Projection | None, /
-    ) -> bytes: ...
-    def error(self, code: str, message: str) -> bytes: ...
+    ) -> bytes:
+        """A list of entities, each in the form of `listed`."""
+
+    def error(self, code: str, message: str) -> bytes:
+        """An error; `message` is its whole text (wire 8.1, 8.2)."""
 
 
 class Form(NamedTuple):
-    """The form of an operation's answer; it is known before the operation is executed.
-
-    If the form contains the time of writing, `dated` makes the writer for a time in ticks; otherwise it is None.
-    """
+    """The form of an operation's answer, known before the operation is executed."""
 
     negotiated: Negotiated
     base: str
     writer: PayloadWriter
     dated: Callable[[int], PayloadWriter] | None
+    """Makes the writer for a time in ticks; None if answers in this form do not contain the time."""
 
     def at(self, now: int) -> Form:
         """The form of an answer that is written at `now` (ticks)."""
@@ -87,7 +100,7 @@ class Form(NamedTuple):
 
 @functools.lru_cache(maxsize=512)
 def form_for(base: str, account: str, negotiated: Negotiated) -> Form:
-    """The form of answers below one base URL, which ends with a slash. Cached, since clients use few forms."""
+    """The form of answers below `base`, which ends with a slash. Cached, because clients use few forms."""
     if isinstance(negotiated.form, AtomForm):
         dated = functools.partial(AtomWriter, base, account, negotiated.form)
         return Form(negotiated, base, dated(0), dated)
@@ -95,7 +108,7 @@ def form_for(base: str, account: str, negotiated: Negotiated) -> Form:
 
 
 class Stamp(NamedTuple):
-    """The values in the headers of every answer: the request's id, the client's id for it, and the version."""
+    """What the headers of every answer repeat: our id of the request, the client's id of it, and the version."""
 
     request_id: str
     client_request_id: bytes | None
@@ -105,7 +118,7 @@ class Stamp(NamedTuple):
 def encode_page(
     query: QueryEntities, listed: Sequence[bytes], token: ContinuationToken | None, form: Form
 ) -> Answer:
-    """The answer to a query, given its entities as `PayloadWriter.listed` wrote them."""
+    """The answer to a query; `listed` are its entities as `PayloadWriter.listed` wrote them."""
     body = form.writer.entities(query.table, listed, query.projection)
     extra = None if token is None else entity_token_headers(token)
     return Answer(200, body, form.writer.feed_type, extra=extra)
@@ -160,7 +173,7 @@ def _table(operation: Operation, result: TableFound, form: Form) -> Answer:
 
 
 def encode_error(error: StorageError, form: Form, stamp: Stamp, now: int) -> Answer:
-    """The answer to an operation that failed, in the form of its answers (wire 8.1, 8.2). `now` is in ticks."""
+    """The answer to an operation that failed (wire 8.1, 8.2). `now` is in ticks."""
     body = form.writer.error(error.code, message_of(error, stamp, now))
     answer = Answer(error.status, body, form.writer.error_type, early=error.early)
     if not error.early:
@@ -184,7 +197,7 @@ def message_of(error: StorageError, stamp: Stamp, now: int) -> str:
 def _common_headers(
     version: str, content_type: bytes | None, status: int, *, early: bool
 ) -> tuple[tuple[bytes, bytes], ...]:
-    """The headers that depend only on the kind of answer (wire 2.2)."""
+    """The headers that all answers of a kind share (wire 2.2)."""
     headers = [_SERVER, _NOSNIFF]
     if version >= VERSION_ECHOED:
         headers.append((b"x-ms-version", version.encode("latin-1")))
@@ -198,7 +211,7 @@ def _common_headers(
 
 
 def respond(answer: Answer, stamp: Stamp) -> RawResponse:
-    """A whole response: the answer's own headers and those of every OData answer (wire 2.2)."""
+    """The HTTP response: the answer's own headers, and those of every OData answer (wire 2.2)."""
     headers = [
         *_common_headers(stamp.version, answer.content_type, answer.status, early=answer.early),
         (b"x-ms-request-id", stamp.request_id.encode("ascii")),
@@ -220,17 +233,17 @@ def respond(answer: Answer, stamp: Stamp) -> RawResponse:
 
 
 _VERSIONS_OF_OLD_FORM: Final = (VERSION_UNNAMED, VERSION_ECHOED)
-"""The versions whose failed authentication is known to be Atom's old error, whatever Accept says (auth 11)."""
+"""Versions that answer a failed authentication with Atom's old error, whatever Accept says (auth 11)."""
 
 
 def respond_at_front_door(
     error: StorageError, accept: bytes, stamp: Stamp, now: int
 ) -> RawResponse:
-    """The answer of the service's front door, for requests that are refused there: JSON if requested, else XML.
+    """The answer to a request that the service's front door refuses: JSON if requested, else XML.
 
-    As recorded, it has `x-ms-error-code` and no headers of OData answers. If the request has no credentials, the answer
-    names the service and its version; else neither (wire 8.3). An unknown version, and failed authentication of the
-    earliest ones, have a form of their own (wire 10.2, auth 11).
+    As recorded, it has `x-ms-error-code` and no headers of OData answers. It names the service and its version only if
+    the request has no credentials (wire 8.3). An unknown version, and a failed authentication with one of the earliest
+    versions, have a form of their own (wire 10.2, auth 11).
     """
     headers = [
         (b"server", SERVER_OF_FRONT_DOOR),
@@ -249,7 +262,7 @@ def respond_at_front_door(
         headers.append((b"x-ms-error-code", error.code.encode("ascii")))
         is_too_large = error.code == "RequestBodyTooLarge"
         accept = accept.lower()
-        # A large body is mostly a batch, whose Accept names no form, and not every SDK reads XML (wire 8.3).
+        # A large body is usually a batch. Its Accept names no form, and not every SDK reads XML (wire 8.3).
         if b"application/json" in accept or (is_too_large and b"xml" not in accept):
             content_type = b"application/json"
             body = json_error(error.code, message_of(error, stamp, now))
@@ -265,7 +278,7 @@ def respond_at_front_door(
 
 
 def unreadable_error(stamp: Stamp, now: int) -> bytes:
-    """The error for an unreadable part of a batch, in a fixed form, since its Accept cannot be read (wire 7.3)."""
+    """The error for an unreadable part of a batch. Its form is fixed: its Accept cannot be read (wire 7.3)."""
     message = message_of(StorageError("InvalidInput", _UNREADABLE), stamp, now)
     return AtomWriter("", "", AtomForm.ODATA_3, 0).error("InvalidInput", message)
 
@@ -281,7 +294,7 @@ _ODATA_ERROR: Final = (
 _STORAGE_ERROR: Final = (
     f"{_DECLARATION}<Error><Code>{{code}}</Code><Message>{{message}}</Message></Error>"
 )
-"""The error of all storage services, which a body that is too large gets (wire 8.3)."""
+"""The error form that all storage services share: for a body that is too large (wire 8.3)."""
 
 
 def xml_error(error: StorageError, stamp: Stamp, now: int, form: str = _ODATA_ERROR) -> bytes:

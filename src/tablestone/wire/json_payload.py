@@ -1,8 +1,8 @@
-"""Entities and tables as JSON: read from a body, and written at every metadata level (wire 5.2-5.5).
+"""Reads entities and tables from JSON, and writes them at every metadata level (wire 5.2-5.5).
 
-The text of a value in a body becomes the stored text (`entity_json`) directly; a value that is already written as the
-service writes it is stored unchanged. The stored form is that of `odata=minimalmetadata`; the other levels are cut from
-its text. Does not know headers or methods.
+A value in a body becomes its stored text (`entity_json`) in one step; a value that is written as the service writes it
+is stored unchanged. The stored form is that of `odata=minimalmetadata`, and the other levels are cut from its text.
+Does not know headers or methods.
 """
 
 import functools
@@ -61,12 +61,12 @@ Members = dict[str, Any]
 
 _UNREADABLE: Final = "An error occurred while processing this request."
 _CONTROL_INFORMATION: Final = "odata."
-"""The start of the names of control information, which clients may send back: `odata.etag` and others (wire 5.5)."""
+"""Control information begins with this. Clients may send it back: `odata.etag` and others (wire 5.5)."""
 _SYSTEM: Final = frozenset(("PartitionKey", "RowKey", "Timestamp"))
 
 
 def unreadable() -> StorageError:
-    """The error for a body that cannot be read or has a value that does not fit its type (wire 5.5)."""
+    """The error for a body that cannot be read, or a value that does not fit its type (wire 5.5)."""
     return StorageError("InvalidInput", _UNREADABLE, early=True)
 
 
@@ -75,7 +75,7 @@ def _refuse_constant(_name: str) -> NoReturn:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> Members:
-    """The members of one object; a name that occurs twice is refused (wire 5.5)."""
+    """The members of one object; raises `DuplicatePropertiesSpecified` (wire 5.5)."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise StorageError("DuplicatePropertiesSpecified", early=True)
@@ -88,8 +88,8 @@ _STRICT_READER: Final = json.JSONDecoder(object_pairs_hook=_unique, parse_consta
 def decode_object(body: bytes) -> Members:
     """The one JSON object of a body; raises `InvalidInput` for anything else.
 
-    orjson reads it. orjson is fast, but of two members with one name it keeps the last and reports no error. If this
-    may have happened, or if orjson refuses the body, the reader of the standard library decides.
+    orjson is fast, but of two members with one name it keeps the last and reports no error. If this may have happened,
+    or if orjson refuses the body, the reader of the standard library decides.
     """
     body = body.removeprefix(BOM_UTF8)
     try:
@@ -104,10 +104,7 @@ def decode_object(body: bytes) -> Members:
 
 
 def _has_all_members(body: bytes, found: Any) -> bool:
-    """Whether `found` has all members of the body: then both have the same number of colons.
-
-    False if a text contains an escaped colon, which this count would miss.
-    """
+    """Whether `found` has all members of the body: then both have as many colons. False if a colon is escaped."""
     if b"\\" in body and b"\\u003a" in body.lower():
         return False
     return body.count(b":") == orjson.dumps(found).count(b":")
@@ -126,7 +123,7 @@ def decode_table_name(body: bytes) -> str:
 
 
 def table_name_of(found: Members) -> str:
-    """The TableName among an object's members; there may be no other property (wire 3.3)."""
+    """The TableName of an object without other properties (wire 3.3)."""
     name = found.get("TableName")
     if not isinstance(name, str):
         raise StorageError("PropertiesNeedValue" if name is None else "InvalidInput")
@@ -138,18 +135,18 @@ def table_name_of(found: Members) -> str:
 
 
 def decode_entity(body: bytes, key_in_url: EntityKey | None) -> Entity:
-    """The entity in a body, checked. Its key is that of the URL, if the URL has one (wire 3.10, 5.5)."""
+    """The entity in a body. The key in the URL, if there is one, wins over the body's (wire 3.10, 5.5)."""
     return entity_of_members(decode_object(body), key_in_url)
 
 
 def entity_of_members(
     found: Members, key_in_url: EntityKey | None, *, control_information: bool = True
 ) -> Entity:
-    """The entity of an object's members, which include annotations.
+    """The entity with these members and annotations, checked.
 
-    Without `control_information`, a name like `odata.etag` is the name of a property, and an invalid one. Raises
+    Without `control_information`, a name like `odata.etag` is an invalid name of a property. Raises
     `PropertiesNeedValue` if an insert lacks a key, and the error of the first limit that is broken (wire 9). The error
-    of an unreadable value wins over that of an invalid name, in any order.
+    of an unreadable value wins over that of an invalid name, whichever comes first.
     """
     key = key_in_url or _key_in_body(found)
     shape = _shape_of(found, control_information)
@@ -177,11 +174,11 @@ class _Member(NamedTuple):
     name: str
     before: str
     text_of: Callable[[Any], str]
-    """Returns the text of a value. Raises a Python error, or the service's, if the value does not fit the type."""
+    """Raises a Python error, or the service's, if the value does not fit the type."""
 
 
 class _Shape(NamedTuple):
-    """The facts that follow from the names and annotations of a body alone; many entities of a table have the same."""
+    """What follows from the names and annotations of a body alone. Cached: most entities of a table have the same."""
 
     members: tuple[_Member, ...]
     illegal_names: tuple[str, ...]
@@ -201,12 +198,12 @@ def _shape_of(found: Members, control_information: bool) -> _Shape:  # noqa: FBT
 
 
 def _annotations(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of annotations among these names."""
+    """Those of the names that are annotations."""
     return tuple([name for name in names if name.endswith(ANNOTATION)])
 
 
 def _shape(names: tuple[str, ...], types: tuple[Any, ...], control_information: bool) -> _Shape:  # noqa: FBT001
-    """The shape of a body. `types` are the values of its annotations, in the order of the names."""
+    """The shape of a body with these names. `types` are the values of its annotations, in their order."""
     type_of = dict(zip(_annotations(names), types, strict=True))
     members: list[_Member] = []
     illegal_names: list[str] = []
@@ -226,7 +223,7 @@ def _shape(names: tuple[str, ...], types: tuple[Any, ...], control_information: 
 
 
 def _member(name: str, annotation: Any) -> _Member:
-    """One property, of the type in its annotation or without an annotation (wire 5.4)."""
+    """One property. Without an annotation, its type is that of the JSON value (wire 5.4)."""
     if annotation is None:
         return _Member(name, name_part(name), _inferred)
     reader = _READERS.get(annotation) if isinstance(annotation, str) else None
@@ -241,7 +238,7 @@ def _member(name: str, annotation: Any) -> _Member:
 
 
 _SHORT_NAMES: Final = 2048
-"""The number of characters in all names of a body up to which its shape is cached, so that the cache stays small."""
+"""A shape whose names together have more characters is not cached, so that the cache stays small."""
 _annotations_kept = functools.lru_cache(maxsize=256)(_annotations)
 _shape_kept = functools.lru_cache(maxsize=256)(_shape)
 
@@ -251,7 +248,7 @@ def _key_in_body(found: Members) -> EntityKey:
 
 
 def _key_part(found: Members, name: str) -> str:
-    """A key of an entity to insert: a string, with or without the annotation Edm.String (wire 5.5)."""
+    """A key property of an insert: a string, with or without the annotation Edm.String (wire 5.5)."""
     value = found.get(name)
     if value is None:
         raise StorageError("PropertiesNeedValue")
@@ -272,7 +269,7 @@ def _text(value: str) -> str:
 
 
 def _inferred(value: Any) -> str:
-    """The text of a value without an annotation; its type is that of the JSON value (wire 5.4)."""
+    """The stored text of a value without an annotation (wire 5.4)."""
     if isinstance(value, str):
         return quote(value if value.isascii() else _text(value))
     if value is True or value is False:
@@ -288,7 +285,7 @@ def _inferred(value: Any) -> str:
 
 
 def _unreadable_value(_value: Any) -> str:
-    """Raises for an annotation that is not a text or that names an unknown type."""
+    """For an annotation that is not a text, or names an unknown type."""
     raise unreadable()
 
 
@@ -299,16 +296,16 @@ def _unstorable_date(name: str, ticks: int) -> StorageError:
 
 
 def _american(ticks: int) -> str:
-    """A date as in the error's text: MM/dd/yyyy HH:mm:ss (wire 9)."""
+    """A date as the error quotes it: MM/dd/yyyy HH:mm:ss (wire 9)."""
     text = format_date_time(min(ticks, DATE_TIME_MAX))
     return f"{text[5:7]}/{text[8:10]}/{text[:4]} {text[11:19]}"
 
 
 class _Reader(NamedTuple):
-    """The reader of values of one annotated type."""
+    """Reads values with one annotated type."""
 
     text: Callable[[Any], str]
-    """Returns the stored JSON text of a value; raises a Python error if the value does not fit the type."""
+    """The stored JSON text of a value; raises a Python error if the value does not fit the type."""
     shown: EdmType | None
     """The type in the stored annotation; None for types that are stored without one (wire 5.3)."""
 
@@ -331,9 +328,8 @@ def _double_member(plain: str, annotated: str, value: Any) -> str:
 
 def _geography(value: Any) -> str:
     """GeoJSON as an object, or as text, because some SDKs cannot send an object (docs/compatibility.md)."""
-    return geography_json(
-        point_of(_STRICT_READER.decode(value) if isinstance(value, str) else value)
-    )
+    found = _STRICT_READER.decode(value) if isinstance(value, str) else value
+    return geography_json(point_of(found))
 
 
 def _date_time(value: Any) -> str:
@@ -364,27 +360,24 @@ JSON_TYPES: Final = {
 
 
 def json_error(code: str, message: str) -> bytes:
-    """The body of an error, the same at every level; `message` is its whole text (wire 8.1)."""
+    """The body of an error, the same at every metadata level (wire 8.1)."""
     text = f'{{"odata.error":{{"code":"{code}","message":{{"lang":"en-US","value":{quote(message)}}}}}}}'
     return text.encode("ascii")
 
 
 def _context(base: str, fragment: str) -> bytes:
-    """The `odata.metadata` member."""
+    """The member `odata.metadata`."""
     return f'"odata.metadata":{quote(f"{base}$metadata#{fragment}")}'.encode("ascii")
 
 
 _SHORT_FRAGMENT: Final = 512
-"""The length in characters of a fragment, which repeats `$select`, up to which its member is cached."""
-# Requests name the same few tables.
+"""Characters of the longest fragment that is cached: it repeats `$select`, which may be long."""
+# Most requests name the same few tables.
 _short_context = functools.lru_cache(maxsize=512)(_context)
 
 
 class JsonWriter:
-    """Writes tables and entities of one account below one base URL.
-
-    `base` is the URL of the account with a slash at the end.
-    """
+    """A `PayloadWriter` of JSON, for one account. `base` is the URL of the account with a slash at the end."""
 
     def __init__(self, base: str, account: str, level: MetadataLevel) -> None:
         self._base = base
@@ -393,7 +386,6 @@ class JsonWriter:
         self.entry_type = self.feed_type = self.error_type = JSON_TYPES[level]
 
     def error(self, code: str, message: str) -> bytes:
-        """An error; `message` is its whole text (wire 8.1)."""
         return json_error(code, message)
 
     def _context(self, fragment: str) -> bytes:
@@ -401,14 +393,12 @@ class JsonWriter:
         return context(self._base, fragment)
 
     def table(self, table: str) -> bytes:
-        """One table (wire 3.2, 3.3)."""
         members = self._table_members(table).encode("ascii")
         if self._level is MetadataLevel.NONE:
             return b"{" + members + b"}"
         return b"{" + self._context("Tables/@Element") + b"," + members + b"}"
 
     def tables(self, tables: Sequence[str]) -> bytes:
-        """A list of tables (wire 3.1)."""
         values = ",".join([f"{{{self._table_members(table)}}}" for table in tables]).encode("ascii")
         context = b"" if self._level is MetadataLevel.NONE else self._context("Tables") + b","
         return b"{" + context + b'"value":[' + values + b"]}"
@@ -424,7 +414,6 @@ class JsonWriter:
         )
 
     def entity(self, table: str, stored: bytes, projection: Projection | None) -> bytes:
-        """One entity (wire 5.2)."""
         text = self.listed(table, stored, projection)
         if self._level is MetadataLevel.NONE:
             return text
@@ -432,13 +421,11 @@ class JsonWriter:
         return b"{" + self._context(f"{table}/@Element{_selected(projection)}") + members
 
     def lists_as_stored(self, projection: Projection | None) -> bool:
-        """Whether a list has the entities as they are stored: then they are joined and not encoded again."""
         return self._level is MetadataLevel.MINIMAL and (
             projection is None or projection.names is None
         )
 
     def listed(self, table: str, stored: bytes, projection: Projection | None) -> bytes:
-        """One entity in the form that it has in a list."""
         text = stored
         if projection is not None and projection.names is not None:
             text = select_members(stored, projection.names)
@@ -449,7 +436,6 @@ class JsonWriter:
         return text if self._level is MetadataLevel.MINIMAL else without_metadata(text)
 
     def entities(self, table: str, listed: Sequence[bytes], projection: Projection | None) -> bytes:
-        """A list of entities, each in the form of `listed`."""
         values = b",".join(listed)
         if self._level is MetadataLevel.NONE:
             return b'{"value":[' + values + b"]}"
@@ -467,5 +453,5 @@ class JsonWriter:
 
 
 def _selected(projection: Projection | None) -> str:
-    """The projection in `odata.metadata`: the list as sent, with only `%2C` decoded (wire 5.2)."""
+    """The projection as `odata.metadata` repeats it (wire 5.2)."""
     return "" if projection is None else f"&$select={projection.as_sent}"

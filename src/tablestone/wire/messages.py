@@ -1,7 +1,7 @@
-"""The messages of HTTP as plain values: a request as it arrived, and a response as it will be sent.
+"""HTTP messages as plain values: a request as it arrived, and a response as it will be sent.
 
-The path stays exactly as it was on the wire, percent-encoded, because every signature is computed over it (wire A.1).
-Header names are lower-case bytes.
+The path stays exactly as it was on the wire, percent-encoded, because every signature covers it (wire A.1). Header
+names are lower-case bytes.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -14,35 +14,22 @@ from tablestone.model.operations import ChangeCursor
 Headers = Mapping[bytes, bytes]
 NO_CONTENT_TYPE: Final = "Content-Type header value missing."
 
-# Headers that the server reads and that must not occur twice. Of any other header the last value counts.
+# Headers that the server reads and that must not occur twice. Of any other header, the last value counts.
 _SINGLE_HEADERS = frozenset(
     (
-        b"authorization",
-        b"content-length",
-        b"content-type",
-        b"content-md5",
-        b"date",
-        b"host",
-        b"prefer",
-        b"x-ms-date",
-        b"x-ms-version",
-        b"x-http-method",
-        b"dataserviceversion",
-        b"maxdataserviceversion",
+        *(b"authorization", b"content-length", b"content-type", b"content-md5", b"date", b"host"),
+        *(b"prefer", b"x-ms-date", b"x-ms-version", b"x-http-method"),
+        *(b"dataserviceversion", b"maxdataserviceversion"),
     )
 )
-# Headers that are lists: if one occurs twice, the values are joined to a longer list. Two ETags then give the error for
-# more than one (wire 4), as if both were in one header.
+# Lists: if one of these occurs twice, the values are joined. Two ETags then give the error for more than one (wire 4),
+# as if both were in one header.
 _LIST_HEADERS = frozenset((b"accept", b"if-match", b"if-none-match"))
 
 
 @dataclass(slots=True)
 class RawRequest:
-    """A request without its body. `raw_path` and `query_string` are the parts before and after the first `?`.
-
-    `scheme` and `client` (an IP address) are those of the connection, or those that a trusted proxy reports (auth 6).
-    `duplicated` is the error for a header that must not occur twice and does (see `single_headers`).
-    """
+    """A request without its body. The first `?` separates `raw_path` and `query_string`."""
 
     method: str
     raw_path: bytes
@@ -50,7 +37,9 @@ class RawRequest:
     headers: Headers
     scheme: str = "http"
     client: str = ""
+    """An IP address. This and `scheme` are those of the connection, or what a trusted proxy reports (auth 6)."""
     duplicated: StorageError | None = None
+    """The error of `single_headers`, which is due only after other checks."""
 
     def text(self, name: bytes) -> str | None:
         """The value of a header as text; None if it was not sent."""
@@ -64,25 +53,26 @@ class Wait(NamedTuple):
     seconds: int
     cursor: ChangeCursor
     has_more: bool
-    """Whether more changes follow, though the answer has no line so far."""
+    """Whether more changes follow, although the answer has no lines so far."""
     caller: Hashable
-    """Equal for two requests if what decides whether they may read is the same for both."""
+    """Equal for two requests that have the same permission to read."""
 
 
 @dataclass(slots=True)
 class RawResponse:
-    """A response: its status, its headers in order, its body, and its reason phrase if that is not HTTP's own."""
+    """A response, with its headers in order."""
 
     status: int
     headers: list[tuple[bytes, bytes]]
     body: bytes = b""
     reason: str | None = None
+    """The reason phrase; None: HTTP's own."""
     wait: Wait | None = None
-    """The answer may wait: it is empty, and the request asks for changes that are still to come."""
+    """Set if the body is empty and the request asked to wait for changes."""
 
 
 def single_headers(pairs: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """Headers by name. Raises if a header that must be unique occurs twice: only one of the two can be signed."""
+    """Headers by name. Raises if a header that must be unique occurs twice, because only one of the two is signed."""
     found = dict(pairs)
     if len(found) != len(pairs):
         _require_single(pairs)
@@ -102,10 +92,7 @@ def _require_single(pairs: Sequence[tuple[bytes, bytes]]) -> None:
 
 @dataclass(slots=True)
 class Answer:
-    """The answer to one operation, without the headers that every response has.
-
-    `early` marks an error of parsing or binding: its answer lacks two headers (wire 2.2).
-    """
+    """The answer to one operation, without the headers of every response. `early` is that of `StorageError`."""
 
     status: int
     body: bytes = b""

@@ -1,7 +1,7 @@
 """The form of the answer: JSON at a metadata level or Atom, and whether the client wants a body at all.
 
-`negotiate` never fails. If the requested form is impossible, `refusal` has the error's code, so that every error, also
-this one, can be written in a form that the client reads (wire 5.1, 10). Results for short headers are cached.
+`negotiate` never fails. If the requested form is impossible, `refusal` has the error's code, so that every error,
+including this one, is written in a form that the client reads (wire 5.1, 10).
 """
 
 import enum
@@ -26,7 +26,7 @@ class MetadataLevel(enum.Enum):
 
 
 class AtomForm(enum.Enum):
-    """Atom by the version of the service, and by the OData that the client speaks (wire 2.3, 5.7, 10.1)."""
+    """Atom by the version of the service, and by the client's version of OData (wire 2.3, 5.7, 10.1)."""
 
     PLAIN = "up to 2012-02-12: no type= in the Content-Type"
     ODATA_2 = "a client that declares OData 1 or 2"
@@ -39,15 +39,13 @@ PayloadForm = MetadataLevel | AtomForm
 
 
 class Negotiated(NamedTuple):
-    """The form of the answer; if it cannot have a body in that form, `refusal` is the error's code.
-
-    `preference` is the value of Prefer, if it is known: whether an insert or create returns the new resource. It exists
-    since 2013-08-15 and OData 3 (wire 2.1, 10.1).
-    """
+    """The form of the answer."""
 
     form: PayloadForm
     refusal: str | None
+    """The code of the error if the answer cannot have a body in this form."""
     preference: bytes | None = None
+    """Prefer: whether an insert or create returns the new resource. From 2013-08-15 and OData 3 on (wire 2.1, 10.1)."""
 
 
 _LEVELS: Final = {
@@ -61,11 +59,11 @@ _BEFORE_ODATA_3 = re.compile(r"\s*0*[0-2]\.\d")
 ATOM_TYPES: Final = frozenset(("application/atom+xml", "application/xml", "text/xml"))
 """The media types that mean Atom, in Accept and in Content-Type."""
 _ATOM_OR_ANY: Final = ATOM_TYPES | {"", "*/*", "application/*"}
-"""The media ranges in Accept that mean Atom: it is the default (wire 5.1)."""
+"""The media ranges in Accept that mean Atom, which is the default (wire 5.1)."""
 
 
 def negotiate(headers: Headers, parameters: Parameters, version: str) -> Negotiated:
-    """The form of the answer: `$format` overrides Accept (wire 1.5)."""
+    """The form of the answer. `$format` overrides Accept (wire 1.5)."""
     wanted = parameters.get("$format") if parameters else None
     if not wanted:
         wanted = headers.get(b"accept", b"").decode("latin-1")
@@ -89,7 +87,7 @@ def _negotiate(wanted: str, version: str, data_version: bytes, prefer: bytes) ->
 
 
 def _form(wanted: str, version: str, data_version: bytes) -> Negotiated:
-    """The first requested form that is possible; if there is none, the refusal of the first one."""
+    """The first requested form that is possible. If none is, the refusal of the first one."""
     atom = _atom(version, data_version)
     refused: Negotiated | None = None
     for media_range in wanted.lower().split(","):
@@ -107,12 +105,12 @@ def _form(wanted: str, version: str, data_version: bytes) -> Negotiated:
 
 
 _SHORT: Final = 512
-"""The length of the headers, in characters, up to which the result is cached, so that the cache stays small."""
+"""Characters of the longest headers whose result is cached, so that the cache stays small."""
 _negotiate_short = functools.lru_cache(maxsize=256)(_negotiate)
 
 
 def _atom(version: str, data_version: bytes) -> Negotiated:
-    """Atom, in which versions without it still write errors."""
+    """Atom, or its refusal: versions without Atom still write errors in it."""
     if version < VERSION_JSON:
         return Negotiated(AtomForm.PLAIN, None)
     form = AtomForm.ODATA_2 if _is_before_odata_3(data_version) else AtomForm.ODATA_3
@@ -120,7 +118,7 @@ def _atom(version: str, data_version: bytes) -> Negotiated:
 
 
 def _json(parameters: list[str], version: str, data_version: bytes) -> Negotiated:
-    """JSON at the requested level; refused to clients whose data service version is too old for JSON (wire 5.1)."""
+    """JSON at the requested level. Clients whose data service version is too old for JSON are refused (wire 5.1)."""
     if version < VERSION_JSON or _is_before_odata_3(data_version):
         return Negotiated(MetadataLevel.MINIMAL, "JsonFormatNotSupported")
     level = MetadataLevel.MINIMAL

@@ -1,8 +1,9 @@
-"""Requests with `comp` or `restype`: policies, service properties, statistics, user delegation keys, indexes.
+"""Requests with `comp` or `restype`: policies, service properties, statistics, user delegation keys, indexes, expiry.
 
-Makes an operation of a request and a response of a result, as `decode` and `encode` do for OData. Errors are always
-XML, whatever Accept says (wire 2.4, 8.2). Elements are read in any order, and written exactly as the service does: a
-byte order mark, one order, times with seven digits. All rules for the values are here (auth 7, 8.2); a broken rule is
+Turns a request into an operation and a result into a response, as `decode` and `encode` do for OData. The service's own
+resources are XML (wire 2.4); indexes and expiry, which are ours, are JSON. Errors are XML, whatever Accept says, with
+one exception (wire 3.8, 8.2). Elements are read in any order, and written exactly as the service does: a byte order
+mark, one order, times with seven digits. All rules for the values are here (auth 7, 8.2); a broken rule is
 `InvalidXmlDocument`, as recorded.
 """
 
@@ -66,14 +67,14 @@ from tablestone.wire.versions import VERSION_ECHOED, VERSION_JSON, VERSION_XML_E
 from tablestone.wire.xml_input import parse_xml
 
 VERSION_OF_HOURS: Final = VERSION_JSON
-"""From this version on: HourMetrics and MinuteMetrics instead of Metrics, CORS, and optional roots (wire 10.1)."""
+"""From this version on there are HourMetrics and MinuteMetrics, not Metrics; CORS; and optional roots (wire 10.1)."""
 
 _DECLARATION: Final = '\ufeff<?xml version="1.0" encoding="utf-8"?>'
 _PERMISSIONS: Final = frozenset("raud")
 _ORIGIN = re.compile(r"[!-~]+")
-"""An origin is ASCII: a browser sends international domain names in Punycode."""
+"""ASCII: a browser sends international domain names in Punycode."""
 _MILLISECONDS = re.compile(r"\.\d{3}(?!\d)", re.ASCII)
-"""A fraction of three digits, the one length that is known to be refused in a policy (auth 7)."""
+"""A fraction of three digits: the only length that a policy is known to refuse (auth 7)."""
 _NUMBER = re.compile(r"\d{1,10}", re.ASCII)
 _ANALYTICS_VERSION: Final = "1.0"
 
@@ -91,7 +92,7 @@ def _require(holds: object, reason: str, detail: str | None = None) -> None:
 
 
 def _elements(parent: Element) -> Iterable[Element]:
-    """The child elements of an element; raises if there is text between them."""
+    """The child elements; raises if there is text between them."""
     texts = [parent.text, *(child.tail for child in parent)]
     _require(not any(text and text.strip() for text in texts), "text between elements", parent.tag)
     return parent
@@ -100,10 +101,9 @@ def _elements(parent: Element) -> Iterable[Element]:
 def _members(parent: Element, names: tuple[str, ...], *optional: str) -> dict[str, Element]:
     """The child elements by name, in any order. Those in `names` must occur once; `optional` ones may occur once."""
     found: dict[str, Element] = {}
+    known = {*names, *optional}
     for child in _elements(parent):
-        _require(
-            child.tag in names or child.tag in optional, "an element where it cannot be", child.tag
-        )
+        _require(child.tag in known, "an element where it cannot be", child.tag)
         _require(child.tag not in found, "an element that comes twice", child.tag)
         found[child.tag] = child
     missing = [name for name in names if name not in found]
@@ -112,7 +112,7 @@ def _members(parent: Element, names: tuple[str, ...], *optional: str) -> dict[st
 
 
 def _text(element: Element) -> str:
-    """The text of an element; raises if it has child elements."""
+    """The text of an element; raises for child elements."""
     _require(len(element) == 0, "an element inside a value", element.tag)
     return element.text or ""
 
@@ -150,7 +150,7 @@ def read_key_info(body: bytes) -> tuple[int | None, int]:
 
 
 def read_signed_identifiers(body: bytes) -> tuple[SignedIdentifier, ...]:
-    """The stored access policies in a document; none if the body is empty (auth 7)."""
+    """The stored access policies in a document. An empty body has none (auth 7)."""
     if not body:
         return ()
     root = parse_xml(body)
@@ -174,7 +174,7 @@ def _signed_identifier(element: Element) -> SignedIdentifier:
 
 
 def _access_policy(element: Element) -> AccessPolicy | None:
-    """The policy of an element; None if all its values are empty, as recorded."""
+    """The policy in an element; None if all its values are empty, as recorded."""
     members = _members(element, (), "Start", "Expiry", "Permission")
     permission = _optional_text(members.get("Permission"))
     if permission is not None:  # letters in any order, each at most once (auth 3.1)
@@ -198,7 +198,7 @@ def _instant(element: Element | None) -> int | None:
 
 
 def read_service_properties(body: bytes, version: str) -> Changes:
-    """The changes in a document: its root elements. A root that is left out keeps its value (auth 8.2)."""
+    """The changes in a document. A root element that is left out keeps its value (auth 8.2)."""
     root = parse_xml(body)
     _require(root.tag == "StorageServiceProperties", "another root element", root.tag)
     if version < VERSION_OF_HOURS:
@@ -214,7 +214,7 @@ def read_service_properties(body: bytes, version: str) -> Changes:
 
 
 def _retention_days(element: Element) -> int | None:
-    """The days of a retention policy, None for no end: one that is enabled has `Days`, another one has none."""
+    """The days of a retention policy; None if it is not enabled, which keeps everything and excludes `Days`."""
     members = _members(element, ("Enabled",), "Days")
     if not _boolean(members["Enabled"]):
         _require("Days" not in members, "Days of a policy that is not enabled")
@@ -237,7 +237,7 @@ def _logging(element: Element) -> Logging:
 
 
 def _metrics(element: Element) -> Metrics:
-    """The metrics of an element. IncludeAPIs is necessary if metrics are enabled, and ignored otherwise."""
+    """The metrics in an element. Enabled metrics need IncludeAPIs; otherwise it is ignored."""
     members = _members(element, ("Version", "Enabled", "RetentionPolicy"), "IncludeAPIs")
     _require(_text(members["Version"]).strip() == _ANALYTICS_VERSION, "the version of metrics")
     enabled = _boolean(members["Enabled"])
@@ -258,13 +258,7 @@ def _cors_rule(element: Element) -> CorsRule:
     _require(element.tag == "CorsRule", "another element than CorsRule", element.tag)
     members = _members(
         element,
-        (
-            "AllowedOrigins",
-            "AllowedMethods",
-            "AllowedHeaders",
-            "ExposedHeaders",
-            "MaxAgeInSeconds",
-        ),
+        ("AllowedOrigins", "AllowedMethods", "AllowedHeaders", "ExposedHeaders", "MaxAgeInSeconds"),
     )
     origins = _listed(members["AllowedOrigins"])
     _require(all(map(_ORIGIN.fullmatch, origins)), "an origin that no browser can send")
@@ -282,7 +276,7 @@ def _cors_rule(element: Element) -> CorsRule:
 
 
 def _listed(element: Element) -> tuple[str, ...]:
-    """The items of a list with commas; raises for an item that is too long."""
+    """The items of a comma-separated list; raises for an item that is too long."""
     items = tuple(item.strip() for item in _text(element).split(",") if item.strip())
     _require(all(len(item) <= limits.CORS_ITEM_LENGTH_MAX for item in items), "length of an item")
     return items
@@ -294,7 +288,7 @@ def _require_at_most(most: int, items: Sequence[str]) -> None:
 
 
 def _header_names(element: Element) -> tuple[str, ...]:
-    """Names of headers in the service's order: those that end in `*` come last (wire 3.5)."""
+    """Header names in the service's order: those that end in `*` come last (wire 3.5)."""
     names = _listed(element)
     _require(all(map(is_header_name, names)), "a name that no header can have")
     prefixes = [name for name in names if name.endswith("*")]
@@ -334,7 +328,7 @@ def _document(text: str) -> bytes:
 
 
 def write_signed_identifiers(identifiers: Iterable[SignedIdentifier]) -> bytes:
-    """The stored access policies of a table (wire 3.8)."""
+    """A table's stored access policies (wire 3.8)."""
     return _document(_element("SignedIdentifiers", "".join(map(_written_identifier, identifiers))))
 
 
@@ -399,7 +393,7 @@ def _written_cors_rule(rule: CorsRule) -> str:
 
 
 def write_user_delegation_key(key: UserDelegationKey) -> bytes:
-    """A user delegation key, with the elements of Blob and Queue and in their order (auth 3.11)."""
+    """A user delegation key. Elements and order are those of Blob and Queue (auth 3.11)."""
     content = (
         ("SignedOid", key.object_id),
         ("SignedTid", key.tenant_id),
@@ -414,24 +408,20 @@ def write_user_delegation_key(key: UserDelegationKey) -> bytes:
 
 
 def write_service_stats(last_sync: int) -> bytes:
-    """Replication statistics: live, and complete up to this moment (ticks), because there is one copy (auth 9)."""
-    moment = datetime(1, 1, 1, tzinfo=UTC) + timedelta(seconds=last_sync // TICKS_PER_SECOND)
-    replication = _element("Status", "live") + _element(
-        "LastSyncTime", format_datetime(moment, usegmt=True)
-    )
-    return _document(_element("StorageServiceStats", _element("GeoReplication", replication)))
+    """Replication statistics: live, and complete up to this time in ticks (auth 9)."""
+    time = datetime(1, 1, 1, tzinfo=UTC) + timedelta(seconds=last_sync // TICKS_PER_SECOND)
+    last_sync_time = _element("LastSyncTime", format_datetime(time, usegmt=True))
+    replication = _element("GeoReplication", _element("Status", "live") + last_sync_time)
+    return _document(_element("StorageServiceStats", replication))
 
 
 def write_indexes(indexes: Iterable[IndexFound]) -> bytes:
-    """The indexes of a table (docs/protocol/indexes.md)."""
-    return orjson.dumps(
-        {
-            "indexes": [
-                {"property": name, "withinPartition": within_partition, "state": state}
-                for name, within_partition, state in indexes
-            ]
-        }
-    )
+    """A table's indexes (docs/protocol/indexes.md)."""
+    found = [
+        {"property": name, "withinPartition": within_partition, "state": state}
+        for name, within_partition, state in indexes
+    ]
+    return orjson.dumps({"indexes": found})
 
 
 _VERSION_OF_POLICIES: Final = "2012-02-12"
@@ -443,7 +433,7 @@ _VERSION_OF_USER_DELEGATION: Final = "2025-07-05"
 _VERSION_OF_STRICT_ACCEPT: Final = "2019-07-07"
 """From this version on, setting policies needs XML in Accept (wire 3.8)."""
 _VERSION_OF_JSON_REFUSAL: Final = "2020-08-04"
-"""From this version on, reading policies refuses a client that asks for JSON alone, in JSON (wire 3.8)."""
+"""From this version on, a client that asks to read policies as JSON alone is refused, in JSON (wire 3.8)."""
 _VERSION_WITHOUT_ANY: Final = "2014-02-14"
 """The one version that refuses `*/*`, as recorded (wire 3.8)."""
 _XML_TYPES: Final = (b"application/xml", b"text/xml")
@@ -457,7 +447,7 @@ class _Resource(NamedTuple):
 
 
 def is_service_request(parameters: Parameters) -> bool:
-    """Whether the request is for one of these resources, and not for OData."""
+    """Whether the request is for one of these resources and not for OData."""
     return "comp" in parameters or "restype" in parameters
 
 
@@ -479,7 +469,7 @@ def decode_service_operation(method: str, decoded: DecodedRequest) -> Operation:
 def service_operation_asked(
     method: str, address: Address, parameters: Parameters
 ) -> type[Operation] | None:
-    """The operation that a request asks for by its address and its method, whether it is right or not."""
+    """The operation that a request asks for by its address and method, even if the request is wrong."""
     kind = "service" if address.kind is AddressKind.SERVICE else "table"
     return _ASKED.get((kind, parameters.get("comp", ""), method))
 
@@ -494,7 +484,7 @@ _ASKED: Final[dict[tuple[str, str, str], type[Operation]]] = {
     ("service", "properties", "PUT"): SetServiceProperties,
     ("service", "userdelegationkey", "POST"): GetUserDelegationKey,
 }
-"""The operations whose requests can be wrong, by what they are of, `comp` and the method."""
+"""The operations whose requests can be wrong, by the kind of address, `comp` and the method."""
 
 
 def _get_table_acl(decoded: DecodedRequest) -> Operation:
@@ -532,7 +522,7 @@ def _set_table_expiry(decoded: DecodedRequest) -> Operation:
         policy = ExpiryPolicy.from_members(members)
     except ValueError as error:
         raise StorageError("InvalidInput", early=True) from error
-    if policy.members() != members:  # it says more than would be kept
+    if policy.members() != members:  # the request says more than would be stored
         raise StorageError("InvalidInput", early=True)
     return SetTableExpiry(table_in_url(decoded.address), policy)
 
@@ -547,22 +537,16 @@ def _get_user_delegation_key(decoded: DecodedRequest) -> Operation:
 
 _RESOURCES: Final[dict[tuple[AddressKind, str | None, str | None], _Resource]] = {
     (AddressKind.ENTITY_SET, None, "acl"): _Resource(
-        _VERSION_OF_POLICIES,
-        {"GET": _get_table_acl, "HEAD": _get_table_acl, "PUT": _set_table_acl},
+        _VERSION_OF_POLICIES, {"GET": _get_table_acl, "HEAD": _get_table_acl, "PUT": _set_table_acl}
     ),
     (AddressKind.ENTITY_SET, None, "indexes"): _Resource(
         "", {"GET": lambda decoded: ListIndexes(table_in_url(decoded.address))}
     ),
     (AddressKind.ENTITY_SET, None, "expiry"): _Resource(
-        "",
-        {
-            "GET": lambda decoded: GetTableExpiry(decoded.address.table),
-            "PUT": _set_table_expiry,
-        },
+        "", {"GET": lambda decoded: GetTableExpiry(decoded.address.table), "PUT": _set_table_expiry}
     ),
     (AddressKind.SERVICE, "service", "properties"): _Resource(
-        "",
-        {"GET": lambda _decoded: GetServiceProperties(), "PUT": _set_service_properties},
+        "", {"GET": lambda _decoded: GetServiceProperties(), "PUT": _set_service_properties}
     ),
     (AddressKind.SERVICE, "service", "stats"): _Resource(
         _VERSION_OF_STATS, {"GET": lambda _decoded: GetServiceStats()}
@@ -575,7 +559,7 @@ _RESOURCES: Final[dict[tuple[AddressKind, str | None, str | None], _Resource]] =
 
 
 def respond_on_service(operation: Operation, result: Result, stamp: Stamp) -> RawResponse:
-    """The response to an operation that succeeded: XML (wire 2.4), or JSON for what is Tablestone's own."""
+    """The response to an operation that succeeded: XML (wire 2.4), or JSON for Tablestone's own resources."""
     if isinstance(result, TableAclFound):
         return _document_answer(write_signed_identifiers(result.identifiers), stamp)
     if isinstance(result, ServicePropertiesFound):
@@ -597,7 +581,7 @@ def respond_on_service(operation: Operation, result: Result, stamp: Stamp) -> Ra
 def respond_with_service_error(
     error: StorageError, request: RawRequest, stamp: Stamp, now: int
 ) -> RawResponse:
-    """The response to a request that failed behind the service's front door (auth 5.3). `now` is in ticks.
+    """The response to a request that failed after the service's front door (auth 5.3). `now` is in ticks.
 
     It is XML, except for a client that is refused because it asks for JSON alone (wire 3.8).
     """
@@ -623,10 +607,7 @@ def _document_answer(
 
 def headers_of(stamp: Stamp) -> list[tuple[bytes, bytes]]:
     """The headers of every answer to a request with `comp` or `restype`."""
-    headers = [
-        (b"server", SERVER),
-        (b"x-ms-request-id", stamp.request_id.encode("ascii")),
-    ]
+    headers = [(b"server", SERVER), (b"x-ms-request-id", stamp.request_id.encode("ascii"))]
     if stamp.version >= VERSION_ECHOED:
         headers.append((b"x-ms-version", stamp.version.encode("latin-1")))
     if stamp.client_request_id is not None:

@@ -1,6 +1,6 @@
-"""The versions of the service, and the one whose rules hold for a request of a version that is not known.
+"""The versions of the service, and which version's rules hold for an unknown one.
 
-Knows no request: `server/requests/pipeline.py` knows which part of one says its version.
+`server/requests/pipeline.py` decides which part of a request names its version.
 """
 
 import enum
@@ -65,7 +65,7 @@ VERSIONS: Final = frozenset(
 )
 """The versions that are accepted (wire 10.1)."""
 VERSION_UNNAMED: Final = ""
-"""The version of a request that names none. It is before all others, so the rules of the earliest hold (wire 10.2)."""
+"""For a request that names no version. It sorts before all others, so the earliest rules hold (wire 10.2)."""
 VERSION_LATEST: Final = max(VERSIONS)
 VERSION_ECHOED: Final = "2009-09-19"
 """The first version whose answers have x-ms-version (wire 10.1)."""
@@ -76,7 +76,7 @@ VERSION_JSON: Final = "2013-08-15"
 VERSION_MINIMAL_ETAG: Final = "2015-04-05"
 """The first version whose minimal metadata has `odata.etag` (wire 10.1)."""
 VERSION_EXACT_TEXTS: Final = "2016-05-31"
-"""The first version whose errors say which rule of a transaction or of types in a filter is broken (wire 10.1)."""
+"""The first version whose errors name the broken rule of a transaction, or of types in a filter (wire 10.1)."""
 VERSION_XML_ERROR_CODE: Final = "2017-07-29"
 """The first version whose errors in XML have x-ms-error-code (wire 10.1)."""
 VERSION_JSON_ONLY: Final = "2015-12-11"
@@ -84,15 +84,15 @@ VERSION_JSON_ONLY: Final = "2015-12-11"
 
 
 TOLD_MAX: Final = 20
-"""Versions that a process tells the operator of: a client that need not authenticate can send any number."""
+"""Unknown versions that a process logs. There is a limit because a client can send any number without a key."""
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
 class UnknownVersions(enum.Enum):
-    """The versions that are served although they are not known: the values of `--any-version`."""
+    """Which unknown versions are served: the values of `--any-version`."""
 
     LATER = "later"
-    """Those later than the latest known one: a client may be newer than this server."""
+    """Those after the latest known one: a client may be newer than this server."""
     ALL = "true"
     """Every date after the first known version."""
     NONE = "false"
@@ -101,14 +101,14 @@ class UnknownVersions(enum.Enum):
 
 
 class ServedVersions:
-    """The versions that one server answers; it logs each unknown one once."""
+    """The versions that one server answers. It logs each unknown one once."""
 
     def __init__(self, unknown: UnknownVersions) -> None:
         self._unknown = unknown
         self._told: set[str] = set()
 
     def rules_for(self, version: str) -> str | None:
-        """The known version whose rules hold for this version: itself, or the last one before it. None: refused."""
+        """The known version whose rules hold for this one: itself, or the last one before it. None: refused."""
         if version in VERSIONS:
             return version
         if self._unknown is UnknownVersions.NONE:
@@ -127,11 +127,10 @@ class ServedVersions:
 
 
 ONLY_KNOWN: Final = ServedVersions(UnknownVersions.NONE)
-"""No unknown version is served."""
 
 
 def _last_before(version: str) -> str | None:
-    """The last known version before one that is not known; None for a text that is no date, or an older one."""
+    """The last known version before an unknown one; None if this is not a date, or earlier than all."""
     if _DATE.fullmatch(version) is None:
         return None
     try:

@@ -1,9 +1,9 @@
-"""Parsing of XML from clients: the only place where the server parses it.
+"""Parses XML from clients. No other module parses XML, so one file keeps the server safe from hostile documents.
 
-The parser is expat, from Python's library. A document type is never accepted, so there are no entities to expand, no
-files or URLs to fetch and no default values. The limits (`limits`) are those that requests need. A first parser,
-without namespaces and without a tree, checks them before the document is read. The result is a plain tree whose tags
-and attributes are `{namespace}name`. Does not know the meaning of any element.
+The parser is expat, from Python's library. A document type is always refused, so there are no entities to expand, no
+files or URLs to fetch and no default values. A first pass, without namespaces and without a tree, checks the limits
+(`limits`) before the document is read. The result is a plain tree whose tags and attributes are `{namespace}name`.
+Does not know the meaning of any element.
 """
 
 from typing import NoReturn
@@ -45,9 +45,10 @@ def _refuse_doctype(*_declaration: object) -> NoReturn:
 def _require_bounded(body: bytes) -> None:
     """Raise for a document that breaks a limit. The cost depends only on the document's length.
 
-    This parser does not resolve namespaces: expat would copy a namespace into every attribute of a tag before its
-    length can be checked. The document is parsed in pieces, because an error of a callback is raised at the end of a
-    piece. A tag longer than a piece is refused: expat would parse all its attributes before they can be counted.
+    This parser does not resolve namespaces, because expat would copy a namespace into every attribute of a tag before
+    its length can be checked. It gets the document in pieces, because expat raises the error of a callback only at the
+    end of a piece. A tag longer than a piece is refused, because expat parses all its attributes before they are
+    counted.
     """
     bounds = _Bounds()
     parser = expat.ParserCreate("utf-8")
@@ -65,9 +66,9 @@ def _require_bounded(body: bytes) -> None:
 def parse_xml(body: bytes) -> Element:
     """The root element of a document in UTF-8, with or without a byte order mark.
 
-    The encoding that a document declares is ignored: old .NET writers declare UTF-16 and send UTF-8. Comments and
-    processing instructions are skipped. Raises `InvalidXmlDocument` for a document that is not well-formed, has any
-    document type, or breaks a limit (wire 3.5).
+    The declared encoding is ignored, because old .NET writers declare UTF-16 and send UTF-8. Comments and processing
+    instructions are skipped. Raises `InvalidXmlDocument` for a document that is not well-formed, has a document type,
+    or breaks a limit (wire 3.5).
     """
     if b"\0" in body:
         raise StorageError(

@@ -31,7 +31,7 @@ QUERIES = st.builds(
     st.none() | st.sampled_from(PlanKind),
     st.booleans(),
 )
-PARTITIONS = st.builds(PartitionUse, st.text(max_size=9), SHARES, RATES, KNOWN, COUNTS, COUNTS)
+PARTITIONS = st.builds(PartitionUse, st.text(max_size=9), SHARES, RATES, COUNTS, COUNTS)
 TABLES = st.builds(
     TableUse,
     st.text(max_size=9),

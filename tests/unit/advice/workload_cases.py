@@ -54,7 +54,7 @@ SENSORS = {
     "properties_max": 11,
     "entity_bytes_max": 400,
     "entity_bytes_mean": 350.0,
-    "hottest": (PartitionUse("JFK", 0.34, 12.0, 8_706),),
+    "hottest": (PartitionUse("JFK", 0.34, 12.0),),
     "point_reads": 40_000,
     "writes": WriteUse(inserts=READINGS),
 }
@@ -63,7 +63,7 @@ OF_FLIGHTS = {
     "partitions": CARRIERS,
     "properties_max": 17,
     "entity_bytes_mean": 600.0,
-    "hottest": (PartitionUse("UA", 0.17, 60.0, 58_665),),
+    "hottest": (PartitionUse("UA", 0.17, 60.0),),
     "writes": WriteUse(inserts=FLIGHTS, requests=FLIGHTS // 50),
 }
 BY_DESTINATION = asked(

@@ -164,7 +164,7 @@ def _query_row(query: QueryShape) -> Sequence[Cell]:
     if query.names_select:
         text += "  $select"
     if query.from_tools:
-        text += "  (explorer, count or simulate-keys)"
+        text += "  (explorer or count)"
     return (
         query.table,
         text,

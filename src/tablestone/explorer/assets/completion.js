@@ -50,7 +50,7 @@ export function startCompletion() {
     input.removeAttribute("aria-activedescendant");
   }
 
-  /** Whether a part of a name is before the caret: no query is whole then, so Enter takes the first suggestion. */
+  /** Whether the caret follows part of a name. The query is then incomplete, so Enter takes the first suggestion. */
   function isPartOfName() {
     return /^[A-Za-z_]\w*$/.test(input.value.slice(found[0].start, input.selectionStart));
   }
@@ -70,9 +70,9 @@ export function startCompletion() {
 
   function take(index) {
     const { text, start } = found[index];
-    const behind = input.value.slice(input.selectionStart);
-    const before = `${input.value.slice(0, start)}${text}${behind.startsWith(" ") ? "" : " "}`;
-    input.value = before + behind;
+    const after = input.value.slice(input.selectionStart);
+    const before = `${input.value.slice(0, start)}${text}${after.startsWith(" ") ? "" : " "}`;
+    input.value = before + after;
     input.setSelectionRange(before.length, before.length);
     ask();
   }

@@ -1,5 +1,5 @@
-// The script of the explorer: it loads parts of pages, pages the grid, and handles the keyboard. All values come from the
-// server as escaped HTML, or are set as text. Nothing is evaluated, and nothing is asked of another host.
+// The explorer's script loads parts of pages and handles forms, keys and the mouse. All values come from the server as
+// escaped HTML, or are set as text. Nothing is evaluated, and no other host is asked for anything.
 
 import { startGrid } from "./grid.js";
 import { startCompletion } from "./completion.js";
@@ -52,7 +52,7 @@ function show(place, html, isTyped = false) {
   announce(said ? said.textContent : place.textContent.slice(0, 200));
 }
 
-/** Put the file of a form that was refused into the form of the answer, which cannot name it. */
+/** Keep the file of a form that was refused: a server cannot put a file into a form. */
 function keepFile(before, after) {
   const [old, field] = [before, after].map((form) => form?.querySelector("input[type=file]"));
   if (!field || !old?.files.length || before.action !== after.action) return;
@@ -60,7 +60,7 @@ function keepFile(before, after) {
   field.dispatchEvent(new Event("change", { bubbles: true }));
 }
 
-/** Put the count of a table into the columns of its row; if it is whole, also beside its name and into the grid's cost. */
+/** Put the count of a table into its row; a complete count also beside its name and into the grid's cost. */
 function noteCount(counted) {
   const { entities, bytes, size } = counted.dataset;
   const cost = document.getElementById("cost");
@@ -200,7 +200,7 @@ document.addEventListener("click", (event) => {
   body.append(...rows);
 });
 
-// A control fits the type of its property: the template of another type takes its place, with the text.
+// When the type of a property changes, the control for the new type takes over the text.
 document.addEventListener("change", (event) => {
   const { target } = event;
   if (!target.matches(".property [name=kind]")) return;
@@ -252,7 +252,7 @@ document.addEventListener("changed", async () => {
 const LOOKED_AT_BYTES = 1 << 20;
 let looked = 0;
 
-// Show the first rows of a file that is about to be imported. The rows of a text are at its beginning.
+// Show the first rows of a file that is about to be imported. Of a text, the beginning is enough for that.
 document.addEventListener("change", async (event) => {
   const form = event.target.closest("[data-look]");
   const file = form?.elements.file.files[0];

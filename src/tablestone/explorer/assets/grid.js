@@ -1,5 +1,5 @@
-// The grid: pieces of rows that are loaded near the window and emptied far from it, so that a table of any size is a few
-// thousand elements at most. The arrow keys move from cell to cell.
+// The grid: pieces of rows that are loaded near the window and emptied far from it, so that the page never holds more than
+// about `LOADED_MAX` pieces, however large the table. The arrow keys move from cell to cell.
 
 const NEAR = "1500px";
 const LOADED_MAX = 24;

@@ -1,5 +1,5 @@
-// Typed values of an entity that are not stored: the person is asked before they are lost. The question is a dialog of the
-// page, or that of the browser where the whole page would go.
+// Asks before unsaved edits of an entity are lost: with a dialog of the page or, if the whole page would go, with the
+// browser's own.
 
 const panel = document.getElementById("panel");
 const asking = document.getElementById("unsaved");

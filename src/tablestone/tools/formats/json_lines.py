@@ -45,10 +45,8 @@ def read_json(
 
 def maker_of(reading: Reading) -> RowMaker | None:
     """None if the entities are stored as they are: most rows of a file are only passed on."""
-    needs_one = (
-        (reading.partition_key, reading.row_key) != (PARTITION_KEY, ROW_KEY)
-        or reading.keeps_columns
-        or bool(reading.types or reading.drop or reading.nulls)
+    needs_one = (reading.partition_key, reading.row_key) != (PARTITION_KEY, ROW_KEY) or bool(
+        reading.types or reading.drop or reading.nulls
     )
     return RowMaker(reading) if needs_one else None
 

@@ -16,15 +16,11 @@ from tablestone.tools.odata import TypedEntity, require_storable, write_body
 
 
 class Row(NamedTuple):
-    """A row that can be stored: its number, its key, and the JSON of the write.
-
-    With `Reading.keeps_columns` it has the values of its columns instead of JSON.
-    """
+    """A row that can be stored: its number, its key, and the JSON of the write."""
 
     number: int
     key: EntityKey
     body: bytes
-    columns: Mapping[str, EdmValue] | None = None
 
 
 class Rejected(NamedTuple):
@@ -62,8 +58,6 @@ class Reading:
     encoding: str = "utf-8"
     delimiter: str | None = None
     """The delimiter of CSV; None finds it in the header."""
-    keeps_columns: bool = False
-    """Give rows the values of their columns instead of JSON."""
 
 
 class Piece(NamedTuple):
@@ -188,7 +182,6 @@ class RowMaker:
             self.drop |= made_of
         self.key_columns = made_of - _NEVER_STORED - self.drop
         """The columns that the keys are made of and that are stored as properties too."""
-        self._keeps_columns = reading.keeps_columns
 
     def require_columns(self, path: str, names: Container[str], shown: Iterable[str]) -> None:
         """Refuse a file without a column of a key, or one that an option names; `shown` are the columns that it has."""
@@ -217,8 +210,6 @@ class RowMaker:
         key = EntityKey(self.partition_key.render(given), self.row_key.render(given))
         properties = self.stored(given)
         require_storable(key, properties)
-        if self._keeps_columns:
-            return Row(number, key, b"", given)
         return Row(number, key, write_body(TypedEntity(key, properties)))
 
 
