@@ -4,6 +4,7 @@ A test that needs its own server calls `start_server`; the fixture `tablestone_s
 shares.
 """
 
+import atexit
 import os
 import re
 import signal
@@ -164,6 +165,7 @@ def start_server(
             env=clean_environment() | QUIETER | (environment or {}),
         )
     )
+    atexit.register(server.process.kill)  # of a test that fails before it stops its server
     ready = server._watch()
     if not ready.wait(ready_seconds) or not server.connection_string:
         server.kill()

@@ -7,21 +7,8 @@ each option's name, variable, default and meaning. tests/docs compares the page 
 from pathlib import Path
 from typing import Final
 
-from tablestone.cli.option_sources import (
-    AZURITE_VARIABLE,
-)
-from tablestone.cli.options import (
-    ADDRESS_FORM,
-    ANY_VERSION_FORM,
-    CONFIG_FLAG,
-    CONFIG_VARIABLE,
-    EXPLORER_FORM,
-    NUMBER_FORM,
-    SERVER_OPTIONS,
-    TRUTH_FORM,
-    FileForm,
-    Option,
-)
+from tablestone.cli.option_sources import AZURITE_VARIABLE
+from tablestone.cli.options import CONFIG_FLAG, CONFIG_VARIABLE, SERVER_OPTIONS, Option
 
 PAGE: Final = Path(__file__).parents[1] / "options.md"
 
@@ -136,6 +123,7 @@ sentence on standard error and exit status 2. Nothing is started.
 def page() -> str:
     """The text of docs/options.md."""
     rows = [_row(option) for option in SERVER_OPTIONS]
+    forms = [option.in_file for option in SERVER_OPTIONS if option.types != (str,)]
     rows.append(
         f"| `{CONFIG_FLAG} FILE`<br>`{CONFIG_VARIABLE}` | TOML file with options, as described below. |"
     )
@@ -144,18 +132,16 @@ def page() -> str:
         config_variable=CONFIG_VARIABLE,
         azurite_variable=AZURITE_VARIABLE,
         rows="\n".join(rows),
-        forms="\n".join(
-            map(_of_form, (NUMBER_FORM, TRUTH_FORM, EXPLORER_FORM, ANY_VERSION_FORM, ADDRESS_FORM))
-        ),
+        forms="\n".join(map(_of_form, dict.fromkeys(forms))),
         example=EXAMPLE,
     )
 
 
-def _of_form(form: FileForm) -> str:
-    """The line that names all options of a form."""
-    *first, last = (f"`{option.name}`" for option in SERVER_OPTIONS if option.form is form)
+def _of_form(form: str) -> str:
+    """The line that names all options of a form in the file."""
+    *first, last = (f"`{option.name}`" for option in SERVER_OPTIONS if option.in_file == form)
     names = f"{', '.join(first)} and {last}" if first else last
-    words = form.words.replace("'", '"')  # TOML's quotation marks
+    words = form.replace("'", '"')  # TOML's quotation marks
     return f"- {words[0].upper()}{words[1:]}: {names}."
 
 

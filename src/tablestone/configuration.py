@@ -191,6 +191,8 @@ class Configuration:
     """For tests: act as Azure does where one machine differs, such as with a secondary that lags behind."""
     encryption_key: EncryptionKey | None = field(default=None, repr=False)
     """Encrypts the data directory."""
+    encryption_key_file: Path | None = None
+    """The file that gave the key; None if a variable did."""
     admission: AdmissionLimits = AdmissionLimits()
     targets: ThroughputTargets | None = None
     """Answer requests beyond these with `ServerBusy`."""

@@ -1,11 +1,13 @@
 """The access log as an operator reads it: what a line says, what it never says, and where the lines go."""
 
+import http.client
 import json
 import os
 import re
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -169,6 +171,31 @@ def test_each_request_has_a_line_without_secrets(
     printed = "".join(server.stdout)
     for secret in ("sekret", "$filter", "sig="):
         assert secret not in printed
+
+
+REFUSED_CALLERS = {
+    "/Tables": "QueryTables",
+    "/Weather(PartitionKey='p',RowKey='r')": "GetEntity",
+    "/?restype=service&comp=properties": "GetServiceProperties",
+    "/?restype=service&comp=stats": "GetServiceStats",
+    "/Weather?comp=acl": "GetTableAcl",
+    "/?comp=changes": "ReadAccountChanges",
+    "/$batch": "Batch",
+}
+
+
+def test_a_refused_caller_has_a_line_with_the_operation(
+    private_server: StartServer, tmp_path: Path
+) -> None:
+    server = private_server(tmp_path, "--access-log=json", "--workers=1")
+    for path in REFUSED_CALLERS:
+        method = "POST" if path == "/$batch" else "GET"
+        with closing(http.client.HTTPConnection(*server.address)) as connection:
+            headers = {"x-ms-version": "2019-02-02"}
+            connection.request(method, f"/devstoreaccount1{path}", b"", headers)
+            assert connection.getresponse().status in (401, 403, 404)
+    lines = logged(server, len(REFUSED_CALLERS))
+    assert [line["operation"] for line in lines] == list(REFUSED_CALLERS.values())
 
 
 def test_the_kinds_of_callers(private_server: StartServer, tmp_path: Path) -> None:

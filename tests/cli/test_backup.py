@@ -236,6 +236,15 @@ def test_keep_removes_the_oldest_backups_and_nothing_else(data: Path, tmp_path: 
     assert names(backups) == sorted([*others, *made, *sums])
 
 
+def test_a_backup_is_made_though_an_older_one_cannot_be_removed(data: Path, tmp_path: Path) -> None:
+    backups = tmp_path / "backups"
+    (backups / "tablestone-20130101T060000Z.db").mkdir(parents=True)
+    ended = tablestone("backup", "--data", data, backups, "--keep", "1")
+    assert (ended.status, len(ended.lines)) == (1, 1)
+    sentence = f"An older backup in {backups} was not removed: Is a directory."
+    assert ended.stderr == f"tablestone: {sentence}\n"
+
+
 def make_log_beside(place: Path) -> None:
     place.with_name(f"{place.name}-wal").write_bytes(b"rows")
 

@@ -292,11 +292,23 @@ def test_a_command_can_be_pasted_where_there_is_one(storage: str | None, command
     assert [command in each for each in changes] == [True] * bool(command)
 
 
-def test_few_values_make_no_partition_key() -> None:
-    few = report(replace(BY_DESTINATION, values=2))
+@pytest.mark.parametrize(
+    ("queries", "values", "rule"),
+    [
+        (10, 2, "flag"),
+        (8, 4, "flag"),
+        (10, 5, "flag"),
+        (3, 3, "inter-partition-index"),
+        (10, 6, "inter-partition-index"),
+    ],
+)
+def test_few_values_make_no_partition_key(queries: int, values: int, rule: str) -> None:
+    """Only values that came again show that there are few."""
+    few = report(replace(BY_DESTINATION, queries=queries, values=values), points=0)
     (advice,) = advise(workload_of(few, HOUR))
-    assert (advice.rule, advice.partition_key) == ("flag", "")
-    assert "10 queries named 2 values of dest" in advice.change
+    assert (advice.rule, bool(advice.partition_key)) == (rule, rule != "flag")
+    if rule == "flag":
+        assert f"{queries} queries named {values} values of dest" in advice.change
 
 
 def test_a_search_by_hand_has_no_advice() -> None:

@@ -47,6 +47,7 @@ _PLANS: Final = {
 _SCAN: Final = "The query `{filter}` of {table} is a {plan}: it {reads}."
 _COPY: Final = "{because} each entity a second time, under PartitionKey `{partition_key}` and RowKey `{row_key}`"
 FREQUENT_RUNS: Final = 10
+_RUNS_MIN: Final = 6
 """Runs from which an observed query deserves a warning: fewer may be a search by hand."""
 
 
@@ -113,7 +114,7 @@ FLAG: Final = Rule(
     "A property with few values",
     Severity.WARNING,
     (rule.INDEX_ENTITIES, rule.CHOOSING_PARTITION_KEY),
-    "A scan fixes only Boolean properties, or its filters have named eight values or fewer, several times each.",
+    "A scan fixes only Boolean properties, or its filters have named eight values or fewer, at least twice each.",
     _SCAN,
     "{parts}: keep index entities of only the entities you look for, in a partition of their own.",
     "A change of {names} becomes two requests, which are eventually consistent.",
@@ -365,7 +366,8 @@ def _few_parts(query: AskedQuery) -> str:
     if all(types.get(name) is EdmType.BOOLEAN for name in query.equal):
         return f"A key of {names} would make two partitions, each with half of the load"
     values, runs = query.use.values, query.use.runs
-    if values is None or values > thresholds.KEY_VALUES or runs < max(FREQUENT_RUNS, 4 * values):
+    # A value that comes again shows that there are few; some runs of one value each show nothing.
+    if values is None or values > thresholds.KEY_VALUES or runs < max(_RUNS_MIN, 2 * values):
         return ""
     named = counted(values, "value", "values")
     return f"{runs:,} queries named {named} of {names}, and so few make a few large partitions"

@@ -73,7 +73,6 @@ with_reading = together(
     click.option(
         "--null",
         "nulls",
-        metavar="TEXT",
         multiple=True,
         help="A cell with this text counts as empty.",
     ),
@@ -89,11 +88,10 @@ with_reading = together(
         "--encoding",
         metavar="NAME",
         default="utf-8",
-        show_default=True,
         help="Encoding of CSV.",
     ),
 )
-"""The options of a file: the command gets `kind`, and the other options for `reading_of`."""
+"""How to read a file: the command gets `kind`, and passes the other options to `reading_of`."""
 
 
 def _delimiter(text: str | None) -> str | None:
@@ -105,7 +103,7 @@ def _delimiter(text: str | None) -> str | None:
 
 
 def reading_of(given: Mapping[str, Any]) -> Reading:
-    """The reading that the options ask for; `TransferRefused` if one of them cannot be read."""
+    """How to read the file, from the options; `TransferRefused` for types that do not exist."""
     return Reading(
         partition_key=PARTITION_KEY if given["partition_key"] is None else given["partition_key"],
         row_key=ROW_KEY if given["row_key"] is None else given["row_key"],
@@ -135,13 +133,12 @@ ca_file_option = click.option(
 _connection_options = together(
     click.option(
         "--connection-string",
-        metavar="TEXT",
         help=f"Connection string, or @FILE that holds one.  [env: {CONNECTION_STRING_VARIABLE}]",
     ),
     click.option(
         "--account-url", metavar="URL", help="Account URL; without --sas, Entra signs in."
     ),
-    click.option("--sas", metavar="TEXT", help="Signature (SAS), or @FILE that holds one."),
+    click.option("--sas", help="Signature (SAS), or @FILE that holds one."),
     click.option("--profile", metavar="NAME", help="A connection of `tablestone profile add`."),
     ca_file_option,
 )
@@ -211,7 +208,7 @@ def complete_tables(
     return [CompletionItem(name) for name in names]
 
 
-table_argument = click.argument("table", metavar="TABLE", shell_complete=complete_tables)
+table_argument = click.argument("table", shell_complete=complete_tables)
 
 filter_option = click.option(
     "--filter",
@@ -223,9 +220,8 @@ select_option = click.option(
     "--select",
     "names",
     metavar="NAMES",
-    default="",
     callback=lambda _context, _option, text: tuple(
-        name.strip() for name in text.split(",") if name.strip()
+        name.strip() for name in (text or "").split(",") if name.strip()
     ),
     help="Only these properties, separated by commas.",
 )
@@ -233,6 +229,7 @@ output_option = click.option(
     "--output",
     type=click.Choice(OUTPUTS),
     default=default_output,
+    show_default=False,
     help="[default: table on a terminal, else jsonl]",
 )
 on_conflict_option = click.option(
@@ -240,7 +237,6 @@ on_conflict_option = click.option(
     type=click.Choice([each.value for each in OnConflict]),
     metavar="WHAT",
     default=OnConflict.FAIL.value,
-    show_default=True,
     help="fail, skip, replace or merge an entity that exists already.",
 )
 account_option = click.option(
@@ -248,14 +244,12 @@ account_option = click.option(
     "account_name",
     metavar="NAME",
     default=DEVELOPMENT_ACCOUNT_NAME,
-    show_default=True,
-    help="Account of the table.",
+    help="The account.",
 )
 parallel_option = click.option(
     "--parallel",
     type=click.IntRange(1, PARALLEL_MAX),
     default=4,
-    show_default=True,
     metavar="N",
     help="Requests in flight.",
 )
@@ -288,10 +282,10 @@ def require_consent(connection: Connection, what: str, *, yes: bool) -> None:
 def tell_of_absent(
     endpoint: TableEndpoint, query: Query, found: int, absent: Mapping[str, str] | None = None
 ) -> None:
-    """Say on standard error which properties no entity had that was found, with the options that name them.
+    """Say on standard error which properties no entity had, with the option that names each: it may be a typing error.
 
-    Of --select, and of the filter if nothing was found, only those that the table has in almost the same letters. Of
-    the filter also those whose type is another one.
+    A property of --select may be rare, and so may one of a filter that found nothing: these are named only if the table
+    has a property of almost the same name. One of the filter is also named if it has another type.
     """
     flags = dict(absent or {})
     tree = parse_filter(query.filter) if query.filter and not found else None

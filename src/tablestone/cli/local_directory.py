@@ -18,8 +18,12 @@ from tablestone.tools.progress import Reached, progress_for
 DENIALS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
+class BackupFailed(Exception):
+    """A backup, or another command that writes a whole directory, began and failed; the text is one sentence or two."""
+
+
 @contextmanager
-def refusing_denied_places(undone: str) -> Iterator[None]:
+def explaining_denial(undone: str) -> Iterator[None]:
     """Turn a denied file into a `BrokenOption`, which begins with `undone`: what was not done."""
     try:
         yield
@@ -28,6 +32,16 @@ def refusing_denied_places(undone: str) -> Iterator[None]:
             raise
         place = Path(os.fsdecode(error.filename)).absolute()
         raise BrokenOption(f"{undone}: {_denial(place)} ({error.strerror}).") from None
+
+
+@contextmanager
+def explaining_failure(undone: str, place: Path) -> Iterator[None]:
+    """Turn a denied file into a `BrokenOption`, and any other failure to write `place` into a `BackupFailed`."""
+    try:
+        with explaining_denial(undone):
+            yield
+    except OSError as error:
+        raise BackupFailed(f"{undone}: {reason_of(error, place)}.") from None
 
 
 def reason_of(error: OSError, place: Path) -> str:
@@ -74,12 +88,8 @@ def local_directory(given: Mapping[str, Any], on_servers: str) -> LocalDirectory
     return LocalDirectory(configuration.data_directory, configuration.encryption_key)
 
 
-class BackupFailed(Exception):
-    """A backup or a restore that began and failed; the text is one sentence or two."""
-
-
 ByteProgress = Callable[[int, int], None]
-"""Is told the bytes that are done, and those of the whole."""
+"""Gets the bytes that are done and the bytes of the whole."""
 
 
 @contextmanager

@@ -41,7 +41,7 @@ class OutputFailed(Exception):
 
 
 class _Output(io.FileIO):
-    """Standard output that raises `OutputFailed`, not `OSError`: click catches that, and it can have other causes."""
+    """Standard output that raises `OutputFailed`: click catches an `OSError`, which can also be of another file."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         try:
@@ -110,7 +110,9 @@ HOW_IT_RUNS = "interpreted" if limits.__file__.endswith(".py") else "compiled"
 """Whether the modules that run for each request are compiled (docs/decisions/0007-compiled.md); a report needs it."""
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True}
+)
 @click.version_option(
     __version__, prog_name="Tablestone", message=f"%(prog)s %(version)s, {HOW_IT_RUNS}"
 )
@@ -160,7 +162,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         status = _status_of(error)
         if status is None:
             raise
-        # An engine's own text may have words of a library, which are for a log.
+        # The text of an engine's error may quote a library, which belongs in a log.
         return _refuse(getattr(error, "sentence", str(error)), status)
     return status if isinstance(status, int) else 0
 

@@ -15,14 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tablestone.cli import options
-from tablestone.cli.options import (
-    BrokenOption,
-    Option,
-    checked_account,
-    is_loopback,
-    path_from,
-    require_utf8,
-)
+from tablestone.cli.options import BrokenOption, Option, checked_account, is_loopback, path_from
 from tablestone.configuration import (
     BUFFERED_MEBIBYTES_MIN,
     CONNECTIONS_MIN,
@@ -76,7 +69,7 @@ def key_of_directory(given: str | None) -> EncryptionKey | None:
 def key_in_file(path: Path) -> EncryptionKey:
     """The key in a text file; `BrokenOption` if there is none."""
     try:
-        # So a FIFO without a writer is empty and does not block; a pipe of the shell can be read.
+        # Opened without blocking, a FIFO without a writer is empty. Then reading waits for what a shell's pipe brings.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         with os.fdopen(descriptor, encoding="ascii") as file:
             os.set_blocking(descriptor, True)
@@ -132,9 +125,9 @@ def _file_value(option: Option, value: object, path: Path) -> Any:
     source, directory = f"{option.name} in {path}", path.absolute().parent
     if option.repeatable and isinstance(value, list) and all(type(one) is str for one in value):
         return parsed(option, tuple(value), source, directory)
-    if type(value) not in option.form.kinds:
+    if type(value) not in option.types:
         or_list = " or a list of strings" if option.repeatable else ""
-        raise BrokenOption(f"{source} must be {option.form.words}{or_list}.")
+        raise BrokenOption(f"{source} must be {option.in_file}{or_list}.")
     return parsed(option, (str(value),), source, directory)
 
 
@@ -163,7 +156,7 @@ def _keys(keys: object) -> list[str]:
 def parsed(
     option: Option, texts: tuple[str, ...], source: str, directory: Path | None = None
 ) -> Any:
-    """The value of an option that is given as text; the sentence of a failure starts with the source.
+    """The value of an option that is given as these texts; the sentence of a `BrokenOption` starts with the source.
 
     A relative path starts at the directory, or at the working directory.
     """
@@ -235,34 +228,30 @@ class _Given:
     def __init__(self, command_line: CommandLine, environment: Mapping[str, str]) -> None:
         path = command_line.get("config") or environment.get(options.CONFIG_VARIABLE)
         file = read_option_file(Path(str(path))) if path else {}
-        self._values: dict[str, Any] = {}
-        self._sources: dict[str, str] = {}
+        self._given: dict[str, tuple[str, Any]] = {}
+        """The source and the value of an option, by its name."""
         for option in options.SERVER_OPTIONS:
             typed = command_line.get(option.parameter)
             if typed == "":
                 raise BrokenOption(f"{option.flag} must not be empty.")
-            if typed:
-                source = option.flag
-                value = parsed(option, typed if isinstance(typed, tuple) else (typed,), source)
-            elif text := environment.get(option.variable):
-                source = option.variable
-                value = parsed(option, _listed(text) if option.repeatable else (text,), source)
+            source = option.flag if typed else option.variable
+            if text := typed or environment.get(option.variable):
+                if isinstance(text, str):
+                    text = _listed(text) if option.repeatable else (text,)
+                self._given[option.name] = source, parsed(option, text, source)
             elif option.name in file:
-                source, value = f"{option.name} in {path}", file[option.name]
-            else:
-                continue
-            self._values[option.name], self._sources[option.name] = value, source
+                self._given[option.name] = f"{option.name} in {path}", file[option.name]
 
     def __contains__(self, option: Option) -> bool:
-        return option.name in self._values
+        return option.name in self._given
 
     def get(self, option: Option, default: Any = None) -> Any:
         """The value of an option; `default` if it is not given."""
-        return self._values.get(option.name, default)
+        return self._given.get(option.name, ("", default))[1]
 
     def source(self, option: Option) -> str:
         """The source of an option that is given."""
-        return self._sources[option.name]
+        return self._given[option.name][0]
 
     def fields(self, *options: Option, **renamed: Option) -> dict[str, Any]:
         """The values that are given, by the fields that hold them; any other field has its own default.
@@ -274,7 +263,7 @@ class _Given:
 
 
 def _listed(text: str) -> tuple[str, ...]:
-    """The values in a variable."""
+    """The values of a repeatable option in its variable."""
     return tuple(filter(None, text.split(LIST_SEPARATOR)))
 
 
@@ -282,6 +271,7 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
     """The whole configuration; raises `BrokenOption` with a sentence that names the source."""
     environment, warnings = without_kubernetes_links(environment)
     given = _Given(command_line, environment)
+    _require_coherent(given)
     data_directory, engine = _storage(given)
     host = given.get(options.HOST, options.HOST.default)
     accounts: tuple[AccountKeys, ...] | None = given.get(options.ACCOUNT)
@@ -299,25 +289,26 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
             f"{given.source(options.KEEP_CHANGES)} needs an engine that keeps changes: SQLite and memory do."
         )
     workers = _workers(given.get(options.WORKERS), engine)
+    domains = given.fields(domains=options.DOMAIN, custom_domains=options.CUSTOM_DOMAIN)
     return Configuration(
         host=host,
         port=given.get(options.PORT, int(options.PORT.default)),
         data_directory=data_directory,
         engine=engine,
         encryption_key=_encryption_key(given, environment, data_directory),
+        encryption_key_file=given.get(options.ENCRYPTION_KEY_FILE),
         accounts=accounts or (),
         log_level=given.get(options.LOG_LEVEL, options.LOG_LEVEL.default),
         tls=_tls(given, host, data_directory),
         workers=workers,
         tokens=TokenRules(
+            **domains,
             **given.fields(
                 issuers=options.TOKEN_ISSUER,
                 audiences=options.TOKEN_AUDIENCE,
                 tenant=options.TOKEN_TENANT,
                 authority=options.TOKEN_AUTHORITY,
-                domains=options.DOMAIN,
-                custom_domains=options.CUSTOM_DOMAIN,
-            )
+            ),
         ),
         has_development_account=accounts is None,
         warnings=warnings,
@@ -327,17 +318,42 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         insight=_insight(given),
         admission=_admission(given, workers),
         ends_changes=options.KEEP_CHANGES in given and not keeps_changes,
+        **domains,
         **given.fields(
             *(options.HTTPS_ONLY, options.TABLE_DELETION_SECONDS, options.LOG_FORMAT),
             *(options.EXPLORER, options.EXPLORER_TOKEN_FILE, options.ANY_VERSION),
             *(options.REALISM, options.METRICS_TABLES, options.CREATE_TABLES),
             *(options.KEEP_CHANGES, options.YES_TRIM, options.TARGETS),
             trusted_proxies=options.TRUSTED_PROXY,
-            domains=options.DOMAIN,
-            custom_domains=options.CUSTOM_DOMAIN,
             ready_form=options.PRINT,
         ),
     )
+
+
+_NEEDS: Final = (
+    (options.TLS_KEY, options.TLS_CERTIFICATE, "names the key of a certificate: give {other} too"),
+    (options.TLS_NAME, options.TLS, "is for a self-signed certificate: give {other} too"),
+    (options.REALISM, options.CONTROL, "is for tests: it needs {other}"),
+)
+"""Options that mean nothing without another one, and the end of the sentence that says so."""
+_EXCLUDES: Final = (
+    (options.TLS, options.TLS_CERTIFICATE, "give one of them"),
+    (options.CONTROL, options.EXPLORER, "a server under control has no admin address"),
+    (options.CONTROL, options.ADMIN, "a server under control has no admin address"),
+)
+"""Options that exclude each other, and why."""
+
+
+def _require_coherent(given: _Given) -> None:
+    """Refuse an option without the one that it needs or beside one that it excludes; a false one does neither."""
+    for option, other, sentence in _NEEDS:
+        if given.get(option) and other not in given:
+            raise BrokenOption(f"{given.source(option)} {sentence.format(other=other.flag)}.")
+    for option, other, why in _EXCLUDES:
+        if option in given and given.get(other):
+            raise BrokenOption(
+                f"Both {given.source(option)} and {given.source(other)} are given: {why}."
+            )
 
 
 def _encryption_key(
@@ -357,13 +373,11 @@ def _encryption_key(
 def _default_directory() -> Path:
     """A directory of the user, so that the data is the same in every working directory."""
     try:
-        directory = user_directory("data")
+        return path_from(str(user_directory("data")), Path.cwd(), "data directory")
     except NoHomeDirectory as none:
         raise BrokenOption(
             f"{none}: name a directory for the data with {options.DATA.flag}."
         ) from None
-    require_utf8(directory, "data directory")
-    return directory
 
 
 def _accounts_of_azurite(
@@ -380,7 +394,7 @@ def _accounts_of_azurite(
 
 
 def _unknown_variables(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """A warning for each variable with our prefix that is no option: a typing error, or for another program."""
+    """A warning for each variable with our prefix that is no option: a typing error, or another program's."""
     known = {options.CONFIG_VARIABLE, KEY_VARIABLE}
     known |= {option.variable for option in options.SERVER_OPTIONS}
     ends = [name.removeprefix(options.VARIABLE_PREFIX) for name in known]
@@ -396,39 +410,22 @@ def _unknown_variables(environment: Mapping[str, str]) -> tuple[str, ...]:
 def _tls(
     given: _Given, host: str, data_directory: Path | None
 ) -> CertificateFiles | SelfSigned | None:
-    certificate = given.get(options.TLS_CERTIFICATE)
-    if options.TLS_KEY in given and certificate is None:
-        raise BrokenOption(
-            f"{given.source(options.TLS_KEY)} names the key of a certificate: give {options.TLS_CERTIFICATE.flag} too."
-        )
-    if options.TLS in given:
-        if certificate is not None:
-            raise BrokenOption(
-                f"Both {given.source(options.TLS)} and {given.source(options.TLS_CERTIFICATE)} are given: "
-                "give one of them."
-            )
-        try:
-            directory = data_directory or user_directory("cache")
-        except NoHomeDirectory as none:
-            raise BrokenOption(
-                f"{none} for the certificate: XDG_CACHE_HOME can name one, or give a certificate with "
-                f"{options.TLS_CERTIFICATE.flag}."
-            ) from None
-        of_accounts = [f"*.table.{domain}" for domain in given.get(options.DOMAIN, ())]
-        of_accounts += [host for host, _ in given.get(options.CUSTOM_DOMAIN, ())]
-        names = (
-            host,
-            *(name.rstrip(".") for name in of_accounts),
-            *given.get(options.TLS_NAME, ()),
-        )
-        return SelfSigned(directory / CERTIFICATE_DIRECTORY, names)
-    if options.TLS_NAME in given:
-        raise BrokenOption(
-            f"{given.source(options.TLS_NAME)} is for a self-signed certificate: give {options.TLS.flag} too."
-        )
-    if certificate is None:
+    if options.TLS_CERTIFICATE in given:
+        certificate = given.get(options.TLS_CERTIFICATE)
+        return CertificateFiles(certificate, given.get(options.TLS_KEY, certificate))
+    if options.TLS not in given:
         return None
-    return CertificateFiles(certificate, given.get(options.TLS_KEY, certificate))
+    try:
+        directory = data_directory or user_directory("cache")
+    except NoHomeDirectory as none:
+        raise BrokenOption(
+            f"{none} for the certificate: XDG_CACHE_HOME can name one, or give a certificate with "
+            f"{options.TLS_CERTIFICATE.flag}."
+        ) from None
+    of_accounts = [f"*.table.{domain}" for domain in given.get(options.DOMAIN, ())]
+    of_accounts += [host for host, _ in given.get(options.CUSTOM_DOMAIN, ())]
+    names = (host, *(name.rstrip(".") for name in of_accounts), *given.get(options.TLS_NAME, ()))
+    return SelfSigned(directory / CERTIFICATE_DIRECTORY, names)
 
 
 def _access_log(given: _Given) -> AccessLogTarget | None:
@@ -463,12 +460,7 @@ def _admin(given: _Given) -> AdminAddress | None:
 def _control_port(given: _Given, host: str, engine: str) -> int | None:
     """The port of the control API. Refused unless the server stores nothing and serves only this machine."""
     if options.CONTROL not in given:
-        if given.get(options.REALISM):
-            raise BrokenOption(
-                f"{given.source(options.REALISM)} is for tests: it needs {options.CONTROL.flag}."
-            )
         return None
-    port: int = given.get(options.CONTROL)
     source = given.source(options.CONTROL)
     if capabilities_of(engine).stored_in is not StoredIn.PROCESS:
         raise BrokenOption(
@@ -479,11 +471,7 @@ def _control_port(given: _Given, host: str, engine: str) -> int | None:
             f"{source} is for tests on this machine, but other machines can reach the host {host}: "
             f"leave out {options.HOST.flag}."
         )
-    for other in (options.EXPLORER, options.ADMIN):
-        if given.get(other):
-            raise BrokenOption(
-                f"Both {source} and {given.source(other)} are given: a server under control has no admin address."
-            )
+    port: int = given.get(options.CONTROL)
     return port
 
 
@@ -550,7 +538,7 @@ def _storage(given: _Given) -> tuple[Path | None, str]:
 
 
 def where(configuration: Configuration) -> str:
-    """The place of the data, as a text for a person."""
+    """Where the data is, in words."""
     if capabilities_of(configuration.engine).stored_in is StoredIn.PROCESS:
         return "memory, lost when the server stops"
     return str(configuration.data_directory or EngineUrl.parse(configuration.engine).shown)

@@ -1,7 +1,8 @@
 """The options of `tablestone`: one table for the command line, the environment, the file and the documentation.
 
-Each option has a function that parses its value. The function raises `BrokenOption` with the end of a sentence;
-`option_sources` knows where the text came from, and puts that before it.
+Each option has a function that parses its value. It raises `BrokenOption` with the end of a sentence; `option_sources`
+knows where the text came from, and puts that before it. click only collects the texts: it reads variables from this
+process alone, and its messages name the flag even if the value came from a variable or from the file.
 """
 
 import ipaddress
@@ -9,12 +10,12 @@ import os
 import re
 import shlex
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import click
@@ -53,10 +54,11 @@ from tablestone.wire.versions import UnknownVersions
 LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
 PORT_MAX = 65535
 ADMIN_HOST = "127.0.0.1"
-"""The host of an admin address that names none: only this machine can connect."""
+"""The host of an admin address without one: only this machine can connect."""
 LIMIT_MAX = 1_000_000
 DIGITS_MAX = 20
 TARGETS_OF_AZURE = "azure"
+SELF_SIGNED = "self-signed"
 
 
 class BrokenOption(Exception):
@@ -74,57 +76,57 @@ def parse_text(text: str) -> str:
     return text
 
 
+def of_form(
+    form: str, accepts: Callable[[str], object], value: Callable[[str], Any] = str
+) -> Callable[[str], Any]:
+    """Parse a text that `accepts` allows; `value` makes the value. A `ValueError` of either refuses the text too."""
+
+    def parse(text: str) -> Any:
+        with suppress(ValueError):
+            if accepts(text):
+                return value(text)
+        raise must_be(form, text)
+
+    return parse
+
+
 def number(least: int, most: int) -> Callable[[str], int]:
     """Parse a number in this range."""
 
-    def parse(text: str) -> int:
+    def is_in_range(text: str) -> bool:
         # Python refuses to read a number of thousands of digits.
         is_number = text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX
-        if not is_number or not least <= int(text) <= most:
-            raise must_be(f"a number from {least} to {most}", text)
-        return int(text)
+        return is_number and least <= int(text) <= most
 
-    return parse
+    return of_form(f"a number from {least} to {most}", is_in_range, int)
 
 
-def one_of(words: Sequence[str], values: Sequence[Any] | None = None) -> Callable[[str], Any]:
-    """Parse one of these words, in letters of any case. Without `values`, each word is its own value."""
-    by_word = dict(zip(words, values or words, strict=True))
-
-    def parse(text: str) -> Any:
-        if text.lower() not in by_word:
-            raise must_be(_either(words), text)
-        return by_word[text.lower()]
-
-    return parse
+def one_of(words: Collection[str]) -> Callable[[str], Any]:
+    """Parse one of these words, in letters of any case. The words of a mapping stand for its values."""
+    by_word = words if isinstance(words, Mapping) else dict(zip(words, words, strict=True))
+    return of_form(
+        _either(words), lambda text: text.lower() in words, lambda text: by_word[text.lower()]
+    )
 
 
-def _either(words: Sequence[str]) -> str:
+def _either(words: Iterable[str]) -> str:
     *first, last = words
     return f"{', '.join(first)} or {last}"
 
 
 parse_port = number(0, PORT_MAX)
-parse_limit = number(1, LIMIT_MAX)
-parse_truth = one_of(("true", "false"), (True, False))
-parse_explorer = one_of(
-    ("true", "false", EXPLORER_READ_ONLY), (EXPLORER_ON, None, EXPLORER_READ_ONLY)
-)
-parse_any_version = one_of([each.value for each in UnknownVersions], list(UnknownVersions))
 _parse_target = number(0, LIMIT_MAX)
+
+
+_ADMIN: Final = re.compile(r"(?:([^:\[\]]+|\[[^\[\]]*:[^\[\]]*\]):)?([0-9]+)")
 
 
 def parse_admin(text: str) -> AdminAddress:
     """`PORT` or `HOST:PORT`; an IPv6 address stands in brackets."""
-    host, colon, port = text.rpartition(":")
-    brackets_match = host.startswith("[") == host.endswith("]") == (":" in host)
-    refused = must_be("PORT or HOST:PORT, such as 10003 or 127.0.0.1:10003", text)
-    if (colon and not host.strip("[]")) or not brackets_match:
-        raise refused
-    try:
-        return AdminAddress(host.strip("[]") or ADMIN_HOST, parse_port(port))
-    except BrokenOption:
-        raise refused from None
+    with suppress(BrokenOption):
+        if found := _ADMIN.fullmatch(text):
+            return AdminAddress((found[1] or ADMIN_HOST).strip("[]"), parse_port(found[2]))
+    raise must_be("PORT or HOST:PORT, such as 10003 or 127.0.0.1:10003", text)
 
 
 def parse_control_port(text: str) -> int:
@@ -148,12 +150,11 @@ def parse_targets(text: str) -> ThroughputTargets:
     """`azure`, or the entities a second of an account and of a partition; 0 is no target."""
     if text.lower() == TARGETS_OF_AZURE:
         return ThroughputTargets(ACCOUNT_RATE_TARGET, PARTITION_RATE_TARGET)
-    account, _, partition = text.partition(",")
-    try:
+    with suppress(BrokenOption):
+        account, _, partition = text.partition(",")
         return ThroughputTargets(_parse_target(account), _parse_target(partition))
-    except BrokenOption:
-        form = f"{TARGETS_OF_AZURE} or two numbers from 0 to {LIMIT_MAX}, such as 20000,2000"
-        raise must_be(form, text) from None
+    form = f"{TARGETS_OF_AZURE} or two numbers from 0 to {LIMIT_MAX}, such as 20000,2000"
+    raise must_be(form, text)
 
 
 def parse_engine(text: str) -> str:
@@ -206,11 +207,13 @@ def checked_account(name: str, keys: list[str], form: str = ACCOUNT_FORM) -> Acc
     return AccountKeys(name, tuple(keys))
 
 
-def parse_domain(text: str) -> str:
-    domain = normalized_host(text)
-    if _DOMAIN.fullmatch(domain) is None or _ADDRESS.fullmatch(domain) is not None:
-        raise must_be("a domain's name, such as example.com", text)
-    return domain
+_DOMAIN: Final = re.compile(r"\w[\w-]*(\.\w[\w-]*)*\.?", re.ASCII)
+_ADDRESS: Final = re.compile(r"[\d.]+", re.ASCII)
+"""An IPv4 address, by the same rule as for the hosts of requests; an IPv6 address does not match `_DOMAIN`."""
+
+
+def _is_domain(text: str) -> bool:
+    return bool(_DOMAIN.fullmatch(text)) and not _ADDRESS.fullmatch(normalized_host(text))
 
 
 def parse_custom_domain(text: str) -> tuple[str, str]:
@@ -218,15 +221,10 @@ def parse_custom_domain(text: str) -> tuple[str, str]:
     if _DOMAIN.fullmatch(host) is None or not is_account_name(account.removesuffix("-secondary")):
         raise must_be("a host's name and an account, such as tables.example.com=ACCOUNT", text)
     host = normalized_host(host)
-    if host == LOCAL_DOMAIN or _ADDRESS.fullmatch(host) is not None:
+    if host == LOCAL_DOMAIN or not _is_domain(host):
         # All path-style URLs of this machine, also those that the server prints, would lead to that account.
         raise BrokenOption(f"must be a host with a name of its own, not {host}")
     return host, account
-
-
-_DOMAIN = re.compile(r"\w[\w-]*(\.\w[\w-]*)*\.?", re.ASCII)
-_ADDRESS = re.compile(r"[\d.]+", re.ASCII)
-"""An IPv4 address, by the same rule as for the hosts of requests; an IPv6 address does not match `_DOMAIN`."""
 
 
 def parse_tls(text: str) -> str:
@@ -234,12 +232,6 @@ def parse_tls(text: str) -> str:
         raise BrokenOption(
             f"must be {SELF_SIGNED}, not {text!r}; a certificate of your own is given with --tls-certificate"
         )
-    return text
-
-
-def parse_certified_name(text: str) -> str:
-    if not is_certifiable(text):
-        raise must_be("a host name or an IP address", text)
     return text
 
 
@@ -254,42 +246,46 @@ def parse_tables(text: str) -> tuple[str, ...]:
     return names
 
 
-_KEPT_BYTES: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_KEPT_UNITS: Final = {
+    **{unit: ("age", seconds * TICKS_PER_SECOND) for unit, seconds in SECONDS_IN.items()},
+    **{f"{letter}iB": ("size", 1 << 10 * power) for power, letter in enumerate("KMGT", start=1)},
+}
 _KEPT_MOST: Final = (1 << 63) - 1
-"""What SQLite can store: for ever."""
+"""The largest number that SQLite can store: for ever."""
 _KEPT: Final = re.compile(r"([1-9][0-9]{0,8})([smhd]|[KMGT]iB)")
 
 
-def parse_retention(text: str) -> Retention:
-    """An age, a size, or both, separated by a comma: `7d`, `20GiB`, `7d,20GiB`."""
-    ticks = size = None
+def parse_retention(text: str, or_none: str = "") -> Retention:
+    """An age, a size, or both, separated by a comma: `7d`, `20GiB`, `7d,20GiB`. `or_none` ends what an error names."""
+    kept: dict[str, int] = {}
     for part in text.split(","):
         found = _KEPT.fullmatch(part.strip())
         if found is None:
-            raise must_be("an age, a size or both, such as 7d, 20GiB or 7d,20GiB", text)
-        number, unit = int(found[1]), found[2]
-        if unit in _KEPT_BYTES and size is None:
-            size = min(number * _KEPT_BYTES[unit], _KEPT_MOST)
-        elif unit in SECONDS_IN and ticks is None:
-            ticks = min(number * SECONDS_IN[unit] * TICKS_PER_SECOND, _KEPT_MOST)
-        else:
+            raise must_be(f"an age, a size or both, such as 7d, 20GiB or 7d,20GiB{or_none}", text)
+        what, unit = _KEPT_UNITS[found[2]]
+        if what in kept:
             raise must_be("one age, one size or both, such as 7d,20GiB", text)
-    return Retention(ticks, size)
+        kept[what] = min(int(found[1]) * unit, _KEPT_MOST)
+    return Retention(kept.get("age"), kept.get("size"))
 
 
-def parse_network(text: str) -> str:
-    try:
-        return str(ipaddress.ip_network(text) if "/" in text else ipaddress.ip_address(text))
-    except ValueError:
-        raise must_be("an IP address or a network such as 10.0.0.0/8", text) from None
+def _network(text: str) -> str:
+    return str(ipaddress.ip_network(text) if "/" in text else ipaddress.ip_address(text))
+
+
+def _is_issuer(text: str) -> bool:
+    name, _, keys = text.partition(",")
+    parts = urlsplit(name)
+    return bool(parts.scheme and (parts.netloc or keys))
+
+
+_issuer_text = of_form("ISSUER or ISSUER,KEYS, and the issuer a URL", _is_issuer)
+_GUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 def parse_issuer(text: str) -> TrustedIssuer:
     """`ISSUER` or `ISSUER,KEYS`; the tenant is the GUID in the issuer's name, as Entra ID writes it."""
-    name, _, keys = text.partition(",")
-    parts = urlsplit(name)
-    if not parts.scheme or not (parts.netloc or keys):
-        raise must_be("ISSUER or ISSUER,KEYS, and the issuer a URL", text)
+    name, _, keys = _issuer_text(text).partition(",")
     address = keys or name
     if "://" in address and not is_safe_address(address):
         raise BrokenOption(f"has keys that others could change under way, not https: {address}")
@@ -297,25 +293,13 @@ def parse_issuer(text: str) -> TrustedIssuer:
     return TrustedIssuer(name, keys or None, None if tenant is None else tenant[0].lower())
 
 
-def parse_tenant(text: str) -> str:
-    if not _GUID.fullmatch(text):
-        raise must_be("a GUID", text)
-    return text.lower()
-
-
-def parse_authority(text: str) -> str:
+def _is_authority(text: str) -> bool:
     parts = urlsplit(text)
-    if parts.scheme != "https" or not parts.hostname or text != f"https://{parts.netloc}":
-        raise must_be("https:// and a host, without a path", text)
-    return text
-
-
-_GUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-SELF_SIGNED = "self-signed"
+    return bool(parts.hostname) and text == f"https://{parts.netloc}"
 
 
 def path_from(text: str, directory: Path, what: str = "file") -> Path:
-    """The absolute path of a text, from this directory. `BrokenOption` is a whole sentence."""
+    """The absolute path that a text names, from this directory. Its `BrokenOption` is a whole sentence."""
     try:
         path = directory / Path(text).expanduser()
     except RuntimeError:
@@ -324,17 +308,12 @@ def path_from(text: str, directory: Path, what: str = "file") -> Path:
         ) from None
     if ".." in path.parts:
         path = path.resolve()
-    require_utf8(path, what)
-    return path
-
-
-def require_utf8(path: Path, what: str) -> None:
-    """Refuse a path with other bytes: SQLite opens no such file, and no message could name it."""
     try:
         str(path).encode()
-    except UnicodeEncodeError:
+    except UnicodeEncodeError:  # SQLite opens no such file, and no message could name it
         shown = os.fsencode(path).decode("utf-8", "backslashreplace")
         raise BrokenOption(f"The path of the {what} must be UTF-8, and {shown} is not.") from None
+    return path
 
 
 _data_from = partial(path_from, what="data directory")
@@ -361,44 +340,45 @@ CONFIG_FLAG = "--config"
 CONFIG_VARIABLE = "TABLESTONE_CONFIG"
 
 
-class FileForm(NamedTuple):
-    """The form of an option in the file: the types of its TOML value, and their name in messages and documents."""
-
-    kinds: tuple[type, ...]
-    words: str
-
-
-TEXT_FORM: Final = FileForm((str,), "a string")
-NUMBER_FORM: Final = FileForm((int,), "a number")
-TRUTH_FORM: Final = FileForm((bool,), "true or false")
-ADDRESS_FORM: Final = FileForm((int, str), "a number or a string")
-EXPLORER_FORM: Final = FileForm((bool, str), f"true, false or {EXPLORER_READ_ONLY!r}")
-ANY_VERSION_FORM: Final = FileForm((bool, str), f"true, false or {UnknownVersions.LATER.value!r}")
+TRUTH: Final = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option; `name` is also its key in the file."""
+    """One option, declared as the help shows it: its name, which is also its key in the file, and what its value is."""
 
-    name: str
-    metavar: str
+    declaration: str
     help: str
     parse: Callable[[str], Any]
     default: str = "none"
     """The default in words, for the help."""
     repeatable: bool = False
-    bare: str | None = None
-    """The value of the option if it stands on the command line without one; None if it must have one."""
-    form: FileForm = TEXT_FORM
+    types: tuple[type, ...] = (str,)
+    """The types of its value in the file."""
+    in_file: str = "a string"
+    """These types in words, for messages and documents."""
     resolve: Callable[[Any, Path], Any] | None = None
     """Makes the path in a value absolute, from this directory."""
     once: tuple[str, Callable[[Any], str]] | None = None
-    """For a repeatable option: the part that no two values may share, as its name in messages and a function for it."""
+    """For a repeatable option: the part in which all values differ, by its name in messages and a function for it."""
+
+    @property
+    def name(self) -> str:
+        return self.declaration.partition(" ")[0]
+
+    @property
+    def metavar(self) -> str:
+        return self.declaration.partition(" ")[2]
 
     @property
     def parameter(self) -> str:
         """The name of the command's argument."""
         return self.name.replace("-", "_")
+
+    @property
+    def bare(self) -> str | None:
+        """The value of the option if it stands on the command line without one; None if it must have one."""
+        return "true" if bool in self.types else None
 
     @property
     def shown_metavar(self) -> str:
@@ -411,51 +391,58 @@ class Option:
 
     @property
     def variable(self) -> str:
-        return f"{VARIABLE_PREFIX}{self.name.replace('-', '_').upper()}"
+        return f"{VARIABLE_PREFIX}{self.parameter.upper()}"
+
+
+def _word(name: str, text: str, words: Collection[str], default: str) -> Option:
+    """An option with one of these words as its value; in the file, true and false are no strings."""
+    option = Option(f"{name} {'|'.join(words)}", text, one_of(words), default)
+    if "true" not in words:
+        return option
+    others = [repr(word) for word in words if word not in TRUTH]
+    return replace(
+        option, types=(bool, str) if others else (bool,), in_file=_either([*TRUTH, *others])
+    )
 
 
 def _switch(name: str, text: str) -> Option:
-    return Option(name, "true|false", text, parse_truth, "false", form=TRUTH_FORM, bare="true")
+    return _word(name, text, TRUTH, "false")
 
 
 def _number(
-    name: str, text: str, parse: Callable[[str], int], default: str, metavar: str = "N"
+    declaration: str, text: str, parse: Callable[[str], int], default: str = "none"
 ) -> Option:
-    return Option(name, metavar, text, parse, default, form=NUMBER_FORM)
+    return Option(declaration, text, parse, default, types=(int,), in_file="a number")
 
 
-HOST = Option("host", "ADDRESS", "Address to listen on.", parse_text, "127.0.0.1")
-PORT = Option(
-    "port", "PORT", "Port to listen on; 0 takes a free port.", parse_port, "10002", form=NUMBER_FORM
-)
+def _file(name: str, text: str, default: str = "none") -> Option:
+    return Option(f"{name} FILE", text, parse_text, default, resolve=path_from)
+
+
+HOST = Option("host ADDRESS", "Address to listen on.", parse_text, "127.0.0.1")
+PORT = _number("port PORT", "Port to listen on; 0 takes a free port.", parse_port, "10002")
 DATA = Option(
-    "data",
-    "DIR",
+    "data DIR",
     "Directory that holds the data; created if it does not exist.",
     parse_text,
     "the user's data directory",
     resolve=_data_from,
 )
 ENGINE = Option(
-    "engine",
-    "URL",
+    "engine URL",
     "Storage engine: sqlite (in the data directory), sqlite:DIR (in DIR), memory (lost at the end) or cassandra://… "
     "(in a cluster).",
     parse_engine,
     "sqlite",
     resolve=_engine_from,
 )
-ENCRYPTION_KEY_FILE = Option(
+ENCRYPTION_KEY_FILE = _file(
     "encryption-key-file",
-    "FILE",
     "File with the key that encrypts the data directory: 32 bytes in base64 or in hexadecimal digits.",
-    parse_text,
     "the data is not encrypted",
-    resolve=path_from,
 )
 ACCOUNT = Option(
-    "account",
-    ACCOUNT_FORM,
+    f"account {ACCOUNT_FORM}",
     "Account and its keys, in place of the development account; none: serve only stored accounts.",
     parse_account,
     "devstoreaccount1 with its well-known key",
@@ -463,80 +450,64 @@ ACCOUNT = Option(
     once=("account", lambda account: account.name),
 )
 DOMAIN = Option(
-    "domain",
-    "DOMAIN",
+    "domain DOMAIN",
     "Domain below which accounts have host names: ACCOUNT.table.DOMAIN.",
-    parse_domain,
+    of_form("a domain's name, such as example.com", _is_domain, normalized_host),
     "localhost, which is always included",
     repeatable=True,
 )
 CUSTOM_DOMAIN = Option(
-    "custom-domain",
-    "HOST=ACCOUNT",
+    "custom-domain HOST=ACCOUNT",
     "Host name of an account; with ACCOUNT-secondary, of its secondary.",
     parse_custom_domain,
     repeatable=True,
     once=("host", lambda custom_domain: custom_domain[0]),
 )
 TLS = Option(
-    "tls",
-    SELF_SIGNED,
+    f"tls {SELF_SIGNED}",
     "Serve TLS with a development certificate, created at the first start and then kept.",
     parse_tls,
     "plain HTTP",
 )
 TLS_NAME = Option(
-    "tls-name",
-    "NAME",
+    "tls-name NAME",
     "Additional host name or address for the self-signed certificate.",
-    parse_certified_name,
+    of_form("a host name or an IP address", is_certifiable),
     "localhost, its addresses, the host and the domains",
     repeatable=True,
 )
-TLS_CERTIFICATE = Option(
-    "tls-certificate",
-    "FILE",
-    "Serve TLS with this certificate chain (PEM); read again when it changes.",
-    parse_text,
-    resolve=path_from,
+TLS_CERTIFICATE = _file(
+    "tls-certificate", "Serve TLS with this certificate chain (PEM); read again when it changes."
 )
-TLS_KEY = Option(
+TLS_KEY = _file(
     "tls-key",
-    "FILE",
     "Private key of the certificate (PEM), if it is not in the same file.",
-    parse_text,
     "the certificate's file",
-    resolve=path_from,
 )
 HTTPS_ONLY = _switch(
     "https-only", "Refuse requests over plain HTTP, as supportsHttpsTrafficOnly does."
 )
 TRUSTED_PROXY = Option(
-    "trusted-proxy",
-    "ADDRESS",
+    "trusted-proxy ADDRESS",
     "Address or network of a proxy whose X-Forwarded-Proto and X-Forwarded-For headers are trusted.",
-    parse_network,
+    of_form("an IP address or a network such as 10.0.0.0/8", bool, _network),
     repeatable=True,
 )
-ANY_VERSION = Option(
+ANY_VERSION = _word(
     "any-version",
-    "later|true|false",
     "Unknown versions of the service (x-ms-version, sv) that are served as the last known version before them: those "
     "later than all known ones (later), any (true), or none (false).",
-    parse_any_version,
+    {each.value: each for each in UnknownVersions},
     UnknownVersions.LATER.value,
-    form=ANY_VERSION_FORM,
-    bare=UnknownVersions.ALL.value,
 )
 WORKERS = _number(
-    "workers",
+    "workers N",
     "Number of worker processes.",
     number(1, 64),
     "one for each processor, at most 4; one with the memory engine",
 )
 TOKEN_ISSUER = Option(
-    "token-issuer",
-    "ISSUER[,KEYS]",
+    "token-issuer ISSUER[,KEYS]",
     "Issuer whose bearer tokens are accepted; KEYS is the URL or file of its keys (JWKS), by default as its OpenID "
     "configuration says.",
     parse_issuer,
@@ -546,156 +517,135 @@ TOKEN_ISSUER = Option(
     resolve=_issuer_from,
 )
 TOKEN_AUDIENCE = Option(
-    "token-audience",
-    "AUDIENCE",
+    "token-audience AUDIENCE",
     "Additional audience that bearer tokens may name.",
     parse_text,
     "the audiences of Azure Storage",
     repeatable=True,
 )
 TOKEN_TENANT = Option(
-    "token-tenant",
-    "GUID",
+    "token-tenant GUID",
     "Tenant that the challenge for clients without a token names.",
-    parse_tenant,
+    of_form("a GUID", _GUID.fullmatch, str.lower),
     DEVELOPMENT_TENANT,
 )
 TOKEN_AUTHORITY = Option(
-    "token-authority",
-    "URL",
+    "token-authority URL",
     "Authority that the challenge for clients without a token names.",
-    parse_authority,
+    of_form("https:// and a host, without a path", _is_authority),
     ENTRA_ID,
 )
 TABLE_DELETION_SECONDS = _number(
-    "table-deletion-seconds",
+    "table-deletion-seconds N",
     "Seconds for which a deleted table's name stays reserved (409 TableBeingDeleted); on Azure 40 or more.",
     number(0, 24 * 60 * 60),
     "0",
 )
 _LIMITS = AdmissionLimits()
 MAX_CONNECTIONS = _number(
-    "max-connections",
+    "max-connections N",
     "Most connections at a time. One more closes the connection that is idle for longest; if none is idle, it is "
     "answered 503 ServerBusy.",
-    parse_limit,
+    number(1, LIMIT_MAX),
     str(_LIMITS.connections_max),
 )
 MAX_REQUESTS = _number(
-    "max-requests",
+    "max-requests N",
     "Most requests under way at a time; one more is answered 503 ServerBusy.",
-    parse_limit,
+    number(1, LIMIT_MAX),
     str(_LIMITS.requests_max),
 )
 MAX_BUFFERS = _number(
-    "max-buffers",
+    "max-buffers MIB",
     "Most memory for requests that arrive slowly and answers that are read slowly, in MiB; beyond it, requests are "
     "answered 503 ServerBusy.",
-    parse_limit,
+    number(1, LIMIT_MAX),
     str(_LIMITS.buffered_mebibytes_max),
-    "MIB",
 )
 TARGETS = Option(
-    "targets",
-    "azure|ACCOUNT,PARTITION",
+    "targets azure|ACCOUNT,PARTITION",
     "Entities a second of an account and of a partition; requests beyond them are answered 503 ServerBusy. azure: "
     "20000,2000.",
     parse_targets,
 )
 LOG_LEVEL = Option(
-    "log-level",
-    "LEVEL",
+    "log-level LEVEL",
     f"Least severe messages that are logged, on standard error: {', '.join(LOG_LEVELS)}.",
     one_of(LOG_LEVELS),
     "info",
 )
-LOG_FORMAT = Option(
+LOG_FORMAT = _word(
     "log-format",
-    "|".join(LOG_FORMATS),
     "Form of the messages on standard error, and of an access log in a file.",
-    one_of(LOG_FORMATS),
+    LOG_FORMATS,
     TEXT,
 )
 ACCESS_LOG = Option(
-    "access-log",
-    "text|json|FILE",
+    "access-log text|json|FILE",
     "Log one line for each request: as text or as JSON to standard output, or to a file that SIGHUP reopens.",
     parse_text,
     resolve=_access_log_from,
 )
 ADMIN = Option(
-    "admin",
-    "[HOST:]PORT",
+    "admin [HOST:]PORT",
     "Second address, for the operator: health, metrics and version; on 127.0.0.1 unless HOST is given.",
     parse_admin,
-    form=ADDRESS_FORM,
+    types=(int, str),
+    in_file="a number or a string",
 )
-PRINT = Option(
+PRINT = _word(
     "print",
-    "|".join(READY_FORMS),
     "Form of the message that the server is ready; json is one line with its addresses and ports.",
-    one_of(READY_FORMS),
+    READY_FORMS,
     READY_TEXT,
 )
-CONTROL = Option(
-    "control",
-    "PORT",
+CONTROL = _number(
+    "control PORT",
     "For tests: serve an API that erases and restores the data, injects faults and steers the clock, on this port of "
     "the loopback address; 0 takes a free port. Needs --engine memory.",
     parse_control_port,
-    form=NUMBER_FORM,
 )
 REALISM = _switch(
     "realism",
     "For tests, with --control: act as Azure does where one machine differs. Names of deleted tables are taken for "
     "40 s, pages end with partition ranges, the secondary lags behind.",
 )
-EXPLORER = Option(
+EXPLORER = _word(
     "explorer",
-    "true|false|read-only",
     "Serve the explorer, a page in the browser for the tables, on the admin address; without --admin on a free port of "
     "127.0.0.1. With read-only it refuses every change.",
-    parse_explorer,
+    {"true": EXPLORER_ON, "false": None, EXPLORER_READ_ONLY: EXPLORER_READ_ONLY},
     "false",
-    form=EXPLORER_FORM,
-    bare="true",
 )
 CREATE_TABLES = Option(
-    "create-tables",
-    "NAMES",
+    "create-tables NAMES",
     "Tables to create at the start, such as Orders,Stock, in each account of --account, or else in devstoreaccount1.",
     parse_tables,
 )
 KEEP_CHANGES = Option(
-    "keep-changes",
-    "AGE,SIZE|none",
+    "keep-changes AGE,SIZE|none",
     "Keep a record of every change for so long, or up to this size, such as 7d, 20GiB or 7d,20GiB; none ends it.",
-    lambda text: None if text == "none" else parse_retention(text),
+    lambda text: None if text == "none" else parse_retention(text, ", or none"),
     "as stored with the data, at first none",
 )
 YES_TRIM = Option(
-    "yes-trim",
-    "AGE,SIZE",
+    "yes-trim AGE,SIZE",
     "Take this value of --keep-changes though it is shorter than the stored one, and removes changes at once.",
     parse_retention,
     "keep the stored one",
 )
-EXPLORER_TOKEN_FILE = Option(
+EXPLORER_TOKEN_FILE = _file(
     "explorer-token-file",
-    "FILE",
     "File with the token in the address of the explorer, so that bookmarks stay valid; it is made if it is missing.",
-    parse_text,
     "a new token at each start",
-    resolve=path_from,
 )
 METRICS_TABLES = _switch(
     "metrics-tables", "Let metrics count by account and table too, with their names."
 )
-INSIGHT = Option(
+INSIGHT = _word(
     "insight",
-    "|".join(INSIGHT_FORMS),
     "How the admin address names partitions: by their keys, by hashes of their keys, or not at all.",
-    one_of(INSIGHT_FORMS),
+    INSIGHT_FORMS,
     "keys if --admin is on a loopback address, else hashed",
 )
 
@@ -734,21 +684,19 @@ def with_options(options: Sequence[Option]) -> Callable[[Command], Command]:
         command = click.option(
             CONFIG_FLAG,
             metavar="FILE",
-            type=str,
             help=f"TOML file with any of these options.  [env: {CONFIG_VARIABLE}]",
         )(command)
         for option in reversed(options):
-            # Behind an option that may stand alone, a word that begins with a hyphen is the next option.
+            # After an option that may stand alone, a word that begins with a hyphen is the next option.
             alone: dict[str, Any] = (
                 {} if option.bare is None else {"is_flag": False, "flag_value": option.bare}
             )
             command = click.option(
                 option.flag,
-                option.parameter,
                 metavar=option.shown_metavar,
                 multiple=option.repeatable,
-                type=str,
-                help=_help(option),
+                help=f"{option.help}{' Can be repeated.' * option.repeatable}  "
+                f"[env: {option.variable}; default: {option.default}]",
                 **alone,
             )(command)
         return command
@@ -761,19 +709,13 @@ def key_file_option(what: str) -> Callable[[Command], Command]:
     option = ENCRYPTION_KEY_FILE
     return click.option(
         option.flag,
-        option.parameter,
         metavar=option.metavar,
         help=f"File with the key of {what}, if it is encrypted.  [env: {option.variable}]",
     )
 
 
-def _help(option: Option) -> str:
-    repeats = " Can be repeated." if option.repeatable else ""
-    return f"{option.help}{repeats}  [env: {option.variable}; default: {option.default}]"
-
-
 def storage_flags(given: Mapping[str, Any]) -> str:
-    """The options that name the storage, as they were typed, to paste behind another command."""
+    """The options that name the storage, as they were typed, to paste after another command."""
     flags = {option.parameter: option.flag for option in (DATA, ENGINE, ENCRYPTION_KEY_FILE)}
     typed = ((flag, given.get(name)) for name, flag in {**flags, "config": CONFIG_FLAG}.items())
     return "".join(f" {flag} {shlex.quote(value)}" for flag, value in typed if value)

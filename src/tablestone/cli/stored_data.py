@@ -134,8 +134,8 @@ def with_table(
         place = where(configuration)
         if await catalog.is_being_deleted(owner, table):
             raise BrokenOption(f"The table {table} is being deleted in {place}.")
-        unknown = ", and no account of that name is stored"
-        unknown *= not await is_known(configuration, engine, account)
+        known = await is_known(configuration, engine, account)
+        unknown = "" if known else ", and no account of that name is stored"
         raise BrokenOption(
             f"There is no table {table} in the account {account} in {place}{unknown}."
         )
@@ -144,15 +144,17 @@ def with_table(
 
 
 async def is_known(configuration: Configuration, engine: Engine, account: str) -> bool:
-    known = {DEVELOPMENT_ACCOUNT_NAME, *(one.name for one in configuration.accounts)}
+    """Whether a server with this configuration has the account."""
+    known = {one.name for one in configuration.accounts}
+    if configuration.has_development_account:
+        known.add(DEVELOPMENT_ACCOUNT_NAME)
     return account in known or await StoredAccounts(engine, system_clock).exists(account)
 
 
 def known_accounts(configuration: Configuration, *, with_keys: bool) -> list[AccountKeys]:
     """The accounts of the server, in the order of precedence.
 
-    Without `with_keys`, no secret key is read of the stored ones: only that of the development account's name keeps the
-    public key.
+    Without `with_keys`, stored accounts come without their keys, except the public key of the development account.
     """
 
     async def stored(engine: Engine) -> list[AccountKeys]:
@@ -161,7 +163,7 @@ def known_accounts(configuration: Configuration, *, with_keys: bool) -> list[Acc
         for name in await documents.names(DocumentKind.ACCOUNT):
             keys: tuple[str, ...] = ()
             if with_keys or name == DEVELOPMENT_ACCOUNT.name:
-                # A request for an account with a broken document says so.
+                # A broken document is reported by the first request for its account.
                 with suppress(ValueError, KeyError):
                     read = await documents.get(
                         DocumentKind.ACCOUNT, name, StoredAccount.from_members

@@ -481,10 +481,12 @@ _ASKED: Final[dict[tuple[str, str, str], type[Operation]]] = {
     ("table", "changes", "GET"): ReadTableChanges,
     ("table", "expiry", "PUT"): SetTableExpiry,
     ("service", "changes", "GET"): ReadAccountChanges,
+    ("service", "properties", "GET"): GetServiceProperties,
     ("service", "properties", "PUT"): SetServiceProperties,
+    ("service", "stats", "GET"): GetServiceStats,
     ("service", "userdelegationkey", "POST"): GetUserDelegationKey,
 }
-"""The operations whose requests can be wrong, by the kind of address, `comp` and the method."""
+"""The operations whose requests can be refused, by the kind of address, `comp` and the method."""
 
 
 def _get_table_acl(decoded: DecodedRequest) -> Operation:
@@ -513,7 +515,10 @@ def _lacks_xml(accept: bytes) -> bool:
 
 
 def _asks_for_json_alone(accept: bytes) -> bool:
-    return b"application/json" in accept and b"xml" not in accept
+    return _JSON_TYPE.search(accept) is not None and b"xml" not in accept
+
+
+_JSON_TYPE: Final = re.compile(rb"application/json(?![\w.+-])")
 
 
 def _set_table_expiry(decoded: DecodedRequest) -> Operation:

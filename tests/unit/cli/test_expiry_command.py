@@ -241,6 +241,14 @@ def test_each_refusal_is_one_sentence(
     assert said(line) == [f"refused: {sentence}"]
 
 
+def test_the_development_account_is_not_known_if_another_is_configured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TABLESTONE_ACCOUNT", "none")
+    absent = "There is no table Other in the account devstoreaccount1 in DATA"
+    assert said("suspend Other") == [f"refused: {absent}, and no account of that name is stored."]
+
+
 def test_a_property_that_no_entity_has_is_named() -> None:
     assert said("set Sessions --property expire --yes") == [
         "Sessions, at the time in expire: 4 entities, and none has a time in this property.",

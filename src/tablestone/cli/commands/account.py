@@ -38,7 +38,7 @@ from tablestone.configuration import (
 from tablestone.engines.contract import Engine
 from tablestone.tools.progress import shown_count
 
-_with_name = click.argument("name", metavar="NAME")
+_with_name = click.argument("name")
 
 
 @click.group()

@@ -45,48 +45,45 @@ SKIP_VERSION_CHECK_VARIABLE: Final = "AZURITE_SKIP_API_VERSION_CHECK"
 OAUTH_LEVEL: Final = "basic"
 
 
-def _flag(name: str, metavar: str | None, text: str, letter: str | None = None) -> click.Option:
-    """A flag as Azurite writes it; without a metavar it is a switch."""
-    short = () if letter is None else (f"-{letter}",)
-    is_switch = True if metavar is None else None
-    return click.Option((*short, f"--{name}", name), is_flag=is_switch, metavar=metavar, help=text)
+def _flag(declaration: str, text: str, letter: str | None = None) -> click.Option:
+    """A flag as Azurite writes it, and what its value is; without a value it is a switch."""
+    name, _, metavar = declaration.partition(" ")
+    names = (f"--{name}", name) if letter is None else (f"-{letter}", f"--{name}", name)
+    return click.Option(
+        names, is_flag=None if metavar else True, metavar=metavar or None, help=text
+    )
 
 
 TABLE_FLAGS: Final = (
-    _flag("tableHost", "ADDRESS", "Address to listen on.  [default: 127.0.0.1]"),
-    _flag("tablePort", "PORT", "Port to listen on; 0 takes a free port.  [default: 10002]"),
+    _flag("tableHost ADDRESS", "Address to listen on.  [default: 127.0.0.1]"),
+    _flag("tablePort PORT", "Port to listen on; 0 takes a free port.  [default: 10002]"),
     _flag(
-        "location",
-        "DIR",
+        "location DIR",
         f"Workspace: the data is in DIR/{DATA_DIRECTORY}.  [default: the working directory]",
         "l",
     ),
-    _flag("inMemoryPersistence", None, "Keep everything in memory and lose it at the end."),
-    _flag("silent", None, "No access log on standard output.", "s"),
-    _flag("debug", "FILE", "Write the log, with all details, to FILE.", "d"),
-    _flag("skipApiVersionCheck", None, "Accept versions of the service that are not known."),
-    _flag("cert", "FILE", "Serve TLS with this certificate: PEM with --key, PFX with --pwd."),
-    _flag("key", "FILE", "Private key of the certificate (PEM)."),
-    _flag("pwd", "PASSWORD", "Password of the PFX file."),
-    _flag("oauth", "basic", "Bearer tokens are always accepted, and always checked."),
+    _flag("inMemoryPersistence", "Keep everything in memory and lose it at the end."),
+    _flag("silent", "No access log on standard output.", "s"),
+    _flag("debug FILE", "Write the log, with all details, to FILE.", "d"),
+    _flag("skipApiVersionCheck", "Accept versions of the service that are not known."),
+    _flag("cert FILE", "Serve TLS with this certificate: PEM with --key, PFX with --pwd."),
+    _flag("key FILE", "Private key of the certificate (PEM)."),
+    _flag("pwd PASSWORD", "Password of the PFX file."),
+    _flag("oauth basic", "Bearer tokens are always accepted, and always checked."),
 )
 """The flags that have an effect."""
 EMPTY_FLAGS: Final = (
-    _flag(
-        "loose", None, "Ignored: headers and parameters without a meaning are always ignored.", "L"
-    ),
-    _flag("disableTelemetry", None, "Ignored: nothing is collected."),
-    _flag(
-        "disableProductStyleUrl", None, "Ignored: only ACCOUNT.table.localhost is in host style."
-    ),
-    _flag("tableKeepAliveTimeout", "N", "Ignored: an idle connection is closed after 120 s."),
-    _flag("extentMemoryLimit", "N", "Ignored: only blobs and queues have extents."),
+    _flag("loose", "Ignored: headers and parameters without a meaning are always ignored.", "L"),
+    _flag("disableTelemetry", "Ignored: nothing is collected."),
+    _flag("disableProductStyleUrl", "Ignored: only ACCOUNT.table.localhost is in host style."),
+    _flag("tableKeepAliveTimeout N", "Ignored: an idle connection is closed after 120 s."),
+    _flag("extentMemoryLimit N", "Ignored: only blobs and queues have extents."),
 )
 """The flags that are accepted and have no effect."""
 OTHER_SERVICES: Final = tuple(
-    _flag(f"{service}{setting}", metavar, f"Ignored: there are no {service}s.")
+    _flag(f"{service}{setting}", f"Ignored: there are no {service}s.")
     for service in ("blob", "queue")
-    for setting, metavar in (("Host", "ADDRESS"), ("Port", "PORT"), ("KeepAliveTimeout", "N"))
+    for setting in ("Host ADDRESS", "Port PORT", "KeepAliveTimeout N")
 )
 """The flags of the services that Tablestone does not have."""
 FLAGS: Final = (*TABLE_FLAGS, *EMPTY_FLAGS, *OTHER_SERVICES)
@@ -98,7 +95,7 @@ Given = Mapping[str, str | bool | None]
 class Meaning(NamedTuple):
     """The options of `tablestone serve` by name, the environment without what they replace, and remarks.
 
-    `pfx` is a certificate's file with its password; the options of TLS are missing until it is a PEM file.
+    `pfx` is a file with a certificate, and its password: the options get the path of its PEM form later.
     """
 
     options: dict[str, str]
@@ -158,7 +155,7 @@ def _workspace(typed: Mapping[str, Any]) -> Path:
 
 
 def _remarks(typed: Mapping[str, Any], extra: Iterable[str]) -> Iterable[str]:
-    """A sentence for each kind of flags that have no effect."""
+    """A sentence for each kind of flag without an effect, and for what works in another way than in Azurite."""
     if of_others := [f"--{flag.name}" for flag in OTHER_SERVICES if flag.name in typed]:
         yield f"Only tables are served, no blobs and no queues: {_listed(of_others)} ignored."
     empty = [f"--{flag.name}" for flag in EMPTY_FLAGS if flag.name in typed]

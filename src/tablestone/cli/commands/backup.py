@@ -24,9 +24,9 @@ from tablestone.cli.local_directory import (
     BackupFailed,
     ByteProgress,
     byte_progress,
+    explaining_denial,
+    explaining_failure,
     local_directory,
-    reason_of,
-    refusing_denied_places,
 )
 from tablestone.cli.options import (
     CHECK_OPTIONS,
@@ -74,13 +74,12 @@ def dated_backups(directory: Path) -> list[Path]:
     return sorted(each for each in directory.iterdir() if DATED.fullmatch(each.name))
 
 
-def remove_old(directory: Path, kept: int) -> list[Path]:
-    """Remove all dated backups but the newest `kept`, with their sums; returns the removed ones."""
-    old = dated_backups(directory)[:-kept]
-    for path in old:
+def remove_old(directory: Path, kept: int) -> Iterator[Path]:
+    """Remove all dated backups but the newest `kept`, with their sums, and yield each that is removed."""
+    for path in dated_backups(directory)[:-kept]:
         path.unlink()
         sum_file(path).unlink(missing_ok=True)
-    return old
+        yield path
 
 
 def sum_file(backup: Path) -> Path:
@@ -148,7 +147,7 @@ def staging(directory: Path) -> Iterator[Path]:
 
 
 @click.command()
-@click.argument("target", metavar="TARGET")
+@click.argument("target")
 @click.option(
     "--keep",
     metavar="N",
@@ -170,23 +169,21 @@ def backup(target: str, keep: int | None, *, quiet: bool, **given: Any) -> None:
         "`nodetool snapshot` or `tablestone cluster unload` backs a cluster up; `tablestone copy` copies its tables to "
         "another server.",
     )
-    with refusing_denied_places(f"The backup {wanted} was not made"):
+    with explaining_denial(f"The backup {wanted} was not made"):
         place = _place(wanted, directory, is_directory=keep is not None)
+    undone = f"The backup {place} was not made"
     try:
-        with (
-            byte_progress("backup", quiet=quiet) as progress,
-            refusing_denied_places(f"The backup {place} was not made"),
-        ):
+        with byte_progress("backup", quiet=quiet) as progress, explaining_failure(undone, place):
             size = _make(directory, place, progress, key)
-        removed = remove_old(place.parent, keep) if keep is not None else []
     except EngineDamaged as error:
         raise _damaged(directory, place, str(error)) from None
-    except (OSError, EngineUnavailable) as error:
-        why = reason_of(error, place) if isinstance(error, OSError) else str(error)
-        raise BackupFailed(f"The backup {place} was not made: {why.rstrip('.')}.") from None
+    except EngineUnavailable as error:
+        raise BackupFailed(f"{undone}: {str(error).rstrip('.')}.") from None
     print(f"{place}: {shown_bytes(size)}, checked")
-    for path in removed:
-        print(f"{path}: removed")
+    if keep is not None:
+        with explaining_failure(f"An older backup in {place.parent} was not removed", place):
+            for path in remove_old(place.parent, keep):
+                print(f"{path}: removed")
 
 
 def _damaged(directory: Path, place: Path, problem: str) -> BackupFailed:
@@ -249,7 +246,7 @@ HEADER_BYTES = 100
 
 
 @click.command()
-@click.argument("backup", metavar="BACKUP")
+@click.argument("backup")
 @quiet_option
 @with_options(DATA_OPTIONS)
 def restore(backup: str, *, quiet: bool, **given: Any) -> None:
@@ -264,19 +261,16 @@ def restore(backup: str, *, quiet: bool, **given: Any) -> None:
         "`nodetool refresh` restores a snapshot of a cluster; `tablestone copy` copies tables to a cluster.",
     )
     undone = f"{source} was not restored into {directory}"
-    try:
-        with (
-            byte_progress("restore", quiet=quiet) as progress,
-            refusing_denied_places(undone),
-        ):
-            _require_file(source)
-            with room_for_database(directory) as place:
-                _copy(source, place, progress, key)
-                suspended = asyncio.run(_suspend_expiry(place.parent, key))
-                end_record(place, key)
-            size = source.stat().st_size
-    except OSError as error:
-        raise BackupFailed(f"{undone}: {reason_of(error, directory / DATABASE_NAME)}.") from None
+    with (
+        byte_progress("restore", quiet=quiet) as progress,
+        explaining_failure(undone, directory / DATABASE_NAME),
+    ):
+        _require_file(source)
+        with room_for_database(directory) as place:
+            _copy(source, place, progress, key)
+            suspended = asyncio.run(_suspend_expiry(place.parent, key))
+            end_record(place, key)
+        size = source.stat().st_size
     print(f"{directory}: restored from {source}, {shown_bytes(size)}, checked")
     if suspended:
         print(

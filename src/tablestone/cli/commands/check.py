@@ -59,7 +59,7 @@ def losses(salvaged: Salvaged) -> list[str]:
 
 
 def pages(salvaged: Salvaged) -> str:
-    """The damaged pages, for a summary. If the index is damaged there may be more, to which nothing leads."""
+    """The damaged pages, for a summary. If the index is damaged there may be more, which nothing refers to."""
     damaged = sorted(salvaged.storage.damaged_pages)
     summary = f"{_at_least(salvaged)}{len(damaged):,} of {salvaged.storage.pages:,} pages damaged"
     if not damaged:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tablestone.cli.data_options import account_option, advising_after_interrupt
+from tablestone.cli.data_options import account_option, advising_after_interrupt, together
 from tablestone.cli.local_directory import SCHEME as DIRECTORY_SCHEME
 from tablestone.cli.local_directory import LocalDirectory
 from tablestone.cli.option_sources import KEY_VARIABLE, key_of_directory, read_configuration
@@ -65,8 +65,7 @@ CLUSTER_OPTIONS = (replace(ENGINE, help=f"The cluster: {FORM}.", default="none")
 
 def cluster_address(given: dict[str, Any]) -> ClusterAddress:
     """The address in the options; `BrokenOption` if they name no cluster."""
-    # In the environment, a data directory may be the one used before, and a key is that of the directory of `load` and
-    # `unload`: they are not for the cluster.
+    # A data directory or a key in the environment is for `load`, `unload` or another server, not for the cluster.
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -134,19 +133,22 @@ LEAVING_SECONDS_MAX: Final = 5.0
 """Seconds for which nodes may still list the connections of a server that has stopped."""
 
 
-def _directory_option(flag: str, text: str) -> Callable[[Any], Any]:
+def _moving(flag: str, text: str) -> Callable[[Any], Any]:
+    """The options of a move between a directory and a cluster."""
     kind = click.Path(path_type=Path)
-    return click.option(flag, "directory", metavar="DIR", required=True, type=kind, help=text)
+    return together(
+        with_options(CLUSTER_OPTIONS),
+        click.option(flag, "directory", metavar="DIR", required=True, type=kind, help=text),
+        key_file_option("the data directory"),
+        quiet_option,
+    )
 
 
 @cluster.command(
     epilog="Example: tablestone cluster load --from ./data "
     "--engine 'cassandra://node1,node2,node3/tablestone?datacenter=dc1'"
 )
-@with_options(CLUSTER_OPTIONS)
-@_directory_option("--from", "The data directory; it must not be in use by a server.")
-@key_file_option("the data directory")
-@quiet_option
+@_moving("--from", "The data directory; it must not be in use by a server.")
 def load(directory: Path, encryption_key_file: str | None, *, quiet: bool, **given: Any) -> int:
     """Bring a data directory into a cluster.
 
@@ -172,10 +174,7 @@ def load(directory: Path, encryption_key_file: str | None, *, quiet: bool, **giv
     epilog="Example: tablestone cluster unload --to ./data "
     "--engine 'cassandra://node1,node2,node3/tablestone?datacenter=dc1'"
 )
-@with_options(CLUSTER_OPTIONS)
-@_directory_option("--to", "The data directory to make; it must not exist, or be empty.")
-@key_file_option("the data directory")
-@quiet_option
+@_moving("--to", "The data directory to make; it must not exist, or be empty.")
 def unload(directory: Path, encryption_key_file: str | None, *, quiet: bool, **given: Any) -> int:
     """Bring the content of a cluster into a new data directory.
 
@@ -272,7 +271,7 @@ async def _unload(address: ClusterAddress, local: LocalDirectory, *, quiet: bool
 
 
 async def in_words(engine: Engine, words_of: Callable[[TableRecord], Iterable[str]]) -> str:
-    """Something of all tables in words, such as their indexes; empty if there is none."""
+    """What `words_of` says of each table, such as its indexes, in a line; empty if it says nothing."""
     return ", ".join(
         [
             f"{record.name} {words}"
@@ -289,7 +288,7 @@ def indexes_of(record: TableRecord) -> list[str]:
 
 
 async def _tell_expiry(engine: Engine) -> None:
-    """A move is no restore: what it brings is as old as where it came from, which stays."""
+    """Say what will expire. Unlike a restore, a move brings the last state of a storage, so it suspends no policy."""
 
     def words_of(table: TableRecord) -> list[str]:
         return [] if table.acting_expiry is None else [table.acting_expiry.in_words]

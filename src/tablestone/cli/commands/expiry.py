@@ -27,9 +27,7 @@ from tablestone.tools.progress import shown_entities
 
 _AGE: Final = re.compile(r"([1-9][0-9]{0,8})([smhd])", re.ASCII)
 
-_of_a_table = together(
-    click.argument("table", metavar="TABLE"), account_option, with_options(CHANGE_OPTIONS)
-)
+_of_a_table = together(click.argument("table"), account_option, with_options(CHANGE_OPTIONS))
 
 
 @click.group()

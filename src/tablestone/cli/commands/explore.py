@@ -34,7 +34,7 @@ USUAL_PORT: Final = 10003
 @click.command(
     epilog="Example: tablestone explore 'DefaultEndpointsProtocol=https;AccountName=…;AccountKey=…'"
 )
-@click.argument("connection", metavar="[CONNECTION]", required=False)
+@click.argument("connection", required=False)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -115,7 +115,7 @@ def _connection(place: str | None, words: GivenConnection) -> Connection:
 
 
 def _listen(port: int | None) -> socket.socket:
-    """The socket of the page: a free port in place of a busy default one; refuse a busy port that was asked for."""
+    """The socket of the page. A free port replaces a busy default port, but not a busy port that was asked for."""
     if port is not None:
         return listen(HOST, port)
     with contextlib.suppress(StartRefused):

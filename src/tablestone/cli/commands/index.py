@@ -32,7 +32,7 @@ from tablestone.tools.progress import Reached, progress_for, shown_count, shown_
 Answer = TypeVar("Answer")
 
 _with_property = together(
-    click.argument("table", metavar="TABLE"),
+    click.argument("table"),
     click.argument("name", metavar="PROPERTY"),
     account_option,
 )
@@ -73,7 +73,7 @@ def create(
 
 
 @index.command(name="list")
-@click.argument("table", metavar="[TABLE]", required=False)
+@click.argument("table", required=False)
 @account_option
 @with_options(CHECK_OPTIONS)
 def list_indexes(table: str | None, account_name: str, **given: Any) -> None:
@@ -157,7 +157,7 @@ def _act(
     title: str = "index",
     quiet: bool = True,
 ) -> tuple[str, Answer]:
-    """The table's name as it was created, and what the action returns."""
+    """Act on an index and show the progress; returns the table's name as it was created, and the answer."""
 
     async def work(catalog: Catalog, record: TableRecord) -> tuple[str, Answer]:
         with closing(progress_for(f"{title} {table} {name}", quiet=quiet)) as progress:

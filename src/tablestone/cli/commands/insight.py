@@ -287,12 +287,11 @@ def _key(key: str) -> str:
 
 
 @click.command(epilog="Example: tablestone insight Weather --admin 10003")
-@click.argument("table", metavar="[TABLE]", required=False)
+@click.argument("table", required=False)
 @click.option(
     "--admin",
     metavar="[HOST:]PORT",
     default="10003",
-    show_default=True,
     envvar="TABLESTONE_ADMIN",
     help="The admin address of the server; HOST is 127.0.0.1 unless given.",
 )
@@ -301,14 +300,12 @@ def _key(key: str) -> str:
     "--period",
     type=click.Choice(PERIODS),
     default=HOUR,
-    show_default=True,
     help="The length of time: five minutes, an hour or a day.",
 )
 @click.option(
     "--top",
     type=click.IntRange(1, 50),
     default=10,
-    show_default=True,
     help="How many partitions, queries and tables.",
 )
 @click.option(

@@ -8,12 +8,10 @@ from typing import Any, Final
 import click
 
 from tablestone.cli.local_directory import (
-    BackupFailed,
     LocalDirectory,
     byte_progress,
+    explaining_failure,
     local_directory,
-    reason_of,
-    refusing_denied_places,
 )
 from tablestone.cli.option_sources import KEY_VARIABLE, key_in_file
 from tablestone.cli.options import (
@@ -156,12 +154,9 @@ def _reencrypt(
     quiet: bool,
 ) -> str:
     """Write the data again with the key `new`; returns what was written, for a person."""
-    undone = f"The data directory {directory.path} is as it was"
-    try:
-        with byte_progress(title, quiet=quiet) as progress, refusing_denied_places(undone):
-            rows, size = reencrypt(directory.path, old, new, progress)
-    except OSError as error:
-        raise BackupFailed(
-            f"{undone}: {reason_of(error, directory.path / REENCRYPTED_NAME)}."
-        ) from None
+    failure = explaining_failure(
+        f"The data directory {directory.path} is as it was", directory.path / REENCRYPTED_NAME
+    )
+    with byte_progress(title, quiet=quiet) as progress, failure:
+        rows, size = reencrypt(directory.path, old, new, progress)
     return f"{shown_count(rows, 'row')}, {shown_bytes(size)}"

@@ -20,16 +20,12 @@ def profile() -> None:
 @profile.command(
     epilog="Example: tablestone profile add production --connection-string - < azure.txt"
 )
-@click.argument("name", metavar="NAME")
-@click.option(
-    "--connection-string", metavar="TEXT", help="Connection string; @FILE or - reads it from there."
-)
+@click.argument("name")
+@click.option("--connection-string", help="Connection string; @FILE or - reads it from there.")
 @click.option(
     "--account-url", metavar="URL", help="URL of an account; without --sas, Entra signs in."
 )
-@click.option(
-    "--sas", metavar="TEXT", help="Shared access signature; @FILE or - reads it from there."
-)
+@click.option("--sas", help="Shared access signature; @FILE or - reads it from there.")
 @click.option(
     "--keep-in",
     type=click.Choice(("keyring", "file")),
@@ -69,7 +65,7 @@ def list_profiles() -> None:
 
 
 @profile.command(epilog="Example: tablestone profile remove production")
-@click.argument("name", metavar="NAME")
+@click.argument("name")
 def remove(name: str) -> None:
     """Forget a profile and its secret."""
     open_profiles(os.environ).remove(name)

@@ -9,7 +9,7 @@ from tablestone.accounts.stored_accounts import StoredAccounts
 from tablestone.auth.account import is_account_name
 from tablestone.auth.roles import NO_ASSIGNMENTS, Assignment, Assignments
 from tablestone.cli.commands.token import required_role
-from tablestone.cli.data_options import together
+from tablestone.cli.data_options import account_option, together
 from tablestone.cli.options import (
     CHANGE_OPTIONS,
     CHECK_OPTIONS,
@@ -17,9 +17,9 @@ from tablestone.cli.options import (
     BrokenOption,
     with_options,
 )
-from tablestone.cli.stored_data import stored_configuration, with_engine
+from tablestone.cli.stored_data import is_known, stored_configuration, with_engine
 from tablestone.clock import system_clock
-from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME, Configuration
+from tablestone.configuration import Configuration
 from tablestone.engines.contract import Engine
 from tablestone.model.errors import StorageError
 from tablestone.model.keys import require_new_table_name
@@ -36,14 +36,7 @@ _with_assignment = together(
         required=True,
         help="Object id of a user or service, application id, or id of a group, as in tokens.",
     ),
-    click.option(
-        "--account",
-        "account_name",
-        metavar="NAME",
-        default=DEVELOPMENT_ACCOUNT_NAME,
-        show_default=True,
-        help="Account in which the role is valid.",
-    ),
+    account_option,
     click.option("--table", metavar="TABLE", help="Limit the role to this table."),
 )
 
@@ -164,15 +157,12 @@ def _change(
 
 
 def _missing(configuration: Configuration, account: str, table: str | None) -> str | None:
-    """A sentence if a role's account or table does not exist: a typing error, or it is created later."""
-    known = {one.name for one in configuration.accounts}
-    if configuration.has_development_account:
-        known.add(DEVELOPMENT_ACCOUNT_NAME)
+    """A sentence if the account or the table does not exist: it may be a typing error, or be created later."""
 
     async def look(engine: Engine) -> str | None:
-        stored = StoredAccounts(engine, system_clock)
-        if account not in known and not await stored.exists(account):
+        if not await is_known(configuration, engine, account):
             return f"There is no account {account} yet, unless one of that name is configured."
+        stored = StoredAccounts(engine, system_clock)
         if table is not None and not await stored.has_table(account, table):
             return f"There is no table {table} in it yet."
         return None

@@ -12,7 +12,7 @@ from typing import Final, Self
 import click
 
 from tablestone.cli.commands.check import losses, lost_entities, name_of, pages
-from tablestone.cli.local_directory import BackupFailed, reason_of, refusing_denied_places
+from tablestone.cli.local_directory import BackupFailed, explaining_denial, reason_of
 from tablestone.cli.option_sources import key_of_directory
 from tablestone.cli.options import BrokenOption, key_file_option, path_from
 from tablestone.engines.sqlite.salvage import damaged_storage
@@ -28,7 +28,7 @@ LOST_NAME: Final = "lost.jsonl"
 
 
 class NotWritten(Exception):
-    """A salvaged file cannot be written, for the `OSError` in it. Reading the damaged data raises those too."""
+    """A salvaged file cannot be written; the argument is the `OSError`. Reading the damaged data can raise that too."""
 
 
 @contextmanager
@@ -70,7 +70,7 @@ class SalvagedFiles:
             self._directory.rmdir()
 
     def add(self, table_id: bytes, entity: bytes) -> None:
-        """An entity as JSON text. `NotWritten` if the disk refuses it."""
+        """Add an entity, as JSON text. `NotWritten` if the disk refuses it."""
         self._lines[table_id].append(entity)
         self._bytes += len(entity)
         if self._bytes >= BUFFER_BYTES_MAX:
@@ -124,7 +124,7 @@ class SalvagedFiles:
 
 @click.command()
 @click.argument("directory", metavar="DIR")
-@click.argument("out", metavar="OUT")
+@click.argument("out")
 @key_file_option("DIR")
 def salvage(directory: str, out: str, encryption_key_file: str | None) -> int:
     """Write what can be read of a damaged data directory.
@@ -140,7 +140,7 @@ def salvage(directory: str, out: str, encryption_key_file: str | None) -> int:
         raise BrokenOption(f"{place} would be inside the data directory: name a place outside.")
     try:
         with damaged_storage(path_from(directory, Path.cwd()), key) as storage:
-            with refusing_denied_places(f"{place} cannot be made"):
+            with explaining_denial(f"{place} cannot be made"):
                 files = SalvagedFiles(place)
             with files:
                 salvaged = read_all(storage, files.add)

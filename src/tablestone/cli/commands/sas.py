@@ -50,7 +50,6 @@ _shared = together(
         "--service-version",
         metavar="VERSION",
         default=VERSION,
-        show_default=True,
         help="Version of the service whose rules sign it (sv).",
     ),
     click.option(
@@ -58,7 +57,6 @@ _shared = together(
         "number",
         type=click.Choice(("1", "2")),
         default="1",
-        show_default=True,
         help="Key of the account that signs it.",
     ),
     click.option("--url", "as_url", is_flag=True, help="Print a whole URL."),
@@ -87,7 +85,6 @@ def sas() -> None:
     "--resource-types",
     metavar="LETTERS",
     default=RESOURCE_TYPES,
-    show_default=True,
     help="s: service, c: tables, o: entities.",
 )
 @_shared
@@ -104,7 +101,7 @@ def account_sas(name: str, permissions: str, resource_types: str, **given: Any) 
 
 @sas.command(name="table")
 @click.argument("name", metavar="ACCOUNT")
-@click.argument("table", metavar="TABLE")
+@click.argument("table")
 @click.option("--permissions", metavar="LETTERS", help="r: read, a: add, u: update, d: delete.")
 @click.option("--policy", metavar="ID", help="Stored access policy that it follows.")
 @click.option("--start-pk", metavar="KEY", help="First PartitionKey.")

@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 
 
 def served_explorer(configuration: Configuration, accounts: list[AccountKeys]) -> tuple[str, Mount]:
-    """The path that a person opens, with its token, and what makes the application in the process of the admin address.
+    """The path to open, with its token, and a function that makes the application in the process of the admin address.
 
     `StartRefused` and `BrokenOption` say why there can be no explorer.
     """
@@ -100,7 +100,7 @@ def served_explorer(configuration: Configuration, accounts: list[AccountKeys]) -
 
 
 def _token(file: Path | None) -> str:
-    """A new token, or that of the file, which is made for this user alone if it is missing."""
+    """A new token, or the one in the file. A missing file is created, and only this user can read it."""
     made = secrets.token_urlsafe(TOKEN_BYTES)
     if file is None:
         return made
@@ -126,7 +126,7 @@ def _token(file: Path | None) -> str:
 def _require_packages() -> None:
     for name in PACKAGES:
         found = None
-        with suppress(ModuleNotFoundError):  # of the package above it
+        with suppress(ModuleNotFoundError):  # the package of a submodule is missing
             found = find_spec(name)
         if found is None:
             raise StartRefused(needs(EXPLORER.flag, name, "explorer"))
@@ -137,7 +137,7 @@ def _require_packages() -> None:
 def serve(**given: Any) -> None:
     """Serve the Table service until SIGINT or SIGTERM."""
     with SigintEndsProcess():
-        # The options import the modules of the engine. A socket with the name of a host imports this one.
+        # Reading the options imports the engine's modules. A socket with a host's name would import this one later.
         import_module("encodings.idna")
         configuration = read_configuration(given, os.environ)
     errors = logging.StreamHandler(sys.stderr)
@@ -197,7 +197,7 @@ def serve_until_stopped(
     else:
         _run_under_control(configuration, begin)
     log.info("stopped: %s", what)
-    gc.freeze()  # what is left goes with the process: to collect it would be most of the time of a stop
+    gc.freeze()  # the process ends: to collect what is left would take most of the time of a stop
 
 
 def _run_under_control(

@@ -41,7 +41,6 @@ class _Seconds(click.IntRange):
     "--audience",
     metavar="AUDIENCE",
     default=AUDIENCE,
-    show_default=True,
     help="Audience of the token (aud).",
 )
 @click.option(
@@ -49,7 +48,6 @@ class _Seconds(click.IntRange):
     metavar="SECONDS",
     type=_Seconds(1, LIFETIME_SECONDS_MAX),
     default=LIFETIME_SECONDS,
-    show_default=True,
     help=f"Seconds for which the token is valid; at most {LIFETIME_SECONDS_MAX}.",
 )
 @with_options((*DATA_OPTIONS, replace(TOKEN_TENANT, help="Tenant in the token (tid).")))
@@ -101,8 +99,7 @@ async def _own_key(engine: Engine) -> Members:
     if stored is None:
         fresh = make_issuer()
         await documents.change(DocumentKind.SECRETS, OWN_KEY, lambda members: members or fresh)
-        stored = await documents.get(
-            DocumentKind.SECRETS, OWN_KEY, dict
-        )  # another process may have been first
+        # Another process may have been first.
+        stored = await documents.get(DocumentKind.SECRETS, OWN_KEY, dict)
         assert stored is not None
     return stored

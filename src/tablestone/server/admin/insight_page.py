@@ -31,6 +31,17 @@ async def insight_is_off(_request: PageRequest) -> PageAnswer:
     return text_answer("Insight is off: the server was started with --insight off.", 404)
 
 
+def storage_options(configuration: Configuration) -> str:
+    """The options with which a command on this machine finds the data; empty if no other process can."""
+    places = {
+        "--data": configuration.data_directory,
+        "--encryption-key-file": configuration.encryption_key_file,
+    }
+    return "".join(
+        f" {flag} {shlex.quote(str(path))}" for flag, path in places.items() if path is not None
+    )
+
+
 class InsightPage:
     """The page of one server.
 
@@ -49,8 +60,7 @@ class InsightPage:
         self._shows_keys = configuration.insight == INSIGHT_KEYS
         self._history = InsightHistory(reports, unix_seconds())
         scheme = EngineUrl.parse(configuration.engine).scheme
-        directory = configuration.data_directory
-        self._storage = "" if directory is None else f" --data {shlex.quote(str(directory))}"
+        self._storage = storage_options(configuration)
         self._survey = SizeSurvey(probe, scheme, shows_keys=self._shows_keys)
 
     async def run(self) -> None:

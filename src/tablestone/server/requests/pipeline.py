@@ -50,7 +50,7 @@ from tablestone.server.requests.page_writing import answer_page
 from tablestone.tables.cached_rows import NOT_KEPT
 from tablestone.tables.service import TableService
 from tablestone.telemetry.refused_callers import RefusedCallers
-from tablestone.telemetry.request_record import TOOL_AGENTS, RefusedTable, RequestRecord
+from tablestone.telemetry.request_record import BATCH, TOOL_AGENTS, RefusedTable, RequestRecord
 from tablestone.wire.address import (
     NO_PARAMETERS,
     Address,
@@ -510,7 +510,8 @@ def _note_failure(
     asked = operation_asked(method, address, request)
     if is_service_request(parameters):
         asked = service_operation_asked(method, address, parameters)
-    record.asked = "" if asked is None else asked.__name__
+    is_batch = address.kind is AddressKind.BATCH and method == "POST"
+    record.asked = BATCH if is_batch else "" if asked is None else asked.__name__
 
 
 def _respond_with_error(
