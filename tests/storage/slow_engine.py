@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from tablestone.engines import request_time
 from tablestone.engines.capabilities import Capabilities
 from tablestone.engines.contract import EngineBusy, EngineUnavailable, MomentPassed
-from tablestone.engines.kind import EngineKind
+from tablestone.engines.kind import CONTRACT, EngineKind
 from tablestone.engines.leases import Leases
 from tablestone.engines.memory import MemoryEngine
 
@@ -239,4 +239,5 @@ KIND = EngineKind(
     replace(MemoryEngine.capabilities, waits=True),
     ("slow",),
     _open,
+    contract=CONTRACT,
 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 import apsw
 import pytest
 
+from storage.engines_under_test import on_engines_that
 from storage.write_sets import committed, put
 from tablestone.engines.contract import (
     ABSENT,
@@ -41,9 +42,7 @@ FIRST, END = Entry(b"", b"", b""), Entry(b"\xff", b"", b"")
 
 
 pytestmark = pytest.mark.asyncio
-of_keeping_engines = pytest.mark.parametrize(
-    "opened", ["memory", "sqlite", "two on sqlite", "slow"], indirect=True
-)
+of_keeping_engines = on_engines_that(lambda can: can.keeps_entries)
 
 
 def words(value: bytes) -> list[bytes]:
@@ -206,7 +205,7 @@ async def test_a_write_set_is_applied_if_the_rows_on_which_it_relies_are_as_they
     assert len(await entries(engine)) == (1 + rows if is_applied else 1)
 
 
-@pytest.mark.parametrize("opened", ["memory", "sqlite"], indirect=True)
+@on_engines_that(lambda can: can.keeps_entries and not can.waits, servers_max=1)
 async def test_a_change_in_the_same_group_counts(engine: Engine, clock: HeldClock) -> None:
     """It comes first, and the generation does not say so yet."""
     read = await committed(engine, of_catalog(put(b"t")))

@@ -2,18 +2,23 @@
 
 import os
 import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from server_process import COMMAND, clean_environment
+from storage import slow_engine
 from storage.conftest import HeldClock
 from storage.slow_engine import SlowEngine
 from tablestone.cli.option_sources import read_configuration
 from tablestone.cli.options import BrokenOption
+from tablestone.engines import registry
 from tablestone.engines.capabilities import Capabilities, StoredIn
 from tablestone.engines.contract import EngineRefused
-from tablestone.engines.kind import EngineUrl
+from tablestone.engines.kind import EngineKind, EngineUrl
 from tablestone.engines.registry import (
     NoSuchEngine,
     capabilities_of,
@@ -77,6 +82,87 @@ def test_an_entry_point_that_names_no_kind_is_refused(other_package: Path) -> No
     assert str(refused.value) == (
         "The engine broken cannot be used: storage.slow_engine:SlowEngine is no kind of engine."
     )
+
+
+IMPOSSIBLE: dict[str, dict[str, Any]] = {
+    "it keeps entries of indexes, and does not check the rows on which a write set relies": {
+        "checks_relied_rows": False
+    },
+    "it keeps entries of indexes, which are read in one moment, and its snapshots pass": {
+        "snapshots_pass": True
+    },
+    "its rows are in the memory of one process, which several processes cannot have open": {
+        "processes": True
+    },
+    "its rows are on other servers, and a read does not wait": {
+        "stored_in": StoredIn.SERVERS,
+        "waits": False,
+    },
+    "its snapshots pass, and a read does not wait: nothing can come between two reads": {
+        "keeps_entries": False,
+        "snapshots_pass": True,
+        "waits": False,
+    },
+}
+
+
+@pytest.mark.parametrize("why", IMPOSSIBLE)
+@pytest.mark.parametrize("is_own", [True, False], ids=["own", "of another package"])
+def test_a_kind_whose_capabilities_cannot_go_together_is_refused(
+    other_package: Path, monkeypatch: pytest.MonkeyPatch, why: str, *, is_own: bool
+) -> None:
+    assert other_package.is_dir()
+    capabilities = replace(slow_engine.KIND.capabilities, **IMPOSSIBLE[why])
+    monkeypatch.setattr(slow_engine, "KIND", replace(slow_engine.KIND, capabilities=capabilities))
+    if is_own:
+        monkeypatch.setitem(registry.OWN_KINDS, "slow", "storage.slow_engine")
+    with pytest.raises(EngineRefused) as refused:
+        open_engine("slow:", HeldClock())
+    assert str(refused.value) == f"The engine slow cannot be used: {why}."
+
+
+def test_a_kind_that_keeps_an_earlier_contract_is_refused(
+    other_package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would read `WriteSet.decided_under`, which is gone."""
+    assert other_package.is_dir()
+    kind = slow_engine.KIND
+    monkeypatch.setattr(
+        slow_engine, "KIND", EngineKind(kind.capabilities, kind.forms, kind.open)
+    )  # as one made before kinds said which contract they keep
+    with pytest.raises(EngineRefused) as refused:
+        open_engine("slow:", HeldClock())
+    assert str(refused.value) == (
+        "The engine slow cannot be used: it keeps version 1 of the engine contract, and this Tablestone has version 2."
+    )
+
+
+def test_a_kind_that_cannot_be_imported_is_refused(other_package: Path) -> None:
+    (other_package / "other-1.0.dist-info" / "entry_points.txt").write_text(
+        "[tablestone.engines]\nlost = tablestone.engines.contract:DecidedUnder\n"
+        "gone = tablestone.gone:KIND\n"
+    )
+    for scheme in ("lost", "gone"):
+        with pytest.raises(EngineRefused, match="cannot be imported: "):
+            open_engine(f"{scheme}:", HeldClock())
+
+
+@pytest.mark.slow
+def test_the_suites_take_a_new_scheme(other_package: Path) -> None:
+    """The contract, the wire cases and the model, without a line that names it."""
+    tests = Path(__file__).parents[1]
+    path = os.pathsep.join([os.fspath(other_package), os.fspath(tests)])
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"]
+        + [f"{tests}/storage/{name}.py" for name in ("test_contract", "test_index_entries")]
+        + [f"{tests}/wire/test_cases.py", f"{tests}/stress/property/test_tables_model.py"]
+        + ["-k", "[slow or (test_the_service_answers and etag) or TestOnEngineUnderTest"],
+        env=clean_environment() | {"PYTHONPATH": path, "ENGINE_UNDER_TEST": "slow:"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout
 
 
 def test_what_is_asked_of_an_engine_without_a_directory_is_asked_of_no_url(

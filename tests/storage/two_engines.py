@@ -1,4 +1,4 @@
-"""Two engines on one directory, as in two processes, behind one interface: calls alternate between them.
+"""Several engines on one storage, as in several processes, behind one interface: calls alternate between them.
 
 The contract's tests run on this, so a caller cannot tell how many processes there are.
 """
@@ -9,13 +9,9 @@ import asyncio
 from itertools import cycle
 from typing import TYPE_CHECKING
 
-from tablestone.engines.registry import held_for_processes, open_engine
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
-    from tablestone.clock import Clock
     from tablestone.engines.capabilities import Capabilities
     from tablestone.engines.change_record import ChangeLog
     from tablestone.engines.contract import (
@@ -33,16 +29,11 @@ if TYPE_CHECKING:
 
 
 class TwoEngines:
-    """An `Engine` that alternates between two."""
+    """An `Engine` that alternates between others."""
 
-    def __init__(self, data: Path, clock: Clock) -> None:
-        self._held = held_for_processes(f"sqlite:{data}")
-        storage = self._held.__enter__()
-        self.engines = [
-            open_engine(f"sqlite:{data}", clock, shared=True, storage=storage) for _ in range(2)
-        ]
-        self._turns = cycle(self.engines)
-        self._is_open = True
+    def __init__(self, engines: Sequence[Engine]) -> None:
+        self.engines = engines
+        self._turns = cycle(engines)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -86,9 +77,6 @@ class TwoEngines:
     async def close(self) -> None:
         for engine in self.engines:
             await engine.close()
-        if self._is_open:
-            self._is_open = False
-            self._held.__exit__(None, None, None)
 
     def _next(self) -> Engine:
         return next(self._turns)

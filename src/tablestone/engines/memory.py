@@ -47,7 +47,7 @@ from tablestone.engines.figures import (
     FigureKind,
     measure_changes,
 )
-from tablestone.engines.kind import EngineKind
+from tablestone.engines.kind import CONTRACT, EngineKind
 from tablestone.engines.record_age import RecordAge
 
 if TYPE_CHECKING:
@@ -373,5 +373,6 @@ KIND = EngineKind(
     MemoryEngine.capabilities,
     ("memory",),
     lambda _place, clock, *_: MemoryEngine(clock),
+    contract=CONTRACT,
     figures=(Figure("memory_rows", FigureKind.GAUGE, "Rows in memory."), *CHANGE_FIGURES),
 )

@@ -6,6 +6,7 @@ answer at once. The clock jitters in both directions.
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from random import Random
@@ -13,7 +14,7 @@ from random import Random
 import pytest
 import pytest_asyncio
 
-from storage.conftest import ENGINES, engines_of
+from storage.engines_under_test import STORAGES, engines_for
 from stress.property.histories import (
     Done,
     History,
@@ -160,7 +161,7 @@ def entity(key: EntityKey, **given: int) -> Entity:
 
 
 @pytest_asyncio.fixture(
-    params=[(engine, seed) for engine in ENGINES for seed in (1, 2)],
+    params=[(engine, seed) for engine in STORAGES for seed in (1, 2)],
     ids=str,
 )
 async def scene(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Scene]:
@@ -168,7 +169,8 @@ async def scene(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     name, seed = request.param
     random = Random(seed)
     clock = JitteringClock(random)
-    engines = engines_of(name, clock, tmp_path / "data")
+    url, servers = STORAGES[name]
+    engines = engines_for(url, clock, servers, directory=os.fspath(tmp_path))
     scene = Scene([PausingEngine(engine, random) for engine in engines], clock, random)
     await scene.execute(CreateTable(TABLE))
     yield scene

@@ -17,7 +17,7 @@ import apsw
 from tablestone.engines.capabilities import Capabilities, StoredIn
 from tablestone.engines.contract import EngineUnavailable, Put, Reindex, Update
 from tablestone.engines.figures import CHANGE_FIGURES, Figure, FigureKind, measure_changes
-from tablestone.engines.kind import EngineKind, Opening
+from tablestone.engines.kind import CONTRACT, EngineKind, Opening
 from tablestone.engines.sqlite.change_log import SqliteChangeLog, wrong_records
 from tablestone.engines.sqlite.commit import COMMIT_GROUP, FLUSH, GroupCommit
 from tablestone.engines.sqlite.commit_lock import CommitLock
@@ -381,5 +381,6 @@ KIND = EngineKind(
     lambda place, *how: SqliteEngine(Path(place), *how),
     _hold,
     FIGURES,
+    CONTRACT,
     encrypts=True,
 )
