@@ -130,8 +130,8 @@ class ClusterEngine:
             write_set._replace(partition=self.prefix + write_set.partition)
         )
 
-    async def watch(self, *, logs_warnings: bool) -> None:
-        await self._engine.watch(logs_warnings=logs_warnings)
+    async def watch(self, *, leads: bool) -> None:
+        await self._engine.watch(leads=leads)
 
     async def check(self) -> list[str]:
         """Check the whole keyspace, with what other tests left there; the many engines of a process skip it."""

@@ -127,8 +127,8 @@ class SlowEngine:
 
         return await self._ask(apply)
 
-    async def watch(self, *, logs_warnings: bool) -> None:
-        await self._engine.watch(logs_warnings=logs_warnings)
+    async def watch(self, *, leads: bool) -> None:
+        await self._engine.watch(leads=leads)
 
     async def check(self) -> list[str]:
         return await self._engine.check()

@@ -66,10 +66,8 @@ class TwoEngines:
     async def commit(self, write_set: WriteSet) -> Committed | Conflict:
         return await self._next().commit(write_set)
 
-    async def watch(self, *, logs_warnings: bool) -> None:
-        await asyncio.gather(
-            *(engine.watch(logs_warnings=logs_warnings) for engine in self.engines)
-        )
+    async def watch(self, *, leads: bool) -> None:
+        await asyncio.gather(*(engine.watch(leads=leads) for engine in self.engines))
 
     async def check(self) -> list[str]:
         return [line for engine in self.engines for line in await engine.check()]

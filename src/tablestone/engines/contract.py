@@ -461,12 +461,12 @@ class Engine(Protocol):
         """
         ...
 
-    async def watch(self, *, logs_warnings: bool) -> None:
-        """Check beside a server that storage is still where it was opened. While it is not, commits raise
+    async def watch(self, *, leads: bool) -> None:
+        """Look after storage beside a server. While storage is not where it was opened, commits raise
         `EngineUnavailable`, because they would be lost.
 
-        `logs_warnings`: whether this process logs what it finds; one of several processes is enough. The call returns
-        if there is nothing to watch.
+        `leads`: this process does what one of several is enough for, such as to log what it finds and to give room
+        back. The call returns if there is nothing to watch.
         """
         ...
 

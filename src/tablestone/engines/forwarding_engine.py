@@ -62,8 +62,8 @@ class ForwardingEngine:
     async def commit(self, write_set: WriteSet) -> Committed | Conflict:
         return await self._engine.commit(write_set)
 
-    async def watch(self, *, logs_warnings: bool) -> None:
-        await self._engine.watch(logs_warnings=logs_warnings)
+    async def watch(self, *, leads: bool) -> None:
+        await self._engine.watch(leads=leads)
 
     async def check(self) -> list[str]:
         return await self._engine.check()

@@ -167,7 +167,7 @@ class MemoryEngine:
         self._is_shared = True
         self.generation += 1  # whatever was announced may be another row now
 
-    async def watch(self, *, logs_warnings: bool) -> None:
+    async def watch(self, *, leads: bool) -> None:
         """There is nothing to watch."""
 
     async def check(self) -> list[str]:

@@ -6,7 +6,8 @@ Turns an ASGI call into a `RawRequest` and a `RawResponse` into ASGI messages, a
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sized
+from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
@@ -165,7 +166,7 @@ class Application:
         if self._engine.changes is not None:
             await self._keep_changes(self._engine.changes)
         identities = Identities(
-            service.documents, configuration.tokens, seconds, logs_warnings=self._slot.worker == 0
+            service.documents, configuration.tokens, seconds, logs_warnings=self._slot.leads
         )
         accounts = KnownAccounts(
             configuration.accounts,
@@ -183,33 +184,29 @@ class Application:
             unknown_versions=configuration.any_version,
             refused=self._refused,
         )
-        self._background = [
-            asyncio.create_task(self._body_time_limit.watch()),
-            asyncio.create_task(self._log_refused()),
-            asyncio.create_task(identities.watch()),
-            asyncio.create_task(self._engine.watch(logs_warnings=self._slot.worker == 0)),
-        ]
-        sweeper: Sweeper | None = None
-        expiry: ExpirySweeper | None = None
-        if self._slot.worker == 0:  # one is enough; two sweepers would disturb each other
+        if self._slot.leads:
             await self._create_tables(service, accounts)
-            sweeper = Sweeper(
-                self._engine,
-                clock,
-                fresh_table_id,
-                deletion_seconds=configuration.table_deletion_seconds,
-            )
-            expiry = ExpirySweeper(
-                self._engine,
-                service.catalog,
-                accounts.find,
-                clock,
-                self._parts.elapsed,
-                fresh_table_id().hex(),
-                self._slot.began,
-            )
-            self._background.append(asyncio.create_task(sweeper.run()))
-            self._background.append(asyncio.create_task(expiry.run()))
+        sweeper = Sweeper(
+            self._engine,
+            clock,
+            fresh_table_id,
+            deletion_seconds=configuration.table_deletion_seconds,
+        )
+        expiry = ExpirySweeper(
+            self._engine,
+            service.catalog,
+            accounts.find,
+            clock,
+            self._parts.elapsed,
+            fresh_table_id().hex(),
+            self._slot.began,
+        )
+        self.start(self._body_time_limit.watch)
+        self.start(self._log_refused)
+        self.start(identities.watch)
+        self.start(partial(self._engine.watch, leads=self._slot.leads))
+        self.start(sweeper.run, of_leader=True)  # two sweepers would disturb each other
+        self.start(expiry.run, of_leader=True)
         if self._slot.reports is not None and self._counts is not None:
             figures = kind_of(EngineUrl.parse(configuration.engine).scheme).figures
             self._measures = WorkerMeasures(
@@ -224,7 +221,14 @@ class Application:
                 self._slot.insight,
             )
             reporter.report()  # before the server says that it is ready
-            self._background.append(asyncio.create_task(reporter.run()))
+            self.start(reporter.run)
+
+    def start(
+        self, run: Callable[[], Coroutine[Any, Any, None]], *, of_leader: bool = False
+    ) -> None:
+        """Run a task beside the requests until `shutdown`; one `of_leader` only in the worker that leads."""
+        if self._slot.leads or not of_leader:
+            self._background.append(asyncio.create_task(run()))
 
     async def _keep_changes(self, changes: ChangeLog) -> None:
         """Keep changes as the configuration says, or as it is stored, and log it."""
@@ -237,7 +241,7 @@ class Application:
         except EngineUnavailable as error:  # the disk may be full
             verb = "end" if asked is None else "begin"
             raise EngineRefused(f"The record of changes cannot {verb}. {error}") from error
-        if kept is None or self._slot.worker:
+        if kept is None or not self._slot.leads:
             return
         if (why := not_taken(kept, asked)) is not None:
             log.warning("%s", why)
@@ -270,7 +274,7 @@ class Application:
             storage=self._slot.storage,
             key=configuration.encryption_key,
         )
-        self._tracing = _open_tracing(logs_warnings=self._slot.worker == 0)
+        self._tracing = _open_tracing(logs_warnings=self._slot.leads)
         if self._tracing is not None:
             self._is_watched = self._wants_details = True
             self._engine = self._tracing.traced_engine(self._engine, configuration.engine)
@@ -473,7 +477,7 @@ async def _send(send: Send, response: RawResponse) -> None:
 
 
 class WorkerMeasures:
-    """What a worker reports. `figures` are those of the kind of its engine; one of several workers has the sweepers."""
+    """What a worker reports. `figures` are those of the kind of its engine."""
 
     def __init__(
         self,
@@ -481,8 +485,8 @@ class WorkerMeasures:
         engine: Engine,
         figures: Iterable[Figure],
         service: TableService,
-        sweeper: Sweeper | None,
-        expiry: ExpirySweeper | None = None,
+        sweeper: Sweeper,
+        expiry: ExpirySweeper,
     ) -> None:
         self._counts = counts
         self._engine = engine
@@ -507,8 +511,8 @@ class WorkerMeasures:
             **self._counts.totals(),
             "cache_hits": sum(cache.hits for cache in self._caches),
             "cache_misses": sum(cache.misses for cache in self._caches),
-            "swept_rows": 0 if self._sweeper is None else self._sweeper.swept_rows,
-            "expired": 0 if self._expiry is None else self._expiry.swept,
+            "swept_rows": self._sweeper.swept_rows,
+            "expired": self._expiry.swept,
             "accepted": self.accepted(),
             "refused_by_limit": {
                 limit: number for counts in self.refused for limit, number in counts.items()
@@ -517,8 +521,8 @@ class WorkerMeasures:
         }
         now = {
             "connections": len(self.connections),
-            "sweeping": int(self._sweeper is not None and self._sweeper.is_busy),
-            "expiry_suspended": int(self._expiry is not None and self._expiry.is_suspended),
+            "sweeping": int(self._sweeper.is_busy),
+            "expiry_suspended": int(self._expiry.is_suspended),
             "changes_lag_seconds": self._feeds.lag_seconds(),
             "engine": {name: each for name, each in values.items() if name in self._gauges},
         }

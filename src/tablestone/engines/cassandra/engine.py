@@ -169,7 +169,7 @@ class CassandraEngine:
         # The caller may be cancelled; a commit that has begun is carried out.
         return await asyncio.shield(task)
 
-    async def watch(self, *, logs_warnings: bool) -> None:  # noqa: ARG002 - every server looks after what it met
+    async def watch(self, *, leads: bool) -> None:  # noqa: ARG002 - every server looks after what it met
         await self.empty_partitions.watch()
 
     async def check(self) -> list[str]:

@@ -215,7 +215,7 @@ class SqliteEngine:
         except apsw.Error as error:
             raise unavailable("read", error) from error
 
-    async def watch(self, *, logs_warnings: bool) -> None:
+    async def watch(self, *, leads: bool) -> None:
         self._may_make_room = True
         while True:
             with suppress(TimeoutError):
@@ -225,23 +225,23 @@ class SqliteEngine:
                     await self._makes_room_soon.wait()
             self._makes_room_soon.clear()
             was_gone, self._is_gone = self._is_gone, not self._directory.is_where_it_was()
-            if logs_warnings and self._is_gone and not was_gone:
+            if leads and self._is_gone and not was_gone:
                 log.error(
                     "The data directory %s no longer holds the database that is served: it was removed, moved or "
                     "replaced. Writes are refused until it is back.",
                     self._directory.path,
                 )
-            elif logs_warnings and was_gone and not self._is_gone:
+            elif leads and was_gone and not self._is_gone:
                 log.warning(
                     "The data directory %s is back: writes are accepted.", self._directory.path
                 )
             if self._space is not None and self._commits is not None and not self._is_gone:
                 self._room.look(self._commits.log_bytes)
-                if logs_warnings or self._room.lacks_room:
-                    await self._trim(self._commits.log_bytes, logs_warnings=logs_warnings)
-                await self._space.look(self._commits.log_bytes, leads=logs_warnings)
+                if leads or self._room.lacks_room:
+                    await self._trim(self._commits.log_bytes, leads=leads)
+                await self._space.look(self._commits.log_bytes, leads=leads)
 
-    async def _trim(self, log_bytes: int, *, logs_warnings: bool) -> None:
+    async def _trim(self, log_bytes: int, *, leads: bool) -> None:
         """Remove the records of changes that are not to be kept, or whose room is needed.
 
         The commits are short, with pauses for those of requests.
@@ -253,7 +253,7 @@ class SqliteEngine:
                 return
             kept = self.changes.kept()
             makes_room = kept is not None and kept.makes_room
-            if logs_warnings and makes_room and not self._makes_room:
+            if leads and makes_room and not self._makes_room:
                 log.warning(
                     "The disk of the data directory %s is nearly full: the oldest records of changes are removed "
                     "before their time.",
@@ -261,7 +261,7 @@ class SqliteEngine:
                 )
             self._makes_room = makes_room
             # By their age they go in the process that leads, which has seen the clock each second.
-            while (logs_warnings or room.lacks_room) and self.changes.has_surplus(
+            while (leads or room.lacks_room) and self.changes.has_surplus(
                 makes_room=room.lacks_room
             ):
                 lacks_room = room.lacks_room
