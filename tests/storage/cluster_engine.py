@@ -17,6 +17,7 @@ from tablestone.engines.contract import (
     Key,
     KeyRange,
     Rows,
+    Snapshot,
     StoredRow,
     WriteSet,
 )
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from tablestone.engines.cassandra.connection import Connection
     from tablestone.engines.cassandra.engine import CassandraEngine
     from tablestone.engines.change_record import ChangeLog
-    from tablestone.engines.contract import Committed, Conflict, Hint, Snapshot
+    from tablestone.engines.contract import Committed, Conflict, Hint
 
 _url = engines_under_test.URL
 URL = _url if _url is not None and _url.startswith("cassandra:") else None
@@ -156,7 +157,7 @@ class ClusterEngine:
         return Rows(rows.values, key and Key(self._outside(key.partition), key.row))
 
 
-class _Inside:
+class _Inside(Snapshot):
     """A snapshot of these partitions."""
 
     def __init__(self, engine: ClusterEngine, snapshot: Snapshot) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 from tablestone.engines import request_time
 from tablestone.engines.capabilities import Capabilities
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
         Engine,
         Entry,
         Hint,
-        IndexedSnapshot,
         Key,
         KeyRange,
         Rows,
@@ -193,11 +192,11 @@ class SlowSnapshot:
         )
 
     async def entries(self, start: Entry, end: Entry, *, entries_max: int) -> list[Entry]:
-        moment = cast("IndexedSnapshot", self._snapshot)
+        moment = self._snapshot
         return await self._engine._ask(lambda: moment.entries(start, end, entries_max=entries_max))
 
     async def count_entries(self, start: Entry, end: Entry, *, entries_max: int) -> int:
-        moment = cast("IndexedSnapshot", self._snapshot)
+        moment = self._snapshot
         return await self._engine._ask(
             lambda: moment.count_entries(start, end, entries_max=entries_max)
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import apsw
 import pytest
@@ -19,7 +19,6 @@ from tablestone.engines.contract import (
     Committed,
     Conflict,
     Entry,
-    IndexedSnapshot,
     Key,
     KeyRange,
     Put,
@@ -59,7 +58,7 @@ def write(
 async def entries(
     engine: Engine, start: Entry = FIRST, end: Entry = END, entries_max: int = 100
 ) -> list[Entry]:
-    moment = cast("IndexedSnapshot", await engine.snapshot())
+    moment = await engine.snapshot()
     try:
         return await moment.entries(start, end, entries_max=entries_max)
     finally:
@@ -147,7 +146,7 @@ async def test_entries_are_read_in_order_from_any_place(engine: Engine) -> None:
 @of_keeping_engines
 async def test_a_snapshot_shows_the_entries_of_its_moment(engine: Engine) -> None:
     await committed(engine, write(b"r", put(b"a"), ABSENT))
-    moment = cast("IndexedSnapshot", await engine.snapshot())
+    moment = await engine.snapshot()
     before = await moment.entries(FIRST, END, entries_max=9)
     await committed(engine, write(b"r", put(b"b")))
     whole = [KeyRange(Key(b"", b""), Key(b"z", b""))]

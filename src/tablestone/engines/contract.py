@@ -8,7 +8,7 @@ applied) or, while they are opened, `EngineRefused` (one sentence for the operat
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, NewType, Protocol
 
@@ -365,20 +365,19 @@ class Snapshot(Protocol):
         """
         ...
 
-    async def close(self) -> None:
-        """Release the moment."""
-        ...
-
-
-class IndexedSnapshot(Snapshot, Protocol):
-    """The snapshots of an engine that has `capabilities.keeps_entries`."""
-
     async def entries(self, start: Entry, end: Entry, *, entries_max: int) -> list[Entry]:
-        """The first entries with `start <= entry < end`, at the moment of this snapshot's first read."""
-        ...
+        """The first entries with `start <= entry < end`, at the moment of this snapshot's first read.
+
+        An engine without `capabilities.keeps_entries` inherits this, and is not asked.
+        """
+        return []
 
     async def count_entries(self, start: Entry, end: Entry, *, entries_max: int) -> int:
         """The number of these entries, up to `entries_max`: quicker than to read them."""
+        return 0
+
+    async def close(self) -> None:
+        """Release the snapshot."""
         ...
 
 
@@ -476,41 +475,4 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Finish the commits that were accepted, then release everything."""
-        ...
-
-
-class FoundRow(NamedTuple):
-    """A row that was read. `place` is a number of its own, with which to ask for its key again."""
-
-    place: int
-    row: StoredRow
-
-
-class DamagedStorage(Protocol):
-    """Storage that is read row by row, whatever is damaged between the rows.
-
-    All of it but `pages` and `lost_writes` is known once all rows were read.
-    """
-
-    pages: int
-    """The number of pages."""
-    damaged_pages: set[int]
-    """The numbers of the pages that are not as they should be."""
-    is_complete: bool
-    """Whether `lost_keys` has all rows that are lost."""
-    lost_writes: bool
-    """Whether acknowledged writes are lost of which nothing is known, not even their keys."""
-    uncertain_rows: int
-    """Rows of pages that nothing refers to, where deleted rows may be too."""
-
-    def rows(self) -> Iterator[FoundRow]:
-        """Every row that can be read, once, in no certain order. The values may be damaged."""
-        ...
-
-    def lost_keys(self) -> list[Key]:
-        """The keys of rows that exist and were not read."""
-        ...
-
-    def keys_at(self, places: Collection[int]) -> dict[int, Key]:
-        """The keys of rows at these places by the index, whose copies of the keys are others than those in the rows."""
         ...

@@ -4,7 +4,6 @@ Knows the engine contract and nothing above it.
 """
 
 from collections.abc import Sequence
-from typing import cast
 
 from tablestone.engines.capabilities import Capabilities
 from tablestone.engines.change_record import ChangeLog
@@ -14,7 +13,6 @@ from tablestone.engines.contract import (
     Engine,
     Entry,
     Hint,
-    IndexedSnapshot,
     Key,
     KeyRange,
     Rows,
@@ -76,7 +74,7 @@ class ForwardingSnapshot:
     """A `Snapshot` that does what `snapshot` does."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = cast("IndexedSnapshot", snapshot)
+        self._snapshot = snapshot
 
     async def read(
         self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None

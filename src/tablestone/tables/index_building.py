@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from tablestone import limits
 from tablestone.clock import TICKS_PER_SECOND
@@ -22,11 +22,11 @@ from tablestone.engines.contract import (
     Engine,
     EngineUnavailable,
     Entry,
-    IndexedSnapshot,
     Key,
     KeyRange,
     OutcomeUnknown,
     Reindex,
+    Snapshot,
     WriteSet,
 )
 from tablestone.model.entity import require_property_name
@@ -305,8 +305,8 @@ def _ready(index: Index) -> Index:
 
 
 @asynccontextmanager
-async def _moment(engine: Engine) -> AsyncIterator[IndexedSnapshot]:
-    moment = cast("IndexedSnapshot", await engine.snapshot())
+async def _moment(engine: Engine) -> AsyncIterator[Snapshot]:
+    moment = await engine.snapshot()
     try:
         yield moment
     finally:

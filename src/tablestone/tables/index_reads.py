@@ -11,7 +11,7 @@ from typing import Final
 
 from tablestone import limits
 from tablestone.cooperative_scheduling import Turn
-from tablestone.engines.contract import Entry, IndexedSnapshot, Key, KeyRange, Rows
+from tablestone.engines.contract import Entry, Key, KeyRange, Rows, Snapshot
 from tablestone.model.filter_tree import FilterNode
 from tablestone.query.index_plan import AccessPath, access_paths_of, is_in_key_order
 from tablestone.tables import storage_keys
@@ -42,7 +42,7 @@ class IndexedRows:
 
     def __init__(
         self,
-        moment: IndexedSnapshot,
+        moment: Snapshot,
         top: int,
         turn: Turn,
         entries: Sequence[_Entries],
@@ -80,7 +80,7 @@ class IndexedRows:
 
 
 async def rows_by_index(
-    moment: IndexedSnapshot,
+    moment: Snapshot,
     table: TableRecord,
     residual: FilterNode,
     ranges: list[KeyRange],
@@ -136,7 +136,7 @@ def _entries_of(
 
 
 async def _first_keys(
-    moment: IndexedSnapshot,
+    moment: Snapshot,
     entries: Sequence[_Entries],
     ranges: Iterable[KeyRange],
     keys_max: int,
@@ -159,7 +159,7 @@ async def _first_keys(
     return keys
 
 
-async def _count(moment: IndexedSnapshot, entries: Sequence[_Entries], entries_max: int) -> int:
+async def _count(moment: Snapshot, entries: Sequence[_Entries], entries_max: int) -> int:
     """The number of entries, or one more than the limit."""
     total = 0
     for start, end in entries:
@@ -170,7 +170,7 @@ async def _count(moment: IndexedSnapshot, entries: Sequence[_Entries], entries_m
 
 
 async def _all_keys(
-    moment: IndexedSnapshot, entries: Sequence[_Entries], ranges: Sequence[KeyRange], turn: Turn
+    moment: Snapshot, entries: Sequence[_Entries], ranges: Sequence[KeyRange], turn: Turn
 ) -> list[Key]:
     """All keys in the ranges that have one of the entries, in order."""
     found: set[Key] = set()

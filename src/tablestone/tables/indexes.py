@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from tablestone.engines.contract import Entry, IndexedSnapshot
+from tablestone.engines.contract import Entry, Snapshot
 from tablestone.model.entity_json import read_raw, typed_property
 from tablestone.model.keys import encode_key
 from tablestone.query.index_plan import index_key_of
@@ -109,7 +109,7 @@ def mark_of(table_id: bytes, number: int, state: IndexState) -> bytes:
     return index_head(table_id, number) + _MARK + state.value.encode("ascii")
 
 
-async def is_marked(moment: IndexedSnapshot, table_id: bytes, index: Index) -> bool:
+async def is_marked(moment: Snapshot, table_id: bytes, index: Index) -> bool:
     """Whether the state is that of the entries: the catalog may tell it of storage that came without them."""
     mark = all_entries(mark_of(table_id, index.number, index.state))
     return bool(await moment.entries(*mark, entries_max=1))

@@ -8,7 +8,6 @@ so a point read waits for at most one turn of a slow scan.
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import cast
 
 from tablestone import limits
 from tablestone.clock import Clock
@@ -17,7 +16,6 @@ from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.contract import (
     Engine,
     Hint,
-    IndexedSnapshot,
     Key,
     KeyRange,
     MomentPassed,
@@ -73,9 +71,7 @@ async def query_entities(
             indexed: IndexedRows | None = None
             residual = plan.residual or Constant(value=True)
             if table.indexes and engine.capabilities.keeps_entries:
-                indexed = await rows_by_index(
-                    cast("IndexedSnapshot", moment), table, residual, ranges, query.top, turn
-                )
+                indexed = await rows_by_index(moment, table, residual, ranges, query.top, turn)
             scan = FilteredScan(
                 engine, moment, table_id, residual, has_ended, seconds, turn, indexed
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
@@ -16,9 +16,9 @@ from tablestone.engines.contract import (
     Change,
     EngineUnavailable,
     Entry,
-    IndexedSnapshot,
     Put,
     Reindex,
+    Snapshot,
     StorageId,
     WriteSet,
 )
@@ -128,7 +128,7 @@ class Tables:
         )
 
     async def entries(self) -> list[Entry]:
-        moment = cast("IndexedSnapshot", await self.engine.snapshot())
+        moment = await self.engine.snapshot()
         found = await moment.entries(
             Entry(b"", b"", b""), Entry(b"\xff", b"", b""), entries_max=9999
         )

@@ -25,6 +25,7 @@ from tablestone.engines.contract import (
     KeyRange,
     MomentPassed,
     Rows,
+    Snapshot,
     StoredRow,
 )
 
@@ -429,7 +430,7 @@ def _start(piece: Piece) -> bytes:
     return piece.rows[0] if piece.rows else piece.start
 
 
-class PassingSnapshot:
+class PassingSnapshot(Snapshot):
     """A `Snapshot` that goes on as long as the partition that was read last does not change."""
 
     def __init__(self, reads: Reads) -> None:
