@@ -89,7 +89,9 @@ def _directory() -> TemporaryDirectory[str]:
 def on_a_bad_network(name: str, clock: Clock) -> Engine:
     """The memory engine at the far end of a network, with all capabilities or with few."""
     if name == SLOW:
-        return SlowEngine(MemoryEngine(clock), Random(5), leases=Leases(LEASE_SECONDS))
+        return SlowEngine(
+            MemoryEngine(clock), Random(5), leases=Leases(LEASE_SECONDS), decides_first=True
+        )
     return SlowEngine(MemoryEngine(clock), Random(6), passes=True)
 
 

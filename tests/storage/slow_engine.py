@@ -13,7 +13,19 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tablestone.engines import request_time
 from tablestone.engines.capabilities import Capabilities
-from tablestone.engines.contract import EngineBusy, EngineUnavailable, MomentPassed
+from tablestone.engines.contract import (
+    ABSENT,
+    Change,
+    Committed,
+    Conflict,
+    EngineBusy,
+    EngineUnavailable,
+    KeyRange,
+    MomentPassed,
+    Update,
+    effect_of,
+    expectation_holds,
+)
 from tablestone.engines.kind import CONTRACT, EngineKind
 from tablestone.engines.leases import Leases
 from tablestone.engines.memory import MemoryEngine
@@ -32,13 +44,10 @@ if TYPE_CHECKING:
         Retention,
     )
     from tablestone.engines.contract import (
-        Committed,
-        Conflict,
         Engine,
         Entry,
         Hint,
         Key,
-        KeyRange,
         Rows,
         Snapshot,
         StoredRow,
@@ -66,10 +75,13 @@ class SlowEngine:
         *,
         leases: Leases | None = None,
         passes: bool = False,
+        decides_first: bool = False,
     ) -> None:
         """With `passes`, it is like a cluster: a snapshot shows its moment until a row changes, a commit looks at no
-        other rows than its own, and there are no entries.
+        other rows than its own, and there are no entries. With `decides_first`, it decides an `Update` by a row that it
+        has read, and again if the row has changed by the time of the commit.
         """
+        self._decides_first = decides_first
         self._engine = engine
         self._random = random
         self._leases = leases
@@ -114,6 +126,43 @@ class SlowEngine:
         return SlowSnapshot(self, await self._ask(self._engine.snapshot))
 
     async def commit(self, write_set: WriteSet) -> Committed | Conflict:
+        while self._decides_first:
+            decided, refused = await self._decide(write_set)
+            outcome = await self._commit(decided)
+            if isinstance(outcome, Conflict) and not outcome.outdated:
+                change, seen = write_set.changes[outcome.index], decided.changes[outcome.index]
+                held = expectation_holds(change.expectation, outcome.version_found)
+                if held and change.expectation != seen.expectation:
+                    continue  # another commit came in between
+            return refused if refused is not None and isinstance(outcome, Committed) else outcome
+        return await self._commit(write_set)
+
+    async def _decide(self, write_set: WriteSet) -> tuple[WriteSet, Conflict | None]:
+        """The write set, decided by the rows as they are now; for a refusal, one that only checks what comes before."""
+        changes: list[Change] = []
+        for index, change in enumerate(write_set.changes):
+            decided = change
+            if isinstance(change.mutation, Update):
+                row = KeyRange.of_row(write_set.partition, change.row)
+                found = await self.scan(row, rows_max=1)
+                version, value = (found[0].version, found[0].value) if found else (ABSENT, None)
+                effect = effect_of(change, index, version, value)
+                if not isinstance(effect, Conflict):
+                    decided = Change(change.row, version, effect)
+                elif effect.refused is None:
+                    decided = change._replace(
+                        mutation=None
+                    )  # the commit finds the same, or another row
+                else:
+                    checks = [
+                        *(each._replace(mutation=None) for each in changes),
+                        Change(change.row, version, None),
+                    ]
+                    return write_set._replace(changes=checks), effect
+            changes.append(decided)
+        return write_set._replace(changes=changes), None
+
+    async def _commit(self, write_set: WriteSet) -> Committed | Conflict:
         applied: asyncio.Future[Committed | Conflict] | None = None
 
         async def apply() -> Committed | Conflict:

@@ -161,10 +161,15 @@ class Refusal(NamedTuple):
 
 
 class Update(NamedTuple):
-    """Write the row as the present value demands, in the commit itself: no other commit comes in between.
+    """Write the row as its value demands: no other commit comes between the value and the write.
 
-    `decide` takes the present value, None if there is no row. It is pure, cheap and waits for nothing, and may be
-    called more than once. It refuses by its result and never raises, so that no other write set of a group fails.
+    `decide` takes the value, None if there is no row. It is pure, cheap and waits for nothing, so an engine may call it
+    as often as it likes. An embedded engine calls it inside the commit. An engine over a network may do so too, in a
+    transaction that holds the row; or it reads the row, decides, and commits on condition that the row still has the
+    version that was read, and else begins again. Only the last decision counts, and so does a refusal: it is an outcome
+    if the row had this value when the changes before it were as expected.
+
+    It refuses by its result and never raises, so that no other write set of a group fails.
     """
 
     decide: Callable[[bytes | None], Put | Refusal]
@@ -365,14 +370,14 @@ class Snapshot(Protocol):
         """
         ...
 
-    async def entries(self, start: Entry, end: Entry, *, entries_max: int) -> list[Entry]:
+    async def entries(self, start: Entry, end: Entry, *, entries_max: int) -> list[Entry]:  # noqa: ARG002 - an engine without entries
         """The first entries with `start <= entry < end`, at the moment of this snapshot's first read.
 
         An engine without `capabilities.keeps_entries` inherits this, and is not asked.
         """
         return []
 
-    async def count_entries(self, start: Entry, end: Entry, *, entries_max: int) -> int:
+    async def count_entries(self, start: Entry, end: Entry, *, entries_max: int) -> int:  # noqa: ARG002 - as above
         """The number of these entries, up to `entries_max`: quicker than to read them."""
         return 0
 
