@@ -224,7 +224,7 @@ class SqliteChangeLog:
                 stored, retention = Retention(ticks_max, bytes_max), with_size(retention, bytes_max)
                 if (retention, kept_for) == (stored, KEPT_FOR_FEED):
                     return  # so a server starts on a full disk too
-                if not is_accepted and _would_trim(writer, retention, stored, self._clock()):
+                if not is_accepted and _would_trim(writer, retention, stored, self.age.now()):
                     return
             else:
                 disk_bytes = shutil.disk_usage(self._directory.path).total

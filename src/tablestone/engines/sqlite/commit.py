@@ -402,7 +402,7 @@ class GroupCommit:
         return Committed(versions)
 
     def _is_outdated(self, write_set: WriteSet) -> bool:
-        """Whether a row on which the write set relies is not as it was. A look takes 7 µs a row, the generation 0.1 µs."""
+        """Whether a row on which the write set relies has changed. A look takes 7 µs a row, the generation 0.1 µs."""
         relies_on = write_set.relies_on
         if relies_on is None or relies_on.generation == self._present_generation is not None:
             return False
