@@ -17,10 +17,10 @@ from tablestone.engines.contract import (
     Key,
     KeyRange,
     Rows,
-    Snapshot,
     StoredRow,
     WriteSet,
 )
+from tablestone.engines.forwarding_engine import ForwardingSnapshot
 from tablestone.engines.leases import Leases
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tablestone.engines.cassandra.connection import Connection
     from tablestone.engines.cassandra.engine import CassandraEngine
     from tablestone.engines.change_record import ChangeLog
-    from tablestone.engines.contract import Committed, Conflict, Hint
+    from tablestone.engines.contract import Committed, Conflict, Hint, Snapshot
 
 _url = engines_under_test.URL
 URL = _url if _url is not None and _url.startswith("cassandra:") else None
@@ -157,19 +157,16 @@ class ClusterEngine:
         return Rows(rows.values, key and Key(self._outside(key.partition), key.row))
 
 
-class _Inside(Snapshot):
+class _Inside(ForwardingSnapshot):
     """A snapshot of these partitions."""
 
     def __init__(self, engine: ClusterEngine, snapshot: Snapshot) -> None:
+        super().__init__(snapshot)
         self._engine = engine
-        self._snapshot = snapshot
 
     async def read(
         self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
     ) -> Rows:
         inside = [self._engine._range(key_range) for key_range in ranges]
-        rows = await self._snapshot.read(inside, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
+        rows = await super().read(inside, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
         return self._engine._rows(rows)
-
-    async def close(self) -> None:
-        await self._snapshot.close()

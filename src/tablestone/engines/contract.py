@@ -370,16 +370,16 @@ class Snapshot(Protocol):
         """
         ...
 
-    async def entries(self, start: Entry, end: Entry, *, entries_max: int) -> list[Entry]:  # noqa: ARG002 - an engine without entries
+    async def entries(self, start: Entry, end: Entry, *, entries_max: int) -> list[Entry]:
         """The first entries with `start <= entry < end`, at the moment of this snapshot's first read.
 
-        An engine without `capabilities.keeps_entries` inherits this, and is not asked.
+        Never called without `capabilities.keeps_entries`, and nor is the next one.
         """
-        return []
+        ...
 
-    async def count_entries(self, start: Entry, end: Entry, *, entries_max: int) -> int:  # noqa: ARG002 - as above
+    async def count_entries(self, start: Entry, end: Entry, *, entries_max: int) -> int:
         """The number of these entries, up to `entries_max`: quicker than to read them."""
-        return 0
+        ...
 
     async def close(self) -> None:
         """Release the snapshot."""

@@ -20,12 +20,12 @@ from tablestone.engines.cassandra.layout import ROWS
 from tablestone.engines.cassandra.session import Answer, Row
 from tablestone.engines.contract import (
     EngineBusy,
+    Entry,
     Hint,
     Key,
     KeyRange,
     MomentPassed,
     Rows,
-    Snapshot,
     StoredRow,
 )
 
@@ -430,7 +430,7 @@ def _start(piece: Piece) -> bytes:
     return piece.rows[0] if piece.rows else piece.start
 
 
-class PassingSnapshot(Snapshot):
+class PassingSnapshot:
     """A `Snapshot` that goes on as long as the partition that was read last does not change."""
 
     def __init__(self, reads: Reads) -> None:
@@ -447,6 +447,12 @@ class PassingSnapshot(Snapshot):
     ) -> Rows:
         rows, self._moment = await self._reads.read(ranges, rows_max, bytes_max, self._moment)
         return rows
+
+    async def entries(self, start: Entry, end: Entry, *, entries_max: int) -> list[Entry]:  # noqa: ARG002
+        return []
+
+    async def count_entries(self, start: Entry, end: Entry, *, entries_max: int) -> int:  # noqa: ARG002
+        return 0
 
     async def close(self) -> None:
         """Nothing is held."""
