@@ -146,8 +146,8 @@ def expectation_holds(expectation: Expectation, version_found: int) -> bool:
 class Put(NamedTuple):
     """Write the row. `render` takes the version that the engine assigned, and returns the value to store.
 
-    It is pure and cheap. It may be called more than once, if a commit is tried again. So is `before`, which returns
-    what the record of changes is to have of the value that is replaced; it is only called if changes are kept.
+    `before` returns what the record of changes keeps of the value that is replaced; it is called only if changes are
+    kept. Both are pure and cheap, and are called again if the commit is tried again.
     """
 
     render: Callable[[int], bytes]
@@ -329,7 +329,7 @@ class TextAfter:
 
 @dataclass(frozen=True, slots=True)
 class RowBetween:
-    """The bytes of the row key: `start <= row < end`. Without an end, all rows from `start` on."""
+    """The row part of the key: `start <= row < end`. Without an end, all rows from `start` on."""
 
     start: bytes
     end: bytes | None
@@ -355,7 +355,7 @@ some or all of them, and no other row."""
 
 
 class Snapshot(Protocol):
-    """One moment of the rows, for several reads. It should be closed soon, because storage cannot be reclaimed."""
+    """One moment of the rows, for several reads. Close it soon: storage keeps what it may still read."""
 
     async def read(
         self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None

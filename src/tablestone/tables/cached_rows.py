@@ -240,7 +240,7 @@ class CachedRows:
         return not values and next_key is None
 
     def _renew(self, number: int, ended: Callable[[bool], None]) -> None:
-        """The lease of this number has begun and is not the present one yet: begin to read the rows in use for it."""
+        """Begin to read the rows in use for the next lease, which has this number."""
         self._next = self._begin_to_read(number, ended)
 
     def _begin_to_read(self, number: int, ended: Callable[[bool], None] | None) -> _Rows:

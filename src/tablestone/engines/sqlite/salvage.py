@@ -191,7 +191,7 @@ class StoredPages:
             self.count = self.log.pages
 
     def read(self, number: int) -> bytes | None:
-        """The content of a page, from 1; None if it is not there as a whole, or encrypted and altered since."""
+        """The content of a page; the first has number 1. None if it is cut off, or was altered when encrypted."""
         content = self._stored(number)
         if content is None or self._cipher is None:
             return content
