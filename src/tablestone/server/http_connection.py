@@ -254,7 +254,7 @@ class HttpConnection(HttpToolsProtocol):
 
     @property
     def idle_since(self) -> float | None:
-        """Time, in the loop's seconds, since which no request is under way; None while one is. A part of a head is none."""
+        """The loop's time since which no request is under way; None while one is. An incomplete head is no request."""
         if self.transport.is_closing() or self.transport.get_write_buffer_size():
             return None
         if self.cycle is not None and not self.cycle.response_complete:
