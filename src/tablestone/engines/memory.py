@@ -41,12 +41,7 @@ from tablestone.engines.contract import (
     StoredRow,
     effect_of,
 )
-from tablestone.engines.figures import (
-    CHANGE_FIGURES,
-    Figure,
-    FigureKind,
-    measure_changes,
-)
+from tablestone.engines.figures import CHANGE_FIGURES, Figure, FigureKind, measure_changes
 from tablestone.engines.kind import CONTRACT, EngineKind
 from tablestone.engines.record_age import RecordAge
 

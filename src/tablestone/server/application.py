@@ -138,10 +138,7 @@ class Application:
         self._counts = (
             None
             if slot.reports is None
-            else RequestCounts(
-                names_tables=configuration.metrics_tables,
-                insight=self._windows,
-            )
+            else RequestCounts(names_tables=configuration.metrics_tables, insight=self._windows)
         )
         self._is_watched = self._counts is not None
         """Whether metrics, an access log or traces want the records of requests."""

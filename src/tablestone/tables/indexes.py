@@ -117,9 +117,7 @@ async def is_marked(moment: Snapshot, table_id: bytes, index: Index) -> bool:
 
 def marks_of(stored: bytes) -> list[bytes]:
     """The entries of a row of a catalog: the marks of a table's indexes (`WriteSet.entries_of`)."""
-    raw = orjson.loads(
-        stored or b"{}"
-    )  # under a lease, a row without a value says that a change is under way
+    raw = orjson.loads(stored or b"{}")  # a mark of a change under a lease is empty
     if MEMBER not in raw:
         return []
     table_id = bytes.fromhex(raw["id"])

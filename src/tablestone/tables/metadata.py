@@ -31,11 +31,7 @@ from tablestone.model import service_properties
 from tablestone.model.service_properties import FRESH, Changes, ServiceProperties
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Incarnations, Owner
-from tablestone.tables.cache_invalidation import (
-    InvalidatingChange,
-    invalidate,
-    one_more_conflict,
-)
+from tablestone.tables.cache_invalidation import InvalidatingChange, invalidate, one_more_conflict
 from tablestone.tables.cached_rows import NOT_KEPT, CachedRows, Found, NotKept
 
 Members = dict[str, Any]

@@ -13,15 +13,7 @@ from tablestone import limits
 from tablestone.clock import Clock
 from tablestone.cooperative_scheduling import Seconds, Turn, Turns
 from tablestone.engines.capabilities import StoredIn
-from tablestone.engines.contract import (
-    Engine,
-    Hint,
-    Key,
-    KeyRange,
-    MomentPassed,
-    Rows,
-    Snapshot,
-)
+from tablestone.engines.contract import Engine, Hint, Key, KeyRange, MomentPassed, Rows, Snapshot
 from tablestone.model.entity_json import RawEntity, key_of, read_raw, typed_property, version_of
 from tablestone.model.errors import StorageError
 from tablestone.model.filter_tree import Constant, FilterNode
@@ -181,10 +173,7 @@ class FilteredScan:
                 return await self._indexed.read(ranges)
             rows_max = min(rows_max, left)
         return await self._moment.read(
-            ranges,
-            rows_max=rows_max,
-            bytes_max=limits.PAGE_BYTES_MAX,
-            hint=self._hint,
+            ranges, rows_max=rows_max, bytes_max=limits.PAGE_BYTES_MAX, hint=self._hint
         )
 
     async def _has_time(self) -> bool:

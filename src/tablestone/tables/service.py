@@ -15,13 +15,7 @@ from tablestone.model.service_properties import FRESH
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Owner
 from tablestone.tables.cache_invalidation import one_more_conflict
-from tablestone.tables.catalog import (
-    Catalog,
-    TableRecord,
-    note_about,
-    query_tables,
-    relied_rows,
-)
+from tablestone.tables.catalog import Catalog, TableRecord, note_about, query_tables, relied_rows
 from tablestone.tables.change_notes import CommitKind
 from tablestone.tables.changes import ChangeFeeds
 from tablestone.tables.expiry import LiveRows

@@ -13,12 +13,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tablestone.clock import Clock
-from tablestone.engines.cassandra.connection import (
-    Attempts,
-    Call,
-    Connection,
-    OutcomeInDoubt,
-)
+from tablestone.engines.cassandra.connection import Attempts, Call, Connection, OutcomeInDoubt
 from tablestone.engines.cassandra.directory import Directory
 from tablestone.engines.cassandra.layout import ROWS
 from tablestone.engines.cassandra.read import Widths

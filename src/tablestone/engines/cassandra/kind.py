@@ -63,11 +63,7 @@ FIGURES: Final = (
 
 
 def _open(
-    place: str,
-    clock: Clock,
-    mode: Opening,
-    storage: StorageId | None,
-    _key: EncryptionKey | None,
+    place: str, clock: Clock, mode: Opening, storage: StorageId | None, _key: EncryptionKey | None
 ) -> Engine:
     require_driver()
     engine: Engine = import_module(OPENING).open_cassandra(

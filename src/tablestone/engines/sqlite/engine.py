@@ -219,9 +219,8 @@ class SqliteEngine:
         self._may_make_room = True
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(
-                    LOOK_SECONDS
-                ):  # `wait_for` of 3.11 can swallow a cancellation
+                # `wait_for` of 3.11 can swallow a cancellation.
+                async with asyncio.timeout(LOOK_SECONDS):
                     await self._makes_room_soon.wait()
             self._makes_room_soon.clear()
             was_gone, self._is_gone = self._is_gone, not self._directory.is_where_it_was()

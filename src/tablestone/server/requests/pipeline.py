@@ -91,12 +91,7 @@ from tablestone.wire.service_resources import (
     respond_with_service_error,
     service_operation_asked,
 )
-from tablestone.wire.versions import (
-    VERSION_UNNAMED,
-    VERSIONS,
-    ServedVersions,
-    UnknownVersions,
-)
+from tablestone.wire.versions import VERSION_UNNAMED, VERSIONS, ServedVersions, UnknownVersions
 
 log = logging.getLogger("tablestone")
 
