@@ -6,7 +6,7 @@ Turns an ASGI call into a `RawRequest` and a `RawResponse` into ASGI messages, a
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sized
+from collections.abc import Callable, Coroutine, Mapping, Sized
 from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
@@ -19,7 +19,7 @@ from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration, WorkerS
 from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.change_record import ChangeLog, not_taken
 from tablestone.engines.contract import Engine, EngineRefused, EngineUnavailable
-from tablestone.engines.figures import Figure, FigureKind, MeasuredEngine, Values
+from tablestone.engines.figures import FigureKind, MeasuredEngine, Values
 from tablestone.engines.kind import EngineUrl
 from tablestone.engines.registry import capabilities_of, kind_of, open_engine
 from tablestone.extras import needs
@@ -145,7 +145,9 @@ class Application:
         self._wants_details = False
         self._spare: RequestRecord | None = None
         """A record that is not in use."""
-        self._measures: WorkerMeasures | None = None
+        self._measures: Callable[[], tuple[dict[str, Any], dict[str, Any]]] | None = None
+        self._connections: Sized = ()
+        self._accepted: Callable[[], int] = int
         self._tracing: Tracing | None = None
         self._throughput: Throughput | None = None
         self._admission: Admission | None = None
@@ -205,10 +207,7 @@ class Application:
         self.start(sweeper.run, of_leader=True)  # two sweepers would disturb each other
         self.start(expiry.run, of_leader=True)
         if self._slot.reports is not None and self._counts is not None:
-            figures = kind_of(EngineUrl.parse(configuration.engine).scheme).figures
-            self._measures = WorkerMeasures(
-                self._counts, self._engine, figures, service, sweeper, expiry
-            )
+            self._measures = partial(self._measured, self._counts, service, sweeper, expiry)
             windows = self._windows
             reporter = WorkerReporter(
                 self._slot.reports,
@@ -324,11 +323,43 @@ class Application:
         if self._engine is not None and self._engine.changes is not None:
             assert self._pipeline is not None
             self._waits = Waits(self._engine, self._pipeline.answer, admission)
-        if self._measures is not None:
-            self._measures.connections = connections
-            self._measures.accepted = accepted
-            targets = {} if self._throughput is None else self._throughput.refused
-            self._measures.refused = (admission.refused, targets)
+        self._connections, self._accepted = connections, accepted
+
+    def _measured(
+        self,
+        counts: RequestCounts,
+        service: TableService,
+        sweeper: Sweeper,
+        expiry: ExpirySweeper,
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What this worker reports: the counts since its start, and the present values."""
+        engine: object = self._engine
+        values: Values = engine.measure() if isinstance(engine, MeasuredEngine) else {}
+        figures = kind_of(EngineUrl.parse(self._configuration.engine).scheme).figures
+        gauges = {figure.name for figure in figures if figure.kind is FigureKind.GAUGE}
+        refused: dict[str, int] = {}
+        if self._admission is not None:
+            refused.update(self._admission.refused)
+        if self._throughput is not None:
+            refused.update(self._throughput.refused)
+        totals = {
+            **counts.totals(),
+            "cache_hits": sum(cache.hits for cache in service.caches),
+            "cache_misses": sum(cache.misses for cache in service.caches),
+            "swept_rows": sweeper.swept_rows,
+            "expired": expiry.swept,
+            "accepted": self._accepted(),
+            "refused_by_limit": refused,
+            "engine": {name: each for name, each in values.items() if name not in gauges},
+        }
+        now = {
+            "connections": len(self._connections),
+            "sweeping": int(sweeper.is_busy),
+            "expiry_suspended": int(expiry.is_suspended),
+            "changes_lag_seconds": service.feeds.lag_seconds(),
+            "engine": {name: each for name, each in values.items() if name in gauges},
+        }
+        return totals, now
 
     def reopen_logs(self) -> None:
         """Open the files of the log again: a program has moved them away."""
@@ -471,56 +502,3 @@ async def _send(send: Send, response: RawResponse) -> None:
         }
     )
     await send({"type": "http.response.body", "body": response.body})
-
-
-class WorkerMeasures:
-    """What a worker reports. `figures` are those of the kind of its engine."""
-
-    def __init__(
-        self,
-        counts: RequestCounts,
-        engine: Engine,
-        figures: Iterable[Figure],
-        service: TableService,
-        sweeper: Sweeper,
-        expiry: ExpirySweeper,
-    ) -> None:
-        self._counts = counts
-        self._engine = engine
-        self._gauges = {figure.name for figure in figures if figure.kind is FigureKind.GAUGE}
-        self._caches = service.caches
-        self._feeds = service.feeds
-        self._sweeper = sweeper
-        self._expiry = expiry
-        self.connections: Sized = ()
-        """The open connections."""
-        self.accepted: Callable[[], int] = int
-        """The number of connections that were accepted."""
-        self.refused: Iterable[Mapping[str, int]] = ()
-        """The numbers of refused requests, by limit."""
-
-    def __call__(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The counts since the start of the worker, and the present values."""
-        values: Values = {}
-        if isinstance(self._engine, MeasuredEngine):
-            values = self._engine.measure()
-        totals = {
-            **self._counts.totals(),
-            "cache_hits": sum(cache.hits for cache in self._caches),
-            "cache_misses": sum(cache.misses for cache in self._caches),
-            "swept_rows": self._sweeper.swept_rows,
-            "expired": self._expiry.swept,
-            "accepted": self.accepted(),
-            "refused_by_limit": {
-                limit: number for counts in self.refused for limit, number in counts.items()
-            },
-            "engine": {name: each for name, each in values.items() if name not in self._gauges},
-        }
-        now = {
-            "connections": len(self.connections),
-            "sweeping": int(self._sweeper.is_busy),
-            "expiry_suspended": int(self._expiry.is_suspended),
-            "changes_lag_seconds": self._feeds.lag_seconds(),
-            "engine": {name: each for name, each in values.items() if name in self._gauges},
-        }
-        return totals, now
