@@ -20,18 +20,16 @@ from tablestone.engines.contract import (
     StoredRow,
     WriteSet,
 )
-from tablestone.engines.forwarding_engine import ForwardingSnapshot
+from tablestone.engines.forwarding_engine import ForwardingEngine, ForwardingSnapshot
 from tablestone.engines.leases import Leases
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tablestone.clock import Clock
-    from tablestone.engines.capabilities import Capabilities
     from tablestone.engines.cassandra.cluster_url import ClusterAddress
     from tablestone.engines.cassandra.connection import Connection
     from tablestone.engines.cassandra.engine import CassandraEngine
-    from tablestone.engines.change_record import ChangeLog
     from tablestone.engines.contract import Committed, Conflict, Hint, Snapshot
 
 _url = engines_under_test.URL
@@ -89,28 +87,15 @@ def _connect() -> Connection:
     return Connection(parse_address(URL))
 
 
-class ClusterEngine:
+class ClusterEngine(ForwardingEngine):
     """An engine on a cluster, in a range of partitions of its own."""
 
     def __init__(self, clock: Clock, prefix: bytes, *, shares_connection: bool) -> None:
         self.prefix = prefix
         self._shares_connection = shares_connection
-        self._engine = _on_shared_connection(clock) if shares_connection else open_on_cluster(clock)
-        self._engine.leases = Leases(LEASE_SECONDS)
-
-    changes: ChangeLog | None = None
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return self._engine.capabilities
-
-    @property
-    def generation(self) -> int | None:
-        return self._engine.generation
-
-    @property
-    def leases(self) -> Leases | None:
-        return self._engine.leases
+        engine = _on_shared_connection(clock) if shares_connection else open_on_cluster(clock)
+        engine.leases = Leases(LEASE_SECONDS)
+        super().__init__(engine)
 
     async def get(self, key: Key) -> bytes | None:
         return await self._engine.get(self._inside(key))
@@ -130,9 +115,6 @@ class ClusterEngine:
         return await self._engine.commit(
             write_set._replace(partition=self.prefix + write_set.partition)
         )
-
-    async def watch(self, *, leads: bool) -> None:
-        await self._engine.watch(leads=leads)
 
     async def check(self) -> list[str]:
         """Check the whole keyspace, with what other tests left there; the many engines of a process skip it."""
@@ -162,11 +144,11 @@ class _Inside(ForwardingSnapshot):
 
     def __init__(self, engine: ClusterEngine, snapshot: Snapshot) -> None:
         super().__init__(snapshot)
-        self._engine = engine
+        self._part = engine
 
     async def read(
         self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
     ) -> Rows:
-        inside = [self._engine._range(key_range) for key_range in ranges]
+        inside = [self._part._range(key_range) for key_range in ranges]
         rows = await super().read(inside, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
-        return self._engine._rows(rows)
+        return self._part._rows(rows)

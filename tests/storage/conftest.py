@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from storage.cluster_engine import open_on_cluster
-from storage.engines_under_test import ENGINES, STORAGES, engine_for, on_a_bad_network
+from storage.engines_under_test import ENGINES, named
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -44,10 +44,7 @@ def data(tmp_path: Path) -> Path:
 @pytest.fixture(params=ENGINES)
 def opened(request: pytest.FixtureRequest, clock: HeldClock, tmp_path: Path) -> Engine:
     """The engine under test, opened."""
-    if request.param not in STORAGES:
-        return on_a_bad_network(request.param, clock)
-    url, servers = STORAGES[request.param]
-    return engine_for(url, clock, servers, directory=os.fspath(tmp_path))
+    return named(request.param, clock, os.fspath(tmp_path))
 
 
 @pytest_asyncio.fixture

@@ -12,7 +12,7 @@ import os
 import secrets
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -36,26 +36,14 @@ URL = os.environ.get("ENGINE_UNDER_TEST")
 FRESH = "{fresh}"
 
 
-def engine_for(
-    url: str,
-    clock: Clock,
-    servers: int = 1,
-    *,
-    directory: str | None = None,
-    one_of_many: bool = False,
-) -> Engine:
+def engine_for(url: str, clock: Clock, servers: int = 1, **how: Any) -> Engine:
     """The engine of empty storage, which this many servers have open: calls alternate between them."""
-    engines = engines_for(url, clock, servers, directory=directory, one_of_many=one_of_many)
+    engines = engines_for(url, clock, servers, **how)
     return engines[0] if servers == 1 else TwoEngines(engines)
 
 
 def engines_for(
-    url: str,
-    clock: Clock,
-    servers: int,
-    *,
-    directory: str | None = None,
-    one_of_many: bool = False,
+    url: str, clock: Clock, servers: int, directory: str | None = None, *, one_of_many: bool = False
 ) -> list[Engine]:
     """The engines of this many servers, on the same empty storage; in `directory`, or in one of this process.
 
@@ -86,16 +74,13 @@ def _directory() -> TemporaryDirectory[str]:
     return TemporaryDirectory(prefix="engines-under-test-")
 
 
-def on_a_bad_network(name: str, clock: Clock) -> Engine:
-    """The memory engine at the far end of a network, with all capabilities or with few."""
-    if name == SLOW:
-        return SlowEngine(
-            MemoryEngine(clock), Random(5), leases=Leases(LEASE_SECONDS), decides_first=True
-        )
-    return SlowEngine(MemoryEngine(clock), Random(6), passes=True)
-
-
-SLOW, SLOW_WITHOUT_LEASES = "slow", "slow, without leases"
+SLOW: dict[str, Callable[[Clock], Engine]] = {
+    "slow": lambda clock: SlowEngine(
+        MemoryEngine(clock), Random(5), leases=Leases(LEASE_SECONDS), decides_first=True
+    ),
+    "slow, without leases": lambda clock: SlowEngine(MemoryEngine(clock), Random(6), passes=True),
+}
+"""The memory engine at the far end of a network, with all capabilities or with few."""
 
 
 def _storages(url: str) -> dict[str, tuple[str, int]]:
@@ -108,7 +93,15 @@ def _storages(url: str) -> dict[str, tuple[str, int]]:
 
 STORAGES = _storages("memory") | _storages("sqlite") if URL is None else _storages(URL)
 """URLs and numbers of servers by the names that tests show."""
-ENGINES = [*STORAGES, *((SLOW, SLOW_WITHOUT_LEASES) if URL is None else ())]
+ENGINES = [*STORAGES, *(SLOW if URL is None else ())]
+
+
+def named(name: str, clock: Clock, directory: str | None = None) -> Engine:
+    """One of `ENGINES`."""
+    if name in SLOW:
+        return SLOW[name](clock)
+    url, servers = STORAGES[name]
+    return engine_for(url, clock, servers, directory=directory)
 
 
 def on_engines_that(
@@ -117,8 +110,8 @@ def on_engines_that(
     """The mark of a test for those of `ENGINES` whose capabilities are such."""
 
     def fits(name: str) -> bool:
-        if name not in STORAGES:
-            return can(on_a_bad_network(name, int).capabilities)
+        if name in SLOW:
+            return can(SLOW[name](int).capabilities)
         url, servers = STORAGES[name]
         return servers <= servers_max and can(kind_of(EngineUrl.parse(url).scheme).capabilities)
 

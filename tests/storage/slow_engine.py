@@ -26,6 +26,7 @@ from tablestone.engines.contract import (
     effect_of,
     expectation_holds,
 )
+from tablestone.engines.forwarding_engine import ForwardingEngine, ForwardingSnapshot
 from tablestone.engines.kind import CONTRACT, EngineKind
 from tablestone.engines.leases import Leases
 from tablestone.engines.memory import MemoryEngine
@@ -65,7 +66,7 @@ PAUSES = (None, 0, 0, 0, 0.0005)
 """The delays of a call: none, one turn of the loop, or half a millisecond."""
 
 
-class SlowEngine:
+class SlowEngine(ForwardingEngine):
     """An `Engine` at the far end of a network; others on the same storage have their own network."""
 
     def __init__(
@@ -82,7 +83,7 @@ class SlowEngine:
         has read, and again if the row has changed by the time of the commit.
         """
         self._decides_first = decides_first
-        self._engine = engine
+        super().__init__(engine)
         self._random = random
         self._leases = leases
         self.commits = 0
@@ -92,16 +93,22 @@ class SlowEngine:
         self._is_open = True
         self._under_way = 0
         self._none_under_way = asyncio.Condition()
-        self.capabilities: Capabilities = replace(
+        self._capabilities = replace(
             engine.capabilities,
             waits=True,
             snapshots_pass=passes,
             checks_relied_rows=engine.capabilities.checks_relied_rows and not passes,
             keeps_entries=engine.capabilities.keeps_entries and not passes,
         )
-        self.changes: ChangeLog | None = None
-        if engine.changes is not None:
-            self.changes = SlowChangeLog(self, engine.changes)
+        self._changes = None if engine.changes is None else SlowChangeLog(self, engine.changes)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    @property
+    def changes(self) -> ChangeLog | None:
+        return self._changes
 
     @property
     def generation(self) -> int | None:
@@ -175,12 +182,6 @@ class SlowEngine:
 
         return await self._ask(apply)
 
-    async def watch(self, *, leads: bool) -> None:
-        await self._engine.watch(leads=leads)
-
-    async def check(self) -> list[str]:
-        return await self._engine.check()
-
     async def close(self) -> None:
         self._is_open = False
         async with self._none_under_way:
@@ -221,12 +222,12 @@ class SlowEngine:
             raise ConnectionError
 
 
-class SlowSnapshot:
+class SlowSnapshot(ForwardingSnapshot):
     """A snapshot over the same network."""
 
     def __init__(self, engine: SlowEngine, snapshot: Snapshot) -> None:
+        super().__init__(snapshot)
         self._engine = engine
-        self._snapshot = snapshot
         self._commits: int | None = None
 
     async def read(
@@ -241,17 +242,9 @@ class SlowSnapshot:
         )
 
     async def entries(self, start: Entry, end: Entry, *, entries_max: int) -> list[Entry]:
-        moment = self._snapshot
-        return await self._engine._ask(lambda: moment.entries(start, end, entries_max=entries_max))
-
-    async def count_entries(self, start: Entry, end: Entry, *, entries_max: int) -> int:
-        moment = self._snapshot
         return await self._engine._ask(
-            lambda: moment.count_entries(start, end, entries_max=entries_max)
+            lambda: self._snapshot.entries(start, end, entries_max=entries_max)
         )
-
-    async def close(self) -> None:
-        await self._snapshot.close()
 
 
 class SlowChangeLog:
