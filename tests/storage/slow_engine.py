@@ -262,10 +262,12 @@ class SlowChangeLog:
         return self._log.kept()
 
     async def read(
-        self, place: After | At, *, subject: bytes | None, rows_max: int, bytes_max: int
+        self, position: After | At, *, subject: bytes | None, rows_max: int, bytes_max: int
     ) -> ChangesRead | None:
         return await self._engine._ask(
-            lambda: self._log.read(place, subject=subject, rows_max=rows_max, bytes_max=bytes_max)
+            lambda: self._log.read(
+                position, subject=subject, rows_max=rows_max, bytes_max=bytes_max
+            )
         )
 
     async def news(self, after: int, seconds: float) -> Sequence[tuple[int, Note]]:

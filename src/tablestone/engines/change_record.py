@@ -148,7 +148,7 @@ class ChangeLog(Protocol):
         ...
 
     async def read(
-        self, place: After | At, *, subject: bytes | None, rows_max: int, bytes_max: int
+        self, position: After | At, *, subject: bytes | None, rows_max: int, bytes_max: int
     ) -> ChangesRead | None:
         """Records of one subject, or of all, from a position on; None if no changes are kept.
 
@@ -220,17 +220,17 @@ def write_rows(rows: Iterable[tuple[bytes, int, bytes | None, bytes | None]]) ->
 def read_rows(stored: bytes) -> list[ChangedRow]:
     """The rows of a stored record."""
     rows: list[ChangedRow] = []
-    place, end = 0, len(stored)
-    while place < end:
-        row_length, version, value_length, before_length = _HEAD.unpack_from(stored, place)
-        row_end = place + _HEAD.size + row_length
+    at, end = 0, len(stored)
+    while at < end:
+        row_length, version, value_length, before_length = _HEAD.unpack_from(stored, at)
+        row_end = at + _HEAD.size + row_length
         value_end = row_end + max(value_length, 0)
-        row, value, before = stored[place + _HEAD.size : row_end], None, None
+        row, value, before = stored[at + _HEAD.size : row_end], None, None
         if value_length >= 0:
             value = stored[row_end:value_end]
-        place = value_end
+        at = value_end
         if before_length >= 0:
-            place = value_end + before_length
-            before = stored[value_end:place]
+            at = value_end + before_length
+            before = stored[value_end:at]
         rows.append(ChangedRow(row, version, value, before))
     return rows
