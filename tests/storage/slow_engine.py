@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, TypeVar
 from tablestone.engines import request_time
 from tablestone.engines.capabilities import Capabilities
 from tablestone.engines.contract import (
-    ABSENT,
-    Change,
     Committed,
     Conflict,
     EngineBusy,
@@ -23,8 +21,7 @@ from tablestone.engines.contract import (
     KeyRange,
     MomentPassed,
     Update,
-    effect_of,
-    expectation_holds,
+    decide_updates,
 )
 from tablestone.engines.forwarding_engine import ForwardingEngine, ForwardingSnapshot
 from tablestone.engines.kind import CONTRACT, EngineKind
@@ -133,41 +130,21 @@ class SlowEngine(ForwardingEngine):
         return SlowSnapshot(self, await self._ask(self._engine.snapshot))
 
     async def commit(self, write_set: WriteSet) -> Committed | Conflict:
-        while self._decides_first:
-            decided, refused = await self._decide(write_set)
+        partition, changes, *_ = write_set
+        rows = [change.row for change in changes if isinstance(change.mutation, Update)]
+        while rows and self._decides_first:
+            every = KeyRange.of_partition(partition)
+            stored = await self.scan(every, rows_max=10_000)
+            found = {each.row: (each.version, each.value) for each in stored}
+            decided = decide_updates(write_set, found)
+            if isinstance(decided, Conflict):
+                return decided
             outcome = await self._commit(decided)
-            if isinstance(outcome, Conflict) and not outcome.outdated:
-                change, seen = write_set.changes[outcome.index], decided.changes[outcome.index]
-                held = expectation_holds(change.expectation, outcome.version_found)
-                if held and change.expectation != seen.expectation:
-                    continue  # another commit came in between
-            return refused if refused is not None and isinstance(outcome, Committed) else outcome
+            if isinstance(outcome, Committed) or outcome.outdated:
+                return outcome
+            if changes[outcome.index].row not in rows:
+                return outcome  # else another commit came in between
         return await self._commit(write_set)
-
-    async def _decide(self, write_set: WriteSet) -> tuple[WriteSet, Conflict | None]:
-        """The write set, decided by the rows as they are now; for a refusal, one that only checks what comes before."""
-        changes: list[Change] = []
-        for index, change in enumerate(write_set.changes):
-            decided = change
-            if isinstance(change.mutation, Update):
-                row = KeyRange.of_row(write_set.partition, change.row)
-                found = await self.scan(row, rows_max=1)
-                version, value = (found[0].version, found[0].value) if found else (ABSENT, None)
-                effect = effect_of(change, index, version, value)
-                if not isinstance(effect, Conflict):
-                    decided = Change(change.row, version, effect)
-                elif effect.refused is None:
-                    decided = change._replace(
-                        mutation=None
-                    )  # the commit finds the same, or another row
-                else:
-                    checks = [
-                        *(each._replace(mutation=None) for each in changes),
-                        Change(change.row, version, None),
-                    ]
-                    return write_set._replace(changes=checks), effect
-            changes.append(decided)
-        return write_set._replace(changes=changes), None
 
     async def _commit(self, write_set: WriteSet) -> Committed | Conflict:
         applied: asyncio.Future[Committed | Conflict] | None = None

@@ -8,7 +8,7 @@ applied) or, while they are opened, `EngineRefused` (one sentence for the operat
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, NewType, Protocol
 
@@ -166,8 +166,7 @@ class Update(NamedTuple):
     `decide` takes the value, None if there is no row. It is pure, cheap and waits for nothing, so an engine may call it
     as often as it likes. An embedded engine calls it inside the commit. An engine over a network may do so too, in a
     transaction that holds the row; or it reads the row, decides, and commits on condition that the row still has the
-    version that was read, and else begins again. Only the last decision counts, and so does a refusal: it is an outcome
-    if the row had this value when the changes before it were as expected.
+    version that was read, and else begins again (`decide_updates`). Only the last decision counts.
 
     It refuses by its result and never raises, so that no other write set of a group fails.
     """
@@ -280,6 +279,24 @@ def effect_of(
     return (
         Conflict(index, version_found, decided.reason) if isinstance(decided, Refusal) else decided
     )
+
+
+def decide_updates(
+    write_set: WriteSet, found: Mapping[bytes, tuple[int, bytes]]
+) -> WriteSet | Conflict:
+    """The write set with each update decided by the row that was found, which it then expects; or a conflict.
+
+    For an engine that decides before the commit. All rows were found at one moment: by row, versions and values.
+    """
+    changes: list[Change] = []
+    for index, change in enumerate(write_set.changes):
+        version, value = found.get(change.row, (ABSENT, None))
+        mutation = effect_of(change, index, version, value)
+        if isinstance(mutation, Conflict):
+            return mutation
+        expectation = version if isinstance(change.mutation, Update) else change.expectation
+        changes.append(Change(change.row, expectation, mutation))
+    return write_set._replace(changes=changes)
 
 
 # Hints are no named tuples: named tuples of different classes are equal if their members are, so a cache with hints as

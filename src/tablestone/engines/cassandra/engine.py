@@ -12,7 +12,6 @@ from tablestone.engines.cassandra.commit import (
     COMMIT_SECONDS_MAX,
     OVERTAKEN_PAUSE_SECONDS_MAX,
     Commits,
-    decide_updates,
 )
 from tablestone.engines.cassandra.connection import Attempts, Connection, OutcomeInDoubt
 from tablestone.engines.cassandra.directory import Directory
@@ -33,6 +32,7 @@ from tablestone.engines.contract import (
     StoredRow,
     Update,
     WriteSet,
+    decide_updates,
 )
 from tablestone.engines.figures import Values
 from tablestone.engines.leases import Leases
