@@ -1,4 +1,4 @@
-"""The engine contract: all that `tables` may ask of storage, and all that an engine must keep.
+"""The engine contract: all that may be asked of storage, and all that an engine must keep (docs/engines.md).
 
 A row is (partition bytes, row bytes) -> (version, value bytes), in the order of the bytes. An engine knows no account,
 table, entity, property or HTTP. Engines never raise a code of the service. They return `Conflict`, or raise
