@@ -63,7 +63,9 @@ def _written(service: ServiceUnderTest) -> list[bytes]:
 def far_service() -> Iterator[ServiceUnderTest]:
     """An empty service whose engine is at the far end of a bad network."""
     service = ServiceUnderTest(
-        reached=lambda engine: SlowEngine(engine, Random(2), leases=Leases(LEASE_SECONDS / 10))
+        reached=lambda engine: SlowEngine(
+            engine, Random(2), leases=Leases(LEASE_SECONDS / 10), decides_first=True
+        )
     )
     yield service
     service.close()
