@@ -3,10 +3,12 @@
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 python=$(command -v python3.11 || command -v python3) || { echo "Python 3.11 or later is needed." >&2; exit 1; }
 environment=$(mktemp -d "${TMPDIR:-/tmp}/tablestone-ci.XXXXXX") || exit 1
-trap 'rm -rf "$environment"' EXIT
+trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$environment"' EXIT
 # The caller's environment must not configure the servers under test, find other tools, or choose the tests.
 unset $(compgen -e TABLESTONE_) PYTHONPATH PYTEST_ADDOPTS VIRTUAL_ENV SLOW ENGINE_UNDER_TEST
 export PATH="$environment/bin:$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1
+# A new version of a tool must not fail a commit that has passed. pip from 25.3 on asks for the second name while it builds.
+export PIP_CONSTRAINT="$PWD/.ci/constraints.txt" PIP_BUILD_CONSTRAINT="$PWD/.ci/constraints.txt"
 times=()
 failed=()
 
@@ -20,6 +22,20 @@ step() { # title, then the command
     return "$status"
 }
 
+declare -A beside=()
+begin() { # a name, then a command that runs beside the next steps
+    local name=$1
+    shift
+    { "$@" >"$environment/$name.said" 2>&1; echo $? >"$environment/$name.status"; } &
+    beside[$name]=$!
+}
+
+finish() { # the name: waits for the command, and shows what it said. A step is a subshell, which cannot `wait` for it.
+    tail --pid="${beside[$1]}" -f /dev/null
+    cat "$environment/$1.said"
+    return "$(cat "$environment/$1.status")"
+}
+
 skip() { # title, and the reason
     printf '\n== skipped: %s: %s\n' "$1" "$2"
     times+=("$(printf 'skipped  %s: %s' "$1" "$2")")
@@ -31,8 +47,17 @@ tests() { # arguments of pytest
         -o faulthandler_timeout=300 "$@"
 }
 
-installation() {
-    "$python" -m venv "$environment" && pip install --quiet '.[test,dev,docs,deploy,cassandra]' || return
+installation() { # without the compiled modules
+    "$python" -m venv "$environment" &&
+        HATCH_BUILD_NO_HOOKS=true pip install --quiet '.[test,dev,docs,deploy,cassandra]'
+}
+
+compile() { # beside the next steps
+    begin wheel pip wheel --quiet --no-deps --wheel-dir "$environment/wheel" .
+}
+
+compiled() {
+    finish wheel && pip install --quiet --no-deps --force-reinstall "$environment"/wheel/*.whl || return
     ! command -v cc >/dev/null || tablestone --version | grep compiled
 }
 

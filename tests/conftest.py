@@ -36,11 +36,11 @@ for _number, _action in (
 FILES_IN_ONE_PROCESS_MAX = 3
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """How many processes run the tests by default; None means one for each processor."""
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """How many processes run the tests: they wait for servers and disks, so more than there are processors."""
     named = [Path(argument.partition("::")[0]) for argument in config.args]
     few = len(set(named)) <= FILES_IN_ONE_PROCESS_MAX and all(path.is_file() for path in named)
-    return 0 if few else None
+    return 0 if few else (os.cpu_count() or 1) * 3 // 2
 
 
 @pytest.hookimpl(wrapper=True)

@@ -222,6 +222,11 @@ class WorkerSlot:
     began: Moment | None = None
     """When the server started; None: now."""
 
+    @property
+    def leads(self) -> bool:
+        """Whether this worker does what one of several is enough for."""
+        return self.worker == 0
+
 
 LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 """Names of this machine. Keys may be fetched from it over plain HTTP."""

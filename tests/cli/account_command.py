@@ -1,13 +1,13 @@
 """Runs `tablestone account` as a user does, and asks a server about an account."""
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from server_process import COMMAND, ServerProcess, clean_environment
+from cli.command_line import in_this_process
+from server_process import ServerProcess
 from signing import signed_headers
 
 WORKERS = 3
@@ -33,21 +33,11 @@ def account(
     A command that creates a directory names it on standard error.
     """
     told = "" if data.exists() else made(data)
-    ended = subprocess.run(
-        [COMMAND, "account", *arguments, "--data", str(data)],
-        input=keys,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-        env=clean_environment() | (environment or {}),
-    )
-    assert ended.returncode == status, ended
-    if status == 0:
-        assert ended.stderr == told
-    else:
-        assert ended.stdout == ""
-    return ended.stdout if status == 0 else ended.stderr
+    line = ("account", *arguments, "--data", str(data))
+    ended, printed, errors = in_this_process(*line, given=keys or "", environment=environment)
+    assert ended == status, errors
+    assert (errors if status == 0 else printed) == (told if status == 0 else "")
+    return printed if status == 0 else errors
 
 
 @contextmanager

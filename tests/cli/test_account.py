@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from cli.account_command import WORKERS, account, connections, made, status_of
-from server_process import COMMAND, ServerProcess, clean_environment
+from cli.command_line import in_this_process
+from server_process import COMMAND, ServerProcess
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_KEY
 
 KEY = "a2V5IG9uZQ=="
@@ -222,86 +223,6 @@ def test_azurites_variable_malformed_is_ignored_as_a_whole_with_a_warning(
     )
 
 
-REFUSED = {
-    "no such account": (
-        ["show", "weather"],
-        None,
-        "The data directory DATA holds no Tablestone data.",
-    ),
-    "a name that is none": (
-        ["create", "Weather"],
-        None,
-        "'Weather' is not an account name: 3 to 24 lower-case letters and digits.",
-    ),
-    "an empty key file": (
-        ["create", "weather", "--key-file", "-"],
-        "",
-        "The key file - must have one or two keys, one a line.",
-    ),
-    "a key file that is not there": (
-        ["create", "weather", "--key-file", "/nowhere/keys"],
-        None,
-        "The key file /nowhere/keys cannot be read: No such file or directory.",
-    ),
-    "a third key": (
-        ["rotate-key", "weather", "3"],
-        None,
-        "Invalid value for '1|2': '3' is not one of '1', '2'.",
-    ),
-    "no third key either": (
-        ["rotate-key", "weather"],
-        None,
-        (
-            "Missing argument '1|2'. Choose from: 1, 2\n"
-            "Usage: tablestone account rotate-key [OPTIONS] NAME 1|2 (`tablestone account rotate-key --help` says more)"
-        ),
-    ),
-    "the word for no account": (
-        ["create", "none"],
-        None,
-        "An account cannot have the name none: --account none names no account.",
-    ),
-    "a second key that is none": (
-        ["create", "weather", "--key-file", "-"],
-        f"{KEY} s3cret!",
-        "The key file - has a key that is not base64: key 2.",
-    ),
-    "two keys for one": (
-        ["rotate-key", "weather", "1", "--key-file", "-"],
-        f"{KEY} {OTHER_KEY}",
-        "The key file - must have one key, because one is replaced.",
-    ),
-    "all keys, and only a connection string": (
-        ["show", "weather", "--keys", "--connection-string"],
-        None,
-        "--keys and --connection-string exclude each other: give one of them.",
-    ),
-    "a key of nobody": (
-        ["rotate-key", "weather", "1"],
-        None,
-        "The data directory DATA holds no Tablestone data.",
-    ),
-    "nobody to delete": (
-        ["delete", "weather"],
-        None,
-        "The data directory DATA holds no Tablestone data.",
-    ),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("arguments", "keys", "sentence"), REFUSED.values(), ids=REFUSED)
-def test_refused(tmp_path: Path, arguments: list[str], keys: str | None, sentence: str) -> None:
-    data = tmp_path / "data"
-    expected = f"tablestone: {sentence}\n".replace("DATA", str(data))
-    assert account(data, *arguments, status=2, keys=keys) == expected
-    assert not data.exists()
-    account(data, "create", "bikes")
-    if arguments[0] in {"delete", "rotate-key"} and sentence.startswith("The data directory"):
-        expected = "tablestone: There is no stored account weather.\n"
-        assert account(data, *arguments, status=2, keys=keys) == expected
-
-
 MAKES_THE_DIRECTORY = {
     "account create": True,
     "account list": False,
@@ -319,10 +240,9 @@ MAKES_THE_DIRECTORY = {
 
 @pytest.mark.parametrize(("command", "makes"), MAKES_THE_DIRECTORY.items())
 def test_help_says_which_command_creates_the_data_directory(command: str, *, makes: bool) -> None:
-    ended = subprocess.run(
-        [COMMAND, *command.split(), "--help"], capture_output=True, text=True, check=True
-    )
-    assert ("created if it does not exist" in " ".join(ended.stdout.split())) == makes
+    status, printed, _ = in_this_process(*command.split(), "--help")
+    assert status == 0
+    assert ("created if it does not exist" in " ".join(printed.split())) == makes
 
 
 @pytest.mark.parametrize(
@@ -338,28 +258,7 @@ def test_a_created_directory_is_mentioned_once(tmp_path: Path, command: tuple[st
     """The name may be mistyped; standard output carries only the requested data."""
     data = tmp_path / "data"
     for told in (made(data), ""):
-        ended = subprocess.run(
-            [COMMAND, *command, "--data", str(data)],
-            capture_output=True,
-            text=True,
-            check=False,
-            env=clean_environment(),
-        )
-        assert ended.stderr.startswith(told)
-        assert ("did not exist and was created" in ended.stderr + ended.stdout) == bool(told)
-        assert not (told and ended.returncode)
-
-
-def test_memory_stores_no_accounts() -> None:
-    ended = subprocess.run(
-        [COMMAND, "account", "create", "weather", "--engine", "memory"],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-        env=clean_environment(),
-    )
-    assert (ended.returncode, ended.stderr) == (
-        2,
-        "tablestone: Accounts cannot be stored: the engine memory stores nothing.\n",
-    )
+        status, printed, errors = in_this_process(*command, "--data", str(data))
+        assert errors.startswith(told)
+        assert ("did not exist and was created" in errors + printed) == bool(told)
+        assert not (told and status)

@@ -136,46 +136,6 @@ def test_an_unwritable_place(tmp_path: Path) -> None:
     )
 
 
-USAGE_OF_SERVE = "\nUsage: tablestone serve [OPTIONS] (`tablestone serve --help` says more)"
-BROKEN_OPTIONS = {
-    "an unknown option": (
-        ["serve", "--log-levle", "1"],
-        f"No such option '--log-levle'. Did you mean '--log-level'?{USAGE_OF_SERVE}",
-    ),
-    "an option without its value": (["serve", "--port"], "Option '--port' requires an argument."),
-    "an argument": (["serve", "here"], f"Got unexpected extra argument (here){USAGE_OF_SERVE}"),
-    "an unknown command": (
-        ["server"],
-        "No such command 'server'. Did you mean 'serve'?\n"
-        "Usage: tablestone [OPTIONS] COMMAND [ARGS]... (`tablestone --help` says more)",
-    ),
-    "a command that was removed": (
-        ["simulate-keys", "Weather"],
-        "`simulate-keys` was removed. `tablestone insight` names keys for the queries that a server has seen.",
-    ),
-    "an account that is missing before a table": (
-        ["sas", "table", "Readings"],
-        "Missing argument 'TABLE'.\n"
-        "Usage: tablestone sas table [OPTIONS] ACCOUNT TABLE (`tablestone sas table --help` says more)",
-    ),
-    "a value": (["serve", "--port", "x"], "--port must be a number from 0 to 65535, not 'x'."),
-    "TLS of an unknown kind": (
-        ["serve", "--tls", "yes"],
-        "--tls must be self-signed, not 'yes'; a certificate of your own is given with --tls-certificate.",
-    ),
-    "an engine, found before the address is": (
-        ["serve", "--host", "no.such.host.invalid", "--engine", "punch-cards:"],
-        "--engine must be sqlite, sqlite:DIR, memory or cassandra://HOST[,HOST]/KEYSPACE?datacenter=DC, "
-        "not 'punch-cards:'.",
-    ),
-}
-
-
-@pytest.mark.parametrize(("arguments", "sentence"), BROKEN_OPTIONS.values(), ids=BROKEN_OPTIONS)
-def test_a_broken_option(arguments: list[str], sentence: str) -> None:
-    assert run_command(*arguments) == (2, "", f"tablestone: {sentence}\n")
-
-
 def test_a_broken_variable() -> None:
     assert run_command("serve", environment={"TABLESTONE_LOG_LEVEL": "loud"}) == (
         2,

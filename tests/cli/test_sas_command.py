@@ -11,7 +11,7 @@ from azure.core.exceptions import HttpResponseError
 from azure.data.tables import TableAccessPolicy, TableClient, TableServiceClient
 
 from cli.account_command import account
-from cli.command_line import tablestone
+from cli.command_line import in_this_process, tablestone
 from cli.test_refusals import run_command
 from server_process import ServerProcess
 from tablestone.cli.option_sources import read_configuration
@@ -28,7 +28,7 @@ DEVELOPMENT = "devstoreaccount1"
 
 
 def printed(*arguments: str) -> str:
-    status, output, errors = run_command(*arguments)
+    status, output, errors = in_this_process(*arguments)
     assert (status, errors) == (0, "")
     return output.removesuffix("\n")
 
@@ -124,56 +124,6 @@ def test_the_keys_of_stored_and_configured_accounts_sign(tmp_path: Path) -> None
     first, second = signature(), signature("--key=2")
     assert first != second
     assert signature("--account", f"weather:{OTHER_KEY}") == second, "configured before stored"
-
-
-REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
-    "no expiry": (
-        ("table", DEVELOPMENT, "t", "--permissions=r"),
-        "--expiry is missing: give a time, or 30m, 12h or 7d.",
-    ),
-    "no permissions": (
-        ("table", DEVELOPMENT, "t", "--expiry=1h"),
-        "Give --permissions, or a --policy that has them.",
-    ),
-    "a letter that is none": (
-        ("table", DEVELOPMENT, "t", "--permissions=rx", "--expiry=1h"),
-        "--permissions must be some of the letters raud, not 'rx'.",
-    ),
-    "a time that is none": (
-        ("account", DEVELOPMENT, "--permissions=r", "--expiry=soon"),
-        "--expiry must be a time such as 2030-01-31T12:00:00Z, or 30m, 12h or 7d, not 'soon'.",
-    ),
-    "addresses of two kinds": (
-        ("account", DEVELOPMENT, "--permissions=r", "--expiry=1h", "--ip=1.1.1.1-::1"),
-        "--ip must be an address, or two with a hyphen between, not '1.1.1.1-::1'.",
-    ),
-    "a row key alone": (
-        ("table", DEVELOPMENT, "t", "--permissions=r", "--expiry=1h", "--end-rk=1"),
-        "--end-rk needs --end-pk.",
-    ),
-    "a version before there were any": (
-        ("account", DEVELOPMENT, "--permissions=r", "--expiry=1h", "--service-version=2012-02-12"),
-        "--service-version must be a known version of the service, from 2015-04-05 to 2026-06-06, not '2012-02-12'.",
-    ),
-    "no such account": (
-        ("account", "absent", "--permissions=r", "--expiry=1h"),
-        "There is no stored account absent.",
-    ),
-    "no such key": (
-        ("account", DEVELOPMENT, "--permissions=r", "--expiry=1h", "--key=2"),
-        "The account devstoreaccount1 has no key 2.",
-    ),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("arguments", "sentence"), REFUSED.values(), ids=REFUSED)
-def test_a_signature_that_would_not_be_taken_is_one_sentence(
-    tmp_path: Path, arguments: tuple[str, ...], sentence: str
-) -> None:
-    account(tmp_path, "create", "other")
-    asked = run_command("sas", *arguments, "--data", str(tmp_path))
-    assert asked == (2, "", f"tablestone: {sentence}\n")
 
 
 @pytest.mark.slow

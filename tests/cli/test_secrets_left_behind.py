@@ -21,7 +21,8 @@ import pytest
 from certificates import trusting
 from cli.account_command import account
 from cli.admin_pages import admin_of, page
-from cli.test_tokens import done, run
+from cli.test_refusals import run_command
+from cli.test_tokens import done
 from cli.trace_collector import collecting
 from cli.worker_processes import wait_until, workers_of
 from sas_signing import completed, query_of, signed, signed_by_user
@@ -246,7 +247,7 @@ def test_no_secret_of_a_run_is_left_behind(private_server: StartServer, tmp_path
         profile.write_text(f"AccountName=orders;AccountKey={WRONG_KEY};TableEndpoint={endpoint}")
         ran.secrets["the key of a data tool"] = WRONG_KEY
         ran.left["data tool"] = "".join(
-            map(str, run("tables", "--connection-string", f"@{profile}"))
+            map(str, run_command("tables", "--connection-string", f"@{profile}"))
         ).encode()
         ran.left |= files_below(data)
         assert server.stop() == 0

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import json
-import subprocess
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -22,7 +21,9 @@ from azure.data.tables import TableServiceClient
 from azure.data.tables.aio import TableServiceClient as AsyncTableServiceClient
 
 from certificates import trusting
-from server_process import COMMAND, ServerProcess, clean_environment
+from cli.command_line import in_this_process
+from cli.test_refusals import run_command
+from server_process import ServerProcess
 from tokens import AUDIENCE, ISSUER, RsaKey, claims_at, key_set, signed
 
 StartServer = Callable[..., ServerProcess]
@@ -60,20 +61,8 @@ class AsyncStaticCredential(StaticCredential):
         pass
 
 
-def run(*arguments: str) -> tuple[int, str, str]:
-    ended = subprocess.run(
-        [COMMAND, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-        env=clean_environment(),
-    )
-    return ended.returncode, ended.stdout, ended.stderr
-
-
 def done(*arguments: str) -> str:
-    status, printed, error = run(*arguments)
+    status, printed, error = in_this_process(*arguments)
     assert (status, error) == (0, "")
     return printed.strip()
 
@@ -173,7 +162,7 @@ def test_roles_given_and_taken_beside_a_running_server(
     done("role", "remove", *reader, "--table", "WEATHER", *data)
     assert codes("Weather") == refused
     assert done("role", "list", *data) == ""
-    status, printed, _ = run("role", "remove", *reader, *data)
+    status, printed, _ = in_this_process("role", "remove", *reader, *data)
     assert status == 1
     assert printed.startswith("alice was not assigned the role")
     assert server.stop() == 0
@@ -307,7 +296,7 @@ def test_a_file_without_keys_is_refused_before_the_data_is_created(
     if content is not None:
         keys.write_text(content)
     issuer = ("--token-issuer", f"{ISSUER},{keys}")
-    assert run("serve", "--port", "0", "--workers", "2", "--data", str(data), *issuer) == (
+    assert run_command("serve", "--port", "0", "--workers", "2", "--data", str(data), *issuer) == (
         2,
         "",
         f"tablestone: The keys of {ISSUER} cannot be read from {keys}: {reason}.\n",
@@ -343,56 +332,3 @@ def test_what_a_token_says(tmp_path: Path) -> None:
     assert asked["tid"] == "11111111-2222-4333-8444-555555555555"
     assert asked["iss"] == plain["iss"], "the key is made once"
     assert claims_of(done("token", *data, "--principal", "bob"))["roles"] == []
-
-
-ROLES = (
-    "Storage Table Data Reader, Storage Table Data Contributor, Storage Table Delegator, "
-    "Storage Account Contributor"
-)
-REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
-    "a token without a place for the key": (
-        ("token", "--engine", "memory"),
-        "The key that signs tokens cannot be stored: the engine memory stores nothing.",
-    ),
-    "a role without a place": (
-        ("role", "assign", "Storage Table Data Reader", "--principal", "x", "--engine", "memory"),
-        "Roles cannot be stored: the engine memory stores nothing.",
-    ),
-    "a token with a role that there is not": (
-        ("token", "--role", "Owner"),
-        f"--role names no role: 'Owner'; the roles are {ROLES}.",
-    ),
-    "a role that there is not": (
-        ("role", "assign", "Owner", "--principal", "x"),
-        f"ROLE names no role: 'Owner'; the roles are {ROLES}.",
-    ),
-    "an account that is none": (
-        ("role", "assign", "Storage Table Data Reader", "--principal", "x", "--account", "A"),
-        "--account must be 3 to 24 lower-case letters and digits, not 'A'.",
-    ),
-    "a table that is none": (
-        ("role", "remove", "Storage Table Data Reader", "--principal", "x", "--table", "a-b"),
-        "--table must be the name of a table, not 'a-b'.",
-    ),
-    "a principal that is none": (
-        ("role", "assign", "Storage Table Data Reader", "--principal", "a\nb"),
-        "--principal must be an id as in tokens, not 'a\\nb'.",
-    ),
-    "a token for nobody": (("token", "--audience", ""), "--audience must not be empty."),
-    "a token of nobody": (("token", "--principal", ""), "--principal must not be empty."),
-    "a lifetime that is no number": (
-        ("token", "--lifetime", "x"),
-        "Invalid value for '--lifetime': 'x' is not a valid number.",
-    ),
-    "a lifetime that is too long": (
-        ("token", "--lifetime", "86401"),
-        "Invalid value for '--lifetime': 86401 is not in the range 1<=x<=86400.",
-    ),
-}
-
-
-@pytest.mark.parametrize(("arguments", "sentence"), REFUSED.values(), ids=REFUSED)
-def test_what_is_refused(tmp_path: Path, arguments: tuple[str, ...], sentence: str) -> None:
-    place = () if "--engine" in arguments else ("--data", str(tmp_path / "data"))
-    assert run(*arguments, *place) == (2, "", f"tablestone: {sentence}\n")
-    assert not (tmp_path / "data").exists()

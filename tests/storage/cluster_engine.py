@@ -7,13 +7,10 @@ names: `python -m tests.storage.cluster up` prints it, `tablestone cluster init`
 
 from __future__ import annotations
 
-import asyncio
 import functools
-import os
-import secrets
-from itertools import cycle
 from typing import TYPE_CHECKING
 
+from storage import engines_under_test
 from tablestone.engines.contract import (
     EngineRefused,
     EngineUnavailable,
@@ -23,20 +20,20 @@ from tablestone.engines.contract import (
     StoredRow,
     WriteSet,
 )
+from tablestone.engines.forwarding_engine import ForwardingEngine, ForwardingSnapshot
 from tablestone.engines.leases import Leases
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tablestone.clock import Clock
-    from tablestone.engines.capabilities import Capabilities
     from tablestone.engines.cassandra.cluster_url import ClusterAddress
     from tablestone.engines.cassandra.connection import Connection
     from tablestone.engines.cassandra.engine import CassandraEngine
-    from tablestone.engines.change_record import ChangeLog
     from tablestone.engines.contract import Committed, Conflict, Hint, Snapshot
 
-URL = os.environ.get("ENGINE_UNDER_TEST")
+_url = engines_under_test.URL
+URL = _url if _url is not None and _url.startswith("cassandra:") else None
 """The engine's URL; None if no cluster is under test."""
 
 DROPS_MAX = 3
@@ -90,76 +87,42 @@ def _connect() -> Connection:
     return Connection(parse_address(URL))
 
 
-class ClusterEngine:
-    """Engines on one cluster, in a range of partitions of their own; each call uses the next one."""
+class ClusterEngine(ForwardingEngine):
+    """An engine on a cluster, in a range of partitions of its own."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        engines: int = 1,
-        *,
-        shares_connection: bool = False,
-        prefix: bytes | None = None,
-    ) -> None:
-        self.prefix = prefix or b"test " + secrets.token_bytes(8)
+    def __init__(self, clock: Clock, prefix: bytes, *, shares_connection: bool) -> None:
+        self.prefix = prefix
         self._shares_connection = shares_connection
-        if shares_connection:
-            self.engines = [_on_shared_connection(clock)]
-        else:
-            self.engines = [open_on_cluster(clock) for _ in range(engines)]
-        for engine in self.engines:
-            engine.leases = Leases(LEASE_SECONDS)
-        self._turns = cycle(self.engines)
-
-    changes: ChangeLog | None = None
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return self._next().capabilities
-
-    @property
-    def generation(self) -> int | None:
-        return self._next().generation
-
-    @property
-    def leases(self) -> Leases | None:
-        return self._next().leases
+        engine = _on_shared_connection(clock) if shares_connection else open_on_cluster(clock)
+        engine.leases = Leases(LEASE_SECONDS)
+        super().__init__(engine)
 
     async def get(self, key: Key) -> bytes | None:
-        return await self._next().get(self._inside(key))
+        return await self._engine.get(self._inside(key))
 
     async def read(self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
         inside = [self._range(key_range) for key_range in ranges]
-        return self._rows(await self._next().read(inside, rows_max=rows_max, bytes_max=bytes_max))
+        return self._rows(await self._engine.read(inside, rows_max=rows_max, bytes_max=bytes_max))
 
     async def snapshot(self) -> _Inside:
-        return _Inside(self, await self._next().snapshot())
+        return _Inside(self, await self._engine.snapshot())
 
     async def scan(self, key_range: KeyRange, *, rows_max: int) -> list[StoredRow]:
-        rows = await self._next().scan(self._range(key_range), rows_max=rows_max)
+        rows = await self._engine.scan(self._range(key_range), rows_max=rows_max)
         return [row._replace(partition=self._outside(row.partition)) for row in rows]
 
     async def commit(self, write_set: WriteSet) -> Committed | Conflict:
-        return await self._next().commit(
+        return await self._engine.commit(
             write_set._replace(partition=self.prefix + write_set.partition)
-        )
-
-    async def watch(self, *, logs_warnings: bool) -> None:
-        await asyncio.gather(
-            *(engine.watch(logs_warnings=logs_warnings) for engine in self.engines)
         )
 
     async def check(self) -> list[str]:
         """Check the whole keyspace, with what other tests left there; the many engines of a process skip it."""
-        return [] if self._shares_connection else await self._next().check()
+        return [] if self._shares_connection else await self._engine.check()
 
     async def close(self) -> None:
         if not self._shares_connection:
-            for engine in self.engines:
-                await engine.close()
-
-    def _next(self) -> CassandraEngine:
-        return next(self._turns)
+            await self._engine.close()
 
     def _inside(self, key: Key) -> Key:
         return Key(self.prefix + key.partition, key.row)
@@ -176,19 +139,16 @@ class ClusterEngine:
         return Rows(rows.values, key and Key(self._outside(key.partition), key.row))
 
 
-class _Inside:
+class _Inside(ForwardingSnapshot):
     """A snapshot of these partitions."""
 
     def __init__(self, engine: ClusterEngine, snapshot: Snapshot) -> None:
-        self._engine = engine
-        self._snapshot = snapshot
+        super().__init__(snapshot)
+        self._part = engine
 
     async def read(
         self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
     ) -> Rows:
-        inside = [self._engine._range(key_range) for key_range in ranges]
-        rows = await self._snapshot.read(inside, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
-        return self._engine._rows(rows)
-
-    async def close(self) -> None:
-        await self._snapshot.close()
+        inside = [self._part._range(key_range) for key_range in ranges]
+        rows = await super().read(inside, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
+        return self._part._rows(rows)

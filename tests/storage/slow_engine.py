@@ -9,12 +9,22 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 from tablestone.engines import request_time
 from tablestone.engines.capabilities import Capabilities
-from tablestone.engines.contract import EngineBusy, EngineUnavailable, MomentPassed
-from tablestone.engines.kind import EngineKind
+from tablestone.engines.contract import (
+    Committed,
+    Conflict,
+    EngineBusy,
+    EngineUnavailable,
+    KeyRange,
+    MomentPassed,
+    Update,
+    decide_updates,
+)
+from tablestone.engines.forwarding_engine import ForwardingEngine, ForwardingSnapshot
+from tablestone.engines.kind import CONTRACT, EngineKind
 from tablestone.engines.leases import Leases
 from tablestone.engines.memory import MemoryEngine
 
@@ -32,14 +42,10 @@ if TYPE_CHECKING:
         Retention,
     )
     from tablestone.engines.contract import (
-        Committed,
-        Conflict,
         Engine,
         Entry,
         Hint,
-        IndexedSnapshot,
         Key,
-        KeyRange,
         Rows,
         Snapshot,
         StoredRow,
@@ -57,7 +63,7 @@ PAUSES = (None, 0, 0, 0, 0.0005)
 """The delays of a call: none, one turn of the loop, or half a millisecond."""
 
 
-class SlowEngine:
+class SlowEngine(ForwardingEngine):
     """An `Engine` at the far end of a network; others on the same storage have their own network."""
 
     def __init__(
@@ -67,11 +73,14 @@ class SlowEngine:
         *,
         leases: Leases | None = None,
         passes: bool = False,
+        decides_first: bool = False,
     ) -> None:
         """With `passes`, it is like a cluster: a snapshot shows its moment until a row changes, a commit looks at no
-        other rows than its own, and there are no entries.
+        other rows than its own, and there are no entries. With `decides_first`, it decides an `Update` by a row that it
+        has read, and again if the row has changed by the time of the commit.
         """
-        self._engine = engine
+        self._decides_first = decides_first
+        super().__init__(engine)
         self._random = random
         self._leases = leases
         self.commits = 0
@@ -81,16 +90,22 @@ class SlowEngine:
         self._is_open = True
         self._under_way = 0
         self._none_under_way = asyncio.Condition()
-        self.capabilities: Capabilities = replace(
+        self._capabilities = replace(
             engine.capabilities,
             waits=True,
             snapshots_pass=passes,
             checks_relied_rows=engine.capabilities.checks_relied_rows and not passes,
             keeps_entries=engine.capabilities.keeps_entries and not passes,
         )
-        self.changes: ChangeLog | None = None
-        if engine.changes is not None:
-            self.changes = SlowChangeLog(self, engine.changes)
+        self._changes = None if engine.changes is None else SlowChangeLog(self, engine.changes)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    @property
+    def changes(self) -> ChangeLog | None:
+        return self._changes
 
     @property
     def generation(self) -> int | None:
@@ -115,6 +130,23 @@ class SlowEngine:
         return SlowSnapshot(self, await self._ask(self._engine.snapshot))
 
     async def commit(self, write_set: WriteSet) -> Committed | Conflict:
+        partition, changes, *_ = write_set
+        rows = [change.row for change in changes if isinstance(change.mutation, Update)]
+        while rows and self._decides_first:
+            every = KeyRange.of_partition(partition)
+            stored = await self.scan(every, rows_max=10_000)
+            found = {each.row: (each.version, each.value) for each in stored}
+            decided = decide_updates(write_set, found)
+            if isinstance(decided, Conflict):
+                return decided
+            outcome = await self._commit(decided)
+            if isinstance(outcome, Committed) or outcome.outdated:
+                return outcome
+            if changes[outcome.index].row not in rows:
+                return outcome  # else another commit came in between
+        return await self._commit(write_set)
+
+    async def _commit(self, write_set: WriteSet) -> Committed | Conflict:
         applied: asyncio.Future[Committed | Conflict] | None = None
 
         async def apply() -> Committed | Conflict:
@@ -126,12 +158,6 @@ class SlowEngine:
             return await applied
 
         return await self._ask(apply)
-
-    async def watch(self, *, logs_warnings: bool) -> None:
-        await self._engine.watch(logs_warnings=logs_warnings)
-
-    async def check(self) -> list[str]:
-        return await self._engine.check()
 
     async def close(self) -> None:
         self._is_open = False
@@ -173,12 +199,12 @@ class SlowEngine:
             raise ConnectionError
 
 
-class SlowSnapshot:
+class SlowSnapshot(ForwardingSnapshot):
     """A snapshot over the same network."""
 
     def __init__(self, engine: SlowEngine, snapshot: Snapshot) -> None:
+        super().__init__(snapshot)
         self._engine = engine
-        self._snapshot = snapshot
         self._commits: int | None = None
 
     async def read(
@@ -193,17 +219,9 @@ class SlowSnapshot:
         )
 
     async def entries(self, start: Entry, end: Entry, *, entries_max: int) -> list[Entry]:
-        moment = cast("IndexedSnapshot", self._snapshot)
-        return await self._engine._ask(lambda: moment.entries(start, end, entries_max=entries_max))
-
-    async def count_entries(self, start: Entry, end: Entry, *, entries_max: int) -> int:
-        moment = cast("IndexedSnapshot", self._snapshot)
         return await self._engine._ask(
-            lambda: moment.count_entries(start, end, entries_max=entries_max)
+            lambda: self._snapshot.entries(start, end, entries_max=entries_max)
         )
-
-    async def close(self) -> None:
-        await self._snapshot.close()
 
 
 class SlowChangeLog:
@@ -221,10 +239,12 @@ class SlowChangeLog:
         return self._log.kept()
 
     async def read(
-        self, place: After | At, *, subject: bytes | None, rows_max: int, bytes_max: int
+        self, position: After | At, *, subject: bytes | None, rows_max: int, bytes_max: int
     ) -> ChangesRead | None:
         return await self._engine._ask(
-            lambda: self._log.read(place, subject=subject, rows_max=rows_max, bytes_max=bytes_max)
+            lambda: self._log.read(
+                position, subject=subject, rows_max=rows_max, bytes_max=bytes_max
+            )
         )
 
     async def news(self, after: int, seconds: float) -> Sequence[tuple[int, Note]]:
@@ -239,4 +259,5 @@ KIND = EngineKind(
     replace(MemoryEngine.capabilities, waits=True),
     ("slow",),
     _open,
+    contract=CONTRACT,
 )

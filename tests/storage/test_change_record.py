@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from storage.engines_under_test import on_engines_that
 from storage.two_engines import TwoEngines
 from storage.write_sets import committed, put
 from tablestone.cli.options import parse_retention
 from tablestone.clock import TICKS_PER_SECOND
+from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.change_record import (
     FIRST,
     After,
@@ -53,9 +55,7 @@ if TYPE_CHECKING:
     from tablestone.engines.contract import Engine, Mutation
 
 asynchronous = pytest.mark.asyncio
-of_keeping_engines = pytest.mark.parametrize(
-    "opened", ["memory", "sqlite", "two on sqlite"], indirect=True
-)
+of_keeping_engines = on_engines_that(lambda can: can.keeps_changes)
 
 NOTE = Note(b"subject", b"about")
 OTHER = Note(b"other", b"")
@@ -436,7 +436,7 @@ SETTINGS: dict[str, tuple[Retention, Retention, Retention | None, Retention]] = 
 }
 
 
-@pytest.mark.parametrize("opened", ["sqlite", "two on sqlite"], indirect=True)
+@on_engines_that(lambda can: can.keeps_changes and can.stored_in is not StoredIn.PROCESS)
 @pytest.mark.parametrize("case", SETTINGS.values(), ids=SETTINGS)
 @asynchronous
 async def test_a_setting_that_would_trim_at_once_is_only_taken_if_accepted(

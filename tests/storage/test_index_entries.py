@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import apsw
 import pytest
 
+from storage.engines_under_test import on_engines_that
 from storage.write_sets import committed, put
 from tablestone.engines.contract import (
     ABSENT,
@@ -18,7 +19,6 @@ from tablestone.engines.contract import (
     Committed,
     Conflict,
     Entry,
-    IndexedSnapshot,
     Key,
     KeyRange,
     Put,
@@ -41,9 +41,7 @@ FIRST, END = Entry(b"", b"", b""), Entry(b"\xff", b"", b"")
 
 
 pytestmark = pytest.mark.asyncio
-of_keeping_engines = pytest.mark.parametrize(
-    "opened", ["memory", "sqlite", "two on sqlite", "slow"], indirect=True
-)
+of_keeping_engines = on_engines_that(lambda can: can.keeps_entries)
 
 
 def words(value: bytes) -> list[bytes]:
@@ -60,7 +58,7 @@ def write(
 async def entries(
     engine: Engine, start: Entry = FIRST, end: Entry = END, entries_max: int = 100
 ) -> list[Entry]:
-    moment = cast("IndexedSnapshot", await engine.snapshot())
+    moment = await engine.snapshot()
     try:
         return await moment.entries(start, end, entries_max=entries_max)
     finally:
@@ -148,7 +146,7 @@ async def test_entries_are_read_in_order_from_any_place(engine: Engine) -> None:
 @of_keeping_engines
 async def test_a_snapshot_shows_the_entries_of_its_moment(engine: Engine) -> None:
     await committed(engine, write(b"r", put(b"a"), ABSENT))
-    moment = cast("IndexedSnapshot", await engine.snapshot())
+    moment = await engine.snapshot()
     before = await moment.entries(FIRST, END, entries_max=9)
     await committed(engine, write(b"r", put(b"b")))
     whole = [KeyRange(Key(b"", b""), Key(b"z", b""))]
@@ -206,7 +204,7 @@ async def test_a_write_set_is_applied_if_the_rows_on_which_it_relies_are_as_they
     assert len(await entries(engine)) == (1 + rows if is_applied else 1)
 
 
-@pytest.mark.parametrize("opened", ["memory", "sqlite"], indirect=True)
+@on_engines_that(lambda can: can.keeps_entries and not can.waits, servers_max=1)
 async def test_a_change_in_the_same_group_counts(engine: Engine, clock: HeldClock) -> None:
     """It comes first, and the generation does not say so yet."""
     read = await committed(engine, of_catalog(put(b"t")))

@@ -129,7 +129,7 @@ async def test_a_part_of_a_cluster_is_not_served_under_any_name(
     tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     other = (await unfinished(tmp_path / "new")).rename(tmp_path / "other")
-    refused = tablestone(*command, str(other))
+    refused = tablestone(*command, str(other), as_process=True)
     assert (refused.status, refused.lines) == (2, [])
     assert refused.stderr == (
         f"tablestone: {other} holds only a part of a cluster's data: "

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage.conftest import HeldClock
+from storage.engines_under_test import engine_for
 from storage.write_sets import (
     WHOLE,
     committed,
@@ -21,7 +22,6 @@ from storage.write_sets import (
     value_of,
 )
 from tablestone.engines.contract import Key, KeyRange, Rows
-from tablestone.engines.registry import open_engine
 
 if TYPE_CHECKING:
     from tablestone.engines.contract import Engine
@@ -198,8 +198,7 @@ def test_pages_joined_are_the_full_read_whatever_the_limits(
     ]
 
     async def run(directory: str) -> None:
-        url = f"sqlite:{directory}" if scheme == "sqlite" else "memory:"
-        engine = open_engine(url, HeldClock())
+        engine = engine_for(scheme, HeldClock(), directory=directory)
         await asyncio.gather(
             *(committed(engine, insert(*key, value)) for key, value in stored.items())
         )

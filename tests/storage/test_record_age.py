@@ -148,6 +148,31 @@ def machine_and_engine(request: pytest.FixtureRequest, data: Path) -> tuple[Mach
 
 
 @pytest.mark.asyncio
+async def test_a_shorter_age_is_judged_by_the_time_by_which_records_age(data: Path) -> None:
+    """A clock that has jumped forward makes no record older."""
+    machine = Machine()
+    engine = open_engine(f"sqlite:{data}", lambda: machine.wall)
+    log = log_of(engine)
+    machine.age = log.age
+    await log.keep(Retention(2 * HOUR * TICKS_PER_SECOND, 100_000))
+    machine.start()
+    machine.after(HOUR + 60)
+    await committed(engine, write(b"r", put(b"1")))
+    machine.jump(3 * HOUR)
+    machine.after(1)
+    hour = Retention(HOUR * TICKS_PER_SECOND, 100_000)
+    await log.keep(hour)
+    assert kept(engine).retention == hour
+    for _ in range(HOUR // 2):
+        machine.after(1)
+    machine.start()  # as a new process: it trusts the clock as it is, and trims nothing yet
+    await log.keep(Retention(60 * TICKS_PER_SECOND, 100_000))
+    assert kept(engine).retention == hour
+    assert len(await records(engine)) == 1
+    await engine.close()
+
+
+@pytest.mark.asyncio
 async def test_an_engine_keeps_its_records_through_a_jump(
     machine_and_engine: tuple[Machine, Engine],
 ) -> None:

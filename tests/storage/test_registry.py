@@ -2,18 +2,23 @@
 
 import os
 import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from server_process import COMMAND, clean_environment
+from storage import slow_engine
 from storage.conftest import HeldClock
 from storage.slow_engine import SlowEngine
 from tablestone.cli.option_sources import read_configuration
 from tablestone.cli.options import BrokenOption
+from tablestone.engines import registry
 from tablestone.engines.capabilities import Capabilities, StoredIn
 from tablestone.engines.contract import EngineRefused
-from tablestone.engines.kind import EngineUrl
+from tablestone.engines.kind import EngineKind, EngineUrl
 from tablestone.engines.registry import (
     NoSuchEngine,
     capabilities_of,
@@ -28,6 +33,7 @@ ENTRY_POINTS = """
 [tablestone.engines]
 slow = storage.slow_engine:KIND
 broken = storage.slow_engine:SlowEngine
+gone = storage.gone:KIND
 """
 
 
@@ -67,16 +73,92 @@ def test_a_kind_of_another_package_is_found_by_its_entry_point(other_package: Pa
     assert other_package.is_dir()
     assert capabilities_of("slow:place").waits
     assert isinstance(open_engine("slow:", HeldClock()), SlowEngine)
-    assert forms() == ["sqlite", "sqlite:DIR", "memory", CLUSTER, "broken:", "slow:"]
+    assert forms() == ["sqlite", "sqlite:DIR", "memory", CLUSTER, "broken:", "gone:", "slow:"]
 
 
-def test_an_entry_point_that_names_no_kind_is_refused(other_package: Path) -> None:
+@pytest.mark.parametrize(
+    ("scheme", "why"),
+    [
+        ("broken", "storage.slow_engine:SlowEngine is no kind of engine."),
+        ("gone", "storage.gone:KIND cannot be imported: No module named 'storage.gone'."),
+    ],
+)
+def test_an_entry_point_that_names_no_kind_is_refused(
+    other_package: Path, scheme: str, why: str
+) -> None:
     assert other_package.is_dir()
     with pytest.raises(EngineRefused) as refused:
-        open_engine("broken:x", HeldClock())
+        open_engine(f"{scheme}:x", HeldClock())
+    assert str(refused.value) == f"The engine {scheme} cannot be used: {why}"
+
+
+INDEXED = {"keeps_entries": True, "checks_relied_rows": True}
+IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
+    (
+        INDEXED | {"checks_relied_rows": False},
+        "does not check the rows on which a write set relies",
+    ),
+    (INDEXED | {"snapshots_pass": True}, "are read in one moment, and its snapshots pass"),
+    ({"processes": True}, "of one process, which several processes cannot have open"),
+    ({"stored_in": StoredIn.SERVERS, "waits": False}, "on other servers, and a read does not wait"),
+    (
+        {"keeps_entries": False, "snapshots_pass": True, "waits": False},
+        "pass, and a read does not wait",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changed", "why"), IMPOSSIBLE)
+@pytest.mark.parametrize("is_own", [True, False])
+def test_a_kind_whose_capabilities_cannot_go_together_is_refused(
+    other_package: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    changed: dict[str, Any],
+    why: str,
+    *,
+    is_own: bool,
+) -> None:
+    assert other_package.is_dir()
+    capabilities = replace(slow_engine.KIND.capabilities, **changed)
+    monkeypatch.setattr(slow_engine, "KIND", replace(slow_engine.KIND, capabilities=capabilities))
+    if is_own:
+        monkeypatch.setitem(registry.OWN_KINDS, "slow", "storage.slow_engine")
+    with pytest.raises(EngineRefused, match=rf"^The engine slow cannot be used: .*{why}"):
+        open_engine("slow:", HeldClock())
+
+
+def test_a_kind_that_keeps_an_earlier_contract_is_refused(
+    other_package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would read `WriteSet.decided_under`, which is gone."""
+    assert other_package.is_dir()
+    kind = slow_engine.KIND
+    monkeypatch.setattr(
+        slow_engine, "KIND", EngineKind(kind.capabilities, kind.forms, kind.open)
+    )  # as one made before kinds said which contract they keep
+    with pytest.raises(EngineRefused) as refused:
+        open_engine("slow:", HeldClock())
     assert str(refused.value) == (
-        "The engine broken cannot be used: storage.slow_engine:SlowEngine is no kind of engine."
+        "The engine slow cannot be used: it keeps version 1 of the engine contract, and this Tablestone has version 2."
     )
+
+
+@pytest.mark.slow
+def test_the_suites_take_a_new_scheme(other_package: Path) -> None:
+    """The contract, the wire cases and the model, without a line that names it."""
+    tests = Path(__file__).parents[1]
+    path = os.pathsep.join([os.fspath(other_package), os.fspath(tests)])
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"]
+        + [f"{tests}/storage/{name}.py" for name in ("test_contract", "test_index_entries")]
+        + [f"{tests}/wire/test_cases.py", f"{tests}/stress/property/test_tables_model.py"]
+        + ["-k", "[slow or (test_the_service_answers and etag) or TestOnEngineUnderTest"],
+        env=clean_environment() | {"PYTHONPATH": path, "ENGINE_UNDER_TEST": "slow:"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout
 
 
 def test_what_is_asked_of_an_engine_without_a_directory_is_asked_of_no_url(
@@ -92,7 +174,7 @@ def test_what_is_asked_of_an_engine_without_a_directory_is_asked_of_no_url(
         ({"data": "/d"}, "--data names a data directory, but the engine slow stores nothing: "),
         (
             {"engine": "slow:x"},
-            f"--engine must be sqlite, sqlite:DIR, memory, {CLUSTER}, broken: or slow:, ",
+            f"--engine must be sqlite, sqlite:DIR, memory, {CLUSTER}, broken:, gone: or slow:, ",
         ),
     ):
         with pytest.raises(BrokenOption) as broken:

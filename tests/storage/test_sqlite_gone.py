@@ -103,7 +103,7 @@ async def test_processes_that_do_not_log_the_loss_refuse_too(
     data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = open_sqlite(data)
-    async with watched(engine, logs_warnings=False):
+    async with watched(engine, leads=False):
         remove(data)
         for turn in range(TURNS_MAX):
             try:

@@ -349,7 +349,7 @@ async def test_by_their_age_records_go_in_the_process_that_leads(data: Path) -> 
     engine.changes.age = RecordAge(lambda: 2_000)
     left: list[int] = []
     for leads in (False, True):
-        await engine._trim(0, logs_warnings=leads)
+        await engine._trim(0, leads=leads)
         kept = engine.changes.kept()
         assert kept is not None
         left.append(kept.last + 1 - kept.first)

@@ -1,4 +1,4 @@
-"""Two engines on one directory, as in two processes, behind one interface: calls alternate between them.
+"""Several engines on one storage, as in several processes, behind one interface: calls alternate between them.
 
 The contract's tests run on this, so a caller cannot tell how many processes there are.
 """
@@ -9,76 +9,31 @@ import asyncio
 from itertools import cycle
 from typing import TYPE_CHECKING
 
-from tablestone.engines.registry import held_for_processes, open_engine
+from tablestone.engines.forwarding_engine import ForwardingEngine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
-    from tablestone.clock import Clock
-    from tablestone.engines.capabilities import Capabilities
-    from tablestone.engines.change_record import ChangeLog
-    from tablestone.engines.contract import (
-        Committed,
-        Conflict,
-        Engine,
-        Key,
-        KeyRange,
-        Rows,
-        Snapshot,
-        StoredRow,
-        WriteSet,
-    )
-    from tablestone.engines.leases import Leases
+    from tablestone.engines.contract import Engine
 
 
-class TwoEngines:
-    """An `Engine` that alternates between two."""
+class TwoEngines(ForwardingEngine):
+    """An `Engine` that alternates between others: each call goes to the next one."""
 
-    def __init__(self, data: Path, clock: Clock) -> None:
-        self._held = held_for_processes(f"sqlite:{data}")
-        storage = self._held.__enter__()
-        self.engines = [
-            open_engine(f"sqlite:{data}", clock, shared=True, storage=storage) for _ in range(2)
-        ]
-        self._turns = cycle(self.engines)
-        self._is_open = True
+    def __init__(self, engines: Sequence[Engine]) -> None:
+        self.engines = engines
+        self._turns = cycle(engines)
 
     @property
-    def capabilities(self) -> Capabilities:
-        return self._next().capabilities
+    def _engine(self) -> Engine:
+        return next(self._turns)
 
-    @property
-    def generation(self) -> int | None:
-        return self._next().generation
+    @_engine.setter
+    def _engine(self, engine: Engine) -> None:
+        raise AssertionError(engine)
 
-    @property
-    def leases(self) -> Leases | None:
-        return self._next().leases
-
-    @property
-    def changes(self) -> ChangeLog | None:
-        return self._next().changes
-
-    async def get(self, key: Key) -> bytes | None:
-        return await self._next().get(key)
-
-    async def read(self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
-        return await self._next().read(ranges, rows_max=rows_max, bytes_max=bytes_max)
-
-    async def snapshot(self) -> Snapshot:
-        return await self._next().snapshot()
-
-    async def scan(self, key_range: KeyRange, *, rows_max: int) -> list[StoredRow]:
-        return await self._next().scan(key_range, rows_max=rows_max)
-
-    async def commit(self, write_set: WriteSet) -> Committed | Conflict:
-        return await self._next().commit(write_set)
-
-    async def watch(self, *, logs_warnings: bool) -> None:
-        await asyncio.gather(
-            *(engine.watch(logs_warnings=logs_warnings) for engine in self.engines)
-        )
+    async def watch(self, *, leads: bool) -> None:
+        await asyncio.gather(*(engine.watch(leads=leads) for engine in self.engines))
 
     async def check(self) -> list[str]:
         return [line for engine in self.engines for line in await engine.check()]
@@ -86,9 +41,3 @@ class TwoEngines:
     async def close(self) -> None:
         for engine in self.engines:
             await engine.close()
-        if self._is_open:
-            self._is_open = False
-            self._held.__exit__(None, None, None)
-
-    def _next(self) -> Engine:
-        return next(self._turns)

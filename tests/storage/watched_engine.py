@@ -10,8 +10,8 @@ TURNS_MAX = 20_000
 
 
 @asynccontextmanager
-async def watched(engine: Engine, *, logs_warnings: bool = True) -> AsyncIterator[None]:
-    watching = asyncio.ensure_future(engine.watch(logs_warnings=logs_warnings))
+async def watched(engine: Engine, *, leads: bool = True) -> AsyncIterator[None]:
+    watching = asyncio.ensure_future(engine.watch(leads=leads))
     try:
         yield
     finally:

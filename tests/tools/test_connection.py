@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from spec_tables import Row, load
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_KEY
 from tablestone.tools.connection import (
     LOCAL_KEY,
@@ -18,7 +19,6 @@ from tablestone.tools.connection import (
     resolve,
 )
 from tablestone.tools.errors import TransferRefused
-from wire.case_tables import Row, load
 
 CASES = load("connections.toml")
 

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from spec_tables import load
 from tablestone.model.edm import EdmType
 from tablestone.tools.errors import TransferFailed, TransferRefused
 from tablestone.tools.formats.compressed import CompressedAppender, ReadPosition
 from tablestone.tools.formats.reading_file import read_rows
 from tablestone.tools.formats.rows import Reading, Rejected, Row, parse_types
-from wire.case_tables import load
 from wire.case_tables import rows as rows_of
 
 Found = list[dict[str, Any] | str]

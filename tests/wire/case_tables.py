@@ -6,28 +6,32 @@ tests/spec/README.md describes a row.
 import codecs
 import json
 import re
-import tomllib
-from pathlib import Path
 from typing import Any, Protocol
 from xml.etree import ElementTree as ET
 
 import pytest
 
+from spec_tables import Row, load
 from wire.service_under_test import ACCOUNT, HOST, Headers, Response
 
-SPEC = Path(__file__).resolve().parents[1] / "spec"
 BASE = f"http://{HOST}/{ACCOUNT}"
 TIME = "2017-01-05T03:25:45.588957Z"
 SECOND = "2017-01-05T03:25:45Z"
 TAG = "W/\"datetime'2017-01-05T03%3A25%3A45.588957Z'\""
 
-Row = dict[str, Any]
-
 _ROW_KEYS = {
     *("id", "source", "given", "send", "target", "headers", "body", "entry", "newline"),
-    *("status", "code", "text", "phase", "form", "answer", "content", "holds", "limit", "live"),
-    *("first", "second", "forgets"),
+    *("status", "code", "text", "phase", "form", "answer", "content", "parts", "holds", "limit"),
+    *("live", "first", "second", "forgets"),
 }
+# A row has one of the two.
+_INSTEAD = {"send": "target", "status": "code"}
+_DEFAULTS = ("given", "phase", "headers", "source", "send", "status")
+_PART = (
+    "--changesetresponse_G2\nContent-Type: application/http\nContent-Transfer-Encoding: binary\n\n"
+    "HTTP/1.1 "
+)
+_ODATA_LINES = "X-Content-Type-Options: nosniff\nCache-Control: no-cache"
 _REPEATED = re.compile(r"<<((?:(?!<<).)+?)\*(\d+)>>", re.DOTALL)
 _GIVEN = re.compile(r"(\w+) (\S+)(?: ([{<].*))?", re.DOTALL)
 _MESSAGE = re.compile(
@@ -64,16 +68,14 @@ class Sender(Protocol):
     ) -> Response: ...
 
 
-def load(name: str) -> dict[str, Any]:
-    """A whole table file."""
-    return tomllib.loads((SPEC / name).read_text(encoding="utf-8"))
-
-
 def rows(name: str) -> list[Row]:
-    """The rows under `case`; the file's own `given` is the default."""
+    """The rows under `case`, with what the head of the file gives them."""
     table = load(name)
-    defaults = {key: table[key] for key in ("given", "phase", "headers") if key in table}
-    return [defaults | row for row in table["case"]]
+    head = {key: table[key] for key in _DEFAULTS if key in table}
+    return [
+        {key: value for key, value in head.items() if _INSTEAD.get(key) not in row} | row
+        for row in table["case"]
+    ]
 
 
 def parameters(name: str, *, live_only: bool = False) -> list[Any]:
@@ -148,6 +150,18 @@ def check(row: Row, response: Response) -> None:
         assert response.body.decode() == expected
     for text in row.get("holds", ()):
         assert fill(text) in response.body.decode(), response.body
+
+
+def batch_answer(parts: list[list[str]]) -> str:
+    """The answer to a batch with one change set, from the lines of each part behind `HTTP/1.1 `.
+
+    An empty line stands before a body; without one, a part has none. Lines end in LF here.
+    """
+    text = "--batchresponse_G1\nContent-Type: multipart/mixed; boundary=changesetresponse_G2\n\n"
+    for part in parts:
+        answer = "\n".join(part if "" in part else [*part, "", ""])
+        text += f"{_PART}{answer.replace('ODATA', _ODATA_LINES)}\n"
+    return f"{text}--changesetresponse_G2--\n--batchresponse_G1--\n"
 
 
 def fill(text: str) -> str:

@@ -14,7 +14,7 @@ from email.utils import format_datetime
 from itertools import count
 
 from signing import VERSION, shared_key
-from storage.cluster_engine import URL, ClusterEngine
+from storage.engines_under_test import URL, engine_for
 from tablestone.accounts.identities import Identities
 from tablestone.accounts.known_accounts import KnownAccounts
 from tablestone.accounts.stored_accounts import StoredAccounts
@@ -27,7 +27,6 @@ from tablestone.configuration import (
     TokenRules,
 )
 from tablestone.engines.contract import Engine
-from tablestone.engines.memory import MemoryEngine
 from tablestone.model.errors import StorageError
 from tablestone.server.requests.account_address import Addresses
 from tablestone.server.requests.pipeline import Pipeline
@@ -108,9 +107,9 @@ def default_headers(method: str, target: str, date: str, given: Headers, body: b
     return headers
 
 
-def _fresh_engine(clock: Callable[[], int]) -> Engine:
-    """An empty engine: in memory, or a part of the cluster that ENGINE_UNDER_TEST names."""
-    return MemoryEngine(clock) if URL is None else ClusterEngine(clock, shares_connection=True)
+async def _fresh_engine(clock: Callable[[], int]) -> Engine:
+    """An empty engine: in memory, or the one that ENGINE_UNDER_TEST names. Opened on the loop that will use it."""
+    return engine_for(URL or "memory", clock, one_of_many=True)
 
 
 class ServiceUnderTest:
@@ -130,9 +129,12 @@ class ServiceUnderTest:
         """`reached` says how the service reaches the engine: at once, or over a network."""
         self.clock: Clock = Clock() if other is None else other.clock
         self.client, self.scheme = "127.0.0.1", scheme
-        self.engine: Engine = _fresh_engine(self.clock.ticks) if other is None else other.engine
         self.seconds = count(0, 0)  # the readings of the clock that never steps back
-        self._loop = asyncio.Runner()
+        self._is_first = other is None
+        self._loop: asyncio.Runner = asyncio.Runner() if other is None else other._loop
+        self.engine: Engine = (
+            self._loop.run(_fresh_engine(self.clock.ticks)) if other is None else other.engine
+        )
         ids = iter(range(1, 1 << 32))
         engine = reached(self.engine)
         self.documents = Documents(engine)
@@ -156,7 +158,9 @@ class ServiceUnderTest:
         )
 
     def close(self) -> None:
-        self._loop.close()
+        if self._is_first:
+            self._loop.run(self.engine.close())
+            self._loop.close()
 
     def assign(self, *assignments: Assignment) -> None:
         """Replace the roles assigned in the account with these."""

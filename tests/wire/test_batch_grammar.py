@@ -5,11 +5,12 @@ from contextlib import suppress
 
 import pytest
 
+from spec_tables import Row, load
 from tablestone import limits
 from tablestone.model.errors import StorageError
 from tablestone.wire.batch import BatchRequest, parse_batch
 from tablestone.wire.messages import RawRequest
-from wire.case_tables import Row, expanded, load
+from wire.case_tables import expanded
 
 _TABLE = load("batch_grammar.toml")
 _OUTER = RawRequest("POST", b"/a/$batch", b"", {})

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from spec_tables import Row
 from tablestone.auth.roles import DATA_CONTRIBUTOR, DATA_READER, Assignment, find_role
 from tablestone.configuration import DEVELOPMENT_TENANT, TokenRules, TrustedIssuer
 from tablestone.model.errors import CHALLENGE_TEXT
 from tokens import ISSUER, OBJECT_ID, TENANT, RsaKey, claims_at, key_set, signed
-from wire.case_tables import Row, check, error_of, expanded, load
+from wire.case_tables import check, error_of, expanded, rows
 from wire.service_under_test import ServiceUnderTest
 
 CHALLENGE = (
@@ -26,7 +27,7 @@ AT_THE_DOOR = {
     *("NoAuthenticationInformation", "InvalidAuthenticationInfo"),
     *("AuthenticationFailed", "ResourceNotFound"),
 }
-ROWS: list[Row] = load("bearer.toml")["case"]
+ROWS: list[Row] = rows("bearer.toml")
 ROW_KEYS = {
     *("id", "source", "claims", "assigned", "header", "scheme", "version", "send", "body"),
     *("headers", "status", "code", "challenge", "limit"),

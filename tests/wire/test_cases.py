@@ -5,9 +5,10 @@ from random import Random
 
 import pytest
 
+from spec_tables import Row
 from storage.slow_engine import LEASE_SECONDS, SlowEngine
 from tablestone.engines.leases import Leases
-from wire.case_tables import Row, check, parameters, prepare, send
+from wire.case_tables import check, parameters, prepare, send
 from wire.service_under_test import ACCOUNT, ServiceUnderTest
 
 TABLES = (
@@ -62,7 +63,9 @@ def _written(service: ServiceUnderTest) -> list[bytes]:
 def far_service() -> Iterator[ServiceUnderTest]:
     """An empty service whose engine is at the far end of a bad network."""
     service = ServiceUnderTest(
-        reached=lambda engine: SlowEngine(engine, Random(2), leases=Leases(LEASE_SECONDS / 10))
+        reached=lambda engine: SlowEngine(
+            engine, Random(2), leases=Leases(LEASE_SECONDS / 10), decides_first=True
+        )
     )
     yield service
     service.close()

@@ -12,7 +12,8 @@ from urllib.parse import quote
 import pytest
 
 from signing import shared_key, shared_key_lite, signature
-from wire.case_tables import BASE, SPEC, Row, check, expanded, load, prepare
+from spec_tables import SPEC, Row, load
+from wire.case_tables import BASE, batch_answer, check, expanded, prepare
 from wire.served_bytes import ServedBytes, head_of, served
 from wire.service_under_test import ACCOUNT, HOST, KEY, Response
 
@@ -21,9 +22,9 @@ __all__ = ["served"]
 _FILES = sorted(path.name for path in (SPEC / "clients").glob("*.toml"))
 _ROW_KEYS = {
     *("id", "source", "recorded", "given", "send", "headers", "body", "body_base64", "newline"),
-    *("signs", "status", "code", "text", "phase", "form", "answer", "content", "holds", "after"),
+    *("status", "code", "text", "phase", "form", "answer", "content", "parts", "holds", "after"),
 }
-_FILE_KEYS = {"package", "version", "repository", "given", "sas", "case"}
+_FILE_KEYS = {"package", "version", "repository", "phase", "signs", "given", "sets", "sas", "case"}
 _OF_EVERY_ANSWER = {"server", "date", "x-ms-request-id", "content-length", "x-ms-version"}
 _ODATA = {"x-content-type-options": "nosniff", "cache-control": "no-cache"}
 """The headers of an answer unless its row says otherwise ("-" for none)."""
@@ -40,9 +41,25 @@ def _cases() -> list[Any]:
         for row in table["case"]:
             assert row.keys() <= _ROW_KEYS, (row["id"], row.keys() - _ROW_KEYS)
             assert re.match(r"[\w./-]+\.\w+, \S", row["source"]), row["source"]
-            given = {"given": table.get("given", []), "sas": table.get("sas", {})}
-            found.append(pytest.param(given | row, id=f"{name.removesuffix('.toml')}: {row['id']}"))
+            defaults = {"given": [], "sas": {}} | {
+                key: table[key] for key in ("given", "sas", "signs", "phase") if key in table
+            }
+            request = defaults | _written_out(row, table["sets"])
+            found.append(pytest.param(request, id=f"{name.removesuffix('.toml')}: {row['id']}"))
     return found
+
+
+def _written_out(row: Row, sets: dict[str, list[str]]) -> Row:
+    """A row with its headers as pairs, and the answer to a batch as its text."""
+    lines = [line for item in row["headers"] for line in ([item] if ": " in item else sets[item])]
+    headers = [(name, value) for name, _, value in (line.partition(": ") for line in lines)]
+    if "parts" in row:
+        kind = {"content-type": "multipart/mixed; boundary=batchresponse_G1"}
+        text = batch_answer(row["parts"])
+        row = row | {"status": 202, "content": text, "answer": kind | row.get("answer", {})}
+    elif row.get("status") == 204:
+        row = {"content": ""} | row
+    return row | {"headers": headers}
 
 
 def _signed_query(sas: Row) -> str:
@@ -70,10 +87,10 @@ def _request(row: Row, date: str) -> tuple[bytes, bytes]:
     method, target, _ = line.split(" ")
     sent = {name.lower(): value for name, value in headers}
     dated = sent.get("x-ms-date", sent.get("date", ""))
-    authorization = ""
-    if row.get("signs") == "lite":
+    if row["signs"] == "lite":
         authorization = shared_key_lite(ACCOUNT, KEY, target=target, date=dated)
-    elif row.get("signs") == "shared key":
+    else:
+        assert row["signs"] == "shared key", row["signs"]
         authorization = shared_key(
             ACCOUNT,
             KEY,
@@ -83,8 +100,6 @@ def _request(row: Row, date: str) -> tuple[bytes, bytes]:
             content_type=sent.get("content-type", ""),
             content_md5=sent.get("content-md5", ""),
         )
-    else:
-        assert "signs" not in row, row["signs"]
     headers = [(name, value.replace("AUTHORIZATION", authorization)) for name, value in headers]
     return head_of(line, headers), body
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from spec_tables import Row, load
 from tablestone import limits
 from tablestone.model.errors import ERRORS
-from wire.case_tables import Row, load, rows
+from wire.case_tables import rows
 
 _ROOT = Path(__file__).resolve().parents[2]
 _COMPATIBILITY = (_ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
@@ -27,7 +28,7 @@ def _all_rows() -> list[Row]:
     batch = load("batch.toml")
     found += [*batch["case"], *batch["failure"]]
     found += load("filter_parse.toml")["error"]
-    found += load("bearer.toml")["case"]
+    found += rows("bearer.toml")
     return [*found, *load("string_to_sign.toml")["refused"]]
 
 
@@ -82,8 +83,8 @@ def test_the_cases_that_a_document_names_are_there(named: str) -> None:
         return
     file, _, row_id = named.partition(": ")
     tables = [table for table in load(file).values() if isinstance(table, list)]
-    rows_found = [row for table in tables for row in table if isinstance(row, dict)]
-    assert row_id in {row["id"] for row in rows_found if "id" in row}
+    found = [row for table in tables for row in table if isinstance(row, dict)]
+    assert row_id in {row["id"] for row in found if "id" in row}
 
 
 def test_every_line_of_its_tables_names_a_test() -> None:

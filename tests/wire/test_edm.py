@@ -4,17 +4,18 @@ from typing import Any
 
 import pytest
 
-from wire.case_tables import TAG, TIME, Row, error_of, expanded, load, prepare
+from spec_tables import Row
+from wire.case_tables import TAG, TIME, error_of, expanded, prepare, rows
 from wire.service_under_test import ServiceUnderTest
 
 _GIVEN: Row = {"given": ['POST /Tables {"TableName":"tab"}']}
 
 
 def _parameters() -> list[Any]:
-    rows = load("edm.toml")["case"]
-    assert len({row["id"] for row in rows}) == len(rows)
-    assert all(row["source"] and row.keys() <= {"id", "in", "out", "source"} for row in rows)
-    return [pytest.param(row, id=row["id"]) for row in rows]
+    found = rows("edm.toml")
+    assert len({row["id"] for row in found}) == len(found)
+    assert all(row["source"] and row.keys() <= {"id", "in", "out", "source"} for row in found)
+    return [pytest.param(row, id=row["id"]) for row in found]
 
 
 @pytest.mark.parametrize("row", _parameters())

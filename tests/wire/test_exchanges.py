@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from wire.case_tables import SPEC
+from spec_tables import SPEC
 from wire.service_under_test import Response, ServiceUnderTest
 
 _FILES = sorted((SPEC / "exchanges").glob("*.http"))

@@ -5,7 +5,8 @@ from typing import Final
 import pytest
 
 from sas_signing import query_of, signed
-from wire.case_tables import Row, error_of, load
+from spec_tables import Row, load
+from wire.case_tables import error_of
 from wire.service_under_test import ACCOUNT, ServiceUnderTest
 
 _WRONG_KEY: Final = "d3Jvbmc="

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from spec_tables import load
 from tablestone.engines.contract import (
     EngineBusy,
     EngineDamaged,
@@ -12,7 +13,7 @@ from tablestone.engines.contract import (
     OutcomeUnknown,
 )
 from tablestone.engines.memory import MemoryEngine
-from wire.case_tables import error_of, load, prepare
+from wire.case_tables import error_of, prepare
 from wire.service_under_test import Response, ServiceUnderTest
 
 _GIVEN = {"given": ['POST /Tables {"TableName":"tab"}']}

@@ -2,7 +2,8 @@
 
 import pytest
 
-from wire.case_tables import Row, check, fill, parameters, prepare, send
+from spec_tables import Row
+from wire.case_tables import check, fill, parameters, prepare, send
 from wire.service_under_test import ServiceUnderTest
 
 

@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from server_process import start_server
+from spec_tables import Row
 from tablestone import limits
-from wire.case_tables import Row, check, error_of, parameters, prepare, send
+from wire.case_tables import check, error_of, parameters, prepare, send
 from wire.service_under_test import ACCOUNT, Headers, Response, default_headers
 
 _TABLES = (

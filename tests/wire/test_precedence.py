@@ -4,8 +4,9 @@ from itertools import pairwise
 
 import pytest
 
+from spec_tables import Row
 from tablestone.model.errors import PRECEDENCE
-from wire.case_tables import Row, check, parameters, prepare, rows, send
+from wire.case_tables import check, parameters, prepare, rows, send
 from wire.service_under_test import ServiceUnderTest
 
 _STEPS = [line.partition(":")[0] for line in PRECEDENCE]

@@ -6,7 +6,8 @@ from urllib.parse import quote
 import pytest
 
 from sas_signing import completed, query_of, signed
-from wire.case_tables import Row, check, error_of, load, prepare, rows, send
+from spec_tables import Row, load
+from wire.case_tables import check, error_of, prepare, rows, send
 from wire.service_under_test import ACCOUNT, KEY, SECOND_KEY, Response, ServiceUnderTest
 
 FILE = "sas.toml"

@@ -42,7 +42,7 @@ class Capabilities:
     checks_relied_rows: bool = False
     """A commit looks whether the rows on which its write set relies are as they were (`contract.WriteSet`)."""
     keeps_entries: bool = False
-    """The engine can keep entries of indexes, and its snapshots read them (`contract.IndexedSnapshot`)."""
+    """The engine can keep entries of indexes, and its snapshots read them (`contract.Snapshot.entries`)."""
 
 
 # What must hold of every kind, and why another combination cannot work.

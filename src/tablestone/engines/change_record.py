@@ -3,7 +3,7 @@
 An engine that keeps changes writes one record for each write set with a note, in the commit itself: a record exists
 exactly if its commit does. Records are numbered without holes, and their times never step back. A write set that
 changed no row has no record. Numbers go on when records are trimmed, and when keeping ends and begins again; each
-beginning has an epoch of its own.
+beginning has an epoch of its own. The form of stored rows and `Retention` are here too.
 """
 
 import struct
@@ -148,12 +148,12 @@ class ChangeLog(Protocol):
         ...
 
     async def read(
-        self, place: After | At, *, subject: bytes | None, rows_max: int, bytes_max: int
+        self, position: After | At, *, subject: bytes | None, rows_max: int, bytes_max: int
     ) -> ChangesRead | None:
-        """Records of one subject or of all from a place on; None if no changes are kept.
+        """Records of one subject, or of all, from a position on; None if no changes are kept.
 
-        All of the answer is of one moment, so the caller can tell whether the place was kept. A place that is not is
-        replaced by the nearest that is. Stops after the record with which the rows are `rows_max`, or have `bytes_max`.
+        All of the answer is of one moment, so the caller can tell whether the position was kept. If it is not, the
+        nearest one that is takes its place. Stops after the record that brings the rows to `rows_max` or `bytes_max`.
         """
         ...
 
@@ -220,17 +220,17 @@ def write_rows(rows: Iterable[tuple[bytes, int, bytes | None, bytes | None]]) ->
 def read_rows(stored: bytes) -> list[ChangedRow]:
     """The rows of a stored record."""
     rows: list[ChangedRow] = []
-    place, end = 0, len(stored)
-    while place < end:
-        row_length, version, value_length, before_length = _HEAD.unpack_from(stored, place)
-        row_end = place + _HEAD.size + row_length
+    at, end = 0, len(stored)
+    while at < end:
+        row_length, version, value_length, before_length = _HEAD.unpack_from(stored, at)
+        row_end = at + _HEAD.size + row_length
         value_end = row_end + max(value_length, 0)
-        row, value, before = stored[place + _HEAD.size : row_end], None, None
+        row, value, before = stored[at + _HEAD.size : row_end], None, None
         if value_length >= 0:
             value = stored[row_end:value_end]
-        place = value_end
+        at = value_end
         if before_length >= 0:
-            place = value_end + before_length
-            before = stored[value_end:place]
+            at = value_end + before_length
+            before = stored[value_end:at]
         rows.append(ChangedRow(row, version, value, before))
     return rows

@@ -1,4 +1,4 @@
-"""The engine contract: all that `tables` may ask of storage, and all that an engine must keep.
+"""The engine contract: all that may be asked of storage, and all that an engine must keep (docs/engines.md).
 
 A row is (partition bytes, row bytes) -> (version, value bytes), in the order of the bytes. An engine knows no account,
 table, entity, property or HTTP. Engines never raise a code of the service. They return `Conflict`, or raise
@@ -8,7 +8,7 @@ applied) or, while they are opened, `EngineRefused` (one sentence for the operat
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, NewType, Protocol
 
@@ -146,8 +146,8 @@ def expectation_holds(expectation: Expectation, version_found: int) -> bool:
 class Put(NamedTuple):
     """Write the row. `render` takes the version that the engine assigned, and returns the value to store.
 
-    It is pure and cheap. It may be called more than once, if a commit is tried again. So is `before`, which returns
-    what the record of changes is to have of the value that is replaced; it is only called if changes are kept.
+    `before` returns what the record of changes keeps of the value that is replaced; it is called only if changes are
+    kept. Both are pure and cheap, and are called again if the commit is tried again.
     """
 
     render: Callable[[int], bytes]
@@ -161,10 +161,14 @@ class Refusal(NamedTuple):
 
 
 class Update(NamedTuple):
-    """Write the row as the present value demands, in the commit itself: no other commit comes in between.
+    """Write the row as its value demands: no other commit comes between the value and the write.
 
-    `decide` takes the present value, None if there is no row. It is pure, cheap and waits for nothing, and may be
-    called more than once. It refuses by its result and never raises, so that no other write set of a group fails.
+    `decide` takes the value, None if there is no row. It is pure, cheap and waits for nothing, so an engine may call it
+    as often as it likes. An embedded engine calls it inside the commit. An engine over a network may do so too, in a
+    transaction that holds the row; or it reads the row, decides, and commits on condition that the row still has the
+    version that was read, and else begins again (`decide_updates`). Only the last decision counts.
+
+    It refuses by its result and never raises, so that no other write set of a group fails.
     """
 
     decide: Callable[[bytes | None], Put | Refusal]
@@ -277,6 +281,24 @@ def effect_of(
     )
 
 
+def decide_updates(
+    write_set: WriteSet, found: Mapping[bytes, tuple[int, bytes]]
+) -> WriteSet | Conflict:
+    """The write set with each update decided by the row that was found, which it then expects; or a conflict.
+
+    For an engine that decides before the commit. All rows were found at one moment: by row, versions and values.
+    """
+    changes: list[Change] = []
+    for index, change in enumerate(write_set.changes):
+        version, value = found.get(change.row, (ABSENT, None))
+        mutation = effect_of(change, index, version, value)
+        if isinstance(mutation, Conflict):
+            return mutation
+        expectation = version if isinstance(change.mutation, Update) else change.expectation
+        changes.append(Change(change.row, expectation, mutation))
+    return write_set._replace(changes=changes)
+
+
 # Hints are no named tuples: named tuples of different classes are equal if their members are, so a cache with hints as
 # its keys would confuse "all of" with "any of".
 
@@ -324,7 +346,7 @@ class TextAfter:
 
 @dataclass(frozen=True, slots=True)
 class RowBetween:
-    """The bytes of the row key: `start <= row < end`. Without an end, all rows from `start` on."""
+    """The row part of the key: `start <= row < end`. Without an end, all rows from `start` on."""
 
     start: bytes
     end: bytes | None
@@ -350,7 +372,7 @@ some or all of them, and no other row."""
 
 
 class Snapshot(Protocol):
-    """One moment of the rows, for several reads. It should be closed soon, because storage cannot be reclaimed."""
+    """One moment of the rows, for several reads. Close it soon: storage keeps what it may still read."""
 
     async def read(
         self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
@@ -365,20 +387,19 @@ class Snapshot(Protocol):
         """
         ...
 
-    async def close(self) -> None:
-        """Release the moment."""
-        ...
-
-
-class IndexedSnapshot(Snapshot, Protocol):
-    """The snapshots of an engine that has `capabilities.keeps_entries`."""
-
     async def entries(self, start: Entry, end: Entry, *, entries_max: int) -> list[Entry]:
-        """The first entries with `start <= entry < end`, at the moment of this snapshot's first read."""
+        """The first entries with `start <= entry < end`, at the moment of this snapshot's first read.
+
+        Never called without `capabilities.keeps_entries`, and nor is the next one.
+        """
         ...
 
     async def count_entries(self, start: Entry, end: Entry, *, entries_max: int) -> int:
         """The number of these entries, up to `entries_max`: quicker than to read them."""
+        ...
+
+    async def close(self) -> None:
+        """Release the snapshot."""
         ...
 
 
@@ -461,12 +482,12 @@ class Engine(Protocol):
         """
         ...
 
-    async def watch(self, *, logs_warnings: bool) -> None:
-        """Check beside a server that storage is still where it was opened. While it is not, commits raise
+    async def watch(self, *, leads: bool) -> None:
+        """Look after storage beside a server. While storage is not where it was opened, commits raise
         `EngineUnavailable`, because they would be lost.
 
-        `logs_warnings`: whether this process logs what it finds; one of several processes is enough. The call returns
-        if there is nothing to watch.
+        `leads`: this process does what one of several is enough for, such as to log what it finds and to give room
+        back. The call returns if there is nothing to watch.
         """
         ...
 
@@ -476,41 +497,4 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Finish the commits that were accepted, then release everything."""
-        ...
-
-
-class FoundRow(NamedTuple):
-    """A row that was read. `place` is a number of its own, with which to ask for its key again."""
-
-    place: int
-    row: StoredRow
-
-
-class DamagedStorage(Protocol):
-    """Storage that is read row by row, whatever is damaged between the rows.
-
-    All of it but `pages` and `lost_writes` is known once all rows were read.
-    """
-
-    pages: int
-    """The number of pages."""
-    damaged_pages: set[int]
-    """The numbers of the pages that are not as they should be."""
-    is_complete: bool
-    """Whether `lost_keys` has all rows that are lost."""
-    lost_writes: bool
-    """Whether acknowledged writes are lost of which nothing is known, not even their keys."""
-    uncertain_rows: int
-    """Rows of pages that nothing refers to, where deleted rows may be too."""
-
-    def rows(self) -> Iterator[FoundRow]:
-        """Every row that can be read, once, in no certain order. The values may be damaged."""
-        ...
-
-    def lost_keys(self) -> list[Key]:
-        """The keys of rows that exist and were not read."""
-        ...
-
-    def keys_at(self, places: Collection[int]) -> dict[int, Key]:
-        """The keys of rows at these places by the index, whose copies of the keys are others than those in the rows."""
         ...

@@ -4,7 +4,6 @@ Knows the engine contract and nothing above it.
 """
 
 from collections.abc import Sequence
-from typing import cast
 
 from tablestone.engines.capabilities import Capabilities
 from tablestone.engines.change_record import ChangeLog
@@ -14,7 +13,6 @@ from tablestone.engines.contract import (
     Engine,
     Entry,
     Hint,
-    IndexedSnapshot,
     Key,
     KeyRange,
     Rows,
@@ -62,8 +60,8 @@ class ForwardingEngine:
     async def commit(self, write_set: WriteSet) -> Committed | Conflict:
         return await self._engine.commit(write_set)
 
-    async def watch(self, *, logs_warnings: bool) -> None:
-        await self._engine.watch(logs_warnings=logs_warnings)
+    async def watch(self, *, leads: bool) -> None:
+        await self._engine.watch(leads=leads)
 
     async def check(self) -> list[str]:
         return await self._engine.check()
@@ -76,7 +74,7 @@ class ForwardingSnapshot:
     """A `Snapshot` that does what `snapshot` does."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = cast("IndexedSnapshot", snapshot)
+        self._snapshot = snapshot
 
     async def read(
         self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None

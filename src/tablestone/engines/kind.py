@@ -90,6 +90,11 @@ ENTRY_POINTS = "tablestone.engines"
 """The group of entry points that name kinds of engines."""
 
 
+CONTRACT: Final = 2
+"""The version of the engine contract. It changes when an engine that kept the last one loses or shows wrong data with
+this one: 2 has `WriteSet.relies_on` in place of `decided_under`."""
+
+
 class Opening(enum.Enum):
     """The use for which a process opens storage, and the processes that it keeps out by that."""
 
@@ -129,5 +134,7 @@ class EngineKind:
     """None if several processes cannot share the storage (`Capabilities.processes`)."""
     figures: tuple[Figure, ...] = ()
     """The figures of an engine of this kind, which is then a `MeasuredEngine`."""
+    contract: int = 1
+    """The version of the contract that the engine keeps; another one than `CONTRACT` is refused."""
     encrypts: bool = False
     """Whether the engine can encrypt what it stores."""

@@ -41,13 +41,8 @@ from tablestone.engines.contract import (
     StoredRow,
     effect_of,
 )
-from tablestone.engines.figures import (
-    CHANGE_FIGURES,
-    Figure,
-    FigureKind,
-    measure_changes,
-)
-from tablestone.engines.kind import EngineKind
+from tablestone.engines.figures import CHANGE_FIGURES, Figure, FigureKind, measure_changes
+from tablestone.engines.kind import CONTRACT, EngineKind
 from tablestone.engines.record_age import RecordAge
 
 if TYPE_CHECKING:
@@ -167,7 +162,7 @@ class MemoryEngine:
         self._is_shared = True
         self.generation += 1  # whatever was announced may be another row now
 
-    async def watch(self, *, logs_warnings: bool) -> None:
+    async def watch(self, *, leads: bool) -> None:
         """There is nothing to watch."""
 
     async def check(self) -> list[str]:
@@ -251,18 +246,18 @@ class MemoryChangeLog:
         )
 
     async def read(
-        self, place: After | At, *, subject: bytes | None, rows_max: int, bytes_max: int
+        self, position: After | At, *, subject: bytes | None, rows_max: int, bytes_max: int
     ) -> ChangesRead | None:
         kept = self.kept()
         if kept is None:
             return None
-        if isinstance(place, At):
+        if isinstance(position, At):
             begun = None
-            later = (n for n, record in self._records.items() if record.time >= place.time)
+            later = (n for n, record in self._records.items() if record.time >= position.time)
             start = next(later, kept.last + 1)
         else:
-            begun = self._records.get(place.number)
-            start = min(max(place.number + 1, kept.first), kept.last + 1)
+            begun = self._records.get(position.number)
+            start = min(max(position.number + 1, kept.first), kept.last + 1)
         found: list[ChangeRecord] = []
         rows_read = bytes_read = 0
         reached, has_more = kept.last, False
@@ -326,12 +321,12 @@ class MemoryRows(NamedTuple):
         """Take the old entries from a row, and give it the new ones."""
         for entry, is_new in [(e, True) for e in new] + [(e, False) for e in old]:
             found = Entry(entry, *key)
-            place = bisect_left(self.index_entries, found)
-            is_there = self.index_entries[place : place + 1] == [found]
+            at = bisect_left(self.index_entries, found)
+            is_there = self.index_entries[at : at + 1] == [found]
             if is_new and not is_there:
-                self.index_entries.insert(place, found)
+                self.index_entries.insert(at, found)
             elif not is_new and is_there:
-                del self.index_entries[place]
+                del self.index_entries[at]
 
     async def entries(self, start: Entry, end: Entry, *, entries_max: int) -> list[Entry]:
         first = bisect_left(self.index_entries, start)
@@ -373,5 +368,6 @@ KIND = EngineKind(
     MemoryEngine.capabilities,
     ("memory",),
     lambda _place, clock, *_: MemoryEngine(clock),
+    contract=CONTRACT,
     figures=(Figure("memory_rows", FigureKind.GAUGE, "Rows in memory."), *CHANGE_FIGURES),
 )

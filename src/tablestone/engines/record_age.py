@@ -29,12 +29,21 @@ class RecordAge:
         self._elapsed = elapsed
         if elapsed is not None:
             self._began = elapsed()
-            self.oldest_time(0)
+            self.now()
 
     def oldest_time(self, ticks: int | None) -> int:
         """The time of the oldest record that is not older than so many ticks; 0 while no age is too old."""
-        if self._elapsed is None or ticks is None:
-            return 0 if ticks is None else self._clock() - ticks
+        if ticks is None:
+            return 0
+        now, grace = self.now(), min(TRUSTED_SECONDS, ticks / TICKS_PER_SECOND)
+        if self._elapsed is not None and self._elapsed() < self._began + grace:
+            return 0
+        return now - ticks
+
+    def now(self) -> int:
+        """The present time by which records age."""
+        if self._elapsed is None:
+            return self._clock()
         elapsed, leads = self._elapsed(), self._leads
         counted = int(elapsed * TICKS_PER_SECOND)
         lead = self._clock() - counted
@@ -45,6 +54,4 @@ class RecordAge:
         leads.append((elapsed, lead))
         while leads[0][0] < elapsed - TRUSTED_SECONDS:
             leads.popleft()
-        if elapsed < self._began + min(TRUSTED_SECONDS, ticks / TICKS_PER_SECOND):
-            return 0
-        return counted + leads[0][1] - ticks
+        return counted + leads[0][1]

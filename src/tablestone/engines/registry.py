@@ -6,13 +6,14 @@ when its scheme is first asked for, so a server imports only its own. Knows no p
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from tablestone.engines.capabilities import Capabilities, StoredIn, why_impossible
 from tablestone.engines.contract import EngineRefused
-from tablestone.engines.kind import ENTRY_POINTS, EngineKind, EngineUrl, Opening
+from tablestone.engines.kind import CONTRACT, ENTRY_POINTS, EngineKind, EngineUrl, Opening
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
@@ -36,19 +37,26 @@ class NoSuchEngine(EngineRefused):
 def kind_of(scheme: str) -> EngineKind:
     """The kind of engine of a scheme; `NoSuchEngine` if there is none."""
     if scheme in OWN_KINDS:
-        return _own(scheme)
+        return _checked(scheme, OWN_KINDS[scheme], lambda: _own(scheme))
     for entry_point in _entry_points(scheme):
-        kind = entry_point.load()
-        if not isinstance(kind, EngineKind):
-            raise EngineRefused(
-                f"The engine {scheme} cannot be used: {entry_point.value} is no kind of engine."
-            )
-        if (why := why_impossible(kind.capabilities)) is not None:
-            raise EngineRefused(
-                f"The engine {scheme} cannot be used: {why}. It may be made for an earlier version of Tablestone."
-            )
-        return kind
+        return _checked(scheme, entry_point.value, entry_point.load)
     raise NoSuchEngine(f"The engine {scheme!r} is not known.")
+
+
+def _checked(scheme: str, source: str, load: Callable[[], object]) -> EngineKind:
+    """The kind of a scheme, if an engine of the kind can be used by this version."""
+    try:
+        kind = load()
+    except (ImportError, AttributeError) as error:
+        why: str | None = f"{source} cannot be imported: {error}"
+    else:
+        if not isinstance(kind, EngineKind):
+            why = f"{source} is no kind of engine"
+        elif kind.contract != CONTRACT:
+            why = f"it keeps version {kind.contract} of the engine contract, and this Tablestone has version {CONTRACT}"
+        elif (why := why_impossible(kind.capabilities)) is None:
+            return kind
+    raise EngineRefused(f"The engine {scheme} cannot be used: {why}.")
 
 
 def capabilities_of(url: str) -> Capabilities:

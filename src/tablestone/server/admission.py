@@ -173,12 +173,7 @@ class Limit(enum.Enum):
 class Admission:
     """The limits of one process, and what it has taken on."""
 
-    def __init__(
-        self,
-        connections_max: int,
-        requests_max: int,
-        held_bytes_max: int,
-    ) -> None:
+    def __init__(self, connections_max: int, requests_max: int, held_bytes_max: int) -> None:
         self.connections_max = connections_max
         self.connections = ConnectionLimit(connections_max)
         self.requests_max = requests_max

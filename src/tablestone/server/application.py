@@ -6,7 +6,8 @@ Turns an ASGI call into a `RawRequest` and a `RawResponse` into ASGI messages, a
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Coroutine, Mapping, Sized
+from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
@@ -18,7 +19,7 @@ from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration, WorkerS
 from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.change_record import ChangeLog, not_taken
 from tablestone.engines.contract import Engine, EngineRefused, EngineUnavailable
-from tablestone.engines.figures import Figure, FigureKind, MeasuredEngine, Values
+from tablestone.engines.figures import FigureKind, MeasuredEngine, Values
 from tablestone.engines.kind import EngineUrl
 from tablestone.engines.registry import capabilities_of, kind_of, open_engine
 from tablestone.extras import needs
@@ -137,17 +138,16 @@ class Application:
         self._counts = (
             None
             if slot.reports is None
-            else RequestCounts(
-                names_tables=configuration.metrics_tables,
-                insight=self._windows,
-            )
+            else RequestCounts(names_tables=configuration.metrics_tables, insight=self._windows)
         )
         self._is_watched = self._counts is not None
         """Whether metrics, an access log or traces want the records of requests."""
         self._wants_details = False
         self._spare: RequestRecord | None = None
         """A record that is not in use."""
-        self._measures: WorkerMeasures | None = None
+        self._measures: Callable[[], tuple[dict[str, Any], dict[str, Any]]] | None = None
+        self._connections: Sized = ()
+        self._accepted: Callable[[], int] = int
         self._tracing: Tracing | None = None
         self._throughput: Throughput | None = None
         self._admission: Admission | None = None
@@ -165,7 +165,7 @@ class Application:
         if self._engine.changes is not None:
             await self._keep_changes(self._engine.changes)
         identities = Identities(
-            service.documents, configuration.tokens, seconds, logs_warnings=self._slot.worker == 0
+            service.documents, configuration.tokens, seconds, logs_warnings=self._slot.leads
         )
         accounts = KnownAccounts(
             configuration.accounts,
@@ -183,38 +183,31 @@ class Application:
             unknown_versions=configuration.any_version,
             refused=self._refused,
         )
-        self._background = [
-            asyncio.create_task(self._body_time_limit.watch()),
-            asyncio.create_task(self._log_refused()),
-            asyncio.create_task(identities.watch()),
-            asyncio.create_task(self._engine.watch(logs_warnings=self._slot.worker == 0)),
-        ]
-        sweeper: Sweeper | None = None
-        expiry: ExpirySweeper | None = None
-        if self._slot.worker == 0:  # one is enough; two sweepers would disturb each other
+        if self._slot.leads:
             await self._create_tables(service, accounts)
-            sweeper = Sweeper(
-                self._engine,
-                clock,
-                fresh_table_id,
-                deletion_seconds=configuration.table_deletion_seconds,
-            )
-            expiry = ExpirySweeper(
-                self._engine,
-                service.catalog,
-                accounts.find,
-                clock,
-                self._parts.elapsed,
-                fresh_table_id().hex(),
-                self._slot.began,
-            )
-            self._background.append(asyncio.create_task(sweeper.run()))
-            self._background.append(asyncio.create_task(expiry.run()))
+        sweeper = Sweeper(
+            self._engine,
+            clock,
+            fresh_table_id,
+            deletion_seconds=configuration.table_deletion_seconds,
+        )
+        expiry = ExpirySweeper(
+            self._engine,
+            service.catalog,
+            accounts.find,
+            clock,
+            self._parts.elapsed,
+            fresh_table_id().hex(),
+            self._slot.began,
+        )
+        self.start(self._body_time_limit.watch)
+        self.start(self._log_refused)
+        self.start(identities.watch)
+        self.start(partial(self._engine.watch, leads=self._slot.leads))
+        self.start(sweeper.run, of_leader=True)  # two sweepers would disturb each other
+        self.start(expiry.run, of_leader=True)
         if self._slot.reports is not None and self._counts is not None:
-            figures = kind_of(EngineUrl.parse(configuration.engine).scheme).figures
-            self._measures = WorkerMeasures(
-                self._counts, self._engine, figures, service, sweeper, expiry
-            )
+            self._measures = partial(self._measured, self._counts, service, sweeper, expiry)
             windows = self._windows
             reporter = WorkerReporter(
                 self._slot.reports,
@@ -224,7 +217,14 @@ class Application:
                 self._slot.insight,
             )
             reporter.report()  # before the server says that it is ready
-            self._background.append(asyncio.create_task(reporter.run()))
+            self.start(reporter.run)
+
+    def start(
+        self, run: Callable[[], Coroutine[Any, Any, None]], *, of_leader: bool = False
+    ) -> None:
+        """Run a task beside the requests until `shutdown`; one `of_leader` only in the worker that leads."""
+        if self._slot.leads or not of_leader:
+            self._background.append(asyncio.create_task(run()))
 
     async def _keep_changes(self, changes: ChangeLog) -> None:
         """Keep changes as the configuration says, or as it is stored, and log it."""
@@ -237,7 +237,7 @@ class Application:
         except EngineUnavailable as error:  # the disk may be full
             verb = "end" if asked is None else "begin"
             raise EngineRefused(f"The record of changes cannot {verb}. {error}") from error
-        if kept is None or self._slot.worker:
+        if kept is None or not self._slot.leads:
             return
         if (why := not_taken(kept, asked)) is not None:
             log.warning("%s", why)
@@ -270,7 +270,7 @@ class Application:
             storage=self._slot.storage,
             key=configuration.encryption_key,
         )
-        self._tracing = _open_tracing(logs_warnings=self._slot.worker == 0)
+        self._tracing = _open_tracing(logs_warnings=self._slot.leads)
         if self._tracing is not None:
             self._is_watched = self._wants_details = True
             self._engine = self._tracing.traced_engine(self._engine, configuration.engine)
@@ -323,11 +323,43 @@ class Application:
         if self._engine is not None and self._engine.changes is not None:
             assert self._pipeline is not None
             self._waits = Waits(self._engine, self._pipeline.answer, admission)
-        if self._measures is not None:
-            self._measures.connections = connections
-            self._measures.accepted = accepted
-            targets = {} if self._throughput is None else self._throughput.refused
-            self._measures.refused = (admission.refused, targets)
+        self._connections, self._accepted = connections, accepted
+
+    def _measured(
+        self,
+        counts: RequestCounts,
+        service: TableService,
+        sweeper: Sweeper,
+        expiry: ExpirySweeper,
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What this worker reports: the counts since its start, and the present values."""
+        engine: object = self._engine
+        values: Values = engine.measure() if isinstance(engine, MeasuredEngine) else {}
+        figures = kind_of(EngineUrl.parse(self._configuration.engine).scheme).figures
+        gauges = {figure.name for figure in figures if figure.kind is FigureKind.GAUGE}
+        refused: dict[str, int] = {}
+        if self._admission is not None:
+            refused.update(self._admission.refused)
+        if self._throughput is not None:
+            refused.update(self._throughput.refused)
+        totals = {
+            **counts.totals(),
+            "cache_hits": sum(cache.hits for cache in service.caches),
+            "cache_misses": sum(cache.misses for cache in service.caches),
+            "swept_rows": sweeper.swept_rows,
+            "expired": expiry.swept,
+            "accepted": self._accepted(),
+            "refused_by_limit": refused,
+            "engine": {name: each for name, each in values.items() if name not in gauges},
+        }
+        now = {
+            "connections": len(self._connections),
+            "sweeping": int(sweeper.is_busy),
+            "expiry_suspended": int(expiry.is_suspended),
+            "changes_lag_seconds": service.feeds.lag_seconds(),
+            "engine": {name: each for name, each in values.items() if name in gauges},
+        }
+        return totals, now
 
     def reopen_logs(self) -> None:
         """Open the files of the log again: a program has moved them away."""
@@ -470,56 +502,3 @@ async def _send(send: Send, response: RawResponse) -> None:
         }
     )
     await send({"type": "http.response.body", "body": response.body})
-
-
-class WorkerMeasures:
-    """What a worker reports. `figures` are those of the kind of its engine; one of several workers has the sweepers."""
-
-    def __init__(
-        self,
-        counts: RequestCounts,
-        engine: Engine,
-        figures: Iterable[Figure],
-        service: TableService,
-        sweeper: Sweeper | None,
-        expiry: ExpirySweeper | None = None,
-    ) -> None:
-        self._counts = counts
-        self._engine = engine
-        self._gauges = {figure.name for figure in figures if figure.kind is FigureKind.GAUGE}
-        self._caches = service.caches
-        self._feeds = service.feeds
-        self._sweeper = sweeper
-        self._expiry = expiry
-        self.connections: Sized = ()
-        """The open connections."""
-        self.accepted: Callable[[], int] = int
-        """The number of connections that were accepted."""
-        self.refused: Iterable[Mapping[str, int]] = ()
-        """The numbers of refused requests, by limit."""
-
-    def __call__(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The counts since the start of the worker, and the present values."""
-        values: Values = {}
-        if isinstance(self._engine, MeasuredEngine):
-            values = self._engine.measure()
-        totals = {
-            **self._counts.totals(),
-            "cache_hits": sum(cache.hits for cache in self._caches),
-            "cache_misses": sum(cache.misses for cache in self._caches),
-            "swept_rows": 0 if self._sweeper is None else self._sweeper.swept_rows,
-            "expired": 0 if self._expiry is None else self._expiry.swept,
-            "accepted": self.accepted(),
-            "refused_by_limit": {
-                limit: number for counts in self.refused for limit, number in counts.items()
-            },
-            "engine": {name: each for name, each in values.items() if name not in self._gauges},
-        }
-        now = {
-            "connections": len(self.connections),
-            "sweeping": int(self._sweeper is not None and self._sweeper.is_busy),
-            "expiry_suspended": int(self._expiry is not None and self._expiry.is_suspended),
-            "changes_lag_seconds": self._feeds.lag_seconds(),
-            "engine": {name: each for name, each in values.items() if name in self._gauges},
-        }
-        return totals, now

@@ -254,7 +254,7 @@ class HttpConnection(HttpToolsProtocol):
 
     @property
     def idle_since(self) -> float | None:
-        """Time, in the loop's seconds, since which no request is under way; None while one is. Half a head is none."""
+        """The loop's time since which no request is under way; None while one is. An incomplete head is no request."""
         if self.transport.is_closing() or self.transport.get_write_buffer_size():
             return None
         if self.cycle is not None and not self.cycle.response_complete:
@@ -289,9 +289,7 @@ class HttpConnection(HttpToolsProtocol):
         if not self._head_is_open:
             # The data belongs to an answered request, or is an empty line: it ended the wait for the next request.
             is_answered = self.cycle is None or self.cycle.response_complete
-            if (
-                is_answered and self._idle_since is None
-            ):  # an answer that was given just now sets it
+            if is_answered and self._idle_since is None:  # an answer just now sets it
                 self._wait_for_head()
             return
         # Only a head that arrives in pieces gets here. Most heads arrive whole and cost nothing.

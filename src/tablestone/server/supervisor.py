@@ -28,11 +28,7 @@ from tablestone.server.connection_handover import (
     channel,
     ended_counters,
 )
-from tablestone.server.worker import (
-    STOP_SECONDS_MAX,
-    Hangup,
-    StartRefused,
-)
+from tablestone.server.worker import STOP_SECONDS_MAX, Hangup, StartRefused
 
 logger = logging.getLogger(__name__)
 
@@ -210,10 +206,7 @@ class Supervisor:
         if self._keeps_rows and worker.number < self._workers:
             raise StartRefused(f"Worker process {worker.pid} {how}, and its rows are lost.")
         logger.error(
-            "Worker process %d %s and is replaced.%s",
-            worker.pid,
-            how,
-            sentence and f" {sentence}",
+            "Worker process %d %s and is replaced.%s", worker.pid, how, sentence and f" {sentence}"
         )
         self._missing[worker.number] = max(
             monotonic_seconds(), worker.started_at + REPLACEMENT_PAUSE_SECONDS

@@ -67,9 +67,8 @@ class ServedCertificate:
         """Look at the files while the server runs. One process of several `leads`: it renews them and logs errors."""
         while True:
             try:
-                self.look(
-                    leads=leads
-                )  # before the first sleep: a process may start long after the certificate was loaded
+                # Before the first sleep: a process may start long after the certificate was loaded.
+                self.look(leads=leads)
             except Exception:
                 log.exception("looking at the certificate failed")
             await asyncio.sleep(LOOK_SECONDS)

@@ -164,9 +164,7 @@ class RequestTrace:
             try:
                 yield span
             except Exception as error:
-                if (
-                    kind is SpanKind.CLIENT
-                ):  # other errors are answered, and stand in the request's span
+                if kind is SpanKind.CLIENT:  # others are answered, and stand in the request's span
                     span.set_attribute("error.type", type(error).__qualname__)
                     span.set_status(Status(StatusCode.ERROR))
                 raise

@@ -162,9 +162,7 @@ class Waits:
                 await asyncio.sleep(PERMISSION_SECONDS)
             if self._admission.is_stopping:
                 self._wake_all()
-            if (
-                self._asking is None or self._asking.done()
-            ):  # beside the look: many callers take a while
+            if self._asking is None or self._asking.done():  # beside the look: it takes a while
                 before, generation = generation, self._engine.generation
                 asking = self._ask_permissions(at_once=generation != before)
                 self._asking = asyncio.create_task(asking)

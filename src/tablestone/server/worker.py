@@ -112,7 +112,7 @@ async def serve_worker(
     try:
         certificate = open_certificate()
         if certificate is not None:
-            watching = asyncio.create_task(certificate.watch(leads=slot.worker == 0))
+            watching = asyncio.create_task(certificate.watch(leads=slot.leads))
         server = HttpServer(configuration, application, source, on_ready, certificate)
         application.count_connections(
             server.server_state.connections, server.accepted, server.admission

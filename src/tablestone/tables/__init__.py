@@ -1,1 +1,1 @@
-"""The meaning of every operation. The only caller of an engine; knows nothing of HTTP."""
+"""The meaning of every operation. For a request, only this package reads and writes rows. Knows nothing of HTTP."""

@@ -18,7 +18,7 @@ from tablestone.tables import storage_keys
 Found = TypeVar("Found")
 
 KEPT_MAX: Final = 4096
-"""Rows that are kept, and places known to have none. Above it all are dropped, because any client can name places."""
+"""Rows that are kept, and keys known to have none. Above it all are dropped, because any client can name keys."""
 RENEWED_MAX: Final = 64
 """Rows that are read again before a lease ends; others that are in use are read when a request wants them."""
 
@@ -71,7 +71,7 @@ class _Rows:
 
 
 class CachedRows:
-    """A reader of cached rows. One place must always be read as the same kind of value.
+    """A reader of cached rows. One key must always be read as the same kind of value.
 
     With `absence_by_lease` False, the absence of a row is not kept under a lease, so that rows of this kind can be
     created without waiting for leases. Under a lease, the rows in use are read again in the background before it ends,
@@ -95,27 +95,27 @@ class CachedRows:
         self.kept_at: int | None = None
         """The generation for which the result of the last `get` stays valid; None if it was not kept."""
 
-    async def get(self, place: Key, read: Callable[[bytes], Found]) -> Found | None:
-        """The row at this place, converted from the stored value by `read`; None if there is no row.
+    async def get(self, key: Key, read: Callable[[bytes], Found]) -> Found | None:
+        """The row with this key, converted from the stored value by `read`; None if there is no row.
 
         The result was the row at some moment after the call.
         """
         called = self._readings
         rows = self._present()
-        if place in rows.kept:
-            found: Found | None = self._use_again(rows, place)
+        if key in rows.kept:
+            found: Found | None = self._use_again(rows, key)
             return found
         if self._by_lease:
-            return await self._get_by_lease(place, read, called)
+            return await self._get_by_lease(key, read, called)
         self.misses += 1
-        return self._use(rows, place, await self._engine.get(place), read)
+        return self._use(rows, key, await self._engine.get(key), read)
 
-    def kept(self, place: Key) -> Any:
-        """The result of the last `get` of this place if it is still valid, else `NOT_KEPT`; for very frequent calls."""
+    def kept(self, key: Key) -> Any:
+        """The result of the last `get` of this key if it is still valid, else `NOT_KEPT`; for very frequent calls."""
         rows = self._rows
         if rows.number is None or self._engine.generation != rows.number:
             return NOT_KEPT
-        found = rows.kept.get(place, NOT_KEPT)
+        found = rows.kept.get(key, NOT_KEPT)
         if found is not NOT_KEPT:
             self.hits += 1
         return found
@@ -130,15 +130,15 @@ class CachedRows:
                 self._begin_lease(generation)
         return self._rows
 
-    def _use_again(self, rows: _Rows, place: Key) -> Any:
+    def _use_again(self, rows: _Rows, key: Key) -> Any:
         self.hits += 1
         self.read_at = self.kept_at = rows.number
-        return rows.kept[place]
+        return rows.kept[key]
 
     def _use(
         self,
         rows: _Rows,
-        place: Key,
+        key: Key,
         value: bytes | None,
         read: Callable[[bytes], Found],
         *,
@@ -151,9 +151,9 @@ class CachedRows:
             if len(rows.kept) >= KEPT_MAX:
                 rows.kept.clear()
                 rows.values.clear()
-            rows.kept[place] = found
+            rows.kept[key] = found
             if self._by_lease:
-                rows.values[place] = value
+                rows.values[key] = value
             self.kept_at = rows.number
         self.read_at = self._engine.generation  # it may have changed during the read
         return found
@@ -180,23 +180,23 @@ class CachedRows:
         last = self._rows
         rows = dict(last.ahead)
         if last.is_read:
-            rows = {place: rows[place] for place in last.were_used if place in rows}
+            rows = {key: rows[key] for key in last.were_used if key in rows}
         rows.update(last.values)
         return dict(list(rows.items())[-RENEWED_MAX:])
 
     async def _get_by_lease(
-        self, place: Key, read: Callable[[bytes], Found], called: int
+        self, key: Key, read: Callable[[bytes], Found], called: int
     ) -> Found | None:
         """The row that was read ahead, or that another request reads; else it is read.
 
         `called` is the number of readings that had begun when the row was asked for.
         """
-        while (reading := self._rows.being_read.get(place)) is not None:
+        while (reading := self._rows.being_read.get(key)) is not None:
             await request_time.wait_for(reading.ended)
             rows = self._present()
-            if place in rows.kept:
+            if key in rows.kept:
                 # A row that may be kept is valid for every request of this lease, not only for the one that reads it.
-                found: Found | None = self._use_again(rows, place)
+                found: Found | None = self._use_again(rows, key)
                 return found
             if reading.failure is not None:
                 # Storage was asked for long enough: another attempt for each request would only add to its load.
@@ -204,34 +204,34 @@ class CachedRows:
             if reading.began > called and reading.is_read:
                 # It began after the call, so its row is as good as one that is read now, kept or not.
                 self.hits += 1
-                return self._use(rows, place, reading.value, read, may_keep=False)
+                return self._use(rows, key, reading.value, read, may_keep=False)
         rows = self._rows
-        if rows.is_read and place in rows.ahead:
+        if rows.is_read and key in rows.ahead:
             self.hits += 1
-            return self._use(rows, place, rows.ahead.pop(place), read)
-        return await self._read_for_all(rows, place, read)
+            return self._use(rows, key, rows.ahead.pop(key), read)
+        return await self._read_for_all(rows, key, read)
 
     async def _read_for_all(
-        self, rows: _Rows, place: Key, read: Callable[[bytes], Found]
+        self, rows: _Rows, key: Key, read: Callable[[bytes], Found]
     ) -> Found | None:
         """Read a row. Other requests that want it during the read wait for it."""
         self.misses += 1
-        rows.read_alone.add(place.partition)
+        rows.read_alone.add(key.partition)
         self._readings += 1
-        reading = rows.being_read[place] = _Reading(self._readings)
+        reading = rows.being_read[key] = _Reading(self._readings)
         try:
             # In this order, any moments will do: a change that begins after the first read waits for the present lease.
-            may_keep = await self._is_free(place.partition)
-            reading.value = await self._engine.get(place)
-            found = self._use(rows, place, reading.value, read, may_keep=may_keep)
+            may_keep = await self._is_free(key.partition)
+            reading.value = await self._engine.get(key)
+            found = self._use(rows, key, reading.value, read, may_keep=may_keep)
             reading.is_read = True
         except EngineUnavailable as error:
             reading.failure = error
             raise
         finally:
             reading.ended.set()
-            if rows.being_read.get(place) is reading:
-                del rows.being_read[place]
+            if rows.being_read.get(key) is reading:
+                del rows.being_read[key]
         return found
 
     async def _is_free(self, partition: bytes) -> bool:
@@ -240,15 +240,15 @@ class CachedRows:
         return not values and next_key is None
 
     def _renew(self, number: int, ended: Callable[[bool], None]) -> None:
-        """The lease of this number has begun and is not the present one yet: begin to read the rows in use for it."""
+        """Begin to read the rows in use for the next lease, which has this number."""
         self._next = self._begin_to_read(number, ended)
 
     def _begin_to_read(self, number: int, ended: Callable[[bool], None] | None) -> _Rows:
         self._readings += 1
         in_use = self._rows_in_use()
-        partitions = {place.partition for place in in_use}
+        partitions = {key.partition for key in in_use}
         moments = {part: at for part, at in self._rows.moments.items() if part in partitions}
-        readings = {place: _Reading(self._readings) for place in in_use}
+        readings = {key: _Reading(self._readings) for key in in_use}
         lease = _Rows(number, ahead=in_use, moments=moments, being_read=readings)
         if in_use or ended is not None:
             lease.reader = asyncio.ensure_future(self._read_together(lease, ended))
@@ -266,9 +266,9 @@ class CachedRows:
         try:
             unchanged, noted = await self._unchanged(lease)
             ahead = lease.ahead.items()
-            values = {place: value for place, value in ahead if place.partition in unchanged}
+            values = {key: value for key, value in ahead if key.partition in unchanged}
             if len(values) < len(lease.ahead):
-                rest = [place for place in lease.ahead if place not in values]
+                rest = [key for key in lease.ahead if key not in values]
                 values.update(await self._read_again(rest))
             # Only together: these moments are not those of the values of an earlier lease.
             lease.ahead = dict(values)
@@ -277,13 +277,13 @@ class CachedRows:
         except EngineUnavailable as error:
             failure = error
         finally:
-            for place, reading in readings.items():
-                if place in values:
-                    reading.value, reading.is_read = values[place], True
+            for key, reading in readings.items():
+                if key in values:
+                    reading.value, reading.is_read = values[key], True
                 reading.failure = failure
                 reading.ended.set()
-                if being_read.get(place) is reading:
-                    del being_read[place]
+                if being_read.get(key) is reading:
+                    del being_read[key]
             if ended is not None:
                 ended(lease.is_read)
 
@@ -292,7 +292,7 @@ class CachedRows:
         leases = self._engine.leases
         if leases is None or leases.moment_of is None:
             return set(), {}
-        partitions = list({place.partition: None for place in lease.ahead})
+        partitions = list({key.partition: None for key in lease.ahead})
         moments = await asyncio.gather(*[leases.moment_of(partition) for partition in partitions])
         present = list(zip(partitions, moments, strict=True))
         unchanged = {part for part, moment in present if lease.moments.get(part) == moment}
@@ -300,15 +300,15 @@ class CachedRows:
         noted = {part: moment for part, moment in present if part not in lease.read_alone}
         return unchanged, noted
 
-    async def _read_again(self, places: list[Key]) -> dict[Key, bytes | None]:
+    async def _read_again(self, keys: list[Key]) -> dict[Key, bytes | None]:
         """The rows that may be kept, read together: the marks of all their partitions first, and then the rows."""
-        partitions = list({place.partition: None for place in places})
+        partitions = list({key.partition: None for key in keys})
         free = await asyncio.gather(*[self._is_free(partition) for partition in partitions])
         may_keep = dict(zip(partitions, free, strict=True))
-        places = [place for place in places if may_keep[place.partition]]
-        values = await asyncio.gather(*[self._engine.get(place) for place in places])
+        keys = [key for key in keys if may_keep[key.partition]]
+        values = await asyncio.gather(*[self._engine.get(key) for key in keys])
         return {
-            place: value
-            for place, value in zip(places, values, strict=True)
+            key: value
+            for key, value in zip(keys, values, strict=True)
             if value is not None or self._keeps_absence
         }

@@ -130,11 +130,11 @@ def relied_rows(
         return None
     if engine.leases is not None:
         generation = None  # it is over by the time of the commit, and says nothing of other servers
-    row = (_table_place(owner.name, table.name), table.version)
-    if owner.incarnation is None:
-        return ReliedRows((row,), generation)
-    place = Key(storage_keys.catalog_partition(owner.name), storage_keys.INCARNATION_ROW)
-    return ReliedRows((row, (place, owner.incarnation)), generation)
+    rows = [(_table_place(owner.name, table.name), table.version)]
+    if owner.incarnation is not None:
+        place = Key(storage_keys.catalog_partition(owner.name), storage_keys.INCARNATION_ROW)
+        rows.append((place, owner.incarnation))
+    return ReliedRows(rows, generation)
 
 
 def note_about(kind: CommitKind, owner: Owner, table: TableRecord) -> Note:

@@ -1,8 +1,8 @@
 """Feeds of changes: what became of the entities of a table, or of all tables of an account, in order, from a cursor on.
 
-A page is read from the engine's record of commits in one moment, and its place is judged by what was kept then. Tables
-are looked up afterwards: a record that comes after the deletion of its table is never shown, and the id tells it from
-those of a later table of the name.
+A page is read from the engine's record of commits in one moment, and its position is judged by what was kept then.
+Tables are looked up afterwards: a record that comes after the deletion of its table is never shown, and the id tells
+it from those of a later table of the name.
 """
 
 import math
@@ -80,10 +80,10 @@ class ChangeFeeds:
         table_id = (await self._catalog.require(owner, operation.table)).table_id
         since, not_before = operation.since, operation.not_before
         if since is Since.OLDEST and not_before:
-            place: After | At = At(not_before)
+            position: After | At = At(not_before)
         else:
-            place = _place(since)
-        read = await self._read(place, subject=table_id, rows_max=limits.PAGE_ENTITIES_MAX)
+            position = _position(since)
+        read = await self._read(position, subject=table_id, rows_max=limits.PAGE_ENTITIES_MAX)
         self._require_kept(since, read, scope=table_id)
         if not_before:
             _require_start(since, read, not_before)
@@ -95,7 +95,7 @@ class ChangeFeeds:
     async def of_account(self, owner: Owner, operation: ReadAccountChanges) -> ChangesFound:
         """The next changes of all tables that the account has or had."""
         scope = account_scope(owner.name, owner.incarnation)
-        read = await self._read(_place(operation.since), subject=None, rows_max=EXAMINED_MAX)
+        read = await self._read(_position(operation.since), subject=None, rows_max=EXAMINED_MAX)
         self._require_kept(operation.since, read, scope)
         ends: dict[bytes, float] = {}
         shown: list[ChangeRecord] = []
@@ -130,19 +130,19 @@ class ChangeFeeds:
         return 0
 
     async def _read(
-        self, place: After | At, *, subject: bytes | None, rows_max: int
+        self, position: After | At, *, subject: bytes | None, rows_max: int
     ) -> ChangesRead:
         read = None
         if self._log is not None:
             read = await self._log.read(
-                place, subject=subject, rows_max=rows_max, bytes_max=limits.PAGE_BYTES_MAX
+                position, subject=subject, rows_max=rows_max, bytes_max=limits.PAGE_BYTES_MAX
             )
         if read is None or not read.kept.for_feed:
             raise StorageError("InvalidQueryParameterValue", early=True)
         return read
 
     def _require_kept(self, since: ChangesSince, read: ChangesRead, scope: bytes) -> None:
-        """Raise if the place where the read was to begin is not in the feed of this scope, or not any more."""
+        """Raise if the position where the read was to begin is not in the feed of this scope, or not any more."""
         kept = read.kept
         if isinstance(since, int):
             # Times of records never step back. The clock may, and a reader may go on from the time of a line.
@@ -181,7 +181,7 @@ def account_scope(name: str, incarnation: int | None) -> bytes:
     return f"{name}/{incarnation}".encode()
 
 
-def _place(since: ChangesSince) -> After | At:
+def _position(since: ChangesSince) -> After | At:
     if isinstance(since, ChangeCursor):
         return After(since.number)
     if isinstance(since, int):

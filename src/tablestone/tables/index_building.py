@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from tablestone import limits
 from tablestone.clock import TICKS_PER_SECOND
@@ -22,11 +22,11 @@ from tablestone.engines.contract import (
     Engine,
     EngineUnavailable,
     Entry,
-    IndexedSnapshot,
     Key,
     KeyRange,
     OutcomeUnknown,
     Reindex,
+    Snapshot,
     WriteSet,
 )
 from tablestone.model.entity import require_property_name
@@ -37,9 +37,9 @@ from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Owner
 from tablestone.tables.catalog import Catalog, TableRecord, relied_rows, scan_in_steps
 from tablestone.tables.indexes import (
+    INDEX_KEY,
     LAST_MEMBER,
     MEMBER,
-    PLACE,
     Index,
     IndexState,
     all_entries,
@@ -136,9 +136,9 @@ class IndexWork:
     async def finds_nothing(self) -> bool:
         """Whether the index has no entity: its name may be a typing error."""
         record = await self._catalog.require(self._owner, self._table)
-        places = index_head(record.table_id, _index(record, self._name).number) + PLACE
-        async with _moment(self._engine) as moment:
-            return not await moment.entries(*all_entries(places), entries_max=1)
+        index_keys = index_head(record.table_id, _index(record, self._name).number) + INDEX_KEY
+        async with _snapshot(self._engine) as snapshot:
+            return not await snapshot.entries(*all_entries(index_keys), entries_max=1)
 
     async def drop(self) -> None:
         """Drop the index, or continue to."""
@@ -305,12 +305,12 @@ def _ready(index: Index) -> Index:
 
 
 @asynccontextmanager
-async def _moment(engine: Engine) -> AsyncIterator[IndexedSnapshot]:
-    moment = cast("IndexedSnapshot", await engine.snapshot())
+async def _snapshot(engine: Engine) -> AsyncIterator[Snapshot]:
+    snapshot = await engine.snapshot()
     try:
-        yield moment
+        yield snapshot
     finally:
-        await moment.close()
+        await snapshot.close()
 
 
 async def indexes_of(engine: Engine, table: TableRecord) -> list[Index]:
@@ -321,9 +321,9 @@ async def indexes_of(engine: Engine, table: TableRecord) -> list[Index]:
     if not table.indexes or not engine.capabilities.keeps_entries:
         return []
     found = []
-    async with _moment(engine) as moment:
+    async with _snapshot(engine) as snapshot:
         for index in table.indexes:
-            if not await is_marked(moment, table.table_id, index):
+            if not await is_marked(snapshot, table.table_id, index):
                 is_ready = index.state is IndexState.READY
                 state = IndexState.BROKEN if is_ready else index.state
                 index = replace(index, state=state, reached=None)  # noqa: PLW2901
@@ -344,8 +344,8 @@ def _reindexing(stale_of: Mapping[Key, Sequence[bytes]]) -> list[WriteSet]:
 
 async def remove_entries(engine: Engine, prefix: bytes) -> bool:
     """Remove some entries that begin with the prefix, marks too; False if there are none."""
-    async with _moment(engine) as moment:
-        entries = await moment.entries(*all_entries(prefix), entries_max=ROWS_PER_STEP)
+    async with _snapshot(engine) as snapshot:
+        entries = await snapshot.entries(*all_entries(prefix), entries_max=ROWS_PER_STEP)
     stale: defaultdict[Key, list[bytes]] = defaultdict(list)
     for entry, *key in entries:
         stale[Key(*key)].append(entry)
@@ -366,27 +366,29 @@ async def wrong_entries(
     entities = missing = stale = 0
     rest = [storage_keys.table_range(table_id)]
     while rest:
-        async with _moment(engine) as moment:
-            rows = await moment.read(rest, rows_max=ROWS_PER_STEP, bytes_max=limits.PAGE_BYTES_MAX)
+        async with _snapshot(engine) as snapshot:
+            rows = await snapshot.read(
+                rest, rows_max=ROWS_PER_STEP, bytes_max=limits.PAGE_BYTES_MAX
+            )
             lacking: dict[Key, Sequence[bytes]] = {}
             for value in rows.values:
                 key = storage_keys.entity_place(table_id, key_of(read_raw(value)))
                 for entry in entries_of(value):
                     end = Entry(entry, key.partition, key.row + b"\0")
-                    if not await moment.entries(Entry(entry, *key), end, entries_max=1):
+                    if not await snapshot.entries(Entry(entry, *key), end, entries_max=1):
                         lacking[key] = ()
         entities += len(rows.values)
         missing += len(lacking)
         yield lacking, Checked(entities, missing, 0)
         rest = [] if rows.next_key is None else storage_keys.ranges_from(rest, rows.next_key)
-    start, end = all_entries(index_head(table_id, index.number) + PLACE)
+    start, end = all_entries(index_head(table_id, index.number) + INDEX_KEY)
     while True:
         wrong: defaultdict[Key, list[bytes]] = defaultdict(list)
-        async with _moment(engine) as moment:
-            entries = await moment.entries(start, end, entries_max=ROWS_PER_STEP)
+        async with _snapshot(engine) as snapshot:
+            entries = await snapshot.entries(start, end, entries_max=ROWS_PER_STEP)
             for entry, *place in entries:  # of a row that is missing, or has another value
                 point = [KeyRange.of_row(*place)]
-                values = (await moment.read(point, rows_max=1, bytes_max=1)).values
+                values = (await snapshot.read(point, rows_max=1, bytes_max=1)).values
                 if not values or entry not in entries_of(values[0]):
                     wrong[Key(*place)].append(entry)
                     stale += 1

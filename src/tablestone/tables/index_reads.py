@@ -1,4 +1,4 @@
-"""Reads by an index: the rows of key ranges that have entries at the places of a filter, in key order.
+"""Reads by an index: the rows of key ranges that have entries at the index keys of a filter, in key order.
 
 Entries and rows are read at one moment, so no row is missed. Entries are counted first, up to a limit. If there are
 more than a few, as many rows are scanned before they are read: often that fills the page, or is all there is in the key
@@ -11,12 +11,12 @@ from typing import Final
 
 from tablestone import limits
 from tablestone.cooperative_scheduling import Turn
-from tablestone.engines.contract import Entry, IndexedSnapshot, Key, KeyRange, Rows
+from tablestone.engines.contract import Entry, Key, KeyRange, Rows, Snapshot
 from tablestone.model.filter_tree import FilterNode
 from tablestone.query.index_plan import AccessPath, access_paths_of, is_in_key_order
 from tablestone.tables import storage_keys
 from tablestone.tables.catalog import TableRecord
-from tablestone.tables.indexes import Index, IndexState, is_marked, places_head
+from tablestone.tables.indexes import Index, IndexState, index_keys_head, is_marked
 
 FEW_ENTRIES: Final = 1_000
 """If a filter has no more entries than this, they are all read at once."""
@@ -30,7 +30,7 @@ ROWS_PER_READ_MIN: Final = 50
 
 
 _Entries = tuple[Entry, Entry]
-"""Entries from the first up to the second; all of one place if that is the next possible one."""
+"""Entries from the first up to the second; all of one index key if that is the next possible one."""
 
 
 class IndexedRows:
@@ -42,7 +42,7 @@ class IndexedRows:
 
     def __init__(
         self,
-        moment: IndexedSnapshot,
+        snapshot: Snapshot,
         top: int,
         turn: Turn,
         entries: Sequence[_Entries],
@@ -51,7 +51,7 @@ class IndexedRows:
         in_order: bool = False,
         keys: Sequence[Key] | None = None,
     ) -> None:
-        self._moment = moment
+        self._snapshot = snapshot
         self._turn = turn
         self._rows_per_read = min(limits.SCAN_ROWS_PER_READ, max(top, ROWS_PER_READ_MIN))
         self._entries = entries
@@ -63,24 +63,24 @@ class IndexedRows:
         """Some rows in the ranges, the first of which begins with the next key."""
         wanted = self._rows_per_read
         if self._keys is None and not self._in_order:
-            self._keys = await _all_keys(self._moment, self._entries, ranges, self._turn)
+            self._keys = await _all_keys(self._snapshot, self._entries, ranges, self._turn)
         if self._keys is None:
             keys: Sequence[Key]
-            keys = await _first_keys(self._moment, self._entries, ranges, wanted + 1, self._turn)
+            keys = await _first_keys(self._snapshot, self._entries, ranges, wanted + 1, self._turn)
         else:
             first = bisect_left(self._keys, ranges[0].start) if ranges else len(self._keys)
             keys = self._keys[first : first + wanted + 1]
         if not keys:
             return Rows([], None)
         points = [KeyRange.of_row(*key) for key in keys[:wanted]]
-        values, next_key, _ = await self._moment.read(
+        values, next_key, _ = await self._snapshot.read(
             points, rows_max=wanted, bytes_max=limits.PAGE_BYTES_MAX
         )
         return Rows(values, next_key or (keys[wanted] if len(keys) > wanted else None))
 
 
 async def rows_by_index(
-    moment: IndexedSnapshot,
+    snapshot: Snapshot,
     table: TableRecord,
     residual: FilterNode,
     ranges: list[KeyRange],
@@ -98,7 +98,7 @@ async def rows_by_index(
     paths = [
         path
         for path in access_paths_of(residual, usable)
-        if all([await is_marked(moment, table.table_id, usable[name]) for name in path])
+        if all([await is_marked(snapshot, table.table_id, usable[name]) for name in path])
     ]
     best: IndexedRows | None = None
     fewest = FEW_ENTRIES + 1
@@ -106,20 +106,20 @@ async def rows_by_index(
     for path in paths:
         entries = _entries_of(table, usable, path, partition)
         if is_in_key_order(path) and len(entries) * len(ranges) <= STREAMS_MAX:
-            keys = await _first_keys(moment, entries, ranges, fewest, turn)
+            keys = await _first_keys(snapshot, entries, ranges, fewest, turn)
             if len(keys) < fewest:
                 fewest = len(keys)
                 first = fewest if fewest > ROWS_PER_READ_MIN else 0
-                best = IndexedRows(moment, top, turn, entries, first, keys=keys)
+                best = IndexedRows(snapshot, top, turn, entries, first, keys=keys)
             elif best is None:
-                best = IndexedRows(moment, top, turn, entries, fewest, in_order=True)
+                best = IndexedRows(snapshot, top, turn, entries, fewest, in_order=True)
         else:
             scattered.append(entries)
     most = fewest - 1 if best else SORTED_ENTRIES_MAX
     for entries in scattered:
-        count = await _count(moment, entries, most)
+        count = await _count(snapshot, entries, most)
         if count <= most:
-            best, most = IndexedRows(moment, top, turn, entries, count), count - 1
+            best, most = IndexedRows(snapshot, top, turn, entries, count), count - 1
     return best
 
 
@@ -129,25 +129,25 @@ def _entries_of(
     key = storage_keys.encoded_partition_key(partition)
     return [
         (Entry(head + start, b"", b""), Entry(head + end, b"", b""))
-        for name, places in path.items()
-        for head in (places_head(table.table_id, usable[name], key),)
-        for start, end in places
+        for name, index_keys in path.items()
+        for head in (index_keys_head(table.table_id, usable[name], key),)
+        for start, end in index_keys
     ]
 
 
 async def _first_keys(
-    moment: IndexedSnapshot,
+    snapshot: Snapshot,
     entries: Sequence[_Entries],
     ranges: Iterable[KeyRange],
     keys_max: int,
     turn: Turn,
 ) -> list[Key]:
-    """The first keys in the ranges that have one of the entries, each of which is of one place."""
+    """The first keys in the ranges that have one of the entries, each of which is of one index key."""
     keys: list[Key] = []
     for start, end in ranges:
         found: set[Key] = set()
         for (entry, *_), _ in entries:
-            some = await moment.entries(
+            some = await snapshot.entries(
                 Entry(entry, *start), Entry(entry, *end), entries_max=keys_max - len(keys)
             )
             found.update([Key(partition, row) for _, partition, row in some])
@@ -159,23 +159,23 @@ async def _first_keys(
     return keys
 
 
-async def _count(moment: IndexedSnapshot, entries: Sequence[_Entries], entries_max: int) -> int:
+async def _count(snapshot: Snapshot, entries: Sequence[_Entries], entries_max: int) -> int:
     """The number of entries, or one more than the limit."""
     total = 0
     for start, end in entries:
-        total += await moment.count_entries(start, end, entries_max=entries_max + 1 - total)
+        total += await snapshot.count_entries(start, end, entries_max=entries_max + 1 - total)
         if total > entries_max:
             break
     return total
 
 
 async def _all_keys(
-    moment: IndexedSnapshot, entries: Sequence[_Entries], ranges: Sequence[KeyRange], turn: Turn
+    snapshot: Snapshot, entries: Sequence[_Entries], ranges: Sequence[KeyRange], turn: Turn
 ) -> list[Key]:
     """All keys in the ranges that have one of the entries, in order."""
     found: set[Key] = set()
     for rest, end in entries:
-        while some := await moment.entries(rest, end, entries_max=ENTRIES_PER_READ):
+        while some := await snapshot.entries(rest, end, entries_max=ENTRIES_PER_READ):
             found.update([Key(partition, row) for _, partition, row in some])
             rest = some[-1]._replace(row=some[-1].row + b"\0")  # noqa: PLW2901
             if turn.is_over:

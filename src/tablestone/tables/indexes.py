@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from tablestone.engines.contract import Entry, IndexedSnapshot
+from tablestone.engines.contract import Entry, Snapshot
 from tablestone.model.entity_json import read_raw, typed_property
 from tablestone.model.keys import encode_key
 from tablestone.query.index_plan import index_key_of
@@ -78,10 +78,10 @@ def read_indexes(members: Mapping[str, Any]) -> tuple[Index, ...]:
     )
 
 
-# An entry of an index begins with the id of its table and its number. Then follow a mark and its state, or the place of
-# an entity; within a partition, the partition comes before the place.
+# An entry of an index begins with the id of its table and its number. Then follow a mark and its state, or the index
+# key of an entity; within a partition, the partition comes before the index key.
 _MARK: Final = b"\0"
-PLACE: Final = b"\1"
+INDEX_KEY: Final = b"\1"
 
 
 def index_head(table_id: bytes, number: int) -> bytes:
@@ -89,9 +89,9 @@ def index_head(table_id: bytes, number: int) -> bytes:
     return table_id + number.to_bytes(NUMBER_BYTES, "big")
 
 
-def places_head(table_id: bytes, index: Index, partition_key: bytes) -> bytes:
-    """What the entries of the entities of a partition begin with, before their places. The key is encoded."""
-    head = index_head(table_id, index.number) + PLACE
+def index_keys_head(table_id: bytes, index: Index, partition_key: bytes) -> bytes:
+    """What the entries of the entities of a partition begin with, before their index keys. The key is encoded."""
+    head = index_head(table_id, index.number) + INDEX_KEY
     return _within(head, partition_key) if index.within_partition else head
 
 
@@ -109,17 +109,15 @@ def mark_of(table_id: bytes, number: int, state: IndexState) -> bytes:
     return index_head(table_id, number) + _MARK + state.value.encode("ascii")
 
 
-async def is_marked(moment: IndexedSnapshot, table_id: bytes, index: Index) -> bool:
+async def is_marked(snapshot: Snapshot, table_id: bytes, index: Index) -> bool:
     """Whether the state is that of the entries: the catalog may tell it of storage that came without them."""
     mark = all_entries(mark_of(table_id, index.number, index.state))
-    return bool(await moment.entries(*mark, entries_max=1))
+    return bool(await snapshot.entries(*mark, entries_max=1))
 
 
 def marks_of(stored: bytes) -> list[bytes]:
     """The entries of a row of a catalog: the marks of a table's indexes (`WriteSet.entries_of`)."""
-    raw = orjson.loads(
-        stored or b"{}"
-    )  # under a lease, a row without a value says that a change is under way
+    raw = orjson.loads(stored or b"{}")  # a mark of a change under a lease is empty
     if MEMBER not in raw:
         return []
     table_id = bytes.fromhex(raw["id"])
@@ -132,7 +130,7 @@ EntriesOf = Callable[[bytes], Sequence[bytes]]
 def entries_function(table_id: bytes, indexes: Sequence[Index]) -> EntriesOf | None:
     """The function that gives the entries of a stored entity; None if there are no indexes to write."""
     heads = [
-        (index.property, index.within_partition, index_head(table_id, index.number) + PLACE)
+        (index.property, index.within_partition, index_head(table_id, index.number) + INDEX_KEY)
         for index in indexes
         if index.state is not IndexState.DROPPING
     ]

@@ -14,13 +14,8 @@ from typing import Final, NamedTuple
 import orjson
 
 from tablestone import limits
-from tablestone.engines.contract import (
-    DamagedStorage,
-    Engine,
-    EngineUnavailable,
-    Key,
-    StoredRow,
-)
+from tablestone.engines.contract import Engine, EngineUnavailable, Key, StoredRow
+from tablestone.engines.sqlite.salvage import SalvagedRows
 from tablestone.model.edm import format_date_time
 from tablestone.model.entity_json import (
     entity_renderer,
@@ -216,14 +211,14 @@ class Salvaged:
     tables: list[SalvagedTable]
     other_losses: list[str]
     """Rows that are no entities and cannot be read, each in words: tables, policies, accounts."""
-    storage: DamagedStorage
+    storage: SalvagedRows
 
     @property
     def lost(self) -> int:
         return sum(len(table.lost) for table in self.tables)
 
 
-def salvage(storage: DamagedStorage, store: Store) -> Salvaged:
+def salvage(storage: SalvagedRows, store: Store) -> Salvaged:
     """Hand every entity that can be read to `store`, and return what was found and what was not."""
     return _Salvage(store).run(storage)
 
@@ -233,20 +228,20 @@ class _Salvage:
         self._store = store
         self._tables: dict[bytes, SalvagedTable] = {}
         self._refused: dict[int, tuple[Key, str]] = {}
-        """The rows whose content is damaged, by their place: the key that was read, and the reason."""
+        """The rows whose content is damaged, by their rowids: the key that was read, and the reason."""
 
-    def run(self, storage: DamagedStorage) -> Salvaged:
-        for place, row in storage.rows():
+    def run(self, storage: SalvagedRows) -> Salvaged:
+        for rowid, row in storage.rows():
             wrong = self._take(row)
             if wrong:
-                self._refused[place] = (Key(row.partition, row.row), wrong)
+                self._refused[rowid] = (Key(row.partition, row.row), wrong)
         for table in self._tables.values():
             if table.is_deleted:
                 table.entities = 0
         other = [self._lose(key, "its page is damaged") for key in storage.lost_keys()]
         by_index = storage.keys_at(self._refused)
-        for place, (key, reason) in self._refused.items():
-            other.append(self._lose(by_index.get(place, key), reason))
+        for rowid, (key, reason) in self._refused.items():
+            other.append(self._lose(by_index.get(rowid, key), reason))
         found = [table for table in self._tables.values() if not table.is_deleted]
         return Salvaged(
             tables=sorted(found, key=lambda table: (table.account or "~", table.name or "")),

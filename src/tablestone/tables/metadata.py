@@ -31,11 +31,7 @@ from tablestone.model import service_properties
 from tablestone.model.service_properties import FRESH, Changes, ServiceProperties
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Incarnations, Owner
-from tablestone.tables.cache_invalidation import (
-    InvalidatingChange,
-    invalidate,
-    one_more_conflict,
-)
+from tablestone.tables.cache_invalidation import InvalidatingChange, invalidate, one_more_conflict
 from tablestone.tables.cached_rows import NOT_KEPT, CachedRows, Found, NotKept
 
 Members = dict[str, Any]
@@ -71,8 +67,8 @@ class Documents:
 
         A kind must always be read with the same function.
         """
-        place = storage_keys.document_place(kind.value, name)
-        return await self.rows.get(place, lambda value: read(read_document(value)[1]))
+        key = storage_keys.document_place(kind.value, name)
+        return await self.rows.get(key, lambda value: read(read_document(value)[1]))
 
     async def names(self, kind: DocumentKind) -> list[str]:
         names: list[str] = []
@@ -95,12 +91,12 @@ class Documents:
         commit under its version. Errors of either are passed on, and nothing is changed. Raises `EngineBusy` if other
         requests keep changing the same document.
         """
-        place = storage_keys.document_place(kind.value, name)
+        key = storage_keys.document_place(kind.value, name)
 
         async def replace(change: InvalidatingChange) -> None:
             conflicts = 0
             while True:
-                value = await self._engine.get(place)
+                value = await self._engine.get(key)
                 version, members = (ABSENT, None) if value is None else read_document(value)
                 edited = edit(members)
                 if confirm is not None:
@@ -110,12 +106,12 @@ class Documents:
                 if await change.waits():
                     continue
                 mutation = DELETE if edited is None else Put(document_renderer(edited))
-                outcome = await change.commit((Change(place.row, version, mutation),))
+                outcome = await change.commit((Change(key.row, version, mutation),))
                 if isinstance(outcome, Committed):
                     return
                 conflicts = one_more_conflict(conflicts, f"the {kind.name.lower()} of {name}")
 
-        await invalidate(self._engine, place.partition, replace)
+        await invalidate(self._engine, key.partition, replace)
 
 
 def read_document(value: bytes) -> tuple[int, Members]:
@@ -154,17 +150,17 @@ class PropertiesOfAccounts:
     def __init__(self, documents: Documents, incarnations: Incarnations) -> None:
         self._documents = documents
         self._incarnations = incarnations
-        self._places: dict[str, Key] = {}
+        self._keys: dict[str, Key] = {}
 
     def kept(self, account: str) -> ServiceProperties | NotKept | None:
         """The result of `get` if it is in the cache. Every request calls this, so it has to be very fast."""
-        place = self._places.get(account)
-        return NOT_KEPT if place is None else self._documents.rows.kept(place)
+        key = self._keys.get(account)
+        return NOT_KEPT if key is None else self._documents.rows.kept(key)
 
     async def get(self, account: str) -> ServiceProperties | None:
         """The account's service properties; None if they were never set."""
-        if account not in self._places:
-            self._places[account] = storage_keys.document_place(_KIND.value, account)
+        if account not in self._keys:
+            self._keys[account] = storage_keys.document_place(_KIND.value, account)
         return await self._documents.get(_KIND, account, read_properties)
 
     async def change(self, owner: Owner, changes: Changes) -> None:
@@ -188,12 +184,12 @@ class PropertiesOfAccounts:
 
 async def probe_storage(engine: Engine) -> str | None:
     """Read a row and write it again; None if both succeed, else a sentence that says why not."""
-    place = storage_keys.document_place(DocumentKind.PROBE.value, "ready")
+    key = storage_keys.document_place(DocumentKind.PROBE.value, "ready")
     try:
-        await engine.get(place)
+        await engine.get(key)
         # Not an invalidating commit: no process keeps this row in memory.
-        change = Change(place.row, ANY, Put(document_renderer({})))
-        await engine.commit(WriteSet(place.partition, (change,)))
+        change = Change(key.row, ANY, Put(document_renderer({})))
+        await engine.commit(WriteSet(key.partition, (change,)))
     except EngineDamaged as damaged:
         return str(damaged)
     except EngineUnavailable as refused:

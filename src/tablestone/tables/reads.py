@@ -8,22 +8,12 @@ so a point read waits for at most one turn of a slow scan.
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import cast
 
 from tablestone import limits
 from tablestone.clock import Clock
 from tablestone.cooperative_scheduling import Seconds, Turn, Turns
 from tablestone.engines.capabilities import StoredIn
-from tablestone.engines.contract import (
-    Engine,
-    Hint,
-    IndexedSnapshot,
-    Key,
-    KeyRange,
-    MomentPassed,
-    Rows,
-    Snapshot,
-)
+from tablestone.engines.contract import Engine, Hint, Key, KeyRange, MomentPassed, Rows, Snapshot
 from tablestone.model.entity_json import RawEntity, key_of, read_raw, typed_property, version_of
 from tablestone.model.errors import StorageError
 from tablestone.model.filter_tree import Constant, FilterNode
@@ -66,24 +56,22 @@ async def query_entities(
         rows = await engine.read(ranges, rows_max=query.top, bytes_max=limits.PAGE_BYTES_MAX)
         return EntitiesPage(rows.values, _token(rows.next_key), plan.kind.value, len(rows.values))
     # One page shows one moment, in any number of reads: never half of a transaction (wire 7.1).
-    moment = await engine.snapshot()
+    snapshot = await engine.snapshot()
     has_ended = None if policy is None else partial(policy.has_ended, now=clock())
     try:
         async with turns.turn() as turn:
             indexed: IndexedRows | None = None
             residual = plan.residual or Constant(value=True)
             if table.indexes and engine.capabilities.keeps_entries:
-                indexed = await rows_by_index(
-                    cast("IndexedSnapshot", moment), table, residual, ranges, query.top, turn
-                )
+                indexed = await rows_by_index(snapshot, table, residual, ranges, query.top, turn)
             scan = FilteredScan(
-                engine, moment, table_id, residual, has_ended, seconds, turn, indexed
+                engine, snapshot, table_id, residual, has_ended, seconds, turn, indexed
             )
             page = await scan.page(ranges, query.top)
             kind = PlanKind.INDEX if scan.is_by_index else plan.kind
             return replace(page, plan=kind.value, rows_read=scan.rows_read)
     finally:
-        await moment.close()
+        await snapshot.close()
 
 
 def require_conditions(conditions: ReadConditions, stored: bytes) -> None:
@@ -116,7 +104,7 @@ class FilteredScan:
     def __init__(
         self,
         engine: Engine,
-        moment: Snapshot,
+        snapshot: Snapshot,
         table_id: bytes,
         residual: FilterNode,
         has_ended: Callable[[RawEntity], bool] | None,
@@ -125,7 +113,7 @@ class FilteredScan:
         indexed: IndexedRows | None = None,
     ) -> None:
         self._engine = engine
-        self._moment = moment
+        self._snapshot = snapshot
         self._indexed = indexed
         self._table_id = table_id
         self._predicate = compile_filter(residual)
@@ -184,11 +172,8 @@ class FilteredScan:
                 self.is_by_index = True
                 return await self._indexed.read(ranges)
             rows_max = min(rows_max, left)
-        return await self._moment.read(
-            ranges,
-            rows_max=rows_max,
-            bytes_max=limits.PAGE_BYTES_MAX,
-            hint=self._hint,
+        return await self._snapshot.read(
+            ranges, rows_max=rows_max, bytes_max=limits.PAGE_BYTES_MAX, hint=self._hint
         )
 
     async def _has_time(self) -> bool:
@@ -209,7 +194,7 @@ class FilteredScan:
         if not rest:
             return None
         try:
-            rows = await self._moment.read(rest, rows_max=1, bytes_max=1)
+            rows = await self._snapshot.read(rest, rows_max=1, bytes_max=1)
         except MomentPassed:
             rows = await self._engine.read(rest, rows_max=1, bytes_max=1)
         return ContinuationToken(*key_of(read_raw(rows.values[0]))) if rows.values else None

@@ -15,13 +15,7 @@ from tablestone.model.service_properties import FRESH
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Owner
 from tablestone.tables.cache_invalidation import one_more_conflict
-from tablestone.tables.catalog import (
-    Catalog,
-    TableRecord,
-    note_about,
-    query_tables,
-    relied_rows,
-)
+from tablestone.tables.catalog import Catalog, TableRecord, note_about, query_tables, relied_rows
 from tablestone.tables.change_notes import CommitKind
 from tablestone.tables.changes import ChangeFeeds
 from tablestone.tables.expiry import LiveRows
@@ -154,13 +148,13 @@ class TableService:
         elif isinstance(operation, operations.SetTableExpiry):
             await self._set_expiry(owner, operation)
         else:
-            # A user delegation key has nothing to do with tables, so the server answers that operation itself.
+            # The server itself answers for a user delegation key, which has nothing to do with tables.
             assert isinstance(operation, operations.SetTableAcl)
             await self.catalog.set_identifiers(owner, operation.table, operation.identifiers)
         return operations.SettingsChanged()
 
     async def _set_expiry(self, owner: Owner, operation: operations.SetTableExpiry) -> None:
-        """Whatever is written after the look would have been the same under the policy: it was absent before."""
+        """Set the policy of an empty table. An entity that comes meanwhile is new with the policy and without it."""
         empty = await self.catalog.require(owner, operation.table)
         if await self._engine.scan(storage_keys.table_range(empty.table_id), rows_max=1):
             raise StorageError("TableNotEmpty")

@@ -14,10 +14,7 @@ import (
 
 func TestAddEntityEchoesTheEntity(t *testing.T) {
 	table := newTable(t)
-	response, err := table.AddEntity(ctx, encoded(t, withKeys("p", "r", members{"Name": "x"})), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := of(table.AddEntity(ctx, encoded(t, withKeys("p", "r", members{"Name": "x"})), nil)).must(t)
 	entity := decoded(t, response.Value)
 	same(t, "keys", []string{entity.PartitionKey, entity.RowKey}, []string{"p", "r"})
 	same(t, "properties", entity.Properties, members{"Name": "x"})
@@ -30,10 +27,7 @@ func TestAddEntityEchoesTheEntity(t *testing.T) {
 func TestETagDerivesFromTimestamp(t *testing.T) { // wire 4
 	table := newTable(t)
 	add(t, table, withKeys("p", "r", nil))
-	response, err := table.GetEntity(ctx, "p", "r", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := of(table.GetEntity(ctx, "p", "r", nil)).must(t)
 	var entity struct {
 		Timestamp string
 		ETag      string `json:"odata.etag"`
@@ -83,19 +77,13 @@ func TestMetadataFormats(t *testing.T) {
 				t.Fatal(err)
 			}
 			check(t, added.Value, c.members)
-			got, err := table.GetEntity(ctx, "p", rowKey, &aztables.GetEntityOptions{Format: to.Ptr(c.format)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := of(table.GetEntity(ctx, "p", rowKey, &aztables.GetEntityOptions{Format: to.Ptr(c.format)})).must(t)
 			check(t, got.Value, c.members)
 			same(t, "ETag at this level", got.ETag, added.ETag)
 
 			list := filtered("RowKey eq '" + rowKey + "'")
 			list.Format = to.Ptr(c.format)
-			page, err := table.NewListEntitiesPager(list).NextPage(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			page := of(table.NewListEntitiesPager(list).NextPage(ctx)).must(t)
 			same(t, "entities listed", len(page.Entities), 1)
 			inList := []string{}
 			for _, name := range c.members {
@@ -111,8 +99,7 @@ func TestMetadataFormats(t *testing.T) {
 func TestAddEntityThatExists(t *testing.T) {
 	table := newTable(t)
 	add(t, table, withKeys("p", "r", members{"Kept": true}))
-	_, err := table.AddEntity(ctx, encoded(t, withKeys("p", "r", nil)), nil)
-	failure := wantFailure(t, err, 409, aztables.EntityAlreadyExists)
+	failure := of(table.AddEntity(ctx, encoded(t, withKeys("p", "r", nil)), nil)).fails(t, 409, aztables.EntityAlreadyExists)
 	same(t, "message", messageOf(t, failure), "The specified entity already exists.")
 	same(t, "properties", get(t, table, "p", "r").Properties, members{"Kept": true})
 }
@@ -126,8 +113,7 @@ func TestAddEntityWithoutAKey(t *testing.T) {
 			t.Errorf("%v: %v", entity, err)
 		}
 	}
-	_, err := table.AddEntity(ctx, []byte(`{"PartitionKey":"p","RowKey":null}`), nil)
-	failure := wantFailure(t, err, 400, aztables.PropertiesNeedValue) // wire 9
+	failure := of(table.AddEntity(ctx, []byte(`{"PartitionKey":"p","RowKey":null}`), nil)).fails(t, 400, aztables.PropertiesNeedValue) // wire 9
 	same(t, "message", messageOf(t, failure), "The values are not specified for all properties in the entity.")
 }
 
@@ -157,8 +143,7 @@ func TestMissingEntityAndMissingTable(t *testing.T) {
 			}
 		})
 	}
-	_, err := absent.AddEntity(ctx, entity, nil)
-	wantFailure(t, err, 404, aztables.TableNotFound)
+	of(absent.AddEntity(ctx, entity, nil)).fails(t, 404, aztables.TableNotFound)
 }
 
 // What the caller holds when it names a precondition.
@@ -194,10 +179,7 @@ func TestUpdateEntity(t *testing.T) {
 			}
 			current := old
 			if c.tag == stale {
-				again, err := table.UpdateEntity(ctx, encoded(t, withKeys("p", rowKey, before)), nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				again := of(table.UpdateEntity(ctx, encoded(t, withKeys("p", rowKey, before)), nil)).must(t)
 				current = again.ETag
 			}
 			response, err := table.UpdateEntity(ctx, encoded(t, withKeys("p", rowKey, after)), options)
@@ -247,10 +229,7 @@ func TestUpsertEntity(t *testing.T) {
 			if c.present {
 				add(t, table, withKeys("p", rowKey, before))
 			}
-			response, err := table.UpsertEntity(ctx, encoded(t, withKeys("p", rowKey, after)), c.options)
-			if err != nil {
-				t.Fatal(err)
-			}
+			response := of(table.UpsertEntity(ctx, encoded(t, withKeys("p", rowKey, after)), c.options)).must(t)
 			entity := get(t, table, "p", rowKey)
 			same(t, "properties", entity.Properties, c.result)
 			same(t, "ETag stored", entity.ETag, string(response.ETag))
@@ -266,9 +245,7 @@ func TestDeleteEntity(t *testing.T) {
 			rowKey := entity["RowKey"].(string)
 			held := add(t, table, entity)
 			if tag == stale {
-				if _, err := table.UpdateEntity(ctx, encoded(t, entity), nil); err != nil {
-					t.Fatal(err)
-				}
+				of(table.UpdateEntity(ctx, encoded(t, entity), nil)).must(t)
 			}
 			options := &aztables.DeleteEntityOptions{}
 			if tag != anyTag {
@@ -283,8 +260,7 @@ func TestDeleteEntity(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = table.GetEntity(ctx, "p", rowKey, nil)
-			wantFailure(t, err, 404, aztables.ResourceNotFound)
+			of(table.GetEntity(ctx, "p", rowKey, nil)).fails(t, 404, aztables.ResourceNotFound)
 		})
 	}
 }
@@ -311,27 +287,18 @@ func TestUnusualKeys(t *testing.T) {
 		t.Run(key, func(t *testing.T) {
 			add(t, table, withKeys(key, other, members{"N": 1}))
 			same(t, "N as added", get(t, table, key, other).Properties["N"], int32(1))
-			if _, err := table.UpdateEntity(ctx, encoded(t, withKeys(key, other, members{"N": 2})), nil); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := table.UpsertEntity(ctx, encoded(t, withKeys(key, other, members{"M": 3})), nil); err != nil {
-				t.Fatal(err)
-			}
+			of(table.UpdateEntity(ctx, encoded(t, withKeys(key, other, members{"N": 2})), nil)).must(t)
+			of(table.UpsertEntity(ctx, encoded(t, withKeys(key, other, members{"M": 3})), nil)).must(t)
 			filter := "PartitionKey eq '" + strings.ReplaceAll(key, "'", "''") +
 				"' and RowKey eq '" + strings.ReplaceAll(other, "'", "''") + "'"
-			page, err := table.NewListEntitiesPager(filtered(filter)).NextPage(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			page := of(table.NewListEntitiesPager(filtered(filter)).NextPage(ctx)).must(t)
 			if len(page.Entities) != 1 {
 				t.Fatalf("%s finds %d entities", filter, len(page.Entities))
 			}
 			entity := decoded(t, page.Entities[0])
 			same(t, "keys", []string{entity.PartitionKey, entity.RowKey}, []string{key, other})
 			same(t, "properties", entity.Properties, members{"N": int32(2), "M": int32(3)})
-			if _, err := table.DeleteEntity(ctx, key, other, nil); err != nil {
-				t.Fatal(err)
-			}
+			of(table.DeleteEntity(ctx, key, other, nil)).must(t)
 		})
 	}
 	same(t, "entities left", len(rowKeysOf(t, table, nil)), 0)
@@ -348,13 +315,9 @@ func TestEmptyKeys(t *testing.T) { // wire 1.3
 	same(t, "rows", rowKeysOf(t, table, filtered("PartitionKey eq 'p' and RowKey eq ''")), []string{""})
 
 	same(t, "properties", get(t, table, "p", "").Properties, members{"Name": "x"})
-	if _, err := table.UpsertEntity(ctx, encoded(t, withKeys("p", "", members{"N": 1})), nil); err != nil {
-		t.Fatal(err)
-	}
+	of(table.UpsertEntity(ctx, encoded(t, withKeys("p", "", members{"N": 1})), nil)).must(t)
 	same(t, "properties", get(t, table, "p", "").Properties, members{"Name": "x", "N": int32(1)})
-	if _, err := table.DeleteEntity(ctx, "p", "", nil); err != nil {
-		t.Fatal(err)
-	}
+	of(table.DeleteEntity(ctx, "p", "", nil)).must(t)
 	_, err := table.GetEntity(ctx, "", "r", nil)
 	if err == nil || err.Error() != "parameter partitionKey cannot be empty" {
 		t.Error(err)
@@ -365,8 +328,7 @@ func TestForbiddenKeyCharacters(t *testing.T) { // wire 1.3, 9
 	table := newTable(t)
 	for _, key := range []string{"a/b", `a\b`, "a#b", "a?b", "a\tb", "a\u007fb", "a\u0085b"} {
 		t.Run(key, func(t *testing.T) {
-			_, err := table.AddEntity(ctx, encoded(t, withKeys("p", key, nil)), nil)
-			failure := wantFailure(t, err, 400, aztables.OutOfRangeInput)
+			failure := of(table.AddEntity(ctx, encoded(t, withKeys("p", key, nil)), nil)).fails(t, 400, aztables.OutOfRangeInput)
 			same(t, "message", messageOf(t, failure), "The 'RowKey' parameter of value '"+key+"' is out of range.")
 		})
 	}
@@ -377,9 +339,7 @@ func TestForbiddenKeyCharacters(t *testing.T) { // wire 1.3, 9
 func TestQuotedKeysOfEDMEntity(t *testing.T) {
 	table := newTable(t)
 	quoted := aztables.EDMEntity{Entity: aztables.Entity{PartitionKey: "p", RowKey: "it's"}}
-	if _, err := table.AddEntity(ctx, encoded(t, quoted), nil); err != nil {
-		t.Fatal(err)
-	}
+	of(table.AddEntity(ctx, encoded(t, quoted), nil)).must(t)
 	same(t, "rows after the insert", rowKeysOf(t, table, nil), []string{"it''s"})
 	for _, kind := range []aztables.TransactionType{aztables.TransactionTypeInsertMerge, aztables.TransactionTypeInsertReplace} {
 		_, err := table.SubmitTransaction(ctx, []aztables.TransactionAction{

@@ -26,10 +26,7 @@ func retention(days int32) *aztables.RetentionPolicy {
 func restoredService(t *testing.T) *aztables.ServiceClient {
 	t.Helper()
 	svc := service(t)
-	before, err := svc.GetProperties(ctx, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := of(svc.GetProperties(ctx, nil)).must(t)
 	if before.Cors == nil {
 		before.Cors = []*aztables.CorsRule{}
 	}
@@ -52,13 +49,8 @@ func TestServiceProperties(t *testing.T) {
 	properties := aztables.ServiceProperties{
 		Logging: logging, HourMetrics: metrics, MinuteMetrics: metrics, Cors: []*aztables.CorsRule{corsRule()},
 	}
-	if _, err := svc.SetProperties(ctx, properties, nil); err != nil {
-		t.Fatal(err)
-	}
-	found, err := svc.GetProperties(ctx, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	of(svc.SetProperties(ctx, properties, nil)).must(t)
+	found := of(svc.GetProperties(ctx, nil)).must(t)
 	same(t, "write logging", *found.Logging.Write, false)
 	same(t, "delete logging", *found.Logging.Delete, true)
 	same(t, "days of logging", *found.Logging.RetentionPolicy.Days, int32(5))
@@ -79,19 +71,12 @@ func TestSixCorsRulesAreTooMany(t *testing.T) {
 	for range 6 {
 		rules = append(rules, corsRule())
 	}
-	_, err := svc.SetProperties(ctx, aztables.ServiceProperties{Cors: rules}, nil)
-	wantFailure(t, err, 400, "InvalidXmlDocument")
+	of(svc.SetProperties(ctx, aztables.ServiceProperties{Cors: rules}, nil)).fails(t, 400, "InvalidXmlDocument")
 }
 
 func TestStatisticsOfTheSecondary(t *testing.T) {
-	svc, err := aztables.NewServiceClientWithSharedKey(setting(t, "TABLESTONE_TEST_ENDPOINT")+"-secondary", credential(t), options())
-	if err != nil {
-		t.Fatal(err)
-	}
-	found, err := svc.GetStatistics(ctx, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	svc := of(aztables.NewServiceClientWithSharedKey(setting(t, "TABLESTONE_TEST_ENDPOINT")+"-secondary", credential(t), options())).must(t)
+	found := of(svc.GetStatistics(ctx, nil)).must(t)
 	same(t, "status", *found.GeoReplication.Status, aztables.GeoReplicationStatusLive)
 	if age := time.Since(*found.GeoReplication.LastSyncTime); age > 5*time.Minute || age < -5*time.Second {
 		t.Errorf("the last sync was %v ago", age)

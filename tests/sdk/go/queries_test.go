@@ -29,9 +29,7 @@ func fiveEntities(t *testing.T) *aztables.Client {
 		if row == 5 {
 			entity.PartitionKey = "q"
 		}
-		if _, err := table.AddEntity(ctx, encoded(t, entity), nil); err != nil {
-			t.Fatal(err)
-		}
+		of(table.AddEntity(ctx, encoded(t, entity), nil)).must(t)
 	}
 	return table
 }
@@ -94,8 +92,7 @@ func TestFiltersRefused(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.filter, func(t *testing.T) {
-			_, err := table.NewListEntitiesPager(filtered(c.filter)).NextPage(ctx)
-			failure := wantFailure(t, err, c.status, c.code)
+			failure := of(table.NewListEntitiesPager(filtered(c.filter)).NextPage(ctx)).fails(t, c.status, c.code)
 			if c.message != "" {
 				same(t, "message", messageOf(t, failure), c.message)
 			}
@@ -130,8 +127,7 @@ func TestTopIsThePageSize(t *testing.T) { // wire 6.7
 	zero := &aztables.ListEntitiesOptions{Top: to.Ptr(int32(0))}
 	same(t, "pages", pagesOf(t, table, zero), [][]string{{}})
 	for _, top := range []int32{1001, -1} {
-		_, err := table.NewListEntitiesPager(&aztables.ListEntitiesOptions{Top: to.Ptr(top)}).NextPage(ctx)
-		failure := wantFailure(t, err, 400, aztables.InvalidInput)
+		failure := of(table.NewListEntitiesPager(&aztables.ListEntitiesOptions{Top: to.Ptr(top)}).NextPage(ctx)).fails(t, 400, aztables.InvalidInput)
 		same(t, "message", messageOf(t, failure), "One of the request inputs is not valid.")
 	}
 }
@@ -139,10 +135,7 @@ func TestTopIsThePageSize(t *testing.T) { // wire 6.7
 func TestListingResumesFromAContinuationToken(t *testing.T) { // wire 6.9
 	table := fiveEntities(t)
 	list := &aztables.ListEntitiesOptions{Top: to.Ptr(int32(2)), Filter: to.Ptr("Number ge 1")}
-	first, err := table.NewListEntitiesPager(list).NextPage(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := of(table.NewListEntitiesPager(list).NextPage(ctx)).must(t)
 	if first.NextPartitionKey == nil || first.NextRowKey == nil {
 		t.Fatal("the first page carries no continuation token")
 	}
@@ -172,9 +165,7 @@ func TestAPageHoldsAThousand(t *testing.T) { // wire 6.6
 			actions = append(actions, aztables.TransactionAction{ActionType: aztables.TransactionTypeAdd,
 				Entity: encoded(t, withKeys("p", fmt.Sprintf("%04d", row), nil))})
 		}
-		if _, err := table.SubmitTransaction(ctx, actions, nil); err != nil {
-			t.Fatal(err)
-		}
+		of(table.SubmitTransaction(ctx, actions, nil)).must(t)
 	}
 	sizes, next := []int{}, 0
 	for _, page := range pagesOf(t, table, nil) {

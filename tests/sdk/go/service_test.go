@@ -39,19 +39,13 @@ func setting(t *testing.T, name string) string {
 
 func credential(t *testing.T) *aztables.SharedKeyCredential {
 	t.Helper()
-	cred, err := aztables.NewSharedKeyCredential(setting(t, "TABLESTONE_TEST_ACCOUNT"), setting(t, "TABLESTONE_TEST_KEY"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	cred := of(aztables.NewSharedKeyCredential(setting(t, "TABLESTONE_TEST_ACCOUNT"), setting(t, "TABLESTONE_TEST_KEY"))).must(t)
 	return cred
 }
 
 func service(t *testing.T) *aztables.ServiceClient {
 	t.Helper()
-	client, err := aztables.NewServiceClientWithSharedKey(setting(t, "TABLESTONE_TEST_ENDPOINT"), credential(t), options())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := of(aztables.NewServiceClientWithSharedKey(setting(t, "TABLESTONE_TEST_ENDPOINT"), credential(t), options())).must(t)
 	return client
 }
 
@@ -67,15 +61,36 @@ func newTable(t *testing.T) *aztables.Client {
 	t.Helper()
 	name := freshName("go")
 	svc := service(t)
-	if _, err := svc.CreateTable(ctx, name, nil); err != nil {
-		t.Fatal(err)
-	}
+	of(svc.CreateTable(ctx, name, nil)).must(t)
 	t.Cleanup(func() {
 		if _, err := svc.DeleteTable(ctx, name, nil); err != nil {
 			t.Errorf("deleting the test's table: %v", err)
 		}
 	})
 	return svc.NewClient(name)
+}
+
+// The two results of a call of the SDK, and what the test expects of them.
+type outcome[T any] struct {
+	value T
+	err   error
+}
+
+func of[T any](value T, err error) outcome[T] {
+	return outcome[T]{value, err}
+}
+
+func (o outcome[T]) must(t *testing.T) T {
+	t.Helper()
+	if o.err != nil {
+		t.Fatal(o.err)
+	}
+	return o.value
+}
+
+func (o outcome[T]) fails(t *testing.T, status int, code aztables.TableErrorCode) *azcore.ResponseError {
+	t.Helper()
+	return wantFailure(t, o.err, status, code)
 }
 
 type members = map[string]any
@@ -109,19 +124,13 @@ func withKeys(partitionKey, rowKey string, properties members) members {
 
 func add(t *testing.T, table *aztables.Client, entity members) azcore.ETag {
 	t.Helper()
-	response, err := table.AddEntity(ctx, encoded(t, entity), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := of(table.AddEntity(ctx, encoded(t, entity), nil)).must(t)
 	return response.ETag
 }
 
 func get(t *testing.T, table *aztables.Client, partitionKey, rowKey string) aztables.EDMEntity {
 	t.Helper()
-	response, err := table.GetEntity(ctx, partitionKey, rowKey, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := of(table.GetEntity(ctx, partitionKey, rowKey, nil)).must(t)
 	return decoded(t, response.Value)
 }
 
@@ -130,10 +139,7 @@ func pagesOf(t *testing.T, table *aztables.Client, list *aztables.ListEntitiesOp
 	t.Helper()
 	pages := [][]string{}
 	for pager := table.NewListEntitiesPager(list); pager.More(); {
-		page, err := pager.NextPage(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		page := of(pager.NextPage(ctx)).must(t)
 		rowKeys := []string{}
 		for _, body := range page.Entities {
 			rowKeys = append(rowKeys, decoded(t, body).RowKey)
@@ -168,10 +174,7 @@ func same(t *testing.T, what string, got, want any) {
 // The text of an error as the service sent it: RequestId and Time follow it (wire 8.1).
 func messageOf(t *testing.T, failure *azcore.ResponseError) string {
 	t.Helper()
-	body, err := runtime.Payload(failure.RawResponse)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := of(runtime.Payload(failure.RawResponse)).must(t)
 	var payload struct {
 		Error struct {
 			Message struct{ Lang, Value string } `json:"message"`

@@ -28,10 +28,7 @@ var (
 // A service client that knows a signature and no key.
 func signedService(t *testing.T, token string) *aztables.ServiceClient {
 	t.Helper()
-	client, err := aztables.NewServiceClientWithNoCredential(setting(t, "TABLESTONE_TEST_ENDPOINT")+"?"+token, options())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := of(aztables.NewServiceClientWithNoCredential(setting(t, "TABLESTONE_TEST_ENDPOINT")+"?"+token, options())).must(t)
 	return client
 }
 
@@ -48,10 +45,7 @@ func accountToken(t *testing.T, change func(*aztables.AccountSASSignatureValues)
 	if change != nil {
 		change(&values)
 	}
-	signed, err := values.Sign(credential(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	signed := of(values.Sign(credential(t))).must(t)
 	return signed.Encode()
 }
 
@@ -63,10 +57,7 @@ func tableToken(t *testing.T, table string, permissions string, change func(*azt
 	if change != nil {
 		change(&values)
 	}
-	token, err := values.Sign(credential(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	token := of(values.Sign(credential(t))).must(t)
 	return token
 }
 
@@ -75,9 +66,7 @@ func filledTable(t *testing.T) (*aztables.Client, string) {
 	t.Helper()
 	name := freshName("go")
 	svc := service(t)
-	if _, err := svc.CreateTable(ctx, name, nil); err != nil {
-		t.Fatal(err)
-	}
+	of(svc.CreateTable(ctx, name, nil)).must(t)
 	t.Cleanup(func() {
 		if _, err := svc.DeleteTable(ctx, name, nil); err != nil {
 			t.Errorf("deleting the test's table: %v", err)
@@ -97,9 +86,7 @@ func listing(table *aztables.Client) error {
 func TestAccountSignature(t *testing.T) {
 	svc := signedService(t, accountToken(t, nil))
 	name := freshName("go")
-	if _, err := svc.CreateTable(ctx, name, nil); err != nil {
-		t.Fatal(err)
-	}
+	of(svc.CreateTable(ctx, name, nil)).must(t)
 	table := svc.NewClient(name)
 	add(t, table, withKeys("p", "it's +%20", nil))
 	_, err := table.SubmitTransaction(ctx, []aztables.TransactionAction{
@@ -109,17 +96,14 @@ func TestAccountSignature(t *testing.T) {
 		t.Fatal(err)
 	}
 	same(t, "the table", rowKeysOf(t, table, filtered("RowKey ge 'it'")), []string{"it's +%20", "s"})
-	if _, err := svc.DeleteTable(ctx, name, nil); err != nil {
-		t.Fatal(err)
-	}
+	of(svc.DeleteTable(ctx, name, nil)).must(t)
 }
 
 func TestAccountSignatureNeedsLetterAndResource(t *testing.T) {
 	_, name := filledTable(t)
 	reader := signedService(t, accountToken(t, func(v *aztables.AccountSASSignatureValues) { v.Permissions = "rl" })).NewClient(name)
 	same(t, "what it reads", rowKeysOf(t, reader, nil), []string{"a", "b"})
-	_, err := reader.DeleteEntity(ctx, "p", "a", nil)
-	wantFailure(t, err, 403, permissionMismatch)
+	of(reader.DeleteEntity(ctx, "p", "a", nil)).fails(t, 403, permissionMismatch)
 	tables := signedService(t, accountToken(t, func(v *aztables.AccountSASSignatureValues) { v.ResourceTypes = "c" })).NewClient(name)
 	wantFailure(t, listing(tables), 403, resourceTypeMismatch)
 }
@@ -129,18 +113,9 @@ func TestAccountSignatureOfTheClient(t *testing.T) {
 	_, name := filledTable(t)
 	everything := aztables.AccountSASPermissions{Read: true, List: true}
 	resources := aztables.AccountSASResourceTypes{Service: true, Container: true, Object: true}
-	signed, err := service(t).GetAccountSASURL(resources, everything, time.Time{}, time.Now().Add(time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := aztables.NewServiceClientWithNoCredential(signed, options())
-	if err != nil {
-		t.Fatal(err)
-	}
-	address, err := url.Parse(signed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	signed := of(service(t).GetAccountSASURL(resources, everything, time.Time{}, time.Now().Add(time.Hour))).must(t)
+	client := of(aztables.NewServiceClientWithNoCredential(signed, options())).must(t)
+	address := of(url.Parse(signed)).must(t)
 	if address.Scheme == "https" {
 		same(t, "what it reads", rowKeysOf(t, client.NewClient(name), nil), []string{"a", "b"})
 	} else {
@@ -150,28 +125,18 @@ func TestAccountSignatureOfTheClient(t *testing.T) {
 
 func TestTableSignature(t *testing.T) {
 	table, name := filledTable(t)
-	signed, err := table.GetTableSASURL(aztables.SASPermissions{Read: true, Add: true}, time.Time{}, time.Now().Add(time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	signed := of(table.GetTableSASURL(aztables.SASPermissions{Read: true, Add: true}, time.Time{}, time.Now().Add(time.Hour))).must(t)
 	_, token, _ := strings.Cut(signed, "?") // the SDK glues the table's name to an endpoint that ends without a slash
-	limited, err := aztables.NewClientWithNoCredential(setting(t, "TABLESTONE_TEST_ENDPOINT")+"/"+name+"?"+token, options())
-	if err != nil {
-		t.Fatal(err)
-	}
+	limited := of(aztables.NewClientWithNoCredential(setting(t, "TABLESTONE_TEST_ENDPOINT")+"/"+name+"?"+token, options())).must(t)
 	add(t, limited, withKeys("p", "c", nil))
 	same(t, "what it reads", rowKeysOf(t, limited, nil), []string{"a", "b", "c"})
-	_, err = limited.DeleteEntity(ctx, "p", "a", nil)
-	wantFailure(t, err, 403, permissionMismatch)
-	_, err = limited.UpsertEntity(ctx, encoded(t, withKeys("p", "a", nil)), nil)
-	wantFailure(t, err, 403, permissionMismatch)
-	_, err = limited.Delete(ctx, nil)
-	wantFailure(t, err, 403, authorizationFailure)
+	of(limited.DeleteEntity(ctx, "p", "a", nil)).fails(t, 403, permissionMismatch)
+	of(limited.UpsertEntity(ctx, encoded(t, withKeys("p", "a", nil)), nil)).fails(t, 403, permissionMismatch)
+	of(limited.Delete(ctx, nil)).fails(t, 403, authorizationFailure)
 
 	svc := signedService(t, tableToken(t, name, "r", nil))
 	wantFailure(t, listing(svc.NewClient(name+"2")), 403, authenticationFailed)
-	_, err = svc.CreateTable(ctx, freshName("go"), nil)
-	wantFailure(t, err, 403, authorizationFailure)
+	of(svc.CreateTable(ctx, freshName("go"), nil)).fails(t, 403, authorizationFailure)
 }
 
 func TestConditionsOfSignatures(t *testing.T) {
@@ -203,10 +168,7 @@ func TestConditionsOfSignatures(t *testing.T) {
 func TestKeyUpdatedInUse(t *testing.T) {
 	_, name := filledTable(t)
 	used := credential(t)
-	svc, err := aztables.NewServiceClientWithSharedKey(setting(t, "TABLESTONE_TEST_ENDPOINT"), used, options())
-	if err != nil {
-		t.Fatal(err)
-	}
+	svc := of(aztables.NewServiceClientWithSharedKey(setting(t, "TABLESTONE_TEST_ENDPOINT"), used, options())).must(t)
 	table := svc.NewClient(name)
 	for _, one := range []struct {
 		key  string
@@ -238,18 +200,12 @@ func storedPolicy(id, permission string, start, expiry *time.Time) *aztables.Sig
 
 func TestStoredAccessPolicies(t *testing.T) {
 	table, _ := filledTable(t)
-	before, err := table.GetAccessPolicy(ctx, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := of(table.GetAccessPolicy(ctx, nil)).must(t)
 	same(t, "the number of policies of a new table", len(before.SignedIdentifiers), 0)
 	if err := setPolicies(t, table, storedPolicy("full", "raud", &policyStart, &policyEnd), storedPolicy("<&>", "r", nil, nil)); err != nil {
 		t.Fatal(err)
 	}
-	found, err := table.GetAccessPolicy(ctx, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := of(table.GetAccessPolicy(ctx, nil)).must(t)
 	same(t, "the number of policies", len(found.SignedIdentifiers), 2)
 	full := found.SignedIdentifiers[0]
 	same(t, "id", *full.ID, "full")

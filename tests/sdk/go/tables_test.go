@@ -12,16 +12,10 @@ import (
 
 func TestServiceClientCreatesAndDeletesATable(t *testing.T) {
 	svc, name := service(t), freshName("Go")
-	created, err := svc.CreateTable(ctx, name, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	created := of(svc.CreateTable(ctx, name, nil)).must(t)
 	same(t, "the name echoed", *created.TableName, name)
-	if _, err := svc.DeleteTable(ctx, name, nil); err != nil {
-		t.Fatal(err)
-	}
-	_, err = svc.DeleteTable(ctx, name, nil)
-	failure := wantFailure(t, err, 404, aztables.ResourceNotFound)
+	of(svc.DeleteTable(ctx, name, nil)).must(t)
+	failure := of(svc.DeleteTable(ctx, name, nil)).fails(t, 404, aztables.ResourceNotFound)
 	same(t, "message", messageOf(t, failure), "The specified resource does not exist.") // wire 3.4
 }
 
@@ -31,42 +25,27 @@ func TestTableClientCreatesAndDeletesItsTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := table.CreateTable(ctx, nil); err != nil {
-		t.Fatal(err)
-	}
+	of(table.CreateTable(ctx, nil)).must(t)
 	add(t, table, withKeys("p", "r", nil))
-	if _, err := table.Delete(ctx, nil); err != nil {
-		t.Fatal(err)
-	}
-	_, err = table.GetEntity(ctx, "p", "r", nil)
-	wantFailure(t, err, 404, aztables.TableNotFound) // wire 3.4: at once invisible
+	of(table.Delete(ctx, nil)).must(t)
+	of(table.GetEntity(ctx, "p", "r", nil)).fails(t, 404, aztables.TableNotFound) // wire 3.4: at once invisible
 }
 
 func TestConnectionString(t *testing.T) {
 	text := fmt.Sprintf("DefaultEndpointsProtocol=http;AccountName=%s;AccountKey=%s;TableEndpoint=%s",
 		setting(t, "TABLESTONE_TEST_ACCOUNT"), setting(t, "TABLESTONE_TEST_KEY"), setting(t, "TABLESTONE_TEST_ENDPOINT"))
-	svc, err := aztables.NewServiceClientFromConnectionString(text, options())
-	if err != nil {
-		t.Fatal(err)
-	}
+	svc := of(aztables.NewServiceClientFromConnectionString(text, options())).must(t)
 	name := freshName("go")
-	if _, err := svc.CreateTable(ctx, name, nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := svc.DeleteTable(ctx, name, nil); err != nil {
-		t.Fatal(err)
-	}
+	of(svc.CreateTable(ctx, name, nil)).must(t)
+	of(svc.DeleteTable(ctx, name, nil)).must(t)
 }
 
 func TestCreateTableThatExists(t *testing.T) {
 	svc, name := service(t), freshName("go")
-	if _, err := svc.CreateTable(ctx, name, nil); err != nil {
-		t.Fatal(err)
-	}
+	of(svc.CreateTable(ctx, name, nil)).must(t)
 	defer svc.DeleteTable(ctx, name, nil)
 	for _, again := range []string{name, strings.ToUpper(name)} { // wire 1.4: case is ignored
-		_, err := svc.CreateTable(ctx, again, nil)
-		failure := wantFailure(t, err, 409, aztables.TableAlreadyExists)
+		failure := of(svc.CreateTable(ctx, again, nil)).fails(t, 409, aztables.TableAlreadyExists)
 		same(t, "message", messageOf(t, failure), "The table specified already exists.")
 	}
 }
@@ -89,8 +68,7 @@ func TestTableNamesRefused(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := service(t).CreateTable(ctx, c.name, nil)
-			failure := wantFailure(t, err, 400, c.code)
+			failure := of(service(t).CreateTable(ctx, c.name, nil)).fails(t, 400, c.code)
 			same(t, "message", messageOf(t, failure), c.message)
 		})
 	}
@@ -105,9 +83,7 @@ func fourTables(t *testing.T) (*aztables.ServiceClient, string) {
 	t.Helper()
 	svc, prefix := service(t), freshName("GoList")
 	for _, last := range []string{"C", "a", "D", "b"} {
-		if _, err := svc.CreateTable(ctx, prefix+last, nil); err != nil {
-			t.Fatal(err)
-		}
+		of(svc.CreateTable(ctx, prefix+last, nil)).must(t)
 		t.Cleanup(func() { svc.DeleteTable(ctx, prefix+last, nil) })
 	}
 	return svc, prefix
@@ -117,10 +93,7 @@ func tablePages(t *testing.T, svc *aztables.ServiceClient, list *aztables.ListTa
 	t.Helper()
 	pages := [][]string{}
 	for pager := svc.NewListTablesPager(list); pager.More(); {
-		page, err := pager.NextPage(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		page := of(pager.NextPage(ctx)).must(t)
 		names := []string{}
 		for _, table := range page.Tables {
 			names = append(names, *table.Name)
@@ -152,10 +125,7 @@ func TestListTablesInPages(t *testing.T) {
 	three := &aztables.ListTablesOptions{Filter: to.Ptr(prefixed(prefix)), Top: to.Ptr(int32(3))}
 	same(t, "pages", tablePages(t, svc, three), [][]string{{prefix + "a", prefix + "b", prefix + "C"}, {prefix + "D"}})
 
-	first, err := svc.NewListTablesPager(three).NextPage(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := of(svc.NewListTablesPager(three).NextPage(ctx)).must(t)
 	if first.NextTableName == nil {
 		t.Fatal("the first page carries no continuation token")
 	}
@@ -199,17 +169,10 @@ func TestListTablesMetadata(t *testing.T) {
 }
 
 func TestWrongKeyIsRefused(t *testing.T) {
-	cred, err := aztables.NewSharedKeyCredential(setting(t, "TABLESTONE_TEST_ACCOUNT"), "bm90IHRoZSBrZXkgb2YgdGhlIGFjY291bnQ=")
-	if err != nil {
-		t.Fatal(err)
-	}
-	svc, err := aztables.NewServiceClientWithSharedKey(setting(t, "TABLESTONE_TEST_ENDPOINT"), cred, options())
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = svc.NewListTablesPager(nil).NextPage(ctx)
-	wantFailure(t, err, 403, "AuthenticationFailed") // wire 8.4
-	_, err = svc.NewClient("any").SubmitTransaction(ctx, []aztables.TransactionAction{
+	cred := of(aztables.NewSharedKeyCredential(setting(t, "TABLESTONE_TEST_ACCOUNT"), "bm90IHRoZSBrZXkgb2YgdGhlIGFjY291bnQ=")).must(t)
+	svc := of(aztables.NewServiceClientWithSharedKey(setting(t, "TABLESTONE_TEST_ENDPOINT"), cred, options())).must(t)
+	of(svc.NewListTablesPager(nil).NextPage(ctx)).fails(t, 403, "AuthenticationFailed") // wire 8.4
+	_, err := svc.NewClient("any").SubmitTransaction(ctx, []aztables.TransactionAction{
 		{ActionType: aztables.TransactionTypeAdd, Entity: encoded(t, withKeys("p", "r", nil))}}, nil)
 	wantFailure(t, err, 403, "AuthenticationFailed") // wire 7.3: the outer answer
 }

@@ -63,10 +63,7 @@ func TestTransactionTakesEveryType(t *testing.T) {
 	sent := aztables.EDMEntity{Entity: aztables.Entity{PartitionKey: "p", RowKey: "%20 +é😀"}, Properties: members{
 		"S": "a\r\n--changeset_x\r\n", "I": int32(1), "L": aztables.EDMInt64(1 << 40), "D": 0.1, "B": true,
 		"T": aztables.EDMDateTime(noon), "G": aztables.EDMGUID("c9da6455-213d-42c9-9a79-3e9149a57833"), "X": aztables.EDMBinary("x")}}
-	_, err := table.SubmitTransaction(ctx, []aztables.TransactionAction{{ActionType: insertReplace, Entity: encoded(t, sent)}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	of(table.SubmitTransaction(ctx, []aztables.TransactionAction{{ActionType: insertReplace, Entity: encoded(t, sent)}}, nil)).must(t)
 	same(t, "properties", get(t, table, "p", sent.RowKey).Properties, sent.Properties)
 }
 
@@ -76,9 +73,7 @@ func TestTransactionOfAHundred(t *testing.T) {
 	for row := range 100 {
 		actions = append(actions, action(t, addNew, fmt.Sprintf("%03d", row), members{"N": row}, nil))
 	}
-	if _, err := table.SubmitTransaction(ctx, actions, nil); err != nil {
-		t.Fatal(err)
-	}
+	of(table.SubmitTransaction(ctx, actions, nil)).must(t)
 	same(t, "entities", len(rowKeysOf(t, table, nil)), 100)
 	same(t, "N of the last", get(t, table, "p", "099").Properties["N"], int32(99))
 }
@@ -100,10 +95,7 @@ func innerFailure(t *testing.T, err error) (status, code, message string) {
 	t.Helper()
 	failure := failureOf(t, err)
 	same(t, "outer status", failure.StatusCode, 202)
-	body, err := runtime.Payload(failure.RawResponse)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := of(runtime.Payload(failure.RawResponse)).must(t)
 	statuses, errors := innerStatus.FindAllStringSubmatch(string(body), -1), innerError.FindAllStringSubmatch(string(body), -1)
 	if len(statuses) != 1 || len(errors) != 1 {
 		t.Fatalf("want one part with one error in %q", body)
@@ -114,9 +106,7 @@ func innerFailure(t *testing.T, err error) (status, code, message string) {
 func TestFailingTransactions(t *testing.T) {
 	table := newTable(t)
 	stale := add(t, table, withKeys("p", "present", members{"N": 1}))
-	if _, err := table.UpdateEntity(ctx, encoded(t, withKeys("p", "present", members{"N": 2})), nil); err != nil {
-		t.Fatal(err)
-	}
+	of(table.UpdateEntity(ctx, encoded(t, withKeys("p", "present", members{"N": 2})), nil)).must(t)
 	one, star := members{"N": 1}, to.Ptr(azcore.ETagAny)
 	tooMany := []aztables.TransactionAction{}
 	for row := range 101 {
@@ -178,7 +168,6 @@ func TestTransactionOverFourMebibytes(t *testing.T) { // wire 7.3: refused as a 
 		}
 		actions = append(actions, action(t, addNew, fmt.Sprint(row), properties, nil))
 	}
-	_, err := table.SubmitTransaction(ctx, actions, nil)
-	wantFailure(t, err, 413, "RequestBodyTooLarge")
+	of(table.SubmitTransaction(ctx, actions, nil)).fails(t, 413, "RequestBodyTooLarge")
 	same(t, "entities stored", len(rowKeysOf(t, table, nil)), 0)
 }

@@ -14,10 +14,7 @@ import (
 func TestTypesOfEDMEntity(t *testing.T) {
 	table := newTable(t)
 	day := func(text string) aztables.EDMDateTime {
-		instant, err := time.Parse(time.RFC3339Nano, text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		instant := of(time.Parse(time.RFC3339Nano, text)).must(t)
 		return aztables.EDMDateTime(instant)
 	}
 	allBytes := make([]byte, 256)
@@ -41,15 +38,10 @@ func TestTypesOfEDMEntity(t *testing.T) {
 	for name, properties := range cases {
 		t.Run(name, func(t *testing.T) {
 			sent := aztables.EDMEntity{Entity: aztables.Entity{PartitionKey: "p", RowKey: name}, Properties: properties}
-			if _, err := table.AddEntity(ctx, encoded(t, sent), nil); err != nil {
-				t.Fatal(err)
-			}
+			of(table.AddEntity(ctx, encoded(t, sent), nil)).must(t)
 			for property, want := range properties {
 				same(t, property, get(t, table, "p", name).Properties[property], want)
-				page, err := table.NewListEntitiesPager(filtered("RowKey eq '" + name + "'")).NextPage(ctx)
-				if err != nil {
-					t.Fatal(err)
-				}
+				page := of(table.NewListEntitiesPager(filtered("RowKey eq '" + name + "'")).NextPage(ctx)).must(t)
 				same(t, property+" in a list", decoded(t, page.Entities[0]).Properties[property], want)
 			}
 		})
@@ -81,10 +73,7 @@ func TestAnnotatedValues(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.edmType+" "+c.sent.(string), func(t *testing.T) {
 			entity := withKeys("p", freshName("r"), members{"V": c.sent, "V@odata.type": c.edmType})
-			response, err := table.AddEntity(ctx, encoded(t, entity), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			response := of(table.AddEntity(ctx, encoded(t, entity), nil)).must(t)
 			echoed := members{}
 			if err := json.Unmarshal(response.Value, &echoed); err != nil {
 				t.Fatal(err)
@@ -112,22 +101,15 @@ func TestNullsAndZeroTimestampAreIgnored(t *testing.T) { // wire 5.3, 12.6
 		Missing         *string
 	}
 	body := encoded(t, reading{Entity: aztables.Entity{PartitionKey: "p", RowKey: "r"}, Value: 1})
-	if _, err := table.AddEntity(ctx, body, nil); err != nil {
-		t.Fatal(err)
-	}
+	of(table.AddEntity(ctx, body, nil)).must(t)
 	entity := get(t, table, "p", "r")
 	same(t, "properties", entity.Properties, members{"Value": int32(1)})
 	if time.Time(entity.Timestamp).Year() < 2000 {
 		t.Errorf("Timestamp is the client's: %v", time.Time(entity.Timestamp))
 	}
 	// What was read may be sent back whole, with its odata members and Timestamp.
-	response, err := table.GetEntity(ctx, "p", "r", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := table.UpsertEntity(ctx, response.Value, &aztables.UpsertEntityOptions{UpdateMode: aztables.UpdateModeReplace}); err != nil {
-		t.Fatal(err)
-	}
+	response := of(table.GetEntity(ctx, "p", "r", nil)).must(t)
+	of(table.UpsertEntity(ctx, response.Value, &aztables.UpsertEntityOptions{UpdateMode: aztables.UpdateModeReplace})).must(t)
 	same(t, "properties", get(t, table, "p", "r").Properties, members{"Value": int32(1)})
 }
 
@@ -166,16 +148,12 @@ func TestValuesAndEntitiesRefused(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := table.AddEntity(ctx, encoded(t, withKeys("p", freshName("r"), c.properties)), nil)
-			failure := wantFailure(t, err, 400, c.code)
+			failure := of(table.AddEntity(ctx, encoded(t, withKeys("p", freshName("r"), c.properties)), nil)).fails(t, 400, c.code)
 			if c.message != "" {
 				same(t, "message", messageOf(t, failure), c.message)
 			}
 		})
 	}
-	page, err := table.NewListEntitiesPager(nil).NextPage(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := of(table.NewListEntitiesPager(nil).NextPage(ctx)).must(t)
 	same(t, "entities stored", len(page.Entities), 0)
 }

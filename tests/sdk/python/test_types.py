@@ -31,52 +31,23 @@ def int64(value: int) -> EntityProperty:
 GUID = UUID("c9da6455-213d-42c9-9a79-3e9149a57833")
 INSTANT = datetime(2012, 11, 10, 3, 4, 5, 123456, tzinfo=UTC)
 
-# sent, and read back: the same value of the same Python type, unless a second value is given
+# Sent, and read back: the same value of the same Python type, unless a second value is given. The ends of each type
+# are in tests/sdk/interchange/entities.json.
 SAME: list[Any] = [
-    "",
-    " blanks kept \t",
-    "one\ntwo\r\nthree",
     'it\'s "quoted" \\ / <&>',
-    "déjà 表格 \U0001f600 \u2028",
     "2014-05-07T08:20:53Z",
     "\x00\x01\x7f",
-    "x" * 32768,  # the limit, in UTF-16 units (wire 9)
-    0,
     42,
-    -1,
-    2**31 - 1,
-    -(2**31),
-    int64(0),
     int64(7),
-    int64(2**31),
-    int64(2**53 + 1),
-    int64(2**63 - 1),
-    int64(-(2**63)),
-    0.0,
     10.0,
-    -3.0,
-    0.1,
     0.1 + 0.2,
-    math.pi,
-    1e20,
-    1e-7,
-    1.7976931348623157e308,
-    5e-324,
-    2.0**53,
-    math.inf,
     -math.inf,
     True,
-    False,
     INSTANT,
-    datetime(2012, 11, 10, 3, 4, 5, tzinfo=UTC),
     datetime(2012, 11, 10, 3, 4, 5, 200000, tzinfo=UTC),
-    datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
     datetime(1601, 1, 1, tzinfo=UTC),
-    datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
     GUID,
-    UUID(int=0),
     b"",
-    b"\x00",
     bytes(range(256)),
     b"x" * 65536,  # the limit (wire 9)
 ]

@@ -13,13 +13,12 @@ import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 from typing import Any
 from unittest.mock import AsyncMock, patch
 
 from signing import shared_key
-from storage.cluster_engine import ClusterEngine
+from storage.engines_under_test import engine_for
 from stress.property.model import Refused
 from stress.property.payloads import ACCOUNT, Request
 from stress.simulation.simulated_loop import SimulatedLoop
@@ -30,7 +29,6 @@ from tablestone.clock import TICKS_PER_SECOND
 from tablestone.configuration import AccountKeys, TokenRules
 from tablestone.engines.change_record import Retention
 from tablestone.engines.contract import Engine
-from tablestone.engines.registry import open_engine
 from tablestone.model.errors import StorageError
 from tablestone.model.expiry import ExpiryPolicy
 from tablestone.server.requests.account_address import Addresses
@@ -97,13 +95,12 @@ class Door:
 
     def __init__(self, engine: str, make_service: MakeService = TableService) -> None:
         self.clock = Clock()
-        self._directory = Path(tempfile.mkdtemp()) if engine == "sqlite" else None
-        url = "memory:" if self._directory is None else f"sqlite:{self._directory / 'data'}"
+        self._directory = tempfile.mkdtemp()
         self._ends = ExitStack()
         """The patches that end with the server."""
         self._loop = asyncio.Runner(loop_factory=SimulatedLoop if engine == SIMULATED else None)
         self._offset = 0
-        self.engine = self._opened(engine, url)
+        self.engine = self._opened(engine)
         if self.engine.changes is not None:
             self._loop.run(self.engine.changes.keep(Retention(None, None)))
         ids = iter(range(1, 1 << 32))
@@ -121,15 +118,13 @@ class Door:
         self._stored_accounts = StoredAccounts(self.engine, self.ticks)
         self._pipeline = Pipeline(self.service, Addresses(accounts), identities, self.ticks)
 
-    def _opened(self, engine: str, url: str) -> Engine:
-        if engine == "cassandra":
-            return ClusterEngine(self.ticks, shares_connection=True)
+    def _opened(self, engine: str) -> Engine:
         if engine == SIMULATED:
             from stress.property import simulated_engine  # noqa: PLC0415 - needs the driver
 
             self._ends.enter_context(simulated_engine.simulated_time())
             return self._loop.run(simulated_engine.open_simulated(self.ticks, Random(0)))
-        return self._loop.run(_open(url, self.ticks))
+        return self._loop.run(_open(engine, self.ticks, self._directory))
 
     def ticks(self) -> int:
         """The server's time, a little off the date in the requests."""
@@ -201,8 +196,7 @@ class Door:
         self._loop.run(self.engine.close())
         self._loop.close()
         self._ends.close()
-        if self._directory is not None:
-            shutil.rmtree(self._directory)
+        shutil.rmtree(self._directory)
 
     async def _check(self) -> list[str]:
         found = await check_rows(self.engine)
@@ -260,5 +254,5 @@ class Door:
         return [*pairs, ("Authorization", signed)]
 
 
-async def _open(url: str, clock: Callable[[], int]) -> Engine:
-    return open_engine(url, clock)
+async def _open(url: str, clock: Callable[[], int], directory: str) -> Engine:
+    return engine_for(url, clock, directory=directory, one_of_many=True)

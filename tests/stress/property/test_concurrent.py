@@ -6,6 +6,7 @@ answer at once. The clock jitters in both directions.
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from random import Random
@@ -13,7 +14,7 @@ from random import Random
 import pytest
 import pytest_asyncio
 
-from storage.conftest import ENGINES, engines_of
+from storage.engines_under_test import STORAGES, engines_for
 from stress.property.histories import (
     Done,
     History,
@@ -27,7 +28,7 @@ from stress.property.histories import (
 from stress.property.pausing import JitteringClock, PausingEngine
 from tablestone import limits
 from tablestone.clock import TICKS_PER_SECOND
-from tablestone.engines.contract import Engine, Key, KeyRange, WriteSet
+from tablestone.engines.contract import Engine, Key, KeyRange, StoredRow, WriteSet
 from tablestone.model.entity import Entity
 from tablestone.model.entity_json import read_raw, typed_properties, version_of
 from tablestone.model.errors import StorageError
@@ -56,7 +57,7 @@ from tablestone.query.filter_parser import parse_filter
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.integrity import check_rows
 from tablestone.tables.service import TableService
-from tablestone.tables.storage_keys import TABLE_ID_LENGTH, entity_partition
+from tablestone.tables.storage_keys import TABLE_ID_LENGTH, entity_partition, is_for_leases
 from tablestone.tables.sweeping import Sweeper
 from tablestone.tables.writes import change_of
 from tablestone.wire.json_payload import decode_entity
@@ -139,6 +140,11 @@ class Scene:
         assert done.outcome is not None
         return done.outcome, found
 
+    async def stored(self) -> list[StoredRow]:
+        """All rows but those that only leases need."""
+        rows = await self.engine.scan(EVERYTHING, rows_max=10_000)
+        return [row for row in rows if not is_for_leases(Key(row.partition, row.row))]
+
     async def entities(self, filter_text: str = "") -> list[bytes]:
         query = QueryEntities(TABLE, parse_filter(filter_text), 1000, None, None)
         result = await self.execute(query)
@@ -160,7 +166,7 @@ def entity(key: EntityKey, **given: int) -> Entity:
 
 
 @pytest_asyncio.fixture(
-    params=[(engine, seed) for engine in ENGINES for seed in (1, 2)],
+    params=[(engine, seed) for engine in STORAGES for seed in (1, 2)],
     ids=str,
 )
 async def scene(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Scene]:
@@ -168,7 +174,8 @@ async def scene(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     name, seed = request.param
     random = Random(seed)
     clock = JitteringClock(random)
-    engines = engines_of(name, clock, tmp_path / "data")
+    url, servers = STORAGES[name]
+    engines = engines_for(url, clock, servers, directory=os.fspath(tmp_path))
     scene = Scene([PausingEngine(engine, random) for engine in engines], clock, random)
     await scene.execute(CreateTable(TABLE))
     yield scene
@@ -341,9 +348,10 @@ async def test_nothing_of_a_deleted_table_comes_back(scene: Scene) -> None:
     assert nothing_outlives_its_table(scene.history.events) == []
     assert what_is_written_is_read(scene.history.events) == []
     await sweep_all(scene)
-    stored = await scene.engine.scan(EVERYTHING, rows_max=10_000)
-    # The table, its entities and nothing else.
-    assert len(stored) == 1 + len(await scene.entities())
+    stored = await scene.stored()
+    if scene.engine.capabilities.checks_relied_rows:  # else a late write is swept a minute later
+        # The table, its entities and nothing else.
+        assert len(stored) == 1 + len(await scene.entities())
 
 
 async def tried(call: Awaitable[object]) -> int | None:
@@ -376,7 +384,7 @@ async def test_a_write_that_lands_after_the_sweep_is_swept_a_minute_later(scene:
     await scene.engine.commit(straggling(record.table_id, straggler))
     assert await check_rows(scene.engine) == []
     await sweep_all(scene)
-    assert await scene.engine.scan(EVERYTHING, rows_max=10) == []
+    assert await scene.stored() == []
 
 
 @pytest.mark.asyncio

@@ -18,11 +18,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from storage.cluster_engine import URL, ClusterEngine
+from storage.engines_under_test import URL, engine_for
 from tablestone.clock import TICKS_PER_SECOND as SECOND
 from tablestone.clock import UNIX_EPOCH_TICKS
 from tablestone.engines.change_record import Retention
-from tablestone.engines.registry import open_engine
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.entity import Entity
 from tablestone.model.entity_json import key_of, members, read_raw, typed_properties, version_of
@@ -120,11 +119,10 @@ class ExpiringTable(RuleBasedStateMachine):
         self.set_policy(policy)
 
     async def open(self) -> None:
-        if self.ENGINE == "cassandra":
-            self.engine: Any = ClusterEngine(lambda: self.now, shares_connection=True)
-        else:
-            place = f"sqlite:{self.directory}/data" if self.ENGINE == "sqlite" else "memory:"
-            self.engine = open_engine(place, lambda: self.now)
+        self.engine: Any = engine_for(
+            self.ENGINE, lambda: self.now, directory=self.directory, one_of_many=True
+        )
+        if self.engine.changes is not None:
             await self.engine.changes.keep(Retention(None, None))
         ids = count(1)
         self.service = TableService(
@@ -366,8 +364,8 @@ class OnSqlite(ExpiringTable):
     ENGINE = "sqlite"
 
 
-class OnCassandra(ExpiringTable):
-    ENGINE = "cassandra"
+class OnEngineUnderTest(ExpiringTable):
+    ENGINE = URL or ""
 
 
 TestOnMemory = OnMemory.TestCase
@@ -377,5 +375,5 @@ TestOnMemory.settings = settings(
 TestOnSqlite = OnSqlite.TestCase
 TestOnSqlite.settings = settings(max_examples=15, stateful_step_count=25)
 if URL is not None:
-    TestOnCassandra = OnCassandra.TestCase
-    TestOnCassandra.settings = settings(max_examples=20, stateful_step_count=20)
+    TestOnEngineUnderTest = OnEngineUnderTest.TestCase
+    TestOnEngineUnderTest.settings = settings(max_examples=20, stateful_step_count=20)

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from command_lines import missing_driver
-from storage.cluster_engine import URL
+from storage.engines_under_test import URL
 from stress.property.__main__ import run
 from stress.property.door import SIMULATED, MakeService
 from stress.property.machine import TableMachine
@@ -70,13 +70,13 @@ class OnSqlite(TableMachine):
     ENGINE = "sqlite"
 
 
-class OnCassandra(TableMachine):
-    ENGINE = "cassandra"
+class OnEngineUnderTest(TableMachine):
+    ENGINE = URL or ""
 
 
 if URL is not None:
-    TestOnCassandra = OnCassandra.TestCase
-    TestOnCassandra.settings = settings(LONG, max_examples=20)
+    TestOnEngineUnderTest = OnEngineUnderTest.TestCase
+    TestOnEngineUnderTest.settings = settings(LONG, max_examples=20)
 
 
 TestOnMemory = OnMemory.TestCase

@@ -1,14 +1,12 @@
 """Shared access signatures against the specification's vectors, and every change that must invalidate one."""
 
-import tomllib
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from sas_signing import account_string_to_sign, completed, query_of, signed, table_string_to_sign
 from signing import signature
+from spec_tables import Row, load
 from tablestone.auth.account import Account
 from tablestone.auth.authenticate import authenticate
 from tablestone.auth.shared_access_signature import (
@@ -23,10 +21,7 @@ from tablestone.model.shared_access import parse_instant
 from tablestone.wire.address import Parameters, parse_query_string
 from tablestone.wire.messages import RawRequest
 
-Row = dict[str, Any]
-
-_SPEC = Path(__file__).resolve().parents[2] / "spec" / "sas_vectors.toml"
-_TABLE: dict[str, list[Row]] = tomllib.loads(_SPEC.read_text(encoding="utf-8"))
+_TABLE: dict[str, list[Row]] = load("sas_vectors.toml")
 _NAME, _KEY = DEVELOPMENT_ACCOUNT_NAME, DEVELOPMENT_ACCOUNT_KEY
 _OTHER_KEY = "c2Vjb25kIGtleSBvZiB0aGUgZGV2ZWxvcG1lbnQgYWNjb3VudA=="
 _NOW = parse_instant("2030-01-01")

@@ -1,12 +1,11 @@
 """Signatures against the specification's vectors, and every change that must invalidate one (auth 1, 5.2)."""
 
-import tomllib
 from email.utils import parsedate_to_datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from spec_tables import Row, load
 from tablestone.auth.account import Account
 from tablestone.auth.authenticate import authenticate
 from tablestone.auth.shared_key import (
@@ -21,10 +20,7 @@ from tablestone.model.errors import StorageError
 from tablestone.wire.address import parse_query_string
 from tablestone.wire.messages import RawRequest
 
-Row = dict[str, Any]
-
-_SPEC = Path(__file__).resolve().parents[2] / "spec" / "string_to_sign.toml"
-_TABLE = tomllib.loads(_SPEC.read_text(encoding="utf-8"))
+_TABLE = load("string_to_sign.toml")
 _DATE = "Mon, 06 May 2024 07:08:09 GMT"
 _OTHER_KEY = "c2Vjb25kIGtleSBvZiB0aGUgZGV2ZWxvcG1lbnQgYWNjb3VudA=="
 _SKEW = 15 * 60

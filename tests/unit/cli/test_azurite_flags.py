@@ -9,7 +9,6 @@ from typing import NamedTuple
 import pytest
 
 from tablestone.cli.commands.azurite import FLAGS, Given, Meaning, meaning_of
-from tablestone.cli.options import BrokenOption
 
 OF_AZURITE = (
     "blobHost blobPort blobKeepAliveTimeout queueHost queuePort queueKeepAliveTimeout tableHost tablePort "
@@ -153,34 +152,6 @@ def test_tables_of_azurite_are_not_passed_over_silently(tmp_path: Path) -> None:
     assert of(Line(QUIET | {"location": str(tmp_path)})).remarks == (
         f"{tables} has tables of Azurite and is not read: `tablestone import {tables}` loads them.",
     )
-
-
-REFUSED: dict[str, tuple[Given, str]] = {
-    "memory in a workspace": (
-        QUIET | {"inMemoryPersistence": True},
-        "--inMemoryPersistence and --location exclude each other.",
-    ),
-    "a certificate alone": (
-        QUIET | {"cert": "c.pem"},
-        "--cert needs --key, or --pwd for a PFX file; --key needs --cert.",
-    ),
-    "a key alone": (
-        QUIET | {"key": "k.pem"},
-        "--cert needs --key, or --pwd for a PFX file; --key needs --cert.",
-    ),
-    "a level of OAuth": (QUIET | {"oauth": "full"}, "--oauth must be basic, not 'full'."),
-    "a port": (
-        QUIET | {"tablePort": "x"},
-        "--tablePort must be a number from 0 to 65535, not 'x'.",
-    ),
-}
-
-
-@pytest.mark.parametrize(("given", "sentence"), REFUSED.values(), ids=REFUSED)
-def test_a_line_is_refused(given: Given, sentence: str) -> None:
-    with pytest.raises(BrokenOption) as raised:
-        meaning_of(given, (), {})
-    assert str(raised.value) == sentence
 
 
 def test_every_flag_of_azurite_is_taken() -> None:

@@ -7,45 +7,9 @@ import pytest
 
 from tablestone.cli.commands.serve import serve, served_explorer
 from tablestone.cli.option_sources import read_configuration
-from tablestone.cli.options import SERVER_OPTIONS, BrokenOption
-from tablestone.configuration import DEVELOPMENT_ACCOUNT, EXPLORER_ON, EXPLORER_READ_ONLY
+from tablestone.cli.options import SERVER_OPTIONS
+from tablestone.configuration import DEVELOPMENT_ACCOUNT
 from tablestone.server.worker import StartRefused
-from unit.cli.given_options import Given, Refused, configuration_of
-
-UNDERSTOOD = {
-    "the explorer, not in the file": Given({"explorer": None}, file="explorer = false"),
-    "the explorer, in the environment": Given(
-        {"explorer": EXPLORER_ON}, environment={"TABLESTONE_EXPLORER": "true"}
-    ),
-    "the explorer that only reads": Given(
-        {"explorer": EXPLORER_READ_ONLY}, file='explorer = "read-only"'
-    ),
-    "the explorer, off on the command line": Given(
-        {"explorer": None, "admin": None}, {"explorer": "false"}, file="explorer = true"
-    ),
-}
-REFUSED = {
-    "an explorer of another kind": Refused(
-        "--explorer must be true, false or read-only, not 'yes'.", command_line={"explorer": "yes"}
-    ),
-    "an explorer of another kind, in the file": Refused(
-        "explorer in FILE must be true, false or 'read-only'.", file="explorer = 1"
-    ),
-}
-
-
-@pytest.mark.parametrize("given", UNDERSTOOD.values(), ids=UNDERSTOOD)
-def test_which_explorer_is_served(given: Given, tmp_path: Path) -> None:
-    configuration = configuration_of(given, tmp_path)
-    for name, expected in given.expected.items():
-        assert getattr(configuration, name) == expected
-
-
-@pytest.mark.parametrize("given", REFUSED.values(), ids=REFUSED)
-def test_which_explorer_is_refused(given: Refused, tmp_path: Path) -> None:
-    with pytest.raises(BrokenOption) as raised:
-        configuration_of(given, tmp_path)
-    assert str(raised.value) == given.sentence.replace("FILE", str(tmp_path / "tablestone.toml"))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from spec_tables import Row, load
 from tablestone.engines.sqlite.hinted_read import (
     VALUES_LOOKED_INTO,
     Skipped,
@@ -35,7 +36,7 @@ from tablestone.model.keys import PARTITION_KEY, ROW_KEY, EntityKey, encode_key
 from tablestone.query.evaluate import compile_filter
 from tablestone.tables.filter_pushdown import COMPARISONS_MAX, hint_of
 from unit.query.query_strategies import KEYS, trees_of
-from unit.query.query_tables import Row, literal, load, parameters, parsed
+from unit.query.query_tables import literal, parameters, parsed
 
 VERSION = parse_date_time("2020-02-29T23:59:59.0000001Z")
 _MOMENTS = [

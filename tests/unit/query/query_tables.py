@@ -1,23 +1,13 @@
 """The query tables of tests/spec as values."""
 
-import tomllib
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from spec_tables import Row
 from tablestone.model.edm import EdmValue
 from tablestone.model.filter_tree import Comparison, FilterNode
 from tablestone.query.filter_parser import parse_filter
-
-_SPEC = Path(__file__).resolve().parents[2] / "spec"
-
-Row = dict[str, Any]
-
-
-def load(name: str) -> dict[str, Any]:
-    """A whole table file."""
-    return tomllib.loads((_SPEC / name).read_text(encoding="utf-8"))
 
 
 def parameters(rows: list[Row]) -> list[Any]:

@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spec_tables import Row, load
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.filter_tree import Comparison, ComparisonOperator, FilterNode
 from tablestone.query.evaluate import compile_filter
 from unit.query.query_model import matches
 from unit.query.query_strategies import ENTITIES, FILTERS, KEY_FILTERS, KEYS
-from unit.query.query_tables import Row, literal, load, parameters, parsed
+from unit.query.query_tables import literal, parameters, parsed
 
 _TABLE = load("filter_eval.toml")
 _MATRIX = _TABLE["matrix"]

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spec_tables import Row, load
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.errors import ERRORS, StorageError
 from tablestone.model.filter_tree import (
@@ -21,7 +22,7 @@ from tablestone.query.evaluate import compile_filter
 from tablestone.query.filter_parser import ENTITY_PROPERTIES, TABLE_PROPERTIES, parse_filter
 from tablestone.query.plan import plan_query
 from unit.query.query_strategies import FILTERS, FRAGMENTS
-from unit.query.query_tables import Row, load, parameters, parsed
+from unit.query.query_tables import parameters, parsed
 
 _TABLE = load("filter_parse.toml")
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from spec_tables import Row, load
 from tablestone import limits
 from tablestone.model.edm import EdmValue
 from tablestone.model.filter_tree import And, FilterNode, print_filter, property_names
@@ -26,7 +27,7 @@ from tablestone.query.plan import (
 )
 from unit.query.query_model import matches
 from unit.query.query_strategies import ENTITIES, KEY_FILTERS, KEYS
-from unit.query.query_tables import Row, load, parameters, parsed
+from unit.query.query_tables import parameters, parsed
 
 
 def _interval(texts: list[str]) -> KeyInterval:

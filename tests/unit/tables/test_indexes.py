@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import itertools
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
 
+from storage.engines_under_test import engine_for
 from tablestone.clock import TICKS_PER_SECOND
 from tablestone.engines.contract import (
     ANY,
     Change,
     EngineUnavailable,
     Entry,
-    IndexedSnapshot,
     Put,
     Reindex,
+    Snapshot,
     StorageId,
     WriteSet,
 )
@@ -128,7 +129,7 @@ class Tables:
         )
 
     async def entries(self) -> list[Entry]:
-        moment = cast("IndexedSnapshot", await self.engine.snapshot())
+        moment = await self.engine.snapshot()
         found = await moment.entries(
             Entry(b"", b"", b""), Entry(b"\xff", b"", b""), entries_max=9999
         )
@@ -143,8 +144,7 @@ class Tables:
 @pytest_asyncio.fixture(params=["memory", "sqlite"])
 async def tables(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Tables]:
     """Seven things of two colors in three partitions."""
-    url = "memory:" if request.param == "memory" else f"sqlite:{tmp_path / 'data'}"
-    opened = Tables(open_engine(url, lambda: opened.now))
+    opened = Tables(engine_for(request.param, lambda: opened.now, directory=str(tmp_path)))
     await opened.service.catalog.create(OWNER, "Things")
     for number in range(7):
         await opened.put(f"r{number}", "red" if number % 2 else "blue", f"p{number % 3}")

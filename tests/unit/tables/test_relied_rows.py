@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tablestone.clock import TICKS_PER_SECOND
 from tablestone.engines.forwarding_engine import ForwardingEngine
 from tablestone.engines.leases import Leases
 from tablestone.engines.memory import MemoryEngine
@@ -17,11 +18,13 @@ from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.entity import Entity
 from tablestone.model.entity_json import members
 from tablestone.model.errors import StorageError
+from tablestone.model.expiry import ExpiryPolicy
 from tablestone.model.keys import EntityKey
 from tablestone.model.operations import GetEntity, InsertOrReplaceEntity
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Named
-from tablestone.tables.catalog import relied_rows
+from tablestone.tables.catalog import TableRecord, relied_rows
+from tablestone.tables.expiry_sweeping import ExpirySweeper
 from tablestone.tables.index_building import IndexGone, IndexWork
 from tablestone.tables.indexes import index_head
 from tablestone.tables.service import TableService
@@ -29,7 +32,7 @@ from tablestone.tables.service import TableService
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from tablestone.engines.contract import Committed, Conflict, WriteSet
+    from tablestone.engines.contract import Committed, Conflict, Entry, WriteSet
 
 pytestmark = pytest.mark.asyncio
 
@@ -71,6 +74,12 @@ def tables() -> Tables:
 def rows_of(tables: Tables, table_id: bytes) -> int:
     rest = storage_keys.table_range(table_id)
     return len(tables.memory.contents().within(rest))
+
+
+def entries_left(tables: Tables, table: TableRecord) -> list[Entry]:
+    """The entries of the table's first index."""
+    head = index_head(table.table_id, 1)
+    return [each for each in tables.memory.contents().index_entries if each.entry.startswith(head)]
 
 
 async def test_a_write_goes_to_the_table_that_has_the_name_now(tables: Tables) -> None:
@@ -129,12 +138,38 @@ async def test_a_build_writes_no_entry_of_an_index_that_was_dropped(tables: Tabl
     tables.meanwhile = dropped
     with pytest.raises(IndexGone):
         await IndexWork(tables.service.catalog, owner, "Orders", "color").create()
-    left = [
-        entry
-        for entry in tables.memory.contents().index_entries
-        if entry.entry.startswith(index_head(table.table_id, 1))
-    ]
-    assert left == []
+    assert entries_left(tables, table) == []
+
+
+async def test_a_write_leaves_no_entry_in_an_index_that_was_dropped(tables: Tables) -> None:
+    owner = Named("account")
+    await tables.service.catalog.create(owner, "Orders")
+    await IndexWork(tables.service.catalog, owner, "Orders", "color").create()
+    tables.meanwhile = IndexWork(tables.other.catalog, owner, "Orders", "color").drop
+    await tables.service.execute(owner, WRITE)
+    assert entries_left(tables, await tables.service.catalog.require(owner, "Orders")) == []
+
+
+async def test_a_sweep_deletes_nothing_of_an_account_that_is_deleted(tables: Tables) -> None:
+    """The rows are the sweeper's for deleted tables, which keeps no record of them."""
+    incarnation, known_at = await tables.service.catalog.incarnations.known("account")
+    owner = Named("account", incarnation, known_at)
+    await tables.service.catalog.create(owner, "Orders")
+    policy = ExpiryPolicy(after=60)
+    await tables.service.catalog.change_expiry(owner, "Orders", lambda _old: policy)
+    await tables.other.execute(owner, WRITE)
+    tables.now += 3600 * TICKS_PER_SECOND
+
+    async def find_owner(_name: str) -> Named:
+        return owner
+
+    sweeper = ExpirySweeper(
+        tables, tables.service.catalog, find_owner, lambda: tables.now, lambda: 0.0, "a server"
+    )
+    tables.meanwhile = lambda: tables.other.catalog.incarnations.end("account")
+    async for _ in sweeper.steps(0):
+        pass
+    assert sweeper.swept == 0
 
 
 async def test_the_generation_of_a_lease_saves_no_look(tables: Tables) -> None:

@@ -8,17 +8,12 @@ expectations are judged at one moment, and no version is given twice (docs/decis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tablestone.clock import Clock
-from tablestone.engines.cassandra.connection import (
-    Attempts,
-    Call,
-    Connection,
-    OutcomeInDoubt,
-)
+from tablestone.engines.cassandra.connection import Attempts, Call, Connection, OutcomeInDoubt
 from tablestone.engines.cassandra.directory import Directory
 from tablestone.engines.cassandra.layout import ROWS
 from tablestone.engines.cassandra.read import Widths
@@ -34,9 +29,7 @@ from tablestone.engines.contract import (
     EngineBusy,
     EngineUnavailable,
     Put,
-    Update,
     WriteSet,
-    effect_of,
     expectation_holds,
 )
 
@@ -204,21 +197,6 @@ class _Attempt(NamedTuple):
     mark: int
     longest: int
     """Bytes of its longest value."""
-
-
-def decide_updates(
-    write_set: WriteSet, found: Mapping[bytes, tuple[int, bytes]]
-) -> WriteSet | Conflict:
-    """The write set with each update decided by the row that was found, which it then expects."""
-    changes: list[Change] = []
-    for index, change in enumerate(write_set.changes):
-        version, value = found.get(change.row, (ABSENT, None))
-        mutation = effect_of(change, index, version, value)
-        if isinstance(mutation, Conflict):
-            return mutation
-        expectation = version if isinstance(change.mutation, Update) else change.expectation
-        changes.append(Change(change.row, expectation, mutation))
-    return write_set._replace(changes=changes)
 
 
 def _judge(changes: Sequence[Change], found: Found) -> Committed | Conflict | None:

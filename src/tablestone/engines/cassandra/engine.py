@@ -12,7 +12,6 @@ from tablestone.engines.cassandra.commit import (
     COMMIT_SECONDS_MAX,
     OVERTAKEN_PAUSE_SECONDS_MAX,
     Commits,
-    decide_updates,
 )
 from tablestone.engines.cassandra.connection import Attempts, Connection, OutcomeInDoubt
 from tablestone.engines.cassandra.directory import Directory
@@ -33,6 +32,7 @@ from tablestone.engines.contract import (
     StoredRow,
     Update,
     WriteSet,
+    decide_updates,
 )
 from tablestone.engines.figures import Values
 from tablestone.engines.leases import Leases
@@ -169,7 +169,7 @@ class CassandraEngine:
         # The caller may be cancelled; a commit that has begun is carried out.
         return await asyncio.shield(task)
 
-    async def watch(self, *, logs_warnings: bool) -> None:  # noqa: ARG002 - every server looks after what it met
+    async def watch(self, *, leads: bool) -> None:  # noqa: ARG002 - every server looks after what it met
         await self.empty_partitions.watch()
 
     async def check(self) -> list[str]:

@@ -11,7 +11,7 @@ from tablestone.engines.capabilities import Capabilities, StoredIn
 from tablestone.engines.cassandra.cluster_url import FORM, SCHEME, parse_address
 from tablestone.engines.contract import Engine, EngineRefused, EngineUnavailable, StorageId
 from tablestone.engines.figures import Figure, FigureKind
-from tablestone.engines.kind import EncryptionKey, EngineKind, Opening
+from tablestone.engines.kind import CONTRACT, EncryptionKey, EngineKind, Opening
 from tablestone.extras import needs
 
 OPENING: Final = "tablestone.engines.cassandra.opening"
@@ -63,11 +63,7 @@ FIGURES: Final = (
 
 
 def _open(
-    place: str,
-    clock: Clock,
-    mode: Opening,
-    storage: StorageId | None,
-    _key: EncryptionKey | None,
+    place: str, clock: Clock, mode: Opening, storage: StorageId | None, _key: EncryptionKey | None
 ) -> Engine:
     require_driver()
     engine: Engine = import_module(OPENING).open_cassandra(
@@ -106,4 +102,4 @@ def require_driver() -> None:
         )
 
 
-KIND: Final = EngineKind(CAPABILITIES, (FORM,), _open, _hold, FIGURES)
+KIND: Final = EngineKind(CAPABILITIES, (FORM,), _open, _hold, FIGURES, CONTRACT)

@@ -14,13 +14,7 @@ from typing import Final
 from tablestone.clock import UNIX_EPOCH_TICKS, monotonic_seconds
 from tablestone.engines.cassandra.connection import Call, Connection, pieces
 from tablestone.engines.cassandra.directory import Directory
-from tablestone.engines.cassandra.layout import (
-    LOADING,
-    LOADING_TABLE,
-    ROWS,
-    note_use,
-    require_new,
-)
+from tablestone.engines.cassandra.layout import LOADING, LOADING_TABLE, ROWS, note_use, require_new
 from tablestone.engines.cassandra.read import Widths
 from tablestone.engines.contract import EngineRefused, Key, StorageId, StoredRow
 

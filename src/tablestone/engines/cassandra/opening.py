@@ -14,10 +14,7 @@ from tablestone.engines.cassandra.checks import (
     wanted_copies,
 )
 from tablestone.engines.cassandra.cluster_url import ClusterAddress
-from tablestone.engines.cassandra.connection import (
-    SCHEMA_SECONDS_MAX,
-    Connection,
-)
+from tablestone.engines.cassandra.connection import SCHEMA_SECONDS_MAX, Connection
 from tablestone.engines.cassandra.directory import make_root
 from tablestone.engines.cassandra.engine import CassandraEngine
 from tablestone.engines.cassandra.layout import (

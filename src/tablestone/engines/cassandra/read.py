@@ -20,6 +20,7 @@ from tablestone.engines.cassandra.layout import ROWS
 from tablestone.engines.cassandra.session import Answer, Row
 from tablestone.engines.contract import (
     EngineBusy,
+    Entry,
     Hint,
     Key,
     KeyRange,
@@ -446,6 +447,12 @@ class PassingSnapshot:
     ) -> Rows:
         rows, self._moment = await self._reads.read(ranges, rows_max, bytes_max, self._moment)
         return rows
+
+    async def entries(self, start: Entry, end: Entry, *, entries_max: int) -> list[Entry]:  # noqa: ARG002
+        return []
+
+    async def count_entries(self, start: Entry, end: Entry, *, entries_max: int) -> int:  # noqa: ARG002
+        return 0
 
     async def close(self) -> None:
         """Nothing is held."""

@@ -1,8 +1,8 @@
-"""Fills a new data directory with rows that have versions already, such as those of a cluster.
+"""Copies a database beside its server, for a backup, and fills a new data directory with rows of another engine.
 
-The rows are collected in a directory beside the final one, DIR.part, which becomes DIR when everything is there. So
-DIR is complete as soon as it exists, and an attempt that was interrupted is continued by the next one. A file in
-DIR.part says which cluster the rows are from, and keeps servers out under whatever name the directory gets.
+A copy leaves the record of changes out, and a restored one ends it. A new directory takes rows with their versions,
+such as those of a cluster, in DIR.part, which becomes DIR when all are there. So DIR is complete as soon as it exists,
+and the next attempt goes on with an interrupted one. A file in DIR.part names the source, and keeps servers out.
 """
 
 import errno

@@ -224,7 +224,7 @@ class SqliteChangeLog:
                 stored, retention = Retention(ticks_max, bytes_max), with_size(retention, bytes_max)
                 if (retention, kept_for) == (stored, KEPT_FOR_FEED):
                     return  # so a server starts on a full disk too
-                if not is_accepted and _would_trim(writer, retention, stored, self._clock()):
+                if not is_accepted and _would_trim(writer, retention, stored, self.age.now()):
                     return
             else:
                 disk_bytes = shutil.disk_usage(self._directory.path).total
@@ -286,16 +286,16 @@ class SqliteChangeLog:
         return kept, time
 
     async def read(
-        self, place: After | At, *, subject: bytes | None, rows_max: int, bytes_max: int
+        self, position: After | At, *, subject: bytes | None, rows_max: int, bytes_max: int
     ) -> ChangesRead | None:
-        number = place.number if isinstance(place, After) else None
+        number = position.number if isinstance(position, After) else None
         with _unavailable("read"), self._one_moment():
             state = self._state(number)
             if state is None:
                 return None
             kept, begun_time = state
-            if isinstance(place, At):
-                number = self._before(place.time)
+            if isinstance(position, At):
+                number = self._before(position.time)
             after = min(max(number or 0, kept.first - 1), kept.last)
             given = (after, rows_max + 1) if subject is None else (subject, after, rows_max + 1)
             records: list[ChangeRecord] = []

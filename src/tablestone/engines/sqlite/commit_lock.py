@@ -77,9 +77,7 @@ class CommitLock:
 def _lock_now(lock: int) -> bool:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (
-        OSError
-    ):  # another process holds it; after another error, the call that waits raises it again
+    except OSError:  # another process holds it; the call that waits meets any other error again
         return False
     return True
 

@@ -17,7 +17,7 @@ import apsw
 from tablestone.engines.capabilities import Capabilities, StoredIn
 from tablestone.engines.contract import EngineUnavailable, Put, Reindex, Update
 from tablestone.engines.figures import CHANGE_FIGURES, Figure, FigureKind, measure_changes
-from tablestone.engines.kind import EngineKind, Opening
+from tablestone.engines.kind import CONTRACT, EngineKind, Opening
 from tablestone.engines.sqlite.change_log import SqliteChangeLog, wrong_records
 from tablestone.engines.sqlite.commit import COMMIT_GROUP, FLUSH, GroupCommit
 from tablestone.engines.sqlite.commit_lock import CommitLock
@@ -215,33 +215,32 @@ class SqliteEngine:
         except apsw.Error as error:
             raise unavailable("read", error) from error
 
-    async def watch(self, *, logs_warnings: bool) -> None:
+    async def watch(self, *, leads: bool) -> None:
         self._may_make_room = True
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(
-                    LOOK_SECONDS
-                ):  # `wait_for` of 3.11 can swallow a cancellation
+                # `wait_for` of 3.11 can swallow a cancellation.
+                async with asyncio.timeout(LOOK_SECONDS):
                     await self._makes_room_soon.wait()
             self._makes_room_soon.clear()
             was_gone, self._is_gone = self._is_gone, not self._directory.is_where_it_was()
-            if logs_warnings and self._is_gone and not was_gone:
+            if leads and self._is_gone and not was_gone:
                 log.error(
                     "The data directory %s no longer holds the database that is served: it was removed, moved or "
                     "replaced. Writes are refused until it is back.",
                     self._directory.path,
                 )
-            elif logs_warnings and was_gone and not self._is_gone:
+            elif leads and was_gone and not self._is_gone:
                 log.warning(
                     "The data directory %s is back: writes are accepted.", self._directory.path
                 )
             if self._space is not None and self._commits is not None and not self._is_gone:
                 self._room.look(self._commits.log_bytes)
-                if logs_warnings or self._room.lacks_room:
-                    await self._trim(self._commits.log_bytes, logs_warnings=logs_warnings)
-                await self._space.look(self._commits.log_bytes, leads=logs_warnings)
+                if leads or self._room.lacks_room:
+                    await self._trim(self._commits.log_bytes, leads=leads)
+                await self._space.look(self._commits.log_bytes, leads=leads)
 
-    async def _trim(self, log_bytes: int, *, logs_warnings: bool) -> None:
+    async def _trim(self, log_bytes: int, *, leads: bool) -> None:
         """Remove the records of changes that are not to be kept, or whose room is needed.
 
         The commits are short, with pauses for those of requests.
@@ -253,7 +252,7 @@ class SqliteEngine:
                 return
             kept = self.changes.kept()
             makes_room = kept is not None and kept.makes_room
-            if logs_warnings and makes_room and not self._makes_room:
+            if leads and makes_room and not self._makes_room:
                 log.warning(
                     "The disk of the data directory %s is nearly full: the oldest records of changes are removed "
                     "before their time.",
@@ -261,7 +260,7 @@ class SqliteEngine:
                 )
             self._makes_room = makes_room
             # By their age they go in the process that leads, which has seen the clock each second.
-            while (logs_warnings or room.lacks_room) and self.changes.has_surplus(
+            while (leads or room.lacks_room) and self.changes.has_surplus(
                 makes_room=room.lacks_room
             ):
                 lacks_room = room.lacks_room
@@ -381,5 +380,6 @@ KIND = EngineKind(
     lambda place, *how: SqliteEngine(Path(place), *how),
     _hold,
     FIGURES,
+    CONTRACT,
     encrypts=True,
 )

@@ -1,4 +1,4 @@
-"""Reads of SQLite rows, each at one committed moment: one row, the rows of key ranges in order, and their number."""
+"""Reads of SQLite rows, each at one committed moment: rows and their number, and entries of indexes."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import apsw
 
-from tablestone.engines.contract import EngineRefused, FoundRow, Key, StoredRow
+from tablestone.engines.contract import EngineRefused, Key, StoredRow
 from tablestone.engines.kind import EncryptionKey, Opening
 from tablestone.engines.sqlite.data_directory import (
     DATABASE_NAME,
@@ -191,7 +191,7 @@ class StoredPages:
             self.count = self.log.pages
 
     def read(self, number: int) -> bytes | None:
-        """The content of a page, from 1; None if it is not there as a whole, or encrypted and altered since."""
+        """The content of a page; the first has number 1. None if it is cut off, or was altered when encrypted."""
         content = self._stored(number)
         if content is None or self._cipher is None:
             return content
@@ -268,13 +268,25 @@ OTHER_TABLES: Final = frozenset({"change_log", "change_records", "index_entries"
 """The tables that are not rows: the record of changes, and entries, which are made again of the rows."""
 
 
+class FoundRow(NamedTuple):
+    """A row that was read, and its rowid, by which `SalvagedRows.keys_at` finds the key that the index has for it."""
+
+    rowid: int
+    row: StoredRow
+
+
 class SalvagedRows:
-    """The rows of the pages of one database."""
+    """The rows of the pages of one database, read one by one, whatever is damaged between them.
+
+    All that is said about them but `pages` and `lost_writes` is known once all rows were read.
+    """
 
     def __init__(self, pages: StoredPages) -> None:
         self._pages = pages
         self.pages = pages.count
+        """The number of pages."""
         self.lost_writes = pages.log.lost_commits
+        """Whether acknowledged writes are lost of which nothing is known, not even their keys."""
         self._usable = pages.usable_bytes
         self._seen: set[int] = set()
         """Pages that were read already, or are free."""
@@ -286,11 +298,15 @@ class SalvagedRows:
         """The rowids of the rows that were read from other pages."""
         self._missing: dict[int, Key] = {}
         self.is_complete = True
+        """Whether `lost_keys` has all rows that are lost."""
         self._index_pages: set[int] = set()
         self.damaged_pages: set[int] = set()
+        """The numbers of the pages that are not as they should be."""
         self.uncertain_rows = 0
+        """Rows of pages that nothing refers to, where deleted rows may be too."""
 
     def rows(self) -> Iterator[FoundRow]:
+        """Every row that can be read, once, in no certain order. The values may be damaged."""
         self.damaged_pages.update(self._pages.altered())
         try:
             schema = take_apart(1, self._pages.read(1), self._usable)
@@ -307,13 +323,15 @@ class SalvagedRows:
             yield from self._rows_of_other_pages()
 
     def lost_keys(self) -> list[Key]:
+        """The keys of rows that exist and were not read."""
         return [key for rowid, key in self._missing.items() if rowid not in self._loose]
 
-    def keys_at(self, places: Collection[int]) -> dict[int, Key]:
-        if not places:
+    def keys_at(self, rowids: Collection[int]) -> dict[int, Key]:
+        """The keys of these rows by the index, whose copies of the keys are others than those in the rows."""
+        if not rowids:
             return {}
         self._seen -= self._index_pages
-        return {rowid: key for rowid, key in self._entries(self._roots()[1]) if rowid in places}
+        return {rowid: key for rowid, key in self._entries(self._roots()[1]) if rowid in rowids}
 
     def _roots(self) -> tuple[int, int]:
         """The first pages of the two trees: by the kinds of pages, because the schema may be damaged too."""
@@ -367,12 +385,12 @@ class SalvagedRows:
         for cell in page.cells:
             try:
                 found = self._row(page, cell)
-                require(last < found.place <= high)
+                require(last < found.rowid <= high)
             except BadPage:
                 self.damaged_pages.add(number)
                 self._gaps.append((low, high))
                 continue
-            last = found.place
+            last = found.rowid
             self._found.append(last)
             yield found
 
@@ -485,7 +503,7 @@ class SalvagedRows:
                     yield from self._loose_rows(page, uncertain)
         for found in uncertain.values():
             self.uncertain_rows += 1
-            self._loose.add(found.place)
+            self._loose.add(found.rowid)
             yield found
 
     def _loose_rows(self, page: TreePage, uncertain: dict[Key, FoundRow]) -> Iterator[FoundRow]:
@@ -494,7 +512,7 @@ class SalvagedRows:
                 found = self._row(page, cell)
             except BadPage:
                 continue
-            rowid, key = found.place, Key(found.row.partition, found.row.row)
+            rowid, key = found.rowid, Key(found.row.partition, found.row.row)
             if rowid in self._loose or not any(low < rowid <= high for low, high in self._gaps):
                 continue
             if self._missing.get(rowid) == key:

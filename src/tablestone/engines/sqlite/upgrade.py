@@ -13,11 +13,7 @@ import apsw
 
 from tablestone.engines.contract import EngineRefused, EngineUnavailable
 from tablestone.engines.kind import EncryptionKey, Opening
-from tablestone.engines.sqlite.data_directory import (
-    FORMAT_VERSION,
-    DataDirectory,
-    take_server_lock,
-)
+from tablestone.engines.sqlite.data_directory import FORMAT_VERSION, DataDirectory, take_server_lock
 
 STEPS: Final[Mapping[int, Callable[[apsw.Connection], None]]] = {}
 """For each older format, the change that makes the next one of it. The transaction has begun. Format 1 is the first."""

@@ -1,8 +1,8 @@
 """SQLite's write-ahead log: how far it is whole, refusing one whose damage would cost writes, and copying it back.
 
 Each frame has a sum over all frames before it. SQLite compares the sums only when it opens a log that no process has
-open, and then silently ends the log before the first frame that differs; the commits behind it would be overwritten.
-So the log is read here first, behind that place too. While commits go on, a thread copies the log into the database, so
+open, and then silently ends the log before the first frame that differs; the commits after it would be overwritten.
+So the log is read here first, also after that frame. While commits go on, a thread copies the log into the database, so
 that commits wait only for the rest of a copy. Format: https://www.sqlite.org/fileformat2.html#walformat.
 """
 
@@ -86,7 +86,7 @@ class StoredLog:
 def loses_commits(file: BinaryIO, page_bytes: int, frames: int) -> bool:
     """Whether commits that were flushed follow the first `frames` frames of the log, at which SQLite ends it.
 
-    This reads one header, and only the frames behind the place. No other process may write the log at this time. Raises
+    This reads one header, and only the frames after the place. No other process may write the log at this time. Raises
     `OSError`.
     """
     file.seek(0)

@@ -110,7 +110,7 @@ class StorageProbe:
     def _opened(self) -> Engine:
         if self._engine is None:
             self._engine = self._open_engine()
-            self._watching = asyncio.create_task(self._engine.watch(logs_warnings=False))
+            self._watching = asyncio.create_task(self._engine.watch(leads=False))
         return self._engine
 
     async def _close(self, engine: Engine) -> None:

@@ -91,12 +91,7 @@ from tablestone.wire.service_resources import (
     respond_with_service_error,
     service_operation_asked,
 )
-from tablestone.wire.versions import (
-    VERSION_UNNAMED,
-    VERSIONS,
-    ServedVersions,
-    UnknownVersions,
-)
+from tablestone.wire.versions import VERSION_UNNAMED, VERSIONS, ServedVersions, UnknownVersions
 
 log = logging.getLogger("tablestone")
 
@@ -289,7 +284,7 @@ class Pipeline:
         return await collector.answer(step.request, body)
 
     async def _carry_out_on_service(self, step: Authenticated) -> RawResponse:
-        """The same steps for operations whose requests and answers are XML."""
+        """The same steps for a `ServiceOperation`, whose answer is XML, or JSON for our additions."""
         request, found, parameters, caller, _, stamp, read_body, record = step
         address = parse_resource(found.resource, found.account.name)
         method = effective_method(request)

@@ -1,7 +1,6 @@
 package tablestone.sdk;
 
 import static org.junit.jupiter.api.Assertions.assertAll;
-import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
 import com.azure.data.tables.models.TableEntity;
@@ -17,45 +16,18 @@ import java.util.UUID;
 import org.junit.jupiter.api.Test;
 
 class TypesTest extends ServiceUnderTest {
-    /** Each value comes back equal and of the same class, from a point read and from a listing. */
-    private void assertKept(Object... values) {
+    /** Each comes back equal, from a point read and from a listing. The interchange has the values of the other types. */
+    private void assertKept(OffsetDateTime... values) {
         TableEntity sent = entity("r");
         for (int index = 0; index < values.length; index++) {
             sent.addProperty("V" + index, values[index]);
         }
         table.createEntity(sent);
-        TableEntity read = table.getEntity("p", "r");
-        TableEntity listed = table.listEntities().iterator().next();
-        for (int index = 0; index < values.length; index++) {
-            for (TableEntity entity : List.of(read, listed)) {
-                Object got = entity.getProperty("V" + index);
-                if (values[index] instanceof byte[]) {
-                    assertArrayEquals((byte[]) values[index], (byte[]) got);
-                } else {
-                    assertEquals(values[index], got);
-                }
+        for (TableEntity read : List.of(table.getEntity("p", "r"), table.listEntities().iterator().next())) {
+            for (int index = 0; index < values.length; index++) {
+                assertEquals(values[index], read.getProperty("V" + index));
             }
         }
-    }
-
-    @Test
-    void strings() {
-        assertKept("", " \t ", "a\r\nb", "<a b='c'>&\"\\", "表格", "😀𐍈", "2014-05-07T08:20:53Z", "007", "x".repeat(32768));
-    }
-
-    @Test
-    void int32() {
-        assertKept(0, -1, Integer.MAX_VALUE, Integer.MIN_VALUE);
-    }
-
-    @Test
-    void int64() {
-        assertKept(0L, 7L, 1L << 31, (1L << 53) + 1, Long.MAX_VALUE, Long.MIN_VALUE);
-    }
-
-    @Test
-    void doubles() { // wire 5.3: whole doubles keep their point, so they stay Double
-        assertKept(0.0, 10.0, -3.0, 0.1, Math.PI, 1e20, 1e-7, Double.MAX_VALUE, Double.MIN_VALUE);
     }
 
     /** The SDK writes them as strings without an annotation; the caller adds it (wire 5.3). */
@@ -67,25 +39,6 @@ class TypesTest extends ServiceUnderTest {
         }
         table.createEntity(sent);
         assertEquals(Map.of("A", Double.NaN, "B", Double.POSITIVE_INFINITY, "C", Double.NEGATIVE_INFINITY), stored("r"));
-    }
-
-    @Test
-    void booleans() {
-        assertKept(true, false);
-    }
-
-    @Test
-    void guids() {
-        assertKept(new UUID(0, 0), UUID.fromString("c9da6455-213d-42c9-9a79-3e9149a57833"));
-    }
-
-    @Test
-    void binary() {
-        byte[] all = new byte[256];
-        for (int index = 0; index < all.length; index++) {
-            all[index] = (byte) index;
-        }
-        assertKept(new byte[0], all);
     }
 
     /** The SDK writes 0, 3, 6 or 9 digits of the fraction: a tick of 100 ns travels as ...700Z, which must be kept. */
