@@ -81,7 +81,7 @@ async def _end(change: InvalidatingChange) -> Committed | Conflict:
 
 
 def conditions(owner: Owner) -> tuple[Change, ...]:
-    """The expectations of the owner's catalog under which a commit is the owner's."""
+    """The condition under which a commit is the owner's: the incarnation in the catalog is still its own."""
     if owner.incarnation is None:
         return ()
     return (Change(storage_keys.INCARNATION_ROW, owner.incarnation, None),)

@@ -38,14 +38,11 @@ Result = TypeVar("Result")
 MARK: Final = b""
 """The value of a mark and of a sentinel; the value of no cached row."""
 SHORT_NAMES_MAX: Final = 4
-"""The short names, of 256, that a change tries for its mark; then the partition has many, and it takes a long one."""
+"""How many of the 256 short names a change tries for its mark. If all are taken, it takes a long one."""
 
 
 def one_more_conflict(conflicts: int, what: str) -> int:
-    """The number of conflicts including this one; `EngineBusy` if it reaches `limits.COMMIT_ATTEMPTS_MAX`.
-
-    `what` names the contended object in the error's text.
-    """
+    """The number of conflicts with this one; at `limits.COMMIT_ATTEMPTS_MAX`, `EngineBusy`, whose text names `what`."""
     if conflicts + 1 >= limits.COMMIT_ATTEMPTS_MAX:
         raise EngineBusy(f"Other requests keep changing {what}.")
     return conflicts + 1
@@ -73,7 +70,7 @@ class InvalidatingChange:
     async def waits(self) -> bool:
         """Wait until no lease can hide the change; False if there was nothing to wait for.
 
-        After a True, rows that were read before may be out of date, so the caller decides the change again.
+        After True, rows that were read before may be out of date, so the caller decides the change again.
         """
         if self._lease_seconds is None or self._unmark is not None:
             return False
@@ -111,7 +108,7 @@ class InvalidatingChange:
         await outlast(lease_seconds)
 
     async def _mark(self) -> Change:
-        """Put a mark into the partition; the change that removes the mark.
+        """Put a mark into the partition; returns the change that removes it.
 
         An engine with leases may have to read past rows that were deleted. So marks have few names, which are used
         again, and the first mark brings the partition's sentinel, before which no row is deleted.
@@ -138,7 +135,7 @@ async def invalidate(
 
 
 async def outlast(lease_seconds: float) -> None:
-    """Wait until every lease of any process has ended that had begun before this call."""
+    """Wait until every lease that any process began before this call has ended."""
     end = elapsed_seconds() + lease_seconds * (1 + CLOCKS_DIFFER_MAX)
     rest = end - elapsed_seconds()
     while rest > 0:  # the loop's clock may be ahead of this one

@@ -18,13 +18,13 @@ from tablestone.tables import storage_keys
 Found = TypeVar("Found")
 
 KEPT_MAX: Final = 4096
-"""Rows that are kept, and keys known to have none. Above it all are dropped, because any client can name keys."""
+"""Rows that are kept, and keys known to have none. Beyond it, all are dropped: any client can name keys."""
 RENEWED_MAX: Final = 64
 """Rows that are read again before a lease ends; others that are in use are read when a request wants them."""
 
 
 class NotKept(enum.Enum):
-    """Says that a row is not in the cache. This is different from a row that does not exist."""
+    """A row is not in the cache. This is different from a row that does not exist."""
 
     NOT_KEPT = enum.auto()
 
@@ -37,7 +37,7 @@ class _Reading:
     """A read of one row that is under way, for the requests that wait for it."""
 
     began: int
-    """Its number: readings of one cache are counted in the order in which they begin."""
+    """Its number, in the order in which the readings of a cache begin."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     is_read: bool = False
     value: bytes | None = None
@@ -46,9 +46,7 @@ class _Reading:
 
 @dataclass(eq=False)
 class _Rows:
-    """The rows of one generation. If that is a lease, some are read together, before it is the present one or when it
-    begins.
-    """
+    """The rows of one generation. For a lease, some are read together, before it begins or when it begins."""
 
     number: int | None
     kept: dict[Key, Any] = field(default_factory=dict)
@@ -56,15 +54,14 @@ class _Rows:
     values: dict[Key, bytes | None] = field(default_factory=dict)
     """The values of these rows, if it is a lease."""
     ahead: dict[Key, bytes | None] = field(default_factory=dict)
-    """The rows that are read together, as long as they are not used. Until they were read (`is_read`), with the values
-    of an earlier lease."""
+    """The rows that are read together, until they are used. Before `is_read`, their values are of an earlier lease."""
     were_used: set[Key] = field(default_factory=set)
     """The rows that were used in the lease before."""
     moments: dict[bytes, int] = field(default_factory=dict)
-    """The moments of partitions before any row that is known of them was read."""
+    """When partitions had last changed (`moment_of`), asked before any of their rows here was read."""
     being_read: dict[Key, _Reading] = field(default_factory=dict)
     read_alone: set[bytes] = field(default_factory=set)
-    """The partitions of which a request has read a row for this lease."""
+    """The partitions from which a request has read a row for this lease."""
     is_read: bool = False
     """Whether the rows ahead were read for this lease."""
     reader: asyncio.Task[None] | None = None
@@ -159,7 +156,7 @@ class CachedRows:
         return found
 
     def _begin_lease(self, number: int) -> None:
-        """The present lease is another one: use what was read ahead for it, and ask for its renewal in time."""
+        """Begin the lease of this number: use what was read ahead for it, and ask for its renewal in time."""
         following, self._next = self._next, None
         last = self._rows
         if following is None or following.number != number:

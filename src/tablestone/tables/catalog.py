@@ -61,9 +61,9 @@ class TableRecord:
     version: int
     identifiers: tuple[SignedIdentifier, ...] = ()
     claim: tuple[str, int] | None = None
-    """Of a deleted table on a cluster: the server that sweeps it, and the time in ticks until which others do not."""
+    """For a deleted table on a cluster: the server that sweeps it, and until when (ticks) others do not."""
     members: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """All that is stored beside name, id, ticks and version; also what this version does not know."""
+    """The members beside name, id, ticks and version, also those that this release does not know."""
     indexes: tuple[Index, ...] = ()
     entries_of: EntriesOf | None = field(default=None, compare=False)
     """The entries of a stored entity; None without indexes."""
@@ -124,7 +124,7 @@ def relied_rows(
     engine: Engine, owner: Owner, table: TableRecord, generation: int | None
 ) -> ReliedRows | None:
     """What a write to the table's entities relies on: its row and, if the account can be deleted, that of its
-    incarnation. `generation` is the engine's before they were read. None where no commit looks at it.
+    incarnation. `generation` is the engine's before they were read. None if the engine's commits check no rows.
     """
     if not engine.capabilities.checks_relied_rows:
         return None
@@ -138,7 +138,6 @@ def relied_rows(
 
 
 def note_about(kind: CommitKind, owner: Owner, table: TableRecord) -> Note:
-    """The note of a commit to a table, or of the table itself."""
     return note_of(About(kind, owner.name, owner.incarnation, table.name, table.table_id))
 
 
@@ -268,9 +267,9 @@ class Catalog:
         edit: Callable[[ExpiryPolicy | None], ExpiryPolicy | None],
         table_id: bytes | None = None,
     ) -> None:
-        """Replace the expiry policy of a table by the result of `edit`, as below; None is no policy.
+        """Replace the expiry policy of a table by the result of `edit`; None is no policy.
 
-        With `table_id`, not of another table of the name. Afterwards nothing is swept under the old policy.
+        `TableNotFound` if another table than `table_id` has the name. Afterwards nothing is swept under the old policy.
         """
         before: ExpiryPolicy | None = None
 
@@ -283,17 +282,16 @@ class Catalog:
             return {"expiry": None if policy is None else policy.members()}
 
         await self.change_members(owner, table, decide)
-        # One that is suspended may have been so for a moment only.
+        # Wait also if the old policy was suspended: it may have been so for a moment only.
         if before is not None and not self.engine.capabilities.checks_relied_rows:
             await outlast(SWEEPING_SECONDS)
 
     async def change_members(
         self, owner: Owner, table: str, decide: Callable[[TableRecord], Mapping[str, Any]]
     ) -> None:
-        """Replace some members of a table's row, as `decide` says, or raise `TableNotFound`; others stay.
+        """Replace the members of a table's row that `decide` returns, None removing one; or raise `TableNotFound`.
 
-        A member that is None goes. `decide` may be called again after a conflict, and may raise. The next request of
-        every process sees the change.
+        `decide` may be called again after a conflict, and may raise. The next request of every process sees the change.
         """
 
         def replacement(old: TableRecord, _conflicts: int) -> tuple[Change, ...]:
@@ -403,7 +401,7 @@ async def every_table(engine: Engine) -> AsyncIterator[tuple[str, TableRecord]]:
 async def query_tables(
     catalog: Catalog, owner: Owner, query: QueryTables, seconds: Seconds
 ) -> TablesPage:
-    """One page of the query, by name; it has a continuation only if a table follows in its ranges (wire 6.7)."""
+    """One page of the query, by name, with a continuation token only if a table follows in its ranges (wire 6.7)."""
     node = query.filter
     plan = plan_query(None if node is None else map_comparisons(node, _of_key))
     ranges = storage_keys.table_ranges(owner.name, plan.ranges)

@@ -1,4 +1,4 @@
-"""What the record of changes says about a commit: its kind, its account and its table, by ids and not by names.
+"""The note of a commit in the record of changes: its kind, its account and its table, by ids and not by names.
 
 A name may be used again: a put can be committed after its table was deleted, even after a table of the same name was
 made. So readers go by ids, and show nothing that comes after the deletion of its id. Knows no feed (`changes`).
@@ -29,7 +29,7 @@ OF_ENTITIES: Final = (CommitKind.ENTITIES, CommitKind.EXPIRED)
 
 
 class About(NamedTuple):
-    """A note, read."""
+    """What a note says."""
 
     kind: CommitKind
     account: str = ""
@@ -60,6 +60,5 @@ def deletion_subject(table_id: bytes) -> bytes:
 
 @functools.lru_cache(maxsize=4096)
 def read_about(text: bytes) -> About:
-    """A stored note."""
     kind, account, incarnation, table, table_id = orjson.loads(text)
     return About(CommitKind(kind), account, incarnation, table, bytes.fromhex(table_id))

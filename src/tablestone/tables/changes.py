@@ -51,7 +51,7 @@ class ChangeFeeds:
         self._catalog = catalog
         self._clock = clock
         self._lags: dict[int, float] = {}
-        """The largest lag that was noted in a second, of the last seconds."""
+        """The largest lag noted in each of the last seconds."""
 
     def lag_seconds(self) -> float:
         """How far readers are behind: the age of the oldest change that one had not seen when it asked, lately."""
@@ -71,7 +71,7 @@ class ChangeFeeds:
 
     @property
     def are_kept(self) -> bool:
-        """Whether changes are kept for the feed now: else there is none."""
+        """Whether changes are kept for feeds now; else there is no feed."""
         kept = None if self._log is None else self._log.kept()
         return kept is not None and kept.for_feed
 
@@ -114,10 +114,7 @@ class ChangeFeeds:
         return _found(scope, read, shown)
 
     async def _end(self, owner: Owner, about: About, number: int) -> float:
-        """The number of the record that deleted a table, of which this record is. Infinite while the table exists.
-
-        0 if the deletion is not kept: it came before all that is.
-        """
+        """The number of the table's deletion: infinite while the table exists, 0 if it came before all that is kept."""
         present = await self._catalog.find(owner, about.table)
         if present is not None and present.table_id == about.table_id:
             return math.inf
@@ -142,7 +139,7 @@ class ChangeFeeds:
         return read
 
     def _require_kept(self, since: ChangesSince, read: ChangesRead, scope: bytes) -> None:
-        """Raise if the position where the read was to begin is not in the feed of this scope, or not any more."""
+        """Raise if the feed of this scope has no position `since`, or no longer has it."""
         kept = read.kept
         if isinstance(since, int):
             # Times of records never step back. The clock may, and a reader may go on from the time of a line.
@@ -171,13 +168,13 @@ class ChangeFeeds:
 def scopes_of(note: Note) -> tuple[bytes, ...]:
     """The scopes of the feeds in which a record with this note may have lines: of its table, and of its account."""
     if not note.about:
-        return ()  # an engine may have a record of nothing in place of what was trimmed
+        return ()  # an engine may keep an empty record in place of those that were trimmed
     about = read_about(note.about)
     return note.subject, account_scope(about.account, about.incarnation)
 
 
 def account_scope(name: str, incarnation: int | None) -> bytes:
-    """What the cursors of an account's feed are of. Those of a table's feed are of its id."""
+    """The scope of an account's feed, which its cursors name. That of a table's feed is the table's id."""
     return f"{name}/{incarnation}".encode()
 
 
@@ -207,7 +204,7 @@ def _found(
     bounds: KeyBounds | None = None,
     not_before: int = 0,
 ) -> ChangesFound:
-    """The page of those of the records that are shown. It ends with a whole record."""
+    """The page of the records that are shown; it ends with a whole record."""
     reached, reached_time, has_more = read.reached, read.reached_time, read.has_more
     commits: list[CommitFound] = []
     lines = 0

@@ -27,7 +27,7 @@ from tablestone.tables.catalog import scan_in_steps
 
 
 class LiveRows:
-    """The engine's `get` and `commit` as a table with this policy sees them; for rows of that table only."""
+    """The engine's `get` and `commit` for the rows of a table with this policy."""
 
     def __init__(self, engine: Engine, policy: ExpiryPolicy, clock: Clock) -> None:
         self._engine = engine
@@ -41,10 +41,10 @@ class LiveRows:
         return value
 
     async def commit(self, write_set: WriteSet) -> Committed | Conflict:
-        """Decide by the rows that are read first, an expired one being absent, and expect their versions.
+        """Read the rows, decide as if expired ones were absent, and commit under the versions that were read.
 
-        If one has another version by then, decide again. A version does not come back: then `If-Match` fails, with 412
-        or, if the entity has expired meanwhile, with 404.
+        If one has changed by then, decide again. No version comes back, so `If-Match` then fails: with 412, or with 404
+        if the entity has expired meanwhile.
         """
         conflicts = 0
         while True:

@@ -53,12 +53,12 @@ may jump. Clocks of servers that share storage differ by less."""
 PAUSE_SECONDS: Final = 60.0
 """Seconds between two passes through all tables, and between two messages that a pass failed."""
 REST: Final = 4
-"""After each step, the sweeper rests so many times as long as the step took."""
+"""After each step, the sweeper rests this many times as long as the step took."""
 AT_ONCE: Final = 50
 """Commits at a time, which share a flush. Where a commit waits for a network, `AT_ONCE_REMOTE`."""
 AT_ONCE_REMOTE: Final = 8
 LEASE_SECONDS: Final = 150
-"""A lease that was not renewed for so long is free. It is renewed when a fifth of this has passed."""
+"""A lease is free when it was not renewed for this time. Its holder renews it when a fifth has passed."""
 
 CLOCK_JUMPED: Final = (
     "The clock has jumped by more than an hour since the server started, so expired entities are hidden and not swept. "
@@ -68,10 +68,7 @@ CLOCK_IS_BACK: Final = "The clock is back: expired entities are swept again."
 
 
 class ExpirySweeper:
-    """Sweeps the storage of one engine. `clock` is wall time; `seconds` never steps back, and counts sleep.
-
-    The server `began` at this moment; a worker that replaces another one continues its life.
-    """
+    """Sweeps one engine. `seconds` never steps back and counts sleep. `began` is the start of the server."""
 
     def __init__(
         self,
@@ -121,7 +118,7 @@ class ExpirySweeper:
                 began = self._seconds()
 
     async def steps(self, margin: int) -> AsyncGenerator[None, None]:
-        """Delete what expired so many ticks ago in all tables, a step at a time."""
+        """Delete what expired `margin` ticks ago or earlier in all tables, a step at a time."""
         async for account, table in every_table(self._engine):
             owner = None if table.acting_expiry is None else await self._find_owner(account)
             if owner is None:

@@ -119,7 +119,7 @@ _NUMBERS: Final = (EdmType.INT32, EdmType.INT64, EdmType.DOUBLE)
 
 
 def _of_number(node: Comparison, value: float) -> Hint | None:
-    """A hint for a number that is near enough, of any type that may match. Texts that are no number stay in too.
+    """A hint for a number that is near enough, of any type that may match. Other texts than numbers pass too.
 
     Some comparisons are true of values of another type (wire 6.4): of texts of any kind, for every literal, and of an
     Int32, which has no fraction, for an Int64 or a Double. An Int64 is written as a text too; its annotation shows it.

@@ -2,7 +2,7 @@
 
 From the commit that stores an index on, every write of an entity writes its entries too: a write that was decided
 before is decided again (`WriteSet.relies_on`). So one pass over the table is enough, and an index is ready when it
-ends. Each step is a commit; a pass that is killed is continued by whoever asks for the same again.
+ends. Each step is a commit; a pass that is killed goes on when the same is asked for again.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ from tablestone.tables.indexes import (
 
 ROWS_PER_STEP: Final = 500
 CLAIM_SECONDS: Final = 20
-"""Seconds for which nobody else continues the work of a process. It says so again when half of them have passed."""
+"""Seconds for which a claim keeps other processes out. Its holder renews it when half of them have passed."""
 
 Progress = Callable[[int], None]
 """Takes the number of entities that are done."""
@@ -61,7 +61,7 @@ class IndexRefused(Exception):
 
 
 class IndexGone(IndexRefused):
-    """An index, or its table, was taken away from whoever works on it."""
+    """The index or its table was dropped during the work, or another process has taken the work over."""
 
 
 class Checked(NamedTuple):
@@ -73,10 +73,7 @@ class Checked(NamedTuple):
 
 
 class IndexWork:
-    """The work of one process on an index of a table: to make, check or drop it.
-
-    Each raises `IndexRefused`, or `TableNotFound`.
-    """
+    """One process makes, checks or drops an index of a table. Each raises `IndexRefused` or `TableNotFound`."""
 
     def __init__(self, catalog: Catalog, owner: Owner, table: str, name: str) -> None:
         require_keeps_entries(catalog.engine.capabilities)
@@ -91,7 +88,7 @@ class IndexWork:
     async def create(
         self, *, within_partition: bool = False, progress: Progress = lambda _entities: None
     ) -> int:
-        """Make the index, or continue to; the number of entities that were read for it."""
+        """Make the index, or go on with that; returns the number of entities that were read for it."""
         name = self._name
         require_indexable(name)
         table = await self._catalog.require(self._owner, self._table)
@@ -141,7 +138,7 @@ class IndexWork:
             return not await snapshot.entries(*all_entries(index_keys), entries_max=1)
 
     async def drop(self) -> None:
-        """Drop the index, or continue to."""
+        """Drop the index, or go on with that."""
 
         def decide(record: TableRecord) -> Index:
             index = _found(record, self._name)
@@ -204,9 +201,9 @@ class IndexWork:
     async def _claimed(
         self, decide: Callable[[TableRecord], Index]
     ) -> AsyncIterator[tuple[TableRecord, Index]]:
-        """Store what `decide` makes of the index, as work of this process, and give the table and the index for it.
+        """Store the index that `decide` returns with a claim of this process; yields the table and the index.
 
-        If the work fails, as on a full disk, whoever asks for it again may go on at once.
+        If the work fails, as on a full disk, the claim ends, and any process may go on at once.
         """
 
         def claimed(record: TableRecord) -> Index:
@@ -236,13 +233,13 @@ class IndexWork:
         return self._process, self._claimed_at + CLAIM_SECONDS * TICKS_PER_SECOND
 
     async def _claim_again(self, reached: tuple[str, str] | None = None) -> None:
-        """Say in time that the work goes on, and where it is. `IndexGone` if another process has taken it over."""
+        """Renew the claim in time, and store how far the work is. `IndexGone` if another process has taken it over."""
         if self._catalog.clock() - self._claimed_at > CLAIM_SECONDS * TICKS_PER_SECOND // 2:
             claim = self._fresh_claim()
             await self._change(lambda old: replace(old, claim=claim, reached=reached))
 
     async def _change(self, change: Callable[[Index], Index | None]) -> None:
-        """Change the index, on which this process works; None removes it."""
+        """Change the index under this process's claim; None removes it."""
 
         def changed(record: TableRecord) -> Index | None:
             index = _index(record, self._name)
@@ -332,7 +329,7 @@ async def indexes_of(engine: Engine, table: TableRecord) -> list[Index]:
 
 
 def _reindexing(stale_of: Mapping[Key, Sequence[bytes]]) -> list[WriteSet]:
-    """What takes stale entries away from rows, a write set for each partition."""
+    """The write sets that take stale entries away from rows, one for each partition."""
     groups: defaultdict[bytes, list[Change]] = defaultdict(list)
     for key, stale in stale_of.items():
         groups[key.partition].append(Change(key.row, ANY, Reindex(stale)))
@@ -357,9 +354,9 @@ async def remove_entries(engine: Engine, prefix: bytes) -> bool:
 async def wrong_entries(
     engine: Engine, table_id: bytes, index: Index
 ) -> AsyncIterator[tuple[Mapping[Key, Sequence[bytes]], Checked]]:
-    """Piece by piece, the rows whose entries are wrong, and what was found so far.
+    """Piece by piece, the rows with wrong entries, and the counts so far.
 
-    A row that lacks its entry has an empty list, and another one the entries that it should not have.
+    Maps a row that lacks its entry to nothing, and another one to the entries that it should not have.
     """
     entries_of = entries_function(table_id, (replace(index, state=IndexState.READY),))
     assert entries_of is not None

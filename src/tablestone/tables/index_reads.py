@@ -1,8 +1,8 @@
 """Reads by an index: the rows of key ranges that have entries at the index keys of a filter, in key order.
 
-Entries and rows are read at one moment, so no row is missed. Entries are counted first, up to a limit. If there are
-more than a few, as many rows are scanned before they are read: often that fills the page, or is all there is in the key
-ranges, and at worst it doubles the work.
+Entries and rows are read from one snapshot, so no row is missed. Entries are counted first, up to a limit. If there are
+more than a few, as many rows are scanned before entries are read. Often that fills the page or ends the key ranges, and
+at worst it doubles the work.
 """
 
 from bisect import bisect_left
@@ -24,9 +24,9 @@ SORTED_ENTRIES_MAX: Final = 10_000
 """Entries that are sorted by key for one page. A range of values that has more is scanned."""
 ENTRIES_PER_READ: Final = 1_000
 STREAMS_MAX: Final = 64
-"""Places times key ranges whose entries are read beside each other in key order."""
+"""Index keys times key ranges whose entries are merged in key order."""
 ROWS_PER_READ_MIN: Final = 50
-"""If an `eq` has no more entries than this, no row is scanned."""
+"""Rows of a read at least. If an `eq` has no more entries than this, no row is scanned first."""
 
 
 _Entries = tuple[Entry, Entry]
@@ -34,10 +34,9 @@ _Entries = tuple[Entry, Entry]
 
 
 class IndexedRows:
-    """Reads rows by their entries, once as many as `scanned_first` were scanned.
+    """Reads rows by their entries, after a scan of `scanned_first` rows. `keys` are those of the entries, if known.
 
-    `keys` are those of the entries, if they are known. Else entries `in_order` are read piece by piece, and others are
-    sorted by key.
+    Else it reads entries `in_order` piece by piece, and sorts others by key.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class IndexedRows:
         self.scanned_first = scanned_first
 
     async def read(self, ranges: Sequence[KeyRange]) -> Rows:
-        """Some rows in the ranges, the first of which begins with the next key."""
+        """Some rows in the ranges. The first range begins with the next key of the page."""
         wanted = self._rows_per_read
         if self._keys is None and not self._in_order:
             self._keys = await _all_keys(self._snapshot, self._entries, ranges, self._turn)
@@ -142,7 +141,7 @@ async def _first_keys(
     keys_max: int,
     turn: Turn,
 ) -> list[Key]:
-    """The first keys in the ranges that have one of the entries, each of which is of one index key."""
+    """The first keys in the ranges that have one of the entries; each pair of entries is of one index key."""
     keys: list[Key] = []
     for start, end in ranges:
         found: set[Key] = set()

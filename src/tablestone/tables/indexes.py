@@ -1,8 +1,8 @@
 """The indexes of a table: what is stored of them with the table, and the entries of its entities.
 
-An entity that has the property has one entry; entries are written in the commit of their entity, from the commit on
-that stores the index. An index that was built has an entry of its own, its mark, in the commit that says so: storage
-that came without entries has no mark, and nothing is looked for in it. docs/decisions/0020-indexes.md has the reasons.
+An entity that has the property has one entry. From the commit that stores the index on, entries are written in the
+commit of their entity. The commit that calls an index built also writes an entry for the index, its mark. Storage that
+came without entries has no mark, so no query uses its indexes. docs/decisions/0020-indexes.md has the reasons.
 """
 
 import enum
@@ -18,10 +18,9 @@ from tablestone.model.keys import encode_key
 from tablestone.query.index_plan import index_key_of
 
 MEMBER: Final = "indexes"
-"""The member of a table's row that has them."""
+"""The member of a table's row that has its indexes."""
 LAST_MEMBER: Final = "lastIndex"
-"""The member that has the number of the newest index. It is never used again, so that work on a dropped index that goes
-on late cannot touch the entries of another one."""
+"""The member with the newest number. Numbers are not used again: late work on a dropped index touches no other one."""
 NUMBER_BYTES: Final = 4
 
 
@@ -46,7 +45,7 @@ class Index:
     """Each partition has an order of its own: the index serves queries of one partition."""
     state: IndexState
     claim: tuple[str, int] | None = None
-    """Who builds or drops it, and until when (ticks) nobody else does."""
+    """The process that builds or drops it, and until when (ticks) no other one does."""
     reached: tuple[str, str] | None = None
     """The key that a build has reached: the entities before it have their entries."""
 
@@ -85,12 +84,12 @@ INDEX_KEY: Final = b"\1"
 
 
 def index_head(table_id: bytes, number: int) -> bytes:
-    """What all entries of an index begin with."""
+    """The prefix of all entries of an index."""
     return table_id + number.to_bytes(NUMBER_BYTES, "big")
 
 
 def index_keys_head(table_id: bytes, index: Index, partition_key: bytes) -> bytes:
-    """What the entries of the entities of a partition begin with, before their index keys. The key is encoded."""
+    """The prefix of the entries of entities, before their index keys. `partition_key` is encoded."""
     head = index_head(table_id, index.number) + INDEX_KEY
     return _within(head, partition_key) if index.within_partition else head
 
@@ -110,7 +109,7 @@ def mark_of(table_id: bytes, number: int, state: IndexState) -> bytes:
 
 
 async def is_marked(snapshot: Snapshot, table_id: bytes, index: Index) -> bool:
-    """Whether the state is that of the entries: the catalog may tell it of storage that came without them."""
+    """Whether the index's mark has its state: a catalog may have come without its entries."""
     mark = all_entries(mark_of(table_id, index.number, index.state))
     return bool(await snapshot.entries(*mark, entries_max=1))
 

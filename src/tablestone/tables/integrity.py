@@ -56,7 +56,7 @@ async def check_rows(engine: Engine, readers: DocumentReaders = _NO_READERS) -> 
         is_start = rest is storage_keys.EVERYTHING
         begins = "" if is_start else f"from {in_words(rest.start, tables)} on "
         found.append(f"{begins}nothing can be read: {error}")
-    # Of a damaged row nobody can say which entries it has.
+    # Nobody can say which entries a damaged row should have.
     return found or await _check_indexes(engine)
 
 
@@ -193,15 +193,15 @@ class LostEntity(NamedTuple):
 
 @dataclass
 class SalvagedTable:
-    """A table, as far as it is known. Without an account and a name if its catalog row is lost."""
+    """A table, as far as it is known: without an account and a name if its catalog row is lost."""
 
     table_id: bytes
     account: str | None = None
     name: str | None = None
     is_deleted: bool = False
-    """Its entities were being removed, so they do not come out."""
+    """Its entities were being swept, so they are not salvaged."""
     indexes: tuple[Index, ...] = ()
-    """Of these, nothing comes out."""
+    """Their entries are not salvaged."""
     entities: int = 0
     lost: list[LostEntity] = field(default_factory=list)
 
@@ -210,7 +210,7 @@ class SalvagedTable:
 class Salvaged:
     tables: list[SalvagedTable]
     other_losses: list[str]
-    """Rows that are no entities and cannot be read, each in words: tables, policies, accounts."""
+    """Rows of other kinds that cannot be read, each in words: tables, policies, accounts."""
     storage: SalvagedRows
 
     @property
@@ -250,7 +250,7 @@ class _Salvage:
         )
 
     def _take(self, row: StoredRow) -> str:
-        """Take a row; returns its fault, in words, or nothing."""
+        """Take a row; returns its fault in words, or an empty text."""
         try:
             if row.partition.startswith(storage_keys.CATALOG):
                 self._take_catalog_row(row)

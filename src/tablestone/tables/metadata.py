@@ -63,10 +63,7 @@ class Documents:
     async def get(
         self, kind: DocumentKind, name: str, read: Callable[[Members], Found]
     ) -> Found | None:
-        """The result of `read` for the document (called once until it changes); None if there is no document.
-
-        A kind must always be read with the same function.
-        """
+        """The document, as `read` converts it once until it changes; None if there is none. A kind has one `read`."""
         key = storage_keys.document_place(kind.value, name)
         return await self.rows.get(key, lambda value: read(read_document(value)[1]))
 
@@ -87,9 +84,8 @@ class Documents:
     ) -> None:
         """Replace the document by the result of `edit`. None stands for no document, before and after.
 
-        `edit` may be called more than once. `confirm` is called each time after the document was read, and before the
-        commit under its version. Errors of either are passed on, and nothing is changed. Raises `EngineBusy` if other
-        requests keep changing the same document.
+        `edit` may be called again. `confirm` is called after each read of the document and before the commit under its
+        version. If either raises, nothing is changed. Raises `EngineBusy` if other requests keep changing the document.
         """
         key = storage_keys.document_place(kind.value, name)
 
@@ -138,7 +134,7 @@ def read_secret(members: Members) -> bytes:
 
 _KIND = DocumentKind.SERVICE_PROPERTIES
 _FORMER = "formerOwner"
-"""The only member of the document that a deleted account leaves, so that the account's own version is gone."""
+"""The only member of the document that a deleted account leaves, so that commits under its last version fail."""
 
 
 def read_properties(members: Members) -> ServiceProperties | None:
@@ -153,7 +149,7 @@ class PropertiesOfAccounts:
         self._keys: dict[str, Key] = {}
 
     def kept(self, account: str) -> ServiceProperties | NotKept | None:
-        """The result of `get` if it is in the cache. Every request calls this, so it has to be very fast."""
+        """The result of `get` if it is in the cache; for every request, so it is fast."""
         key = self._keys.get(account)
         return NOT_KEPT if key is None else self._documents.rows.kept(key)
 

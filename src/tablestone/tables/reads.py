@@ -55,7 +55,7 @@ async def query_entities(
     if plan.residual is None and policy is None:
         rows = await engine.read(ranges, rows_max=query.top, bytes_max=limits.PAGE_BYTES_MAX)
         return EntitiesPage(rows.values, _token(rows.next_key), plan.kind.value, len(rows.values))
-    # One page shows one moment, in any number of reads: never half of a transaction (wire 7.1).
+    # All reads of a page use one snapshot: it never shows half of a transaction (wire 7.1).
     snapshot = await engine.snapshot()
     has_ended = None if policy is None else partial(policy.has_ended, now=clock())
     try:
@@ -75,11 +75,7 @@ async def query_entities(
 
 
 def require_conditions(conditions: ReadConditions, stored: bytes) -> None:
-    """Check the conditions of a point read.
-
-    Without a match of the filter there is no such entity: 404 (wire 6.11). Then 412 if `If-Match` does not match, and
-    304 if `If-None-Match` does (wire 4).
-    """
+    """Raise 404 if the filter does not match (wire 6.11), else 412 by `If-Match` or 304 by `If-None-Match` (wire 4)."""
     if conditions.filter is not None:
         matches = compile_filter(conditions.filter)
         if not matches(partial(typed_property, read_raw(stored))):
@@ -96,10 +92,7 @@ def _token(key: Key | None) -> ContinuationToken | None:
 
 
 class FilteredScan:
-    """A scan of key ranges of one table for the entities that match a filter, by `indexed` rows after the first ones.
-
-    Those that have expired do not match, if `has_ended` says which these are.
-    """
+    """Scans key ranges for the entities that match a filter and not `has_ended`; after the first rows, by `indexed`."""
 
     def __init__(
         self,
@@ -129,7 +122,7 @@ class FilteredScan:
         self._deadline = 0.0
         self.is_by_index = False
         self.rows_read = 0
-        """The rows that the filter was evaluated for, with those that the engine left out by a hint."""
+        """Rows for which the filter was evaluated, and rows that the engine left out by a hint."""
 
     async def page(self, ranges: list[KeyRange], top: int) -> EntitiesPage:
         """Up to `top` matching entities; fewer or none, with a token, if the limit of time or size was reached."""

@@ -27,10 +27,7 @@ from tablestone.tables.writes import commit_writes
 
 
 class TableService:
-    """All accounts on one engine. `clock` is wall time, `seconds` never steps back, `fresh_id` makes table ids.
-
-    Operations beyond the targets of `throughput` are refused.
-    """
+    """All accounts on one engine. `clock` is wall time, `seconds` never steps back, `throughput` has the targets."""
 
     def __init__(
         self,
@@ -57,8 +54,8 @@ class TableService:
     async def execute(self, owner: Owner, operation: operations.Operation) -> operations.Result:
         """Carry the operation out, or raise the `StorageError` that is its answer.
 
-        The owner is the account that the request was authenticated for. If it is deleted during the operation, the
-        operation fails or was the deleted account's: it never reads or changes data of a later account of the name.
+        The request was authenticated for the owner. If the owner is deleted meanwhile, the operation never reads or
+        changes data of a later account of the name: it fails, or took place before the deletion.
         """
         if self._throughput is not None:
             self._throughput.begin(owner.name, operation)
@@ -77,7 +74,7 @@ class TableService:
         return await self._execute_on_tables(owner, operation)
 
     def _rows_of(self, table: TableRecord) -> Engine | LiveRows:
-        """The rows of a table's entities by their keys: without those that have expired."""
+        """The rows of a table's entities, without those that have expired."""
         policy = table.acting_expiry
         return self._engine if policy is None else LiveRows(self._engine, policy, self._clock)
 
@@ -154,7 +151,7 @@ class TableService:
         return operations.SettingsChanged()
 
     async def _set_expiry(self, owner: Owner, operation: operations.SetTableExpiry) -> None:
-        """Set the policy of an empty table. An entity that comes meanwhile is new with the policy and without it."""
+        """Set the policy of an empty table. An entity that is inserted meanwhile is new with and without the policy."""
         empty = await self.catalog.require(owner, operation.table)
         if await self._engine.scan(storage_keys.table_range(empty.table_id), rows_max=1):
             raise StorageError("TableNotEmpty")
@@ -172,7 +169,7 @@ class TableService:
     async def _commit(
         self, owner: Owner, table: str, writes: Sequence[operations.EntityWrite]
     ) -> list[operations.WriteResult]:
-        """Commit the writes under the indexes that the table has: again, if those may have changed meanwhile."""
+        """Commit the writes with the entries of the table's indexes; again, if the table has changed meanwhile."""
         conflicts = 0
         while True:
             generation = self._engine.generation

@@ -22,7 +22,6 @@ DOCUMENTS: Final = b"\x03"
 """Before a kind: documents beside the tables (`metadata`), with a row for each, by its name."""
 EVERYTHING: Final = KeyRange(Key(b"", b""), Key(b"\xff" * 16, b""))
 TABLE_ID_LENGTH: Final = 8
-"""Bytes of a table id."""
 
 
 def fresh_table_id() -> bytes:
@@ -35,7 +34,7 @@ deleted. A read of the first row ends with it, and meets no row that was deleted
 # Deleted tables sort before the others: without a sentinel, the first row of a catalog says whether there is one.
 _DELETED_ROW: Final = b"d"
 DELETED_PARTS: Final = 16
-"""The parts of the notes of deleted tables that can be read apart, by the first four bits of what they are named by."""
+"""Parts in which the notes of deleted tables can be read, by the first four bits of their names."""
 _TABLE_ROW: Final = b"t"
 _TAKEN_ROW: Final = b"u"
 INCARNATION_ROW: Final = b"v"
@@ -70,7 +69,7 @@ def deleted_row(table_id: bytes) -> bytes:
 
 
 def deleted_slots(table_id: bytes) -> list[bytes]:
-    """Rows that note the same if no other table has taken them: two of 256, which are named by one byte of the id."""
+    """Two of 256 rows that note the same, each named by one byte of the id. Another table may have taken them."""
     return [_DELETED_ROW + table_id[-1:], _DELETED_ROW + table_id[-2:-1]]
 
 
@@ -84,7 +83,7 @@ def table_place(account: str, table: str) -> Key:
 
 
 def table_ranges(account: str, intervals: tuple[KeyInterval, ...]) -> list[KeyRange]:
-    """The intervals of a plan whose partitions are names of tables in lower case, as ranges of the catalog."""
+    """Ranges of the catalog for the intervals of a plan whose partitions are names of tables in lower case."""
     partition = catalog_partition(account)
     end_of_tables = Key(partition, bytes((_TABLE_ROW[0] + 1,)))
     return [
@@ -149,7 +148,7 @@ def marks(partition: bytes) -> KeyRange:
 
 
 def is_for_leases(key: Key) -> bool:
-    """True for a row that only changes under leases need, and no server reads as data: a sentinel, or a mark."""
+    """True for a sentinel or a mark: only changes under leases need them, and no server reads them as data."""
     partition, row = key
     if partition.startswith(ENTITIES):
         return False
@@ -242,7 +241,7 @@ Tables = dict[bytes, str]
 
 
 def in_words(key: Key, tables: Tables) -> str:
-    """A place in storage in the words of the service, if the service has words for it."""
+    """The row with this key, as the service names it; else as bytes."""
     partition, row = key
     if partition.startswith(ENTITIES):
         try:

@@ -19,12 +19,11 @@ from tablestone.tables.storage_keys import Tables, in_words
 
 ROWS_PER_READ_MAX: Final = 500
 BYTES_PER_READ: Final = 4 << 20
-"""About how many bytes of rows are read at a time, as far as the rows before them can tell."""
+"""About how many bytes of rows are read at a time, judged by the rows before."""
 DIFFERENCES_DESCRIBED_MAX: Final = 10
 
-
 Progress = Callable[[int, int], None]
-"""Takes the rows and the bytes so far, all of them together."""
+"""Takes the numbers of rows and bytes so far."""
 
 
 class RowTarget(Protocol):
@@ -47,7 +46,7 @@ class RowTarget(Protocol):
 
 @dataclass(slots=True)
 class Counts:
-    """The content of storage, in the words of the service."""
+    """How much storage has, counted as the service names it."""
 
     tables: int = 0
     entities: int = 0
@@ -102,7 +101,7 @@ async def is_empty(engine: Engine) -> bool:
 
 
 async def move(source: Engine, target: RowTarget, progress: Progress) -> None:
-    """Bring every row of the source to the target, from where an earlier attempt has come to."""
+    """Bring every row of the source to the target; goes on where an earlier attempt stopped."""
     under_way: deque[tuple[Key, asyncio.Task[None]]] = deque()
     count = size = 0
 

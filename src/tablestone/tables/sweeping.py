@@ -40,7 +40,7 @@ SWEEP_PAUSE_SECONDS: Final = 1.0
 NETWORK_PAUSE_SECONDS: Final = 0.05
 """Seconds between two steps where storage is behind a network: the nodes also have requests to serve."""
 LOG_SECONDS: Final = 60
-"""Seconds between two messages that sweeping fails, at least: it is tried again each second."""
+"""Seconds between two messages that sweeping fails, at least: it tries again each second."""
 CLAIM_SECONDS: Final = 20
 """A server that sweeps a table renews its claim when half of this time has passed."""
 PARTITIONS_AT_ONCE: Final = 8
@@ -48,14 +48,11 @@ PARTITIONS_AT_ONCE: Final = 8
 POSTPONED_SECONDS: Final = 600
 """The time until the sweeper looks again at a table whose rows the nodes refused to read."""
 SWEPT_MAX: Final = 65_536
-"""Swept tables that a server remembers: another server may remove a table's note, and does not say so."""
+"""Swept tables that a server remembers. It forgets the oldest: another server may have removed a note unnoticed."""
 
 
 class Sweeper:
-    """Sweeps the storage of one engine. `clock` is wall time; `fresh_id` gives bytes that no other server has.
-
-    Notes are kept for `deletion_seconds`, for which the names of deleted tables are reserved.
-    """
+    """Sweeps one engine. It keeps notes while they reserve names (`deletion_seconds`). `fresh_id` names the server."""
 
     def __init__(
         self, engine: Engine, clock: Clock, fresh_id: Callable[[], bytes], deletion_seconds: int = 0
@@ -124,15 +121,14 @@ class Sweeper:
     async def accounts(self) -> AsyncIterator[str]:
         """The accounts, known or not, that may have deleted tables left to sweep."""
         async for row in self._first_rows():
-            # Reading on behind a sentinel could mean to read past all rows that were deleted.
+            # Do not read on after a sentinel: that could mean to read past all rows that were deleted.
             if row.row == storage_keys.SENTINEL_ROW or storage_keys.is_deleted_row(row.row):
                 yield storage_keys.account_of(row.partition)
 
     async def sweep(self, account: str) -> bool:
         """Remove some rows of the account's deleted tables; False if there is nothing to do now.
 
-        A table that another server has claimed is left to it. An engine may refuse to read past too many notes that
-        were removed: then the notes are read in parts, one at each call, and after those as a whole again.
+        If the engine refuses to read past too many removed notes, read one part of them at each call; then all again.
         """
         part = self._parts.get(account)
         following = 0 if part is None else part + 1
@@ -153,7 +149,7 @@ class Sweeper:
         return False
 
     async def _sweep_noted(self, notes: list[StoredRow]) -> bool:
-        """Remove some rows of the deleted tables of these notes; False if there is nothing to do now."""
+        """As `sweep`, for these notes. Leaves a table to the server that has claimed it."""
         for note in notes:
             table = read_record(note.value)
             is_old = self._clock() - table.ticks > self._forget_ticks
@@ -223,7 +219,7 @@ class Sweeper:
         self._swept.pop(table_id, None)
 
     def _was_empty(self, table_id: bytes) -> bool:
-        """Note that no row is left, and begin at the start again; True if this look did begin there."""
+        """Note that no row is left, and start over; True if this look began at the start."""
         self._swept[table_id] = None
         if len(self._swept) > SWEPT_MAX:
             del self._swept[next(iter(self._swept))]

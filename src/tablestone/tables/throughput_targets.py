@@ -39,7 +39,7 @@ class SharedSlots:
     def __init__(self) -> None:
         memory = mmap.mmap(-1, SLOTS * _SLOT_NUMBERS * _NUMBER_BYTES)
         self.numbers = memoryview(memory).cast("d")
-        """Two for each slot: the entities that are left, which may be below 0, and the moment at which they were."""
+        """Two for each slot: the entities left, which may be below 0, and the time at which they were counted."""
 
 
 class Allowances:
@@ -51,8 +51,8 @@ class Allowances:
         self._numbers = kept.numbers
 
     def spend(self, share: Hashable, number: int = 1, *, needs_one: bool = True) -> bool:
-        """Take so many from the share if it has one left; True if it had. The rest may be below 0."""
-        # Without `needs_one`, always: what is read is known only afterwards.
+        """Take `number` from the share if it has one left; True if it had. The rest may be below 0."""
+        # Without `needs_one`, always take: how much is read is known only afterwards.
         now = self._seconds()
         slot = _SLOT_NUMBERS * (hash(share) % SLOTS)
         since = self._numbers[slot + 1]
@@ -104,7 +104,7 @@ class Throughput:
 
 
 def partition_of(account: str, operation: Operation) -> Hashable | None:
-    """The share of the partition that the operation is about; None if it is about several or none."""
+    """The share of the operation's partition; None if it is about several or none."""
     if isinstance(operation, GetEntity):
         key = encode_key(operation.key.partition_key)
     elif isinstance(operation, EntityGroupTransaction):
