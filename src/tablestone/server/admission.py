@@ -1,8 +1,8 @@
 """The limits of one process: connections, requests under way, and bytes that wait in memory for a client.
 
-Above the limit of connections the one that is idle for longest ends: it has no request under way, so closing it loses
-nothing. A TLS connection counts from the moment that it is accepted. While more requests arrive than one turn of the
-event loop can serve, client addresses have their turns round robin.
+Above the limit of connections, the one that is idle for longest is closed: it has no request under way, so nothing is
+lost. A TLS connection counts from when it is accepted. While more requests arrive than one turn of the event loop can
+serve, client addresses take turns (round robin).
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from tablestone.telemetry.logs import OnceAMinute
 logger = logging.getLogger(__name__)
 
 IDLE_SECONDS_MIN: Final = 1.0
-"""A connection that was opened or answered more recently than this is not idle: its next request may be on the way."""
+"""A connection that was opened or answered more recently is not idle: its next request may be on the way."""
 SHARE: Final = 8
 """Each pass over the connections notes one in eight of them as the next to close."""
 PAUSE_SECONDS: Final = 0.1
@@ -47,16 +47,13 @@ class ConnectionLimit:
     def __init__(self, connections_max: int) -> None:
         self._connections_max = connections_max
         self._noted: list[tuple[float, Idle]] = []
-        """The connections that were idle for longest at the last pass, the longest last."""
+        """The connections that were idle for longest at the last pass, the longest one last."""
         self._next_look_at = 0.0
         self._warnings = OnceAMinute()
         self._tries_again = False
 
     def make(self, connections: Collection[Idle], loop: AbstractEventLoop) -> None:
-        """Close idle connections until one more fits below the limit.
-
-        If too few are idle, it tries again later, until enough connections have ended.
-        """
+        """Close idle connections until one more fits below the limit. If too few are idle, try again later."""
         while len(connections) >= self._connections_max:
             idle = self._longest_idle(connections, loop.time())
             if idle is None:
@@ -103,7 +100,7 @@ class ConnectionLimit:
 LATE_SECONDS: Final = 0.002
 """Age of a turn of the loop at which requests begin to wait. The loop rounds the start of a turn down by up to 1 ms."""
 TASK_SECONDS: Final = limits.TURN_SECONDS / 16
-"""The time that the start of a task counts for: most of its work is done in a later turn."""
+"""What the start of a task counts for: most of its work is done in a later turn."""
 
 Begin = Callable[[], bool]
 """Begins a request; True if the rest of it is a task."""
@@ -153,7 +150,7 @@ class Rounds:
 
 MEBIBYTE: Final = 1024 * 1024
 WAITS_MAX: Final = 256
-"""Requests of one process that wait for changes at a time; one more is answered `ServerBusy`."""
+"""Requests of one process that may wait for changes at a time; one more is answered `ServerBusy`."""
 
 
 class Limit(enum.Enum):
@@ -181,7 +178,7 @@ class Admission:
         """Requests under way: those that are tasks, or wait to begin."""
         self.waits_max = WAITS_MAX
         self.waiting = 0
-        """Those of them that wait for changes: they take no share of the limit, and have one of their own."""
+        """The requests among them that wait for changes: these have a limit of their own."""
         self.is_stopping = False
         """Whether the process stops: no request waits for changes any more."""
         self.held_bytes_max = held_bytes_max
@@ -208,7 +205,7 @@ class Admission:
 
 
 EARLIER_SECONDS: Final = 24 * 60 * 60.0
-"""An unfinished handshake counts as idle for so much longer: no connection is idle for a day."""
+"""An unfinished handshake counts as idle for a day longer, so it ends before any idle connection."""
 
 
 class TlsHandshake:
@@ -224,18 +221,18 @@ class TlsHandshake:
         connections.add(self)
 
     def end(self) -> None:
-        """Count it no more: the handshake is complete or has failed."""
+        """Stop counting it: the handshake is complete or has failed."""
         self._connections.discard(self)
 
     @property
     def idle_since(self) -> float | None:
-        """Earlier than any idle connection; None while the handshake is too young to be called unfinished."""
+        """Earlier than of any idle connection; None while the handshake is young."""
         if self._loop.time() - self._accepted_at < IDLE_SECONDS_MIN:
             return None
         return self._accepted_at - EARLIER_SECONDS
 
     def end_idle(self) -> None:
-        """End the connection. The handshake then fails, and its opener closes the socket."""
+        """Shut the connection down. The handshake then fails, and its opener closes the socket."""
         self.end()
         with contextlib.suppress(OSError):  # the client has ended it
             self._connection.shutdown(socket.SHUT_RDWR)

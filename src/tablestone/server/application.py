@@ -91,7 +91,7 @@ class Tracing(Protocol):
 
 
 def asks_for_traces(environment: Mapping[str, str]) -> bool:
-    """Whether OpenTelemetry's variables name an exporter of traces or its endpoint, and none switches them off."""
+    """Whether OpenTelemetry's variables name an exporter of traces or an endpoint, and none switches it off."""
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return False
     exporter = environment.get("OTEL_TRACES_EXPORTER", "").strip()
@@ -120,7 +120,7 @@ def _open_tracing(*, logs_warnings: bool) -> Tracing | None:
 
 
 class Application:
-    """The ASGI application of one process. `startup` before the first request, `shutdown` after the last."""
+    """The ASGI application of one process. Call `startup` before the first request, `shutdown` after the last."""
 
     def __init__(
         self, configuration: Configuration, slot: WorkerSlot, parts: Parts | None = None
@@ -141,7 +141,7 @@ class Application:
             else RequestCounts(names_tables=configuration.metrics_tables, insight=self._windows)
         )
         self._is_watched = self._counts is not None
-        """Whether metrics, an access log or traces want the records of requests."""
+        """Whether metrics, an access log or traces need the records of requests."""
         self._wants_details = False
         self._spare: RequestRecord | None = None
         """A record that is not in use."""
@@ -222,12 +222,12 @@ class Application:
     def start(
         self, run: Callable[[], Coroutine[Any, Any, None]], *, of_leader: bool = False
     ) -> None:
-        """Run a task beside the requests until `shutdown`; one `of_leader` only in the worker that leads."""
+        """Run a task beside requests until `shutdown`; one `of_leader` only in the worker that leads."""
         if self._slot.leads or not of_leader:
             self._background.append(asyncio.create_task(run()))
 
     async def _keep_changes(self, changes: ChangeLog) -> None:
-        """Keep changes as the configuration says, or as it is stored, and log it."""
+        """Keep changes as the configuration or else storage says, and log it."""
         asked = self._configuration.keep_changes
         changes.age.begin(self._parts.aging)
         try:
@@ -247,7 +247,7 @@ class Application:
         log.info("keeps changes: %s%s", str(kept.retention).replace(",", ", "), where)
 
     async def _create_tables(self, service: TableService, accounts: KnownAccounts) -> None:
-        """Create the tables that the configuration names, as far as they are missing."""
+        """Create the tables that the configuration names and that are missing."""
         configured = self._configuration.accounts or (DEVELOPMENT_ACCOUNT,)
         wanted = self._configuration.create_tables
         for name, table in [(each.name, table) for each in configured for table in wanted]:
@@ -260,7 +260,6 @@ class Application:
                     log.warning("The table %s of %s is not created: %s", table, name, error)
 
     def _open_service(self) -> TableService:
-        """Open the engine, and make the table service on it."""
         configuration = self._configuration
         clock, seconds, open_the_engine, make_service, *_ = self._parts
         self._engine = open_the_engine(
@@ -290,10 +289,7 @@ class Application:
 
     @property
     def waits(self) -> bool:
-        """Whether every request needs a task of its own, because the engine waits; known once the engine is open.
-
-        A trace needs a task too: the task keeps which request is carried out.
-        """
+        """Whether every request needs a task, because the engine waits, or because tasks keep the current trace."""
         assert self._engine is not None
         return self._engine.capabilities.waits or self._tracing is not None
 
@@ -315,10 +311,7 @@ class Application:
     def count_connections(
         self, connections: Sized, accepted: Callable[[], int], admission: Admission
     ) -> None:
-        """Let metrics count these open connections, those that were accepted, and requests refused by each limit.
-
-        With the limits of the process, requests may wait for changes.
-        """
+        """Give metrics the open and accepted connections and what was refused. Requests may now wait for changes."""
         self._admission = admission
         if self._engine is not None and self._engine.changes is not None:
             assert self._pipeline is not None
@@ -406,7 +399,7 @@ class Application:
     async def _answer_later(
         self, request: RawRequest, receive: Receive, record: RequestRecord, wait: Wait
     ) -> RawResponse:
-        """The answer once there are changes, or when the time is over that the request waits."""
+        """The answer once there are changes, or when the time of the wait is over."""
         admission, waits, pipeline = self._admission, self._waits, self._pipeline
         assert admission is not None
         assert waits is not None
@@ -421,7 +414,7 @@ class Application:
             admission.waiting -= 1
 
     async def refuse(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer that the server is busy, because the scope's `limit` is reached; then close the connection."""
+        """Answer that the scope's `limit` is reached, and close the connection."""
         assert self._pipeline is not None
         headers = dict(scope["headers"])
         details = RequestDetails(scope["method"], _address(scope["client"]))
@@ -433,7 +426,7 @@ class Application:
         await _send_and_close(send, response)
 
     def _new_record(self, request: RawRequest) -> RequestRecord:
-        """A record for a request that begins; mostly the one of the last request, which costs less than a new one."""
+        """A record for a request: that of the last one if possible, which costs less than a new one."""
         if self._wants_details:
             return RequestRecord(
                 monotonic_seconds(), RequestDetails(request.method, request.client)
@@ -468,7 +461,6 @@ class Application:
 def request_of(
     scope: Message, headers: dict[bytes, bytes], duplicated: StorageError | None
 ) -> RawRequest:
-    """An ASGI call as the value that the steps of a request take."""
     return RawRequest(
         scope["method"],
         scope["raw_path"],
@@ -481,7 +473,7 @@ def request_of(
 
 
 def _address(client: tuple[str, int] | None) -> str:
-    """The address of the client, also behind a trusted proxy; without the prefix that IPv4 has on a socket for both."""
+    """The address of the client; without the prefix that IPv4 has on a socket for both families."""
     return client[0].removeprefix("::ffff:") if client else ""
 
 

@@ -1,9 +1,9 @@
 """The channel between the supervisor and one worker: accepted connections one way, the worker's state the other way.
 
 A message to a worker is one byte, the number of the sockets attached to it (SCM_RIGHTS). A worker sends that it is
-ready, or one sentence that says why it cannot start, and later that it stops. Then the supervisor closes its sending
-side, so the worker knows when it has its last connection. The channel closes when either process ends. The number of
-ended connections is in memory that both share. Nothing here waits.
+ready, or a sentence that says why it cannot start, and later that it stops. Then the supervisor closes its sending
+side, so the worker knows when it has its last connection. The channel closes when either process ends. Both share the
+memory that counts ended connections. Nothing here waits.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ def ended_counters(workers: int) -> memoryview[int]:
 
 
 class SupervisorEnd:
-    """The supervisor's end of a worker's channel."""
-
     def __init__(self, channel: socket.socket) -> None:
         channel.setblocking(False)
         self._channel = channel
@@ -66,8 +64,6 @@ class SupervisorEnd:
 
 
 class WorkerEnd:
-    """A worker's end of its channel."""
-
     def __init__(self, channel: socket.socket, counters: memoryview[int], worker: int) -> None:
         self._channel = channel
         self._counters = counters
@@ -93,10 +89,7 @@ class WorkerEnd:
         self._counters[self._worker] += 1
 
     def receive(self) -> list[socket.socket] | None:
-        """The connections of one message; None when no more come: on request, or because the supervisor has ended.
-
-        The kernel closes those for which there is no descriptor. They count as ended.
-        """
+        """The connections of one message; None when no more come: on request, or because the supervisor has ended."""
         self.lost = 0
         try:
             message, descriptors, _flags, _address = socket.recv_fds(
@@ -118,5 +111,5 @@ class WorkerEnd:
 
 
 def channel() -> tuple[socket.socket, socket.socket]:
-    """Two connected ends: the supervisor's, the worker's."""
+    """The supervisor's end and the worker's."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -39,10 +39,9 @@ _tls_clients = OnceAMinute(is_shared=True)
 
 
 class Exchange(RequestResponseCycle):
-    """One request and its answer.
+    """One request and its answer. The head waits for the first piece of the body, so that one write sends both.
 
-    uvicorn writes head and body each in a system call and a packet of its own. Here the head waits for the first piece
-    of the body, so that both leave in one write.
+    uvicorn sends them in a system call and a packet each.
     """
 
     head = b""
@@ -54,7 +53,7 @@ class Exchange(RequestResponseCycle):
     limit: Limit | None = None
     """The limit that this request exceeds, if it is refused before its turn has come."""
     has_ended = False
-    """Whether the client sends no more. Then `receive` has a second message behind the whole request, and no body."""
+    """Whether the client sends no more. Then `receive` has a second message after the whole request, without a body."""
 
     async def receive(self) -> Any:
         """As uvicorn's; a body that arrives in pieces is counted, which may raise `ServerBusy`."""
@@ -139,9 +138,9 @@ class Exchange(RequestResponseCycle):
 
 
 _JOINED_BYTES_MAX: Final = 16_384
-"""Bytes of the largest body that is copied behind the head: up to here a copy costs less than a list of the two."""
+"""Bytes of the largest body that is copied after the head: up to here a copy costs less than a list of the two."""
 _CONTENT_LENGTH: Final = b"\r\ncontent-length: "
-"""As any line of a head except the first, which is the date."""
+"""As on any line of a head except the first, which is the date."""
 
 
 def is_read(exchange: Exchange) -> bool:
@@ -156,7 +155,7 @@ _BODY_HEADERS: Final = frozenset((b"content-length", b"transfer-encoding"))
 
 
 def take_host_of_target(target: bytes, headers: list[tuple[bytes, bytes]]) -> None:
-    """Put the host and port of the target in the place of `Host`, if it has a host."""
+    """Replace `Host` by the host and port of the target, if it has a host."""
     parts = httptools.parse_url(target)
     if parts.host:
         host = b"[%b]" % parts.host if b":" in parts.host else parts.host
@@ -194,16 +193,15 @@ _TOO_LARGE: Final = (
 _VERSIONS: Final = frozenset(("1.1", "1.0"))
 """The parser takes 0.9 and 2.0 too, and reads what follows as if it were HTTP/1.1 (RFC 9112 2.3)."""
 TASKS_AT_ONCE: Final = 32
-"""Requests under way as tasks up to which another one that needs a task begins at once."""
+"""A request that needs a task begins at once if fewer than so many are under way."""
 TLS_CLOSE_SECONDS_MAX: Final = 2.0
 """Seconds that a stop waits for a TLS client to close its side. Idle clients never do; the loop would wait for 30 s."""
 
 
 class HttpConnection(HttpToolsProtocol):
-    """A connection whose request heads are limited in bytes and in time. `on_made` and `on_lost` are called then.
+    """Limits request heads in bytes and in time. `refuse` answers a request beyond the `limit` that its scope names.
 
-    `refuse` answers a request beyond a limit, which its scope names as `limit`. An application that `waits` is only
-    called inside a task.
+    An application that `waits` is only called inside a task.
     """
 
     cycle: Exchange | None  # type: ignore[assignment]
@@ -248,7 +246,7 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         self._on_made()
         super().connection_made(transport)
-        self._wait_for_head()  # without this, a client that connects and sends nothing would stay for ever
+        self._wait_for_head()  # otherwise a client that connects and sends nothing would stay for ever
         self._address = self.client[0] if self.client else ""
         self._admission.connections.make(cast("set[HttpConnection]", self.connections), self.loop)
 
@@ -264,7 +262,7 @@ class HttpConnection(HttpToolsProtocol):
         return self._idle_since
 
     def end_idle(self) -> None:
-        """Close it and stop counting it, without waiting for a TLS client to close its side."""
+        """Close it and count it no more, without waiting until a TLS client closes its side."""
         self.connections.discard(self)
         if self.scheme == "https":
             self.transport.abort()
@@ -303,10 +301,9 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.close()
 
     def _read_without_upgrade(self, rest: memoryview) -> None:
-        """Read a request that asks for another protocol as if it did not ask, as RFC 9110 7.8 allows.
+        """Ignore that a request asks for another protocol (RFC 9110 7.8). Java's client asks for HTTP/2 like this.
 
-        A parser takes what follows the head for the other protocol, so another one gets the head again without
-        `Upgrade`, and then the rest. Some HTTP clients ask for HTTP/2 like this with any request, Java's for one.
+        The parser takes what follows for the other protocol, so a new one gets the head without `Upgrade` and the rest.
         """
         while self._asks_for_upgrade():
             self.parser = httptools.HttpRequestParser(self)
@@ -336,12 +333,12 @@ class HttpConnection(HttpToolsProtocol):
         return b"\r\n".join([*lines, b"", b""])
 
     def _refuse_bytes(self) -> None:
-        """Answer bytes that are not HTTP, as uvicorn does; not those behind the last request that is answered."""
+        """Answer bytes that are not HTTP, as uvicorn does; not those after the last request that is answered."""
         if not self._is_overrun:
             self.send_400_response("Invalid HTTP request received.")
 
     def on_response_complete(self) -> None:
-        """As uvicorn does it, except for the time-out of idle connections: uvicorn makes a timer for each answer."""
+        """As uvicorn does it, but without a timer for each answer that closes the idle connection."""
         self._release_arrived()
         if self.transport.is_closing():
             return
@@ -356,7 +353,7 @@ class HttpConnection(HttpToolsProtocol):
             self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self._end_if_idle)
 
     def _end_unread(self) -> None:
-        """Close in a while: a client that is cut off while it sends may never see the answer (RFC 9112 9.6)."""
+        """Close later: a client that is cut off while it sends may never see the answer (RFC 9112 9.6)."""
         self._is_overrun = True
         self.loop.call_later(limits.BODY_DISCARD_SECONDS_MAX, self.end_idle)
 
@@ -384,7 +381,7 @@ class HttpConnection(HttpToolsProtocol):
         self._head_is_open = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """As uvicorn does it, except for fields behind a body: they are dropped and never headers (RFC 9110 6.5.1)."""
+        """As uvicorn does it, but drop fields after a body: they never become headers (RFC 9110 6.5.1)."""
         if not self._head_is_open:
             return
         name = name.lower()
@@ -482,9 +479,8 @@ class HttpConnection(HttpToolsProtocol):
     def _start(self, exchange: Exchange) -> None:
         """Begin a request, at once if possible: refused, in a task, or as a read that needs no task.
 
-        Of several requests that arrived together, only the first is run without a task: other clients have to be served
-        between them. If the application waits for a network, no request is, because `asyncio.timeout` and task groups
-        raise outside a task.
+        Of requests that arrived together, only the first runs without a task, so that others are served between them.
+        If the application waits for a network, none does: `asyncio.timeout` and task groups raise outside a task.
         """
         self._under_way = exchange
         admission = self._admission
@@ -492,7 +488,7 @@ class HttpConnection(HttpToolsProtocol):
         if limit is not None:
             admission.count_refused(limit, self._address)
             cast("dict[str, Any]", exchange.scope)["limit"] = limit
-            # It is not counted as under way: then refusals would keep others out.
+            # Do not count it as under way: refusals would keep others out.
             refusing = self.loop.create_task(exchange.run_asgi(self._refuse))
             refusing.add_done_callback(self.tasks.discard)
             self.tasks.add(refusing)
@@ -555,12 +551,12 @@ class HttpConnection(HttpToolsProtocol):
             raise StorageError("ServerBusy", reason=Limit.BUFFERS.value, headers=RETRY_AFTER)
 
     def _release_arrived(self) -> None:
-        """Count what has arrived no more: it is answered."""
+        """Stop counting what has arrived: it is answered."""
         self._admission.held_bytes -= self._held_arrived
         self._held_arrived = 0
 
     def pause_writing(self) -> None:
-        """The client reads more slowly than it gets an answer, the rest of which is in memory: count and watch it."""
+        """Count the rest of an answer that its client reads too slowly, and watch the client."""
         super().pause_writing()
         self._end_unsent()
         self._held_unsent = self.transport.get_write_buffer_size()

@@ -33,7 +33,7 @@ BACKLOG: Final = 1024
 KEEP_ALIVE_SECONDS: Final = 120
 """Seconds until an idle connection is closed: more than in the SDKs' pools, so that the client closes first."""
 HANDOVER_END_SECONDS_MAX: Final = 1.0
-"""Seconds that a stopping worker waits for the supervisor to confirm that it gives it no more connections."""
+"""Seconds that a stopping worker waits until the supervisor confirms that no more connections come."""
 TICK_SECONDS: Final = 1.0
 """How often uvicorn writes the Date header of the answers again."""
 TICKS_BETWEEN_DATES: Final = 10
@@ -46,10 +46,7 @@ LOOK_SECONDS_MAX: Final = 0.05
 
 
 class Answering(Protocol):
-    """An ASGI application for HTTP. `refuse` answers a request that a limit keeps out.
-
-    `waits` says whether every request needs a task of its own (`Capabilities.waits`).
-    """
+    """An ASGI application. `refuse` answers beyond a limit; if it `waits`, each request needs a task of its own."""
 
     @property
     def waits(self) -> bool: ...
@@ -97,7 +94,7 @@ def uvicorn_config(
 
 
 def _as_seen(addresses: Sequence[str]) -> list[str]:
-    """The addresses, and those of IPv4 a second time in the form that a socket for both families shows."""
+    """The addresses, and those of IPv4 again in the form that a socket for both families shows."""
     networks = [ipaddress.ip_network(address) for address in addresses]
     mapped = [
         f"::ffff:{network.network_address}/{96 + network.prefixlen}"
@@ -129,8 +126,7 @@ def forwarded_scheme(value: bytes) -> bytes:
 class HttpServer(Server):
     """uvicorn in this process; `stop` ends it, and it catches no signals.
 
-    uvicorn's own server looks every 0.1 s whether to stop, and a stop waits for 0.1 s at least once more. Here a stop
-    begins at once, and ends when the last request is answered.
+    uvicorn's own server looks every 0.1 s whether to stop. Here a stop begins at once, and ends with the last answer.
     """
 
     def __init__(
@@ -142,7 +138,7 @@ class HttpServer(Server):
         certificate: ServedCertificate | None = None,
         admission: Admission | None = None,
     ) -> None:
-        """`admission` has the limits of this process, if they are not those of the configuration."""
+        """`admission` has the limits of this process, if the configuration's do not hold."""
         self.admission = admission or admission_of(configuration)
         super().__init__(uvicorn_config(configuration, application, self.admission))
         self._source = source
@@ -154,7 +150,7 @@ class HttpServer(Server):
         self._exit_asked = asyncio.Event()
 
     def accepted(self) -> int:
-        """The connections that the supervisor has given to this process."""
+        """The number of connections that the supervisor has given to this process."""
         return self._accepted
 
     @contextlib.contextmanager
@@ -168,7 +164,7 @@ class HttpServer(Server):
             loop.add_reader(source.fileno(), self._take_connections, source)
         elif self._tls is None:
             await super().startup([source])
-        else:  # a server of the event loop tells of a TLS connection only after its handshake
+        else:  # a server of the event loop reports a TLS connection only after its handshake
             await super().startup([])
             loop.add_reader(source.fileno(), self._accept, source)
         if not self._is_stopping:
@@ -199,7 +195,7 @@ class HttpServer(Server):
                 await asyncio.wait_for(self._exit_asked.wait(), TICK_SECONDS)
 
     def stop(self) -> None:
-        """End once no more connections arrive; the supervisor then gives new ones to other workers."""
+        """Tell the supervisor to give new connections to other workers, and end when no more arrive."""
         self._is_stopping = True
         if not isinstance(self._source, WorkerEnd):
             self._exit()

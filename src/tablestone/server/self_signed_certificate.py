@@ -26,19 +26,18 @@ from tablestone.server.tls_certificate import CertificateRefused, as_address, is
 log = logging.getLogger(__name__)
 
 VALID: Final = timedelta(days=825)
-"""The longest validity that macOS accepts of a certificate that its user trusts."""
+"""The longest validity that macOS accepts if the user trusts the certificate."""
 RENEWED_BEFORE: Final = timedelta(days=30)
 CLOCKS_DIFFER: Final = timedelta(hours=1)
 """Time by which a client's clock may be behind the server's."""
 LOCAL_NAMES: Final = ("localhost", "*.localhost", "*.table.localhost", "127.0.0.1", "::1")
-"""Names in every certificate. Some TLS libraries accept `*` only above two labels: `*.table.localhost` is for them."""
+"""Names in every certificate. `*.table.localhost` is for TLS libraries that accept `*` only above two labels."""
 
 
 def keep_self_signed(self_signed: SelfSigned, now: datetime) -> datetime:
-    """Make the certificate unless there is one that has every name and is valid for long enough.
+    """Make the certificate if none has every name and is valid for long enough; returns the time of the next renewal.
 
-    Returns the time of the next renewal. `CertificateRefused` if the certificate can be neither read nor written.
-    Several processes may call this at once.
+    `CertificateRefused` if it can be neither read nor written. Several processes may call this at once.
     """
     directory, files = self_signed.directory, self_signed.files
     try:
@@ -65,7 +64,7 @@ def keep_self_signed(self_signed: SelfSigned, now: datetime) -> datetime:
 
 
 def _warn_of_new(files: CertificateFiles, found: x509.Certificate | None, names: set[str]) -> None:
-    """Warn that clients do not trust the new certificate yet; not of the first one, which no client needs to know."""
+    """Warn that clients do not trust the new certificate yet, unless it is the first one, which replaces none."""
     if found is not None:
         more = sorted(names - _certified(found))
         why = f"to add {', '.join(more)}" if more else "because it is about to expire"
@@ -132,7 +131,7 @@ def _sign(key: ec.EllipticCurvePrivateKey, names: set[str], now: datetime) -> x5
 
 
 def _read_key(path: Path) -> ec.EllipticCurvePrivateKey | None:
-    """The key of the last start; None if there is none, or if it is of a kind that this module does not make."""
+    """The key of the last start; None if there is none of the kind that this module makes."""
     try:
         key = serialization.load_pem_private_key(path.read_bytes(), None)
     except (FileNotFoundError, ValueError, TypeError):
@@ -169,7 +168,7 @@ def _write(path: Path, text: bytes, mode: int) -> None:
 
 
 def keeper(self_signed: SelfSigned, clock: Clock) -> Callable[[], None]:
-    """Make the certificate now; the function that is returned replaces it when it is about to expire."""
+    """Make the certificate; returns a function that replaces it when it is about to expire."""
     renewal = keep_self_signed(self_signed, moment(clock()))
 
     def keep() -> None:

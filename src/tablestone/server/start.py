@@ -41,16 +41,13 @@ logger = logging.getLogger(__name__)
 OTHER_FILES: Final = 100
 """Descriptors kept for everything else: a worker needs about 30, for files, event loop and channel."""
 OTHER_FILES_SHARE: Final = 4
-"""Where few files may be open, one in four is kept for everything else."""
+"""If few files may be open, one in four is kept for everything else."""
 BURST: Final = 1.5
 """Descriptors for each allowed connection: the surplus is for those that arrive while no other is idle."""
 
 
 def allow_connections(limits: AdmissionLimits, workers: int) -> AdmissionLimits:
-    """Raise the soft limit of open files, often 1,024, as far as this process may, and return limits that fit.
-
-    If even the hard limit has no room for the connections, there are fewer, and a warning says so.
-    """
+    """Raise the soft limit of open files, often 1,024, and return limits that fit. A warning says if they are lower."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * limits.connections_max + OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -72,7 +69,7 @@ def allow_connections(limits: AdmissionLimits, workers: int) -> AdmissionLimits:
 
 
 def connections_of(files: int) -> int:
-    """How many connections a process may serve that may have so many files open."""
+    """How many connections a process serves that may have this many files open."""
     left = files - min(OTHER_FILES, files // OTHER_FILES_SHARE)
     return max(1, int(left / BURST))
 
@@ -82,12 +79,11 @@ USUAL_PORT: Final = 10002
 ON_THIS_MACHINE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
 """Where a client on this machine finds a server that listens on all addresses."""
 OnReady = Callable[[str, str | None], None]
-"""Called with the base address, `http://HOST:PORT` or https, once connections are answered, and with that of the admin
-address, if there is one."""
+"""Called once connections are answered, with the base address (`http://HOST:PORT`) and the admin address, if any."""
 Mounts = Mapping[str, AsgiApplication]
 """Applications of the admin address, each with all paths below its prefix, which ends with `/`."""
 Mount = Callable[[str, str], Mounts]
-"""Makes the applications of the address of the server and of the admin address."""
+"""Makes these from the address of the server and the admin address. Called in the process of the admin address."""
 
 
 def serve(
@@ -96,10 +92,7 @@ def serve(
     create: CreateApplication = Application,
     mount: Mount = lambda _address, _admin: {},
 ) -> None:
-    """Serve until SIGINT or SIGTERM. `StartRefused` if the port, the data or the certificate cannot be used.
-
-    `mount` is called in the process of the admin address.
-    """
+    """Serve until SIGINT or SIGTERM. `StartRefused` if the port, the data or the certificate cannot be used."""
     hangup = Hangup()
     if isinstance(configuration.tls, CertificateFiles):
         open_certificate(configuration.tls)  # its errors are reported before data is touched
@@ -197,7 +190,7 @@ def _serve_together(
 def _opened_before(
     listener: socket.socket, tls: CertificateFiles | SelfSigned | None
 ) -> ServedCertificate | None:
-    """The certificate, before the socket listens: a client that can connect finds the file of a self-signed one."""
+    """Open the certificate before the socket listens: a client that can connect finds the file of a self-signed one."""
     certificate = open_certificate(tls)
     try:
         listener.listen(BACKLOG)
@@ -279,7 +272,6 @@ def _require_key_files(issuers: Sequence[TrustedIssuer]) -> None:
 
 
 def authority(host: str, port: int) -> str:
-    """Host and port as in a URL."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

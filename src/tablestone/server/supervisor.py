@@ -33,7 +33,7 @@ from tablestone.server.worker import STOP_SECONDS_MAX, Hangup, StartRefused
 logger = logging.getLogger(__name__)
 
 REPLACEMENT_PAUSE_SECONDS: Final = 1.0
-"""Seconds between the start of a worker and that of its replacement, at least: a limit for one that always fails."""
+"""Seconds between the starts of a worker and its replacement, at least: a limit for one that always fails."""
 LOOK_SECONDS: Final = 1.0
 ACCEPT_PAUSE_SECONDS: Final = 0.1
 """Seconds without accepting, after an accept failed or no worker could take a connection."""
@@ -59,9 +59,8 @@ class _Process:
 
 
 class Supervisor:
-    """Runs `workers` processes on the connections of `listener`.
+    """Runs `workers` processes on the connections of `listener`, and with `has_admin` one more, which gets none.
 
-    With `has_admin`, one more process has the number `workers`: that of the admin address, which gets no connections.
     `look` is called every `LOOK_SECONDS` and must not wait. New workers are forked with the result of the last look.
     With `keeps_rows`, the rows are in the memory of a worker, so the server ends with it.
     """
@@ -138,7 +137,7 @@ class Supervisor:
         self._hangup_has_come = True
 
     def _hang_up(self) -> None:
-        """Pass SIGHUP on to the workers, which have the files of the log open, or stop with the terminal."""
+        """Stop if the terminal is gone; else pass SIGHUP on to the workers, which have the log files open."""
         self._hangup_has_come = False
         if self._hangup is not None and self._hangup.ends_server():
             self._stop_asked = True
@@ -154,7 +153,7 @@ class Supervisor:
     def _wait_once(self) -> None:
         for key, _events in self._selector.select(self._seconds_to_wait()):
             if self._stop_asked:
-                return  # the workers may have got the signal too: one that has ended has not failed
+                return  # the workers may have got the signal too, so one that has ended has not failed
             if key.fileobj is self._listener:
                 self._accept()
             elif key.fileobj is self._wake_up:
@@ -213,7 +212,7 @@ class Supervisor:
         )
 
     def _reap(self, worker: _Process) -> str:
-        """Remove a worker process that has ended, and return how it ended."""
+        """Remove a process that has ended; returns how it ended."""
         del self._processes[worker.number]
         self._selector.unregister(worker.end)
         worker.end.close()
@@ -274,7 +273,7 @@ class Supervisor:
     # Processes.
 
     def _start_missing(self) -> None:
-        """Start the processes whose time has come. One that the system does not allow now is tried again later."""
+        """Start the processes whose time has come. If the system does not allow one now, try again later."""
         now = monotonic_seconds()
         for number in [each for each, at in self._missing.items() if at <= now]:
             try:
@@ -315,7 +314,7 @@ class Supervisor:
         return _Process(number, process, SupervisorEnd(ours), monotonic_seconds())
 
     def _become_worker(self, end: WorkerEnd, number: int) -> NoReturn:
-        """In the new process: close everything of the supervisor's, serve, and exit without returning."""
+        """In the new process: close what is the supervisor's, serve, and exit."""
         status = 1
         try:
             signal.set_wakeup_fd(-1)

@@ -1,8 +1,7 @@
 """The TLS certificate of new connections: loaded, and read again when its files change.
 
-Each handshake asks for the current context, and a change replaces that one as a whole. Loading the files into the
-listening context itself could leave half of a broken pair in it, or an old RSA certificate beside a new one of another
-kind.
+Each handshake asks for the current context, and a change replaces it as a whole. Loading files into the listening
+context could leave half of a broken pair in it, or an old RSA certificate beside a new one of another kind.
 """
 
 import asyncio
@@ -24,7 +23,6 @@ LOOK_SECONDS: Final = 1.0
 """Seconds between two looks at the files; a look is two system calls."""
 Seen = tuple[tuple[int, int, int], ...]
 """One state of the files: modification time, size and inode of each; empty if one of them is missing."""
-
 
 _DNS_NAME = re.compile(r"(\*\.)?[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9-]+)*")
 _DNS_NAME_LENGTH_MAX: Final = 253
@@ -49,10 +47,7 @@ class CertificateRefused(Exception):
 
 
 class ServedCertificate:
-    """The certificate of a server's handshakes. `CertificateRefused` if the files cannot be used at the start.
-
-    `renew` is called before each look at the files; it may replace them.
-    """
+    """Serves a certificate, or raises `CertificateRefused`. Each look first calls `renew`, which may replace files."""
 
     def __init__(self, files: CertificateFiles, renew: Callable[[], None] | None = None) -> None:
         self._files = files
@@ -64,7 +59,7 @@ class ServedCertificate:
         self.context.sni_callback = self._choose
 
     async def watch(self, *, leads: bool) -> None:
-        """Look at the files while the server runs. One process of several `leads`: it renews them and logs errors."""
+        """Look at the files while the server runs. The process that `leads` renews them and logs errors."""
         while True:
             try:
                 # Before the first sleep: a process may start long after the certificate was loaded.
@@ -152,7 +147,7 @@ def _context(files: CertificateFiles) -> ssl.SSLContext:
 
 
 def _require_readable(path: Path) -> None:
-    """Raise an error that names the file; the errors of `ssl` do not."""
+    """Raise an error that names the file: those of `ssl` do not."""
     try:
         with path.open("rb"):
             return
@@ -162,7 +157,7 @@ def _require_readable(path: Path) -> None:
 
 
 def _reason(error: ssl.SSLError) -> str:
-    """OpenSSL's own words, except for "PEM lib": that is a file without the PEM block it should have."""
+    """OpenSSL's words, except for "PEM lib": a PEM block is missing then."""
     reason = error.reason or "PEM lib"
     return (
         "a PEM block is missing or broken" if "PEM" in reason else reason.replace("_", " ").lower()

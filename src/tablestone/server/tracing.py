@@ -67,7 +67,7 @@ ROUTES: Final = {
     "ListIndexes": "/{account}/{table}?comp=indexes",
     **dict.fromkeys(("GetTableExpiry", "SetTableExpiry"), "/{account}/{table}?comp=expiry"),
 }
-"""The template of the path of an operation; that of the others is the account's."""
+"""The template of an operation's path; other operations have the account's."""
 _ACCOUNT_ROUTE: Final = "/{account}/"
 _BATCH_ROUTE: Final = "/{account}/$batch"
 _ROWS: Final = "db.response.returned_rows"
@@ -91,7 +91,7 @@ class Tracing:
         self._tracer = self._provider.get_tracer("tablestone", __version__)
 
     def begin(self, record: RequestRecord, request: RawRequest) -> RequestTrace:
-        """The span of a request that begins; its parent is the client's, if the request names one."""
+        """Begin the span of a request; its parent is the client's span, if the request names one."""
         headers = {
             name.decode("latin-1"): value.decode("latin-1")
             for name, value in request.headers.items()
@@ -122,7 +122,7 @@ class Tracing:
         return TracedTables if make_service is TableService else make_service
 
     def traced_engine(self, engine: Engine, url: str) -> Engine:
-        """The engine of this URL, each call of which is a span."""
+        """The engine of this URL, with a span for each call."""
         return TracedEngine(engine, EngineUrl.parse(url).scheme)
 
     def close(self) -> None:
@@ -131,7 +131,7 @@ class Tracing:
 
 
 def exporter_names(environment: Mapping[str, str]) -> list[str]:
-    """The names under which packages register the exporters that are asked for; without a name, OTLP over HTTP."""
+    """The names under which packages register the exporters that are asked for; OTLP over HTTP if none is named."""
     protocols = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
     protocol = next(filter(None, (environment.get(name, "").strip() for name in protocols)), "")
     otlp = "otlp_proto_grpc" if protocol.lower() == "grpc" else "otlp_proto_http"
@@ -164,13 +164,15 @@ class RequestTrace:
             try:
                 yield span
             except Exception as error:
-                if kind is SpanKind.CLIENT:  # others are answered, and stand in the request's span
+                if (
+                    kind is SpanKind.CLIENT
+                ):  # other errors become answers, which the request's span shows
                     span.set_attribute("error.type", type(error).__qualname__)
                     span.set_status(Status(StatusCode.ERROR))
                 raise
 
     def end(self) -> None:
-        """End the span of the request; its record says what it was."""
+        """End the span, with what the record says of the request."""
         _current.set(None)
         details = self._record.details
         if self._span.is_recording() and details is not None:
@@ -196,7 +198,7 @@ class RequestTrace:
             "error.type": record.error_code,
         }
         span.set_attributes({name: value for name, value in found.items() if value != ""})
-        if record.status >= 500:  # a client's mistake is no error of the server
+        if record.status >= 500:  # a client's mistake is not the server's error
             span.set_status(Status(StatusCode.ERROR, record.reason))
         authenticated = details.authenticated_at
         if authenticated:
@@ -206,7 +208,7 @@ class RequestTrace:
             self._past("encode", self.executed[1], record.ended)
 
     def _past(self, name: str, started: float, ended: float) -> None:
-        """A span for a step that is over; the record has only its time."""
+        """A span for a step that is over, of which the record has only the time."""
         offset = unix_seconds() - monotonic_seconds()
         span = self._tracer.start_span(name, start_time=round((started + offset) * 1e9))
         span.end(round((ended + offset) * 1e9))
@@ -233,7 +235,7 @@ class TracedTables(TableService):
 
 @contextmanager
 def _call(system: str, operation: str) -> Iterator[Span]:
-    """A span for a call of the engine, by the conventions for clients of a database; for a request only."""
+    """A span for a call of the engine during a request, by the conventions for clients of a database."""
     request = _current.get()
     if request is None:
         yield trace.INVALID_SPAN

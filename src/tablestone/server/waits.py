@@ -48,7 +48,7 @@ class _Waiting:
     wait: Wait
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     reached: int = 0
-    """Up to this number, the record was looked at and has nothing of the feed."""
+    """The record has nothing of the feed up to this number."""
 
     @property
     def group(self) -> Hashable:
@@ -61,7 +61,7 @@ class _Waiting:
             self.woken.set()
 
     def cursor_after(self, reached: int) -> ChangeCursor:
-        """The cursor, moved over what was looked at: it may not be kept any more."""
+        """The cursor, moved on to what was looked at: records before that may be trimmed."""
         cursor = self.wait.cursor
         return cursor._replace(number=reached, time=0) if reached > cursor.number else cursor
 
@@ -87,7 +87,7 @@ class Waits:
     async def answer(
         self, request: RawRequest, receive: Receive, record: RequestRecord, wait: Wait
     ) -> RawResponse:
-        """The answer once it has lines or is an error, or when the time is over that the request waits."""
+        """The answer once it has lines or is an error, or when the time of the wait is over."""
         now = monotonic_seconds()
         end, next_at = now + wait.seconds, now
         gone = asyncio.ensure_future(_ended(receive))
@@ -120,7 +120,7 @@ class Waits:
             timeout = max(0.0, end - monotonic_seconds())
             await asyncio.wait((woken, gone), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
             pause = min(next_at, end) - monotonic_seconds()
-            if pause > 0:  # what has grown may not be for this caller: so do not ask all the time
+            if pause > 0:  # the news may not be for this caller, so do not ask all the time
                 await asyncio.wait((gone,), timeout=pause)
             waiting.wake(self._examined)
         finally:
@@ -130,7 +130,7 @@ class Waits:
 
     def _join(self, waiting: _Waiting) -> None:
         number = waiting.wait.cursor.number
-        # Whoever comes with an earlier place makes the next look begin there.
+        # A request with an earlier position makes the next look begin there.
         self._examined = min(number, self._examined) if self._waiting else number
         self._waiting[waiting.group].add(waiting)
         self._ask_at.setdefault(waiting.group, monotonic_seconds() + PERMISSION_SECONDS)
@@ -153,7 +153,7 @@ class Waits:
         while True:
             try:
                 await self._look()
-            except EngineUnavailable:  # each request meets the error too, and tells it
+            except EngineUnavailable:  # each request meets the error too, and answers it
                 self._wake_all()
                 await asyncio.sleep(PERMISSION_SECONDS)
             except Exception:
@@ -174,7 +174,7 @@ class Waits:
         news = await self._log.news(after, LOOK_SECONDS)
         if after != self._examined or not news:
             return  # the next look begins earlier, or finds the same
-        if news[0][0] != after + 1:  # records went before they were looked at
+        if news[0][0] != after + 1:  # records were trimmed before this look
             self._wake_all()
         grown = {scope: number for number, note in news for scope in scopes_of(note)}
         for members in self._waiting.values():
@@ -185,7 +185,7 @@ class Waits:
         self._examined = news[-1][0]
 
     async def _ask_permissions(self, *, at_once: bool) -> None:
-        """Answer one request of each group. If it cannot go on to wait, the others ask for themselves."""
+        """Answer one request of each group. If it may not wait any longer, wake the others to ask for themselves."""
         now = monotonic_seconds()
         for group in [group for group, at in self._ask_at.items() if at_once or now >= at]:
             members = self._waiting.get(group)

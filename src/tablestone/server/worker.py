@@ -46,11 +46,10 @@ def _has_terminal() -> bool:
 logger = logging.getLogger(__name__)
 
 MIDDLE_COLLECTIONS_PER_FULL: Final = 50
-"""Collections of younger objects before one of all objects. One of all takes 80 ms with 4,000 connections: at Python's
-10 it came every six seconds under load, and one read in a hundred waited for it."""
+"""Middle collections before a full one, which takes 80 ms with 4,000 connections: at Python's 10 it came every six
+seconds under load, and one read in a hundred waited for it."""
 STOP_SECONDS_MAX: Final = 10
-"""Seconds that requests under way may take after a signal; without a limit, a body that never comes would block the
-stop."""
+"""Seconds that requests under way may take after a signal: a body that never comes must not block the stop."""
 
 
 class StartRefused(Exception):
@@ -125,7 +124,7 @@ async def serve_worker(
 
 
 async def serve_until(stop_asked: asyncio.Event, server: HttpServer) -> None:
-    """Serve until the event is set, and then for as long as requests are under way, up to `STOP_SECONDS_MAX`."""
+    """Serve until the event is set, and then the requests under way, for up to `STOP_SECONDS_MAX`."""
     serving = asyncio.ensure_future(server.serve())
     stopping = asyncio.ensure_future(stop_asked.wait())
     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)

@@ -26,7 +26,7 @@ _READS: Final = ("GET", "HEAD")
 
 
 class PageRequest(NamedTuple):
-    """A request for a page: the parameters of its query string and its headers, in lower case."""
+    """A request for a page. The names of headers are in lower case."""
 
     parameters: dict[str, str]
     headers: dict[str, str]
@@ -68,7 +68,6 @@ class AdminApplication:
         await _send(scope, await self._answer(scope, path), send)
 
     async def refuse(self, scope: Message, receive: Receive, send: Send) -> None:  # noqa: ARG002 - the form of ASGI
-        """Answer a request that arrives when there are too many connections."""
         await _send(scope, text_answer("There are too many connections.", 503), send)
 
     async def _answer(self, scope: Message, path: str) -> PageAnswer:
@@ -110,7 +109,7 @@ async def _send(scope: Message, answer: PageAnswer, send: Send) -> None:
 def pages(
     configuration: Configuration, readiness: Readiness, metrics: Page, insight: Page
 ) -> dict[str, Page]:
-    """The pages of a server with this configuration; `metrics` and `insight` are the pages of these names."""
+    """All pages by their paths; `metrics` and `insight` are given."""
 
     async def live(_request: PageRequest) -> PageAnswer:
         reason = readiness.why_not_live()

@@ -1,7 +1,7 @@
 """The process of the admin address: its pages, and how it stops.
 
-It is a process of its own, so it answers while every worker is busy, and takes no time from them. It ends with the
-supervisor.
+It is a process of its own, so it answers while every worker is busy, and takes no time from them. If the supervisor
+dies, it ends too.
 """
 
 import asyncio
@@ -49,8 +49,7 @@ async def serve_admin(
 ) -> None:
     """Serve the admin address until SIGTERM. Without a `storage`, the rows are in the memory of a worker.
 
-    `reports` are those of metrics, `insight` those of insight, if it is on.
-    `started` is the start of the server, in seconds since 1970.
+    `reports` are those of metrics, `insight` those of insight if it is on. `started` is in seconds since 1970.
     """
     loop = asyncio.get_running_loop()
     stop_asked = asyncio.Event()

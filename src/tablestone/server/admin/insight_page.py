@@ -27,12 +27,11 @@ _NAMES: Final = ("localhost",)
 
 
 async def insight_is_off(_request: PageRequest) -> PageAnswer:
-    """The page of a server without insight."""
     return text_answer("Insight is off: the server was started with --insight off.", 404)
 
 
 def storage_options(configuration: Configuration) -> str:
-    """The options with which a command on this machine finds the data; empty if no other process can."""
+    """The options with which a command on this machine finds the data; empty if no other process can open it."""
     places = {
         "--data": configuration.data_directory,
         "--encryption-key-file": configuration.encryption_key_file,
@@ -43,10 +42,7 @@ def storage_options(configuration: Configuration) -> str:
 
 
 class InsightPage:
-    """The page of one server.
-
-    If only this machine can ask (`is_local`), another site's name in a request is refused: it is DNS rebinding.
-    """
+    """If only this machine can ask (`is_local`), another site's name as the host is refused: it is DNS rebinding."""
 
     def __init__(
         self,

@@ -43,7 +43,7 @@ def metric_of(figure: Figure) -> Metric:
 
 
 class PrometheusPage:
-    """The page of one server. `started` is its start, in seconds since 1970."""
+    """`started` is the start of the server, in seconds since 1970."""
 
     def __init__(
         self,
@@ -99,7 +99,6 @@ class PrometheusPage:
 
 
 def _registry(samples: list[Samples]) -> CollectorRegistry:
-    """Samples as the library collects them."""
     from prometheus_client import CollectorRegistry  # noqa: PLC0415 - an extra
     from prometheus_client.registry import Collector  # noqa: PLC0415 - an extra
 

@@ -23,11 +23,11 @@ Answer = TypeVar("Answer")
 PROBE_SECONDS_MAX: Final = 5.0
 """Seconds after which storage counts as not answering."""
 PROBE_PAUSE_SECONDS: Final = 1.0
-"""Seconds for which the result of a probe is used again, so that many questions are not many writes."""
+"""Seconds for which the result of a probe is used again: a probe writes."""
 READY_SECONDS_MAX: Final = 10.0
 """The age of a worker's report up to which the worker counts as ready. It reports once a second unless it is stuck."""
 LIVE_SECONDS_MAX: Final = 60.0
-"""The age of all workers' reports up to which the server counts as live: a restart may help a server that is not."""
+"""The age of the newest report up to which the server counts as live. A restart may help one that is not."""
 MAKES_ROOM: Final = (
     "The disk is nearly full: the oldest records of changes are removed before their time."
 )
@@ -61,16 +61,13 @@ class StorageProbe:
             self._under_way = asyncio.wrap_future(probing)
             self._under_way.add_done_callback(self._note)
         try:
-            # A probe that does not return stays under way: one that follows would wait too.
+            # A probe that does not return stays under way: another one would wait too.
             return await asyncio.wait_for(asyncio.shield(self._under_way), PROBE_SECONDS_MAX)
         except TimeoutError:
             return f"Storage has not answered within {PROBE_SECONDS_MAX:g} s."
 
     async def ask(self, question: Callable[[Engine], Awaitable[Answer]]) -> Answer:
-        """The answer to a question that storage is asked in the thread; `EngineRefused` if it cannot be opened.
-
-        The thread does nothing else until the question waits for something.
-        """
+        """Ask storage a question in the thread, which does nothing else until it waits. May raise `EngineRefused`."""
 
         async def ask() -> Answer:
             return await question(self._opened())
@@ -120,14 +117,14 @@ class StorageProbe:
 
 
 class Readiness:
-    """The state of a server. Without a `probe`, its storage is in the memory of its worker."""
+    """Judges a server. Without a `probe`, its storage is in the memory of its worker."""
 
     def __init__(self, reports: WorkerReports, probe: StorageProbe | None) -> None:
         self._reports = reports
         self._probe = probe
 
     def workers_ready(self) -> int:
-        """The number of workers that have reported lately."""
+        """The number of workers that have reported in the last `READY_SECONDS_MAX`."""
         return sum(age <= READY_SECONDS_MAX for age in self._ages())
 
     def why_not_live(self) -> str | None:

@@ -36,7 +36,7 @@ SHARE: Final = 0.05
 SURVEY_PAUSE_SECONDS: Final = 10.0
 """Seconds between two surveys, at least."""
 UNCOUNTED_PAUSE_SECONDS: Final = 60.0
-"""The same where an engine cannot count, and only the policies of the tables are read."""
+"""The same for an engine that cannot count: then only the policies of the tables are read."""
 TABLES_MAX: Final = 256
 """The largest tables, whose sizes are kept."""
 PARTITIONS_SHOWN: Final = 20
@@ -50,7 +50,7 @@ NOT_YET: Final = "The sizes of tables have not been counted yet."
 
 @dataclass(slots=True)
 class _Counted:
-    """A table in the course of being counted. `largest` is a heap by bytes."""
+    """A table that is being counted. `largest` is a heap by bytes."""
 
     account: str
     name: str
@@ -78,7 +78,7 @@ class _Counted:
                 self.last, self.last_rows, self.last_size = partition, rows, size
 
     def end_partition(self) -> None:
-        """The last partition is whole."""
+        """Keep the last partition, which is whole, if it is one of the largest."""
         if not self.last:
             return
         entry = (self.last_size, self.last_rows, self.last)
@@ -89,10 +89,7 @@ class _Counted:
 
 @dataclass(eq=False)
 class SizeSurvey:
-    """The sizes of the tables of one server. `now` is in seconds since 1970.
-
-    Without a `probe`, the rows are in the memory of a worker. Without `shows_keys`, a hash stands for each key.
-    """
+    """The sizes of tables. Without a `probe`, rows are in a worker. Without `shows_keys`, keys are hashed."""
 
     probe: StorageProbe | None
     engine: str
@@ -101,13 +98,13 @@ class SizeSurvey:
     sizes: dict[tuple[str, str], TableSize] = field(default_factory=dict, init=False)
     """By account, and name in lower case."""
     expiry: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict, init=False)
-    """The same of tables with a policy: the name as created, and when entities expire. Any engine can tell."""
+    """By the same, for tables with a policy: the name as created, and when entities expire. Any engine tells."""
 
     def __post_init__(self) -> None:
         self.note = NOT_YET if self.probe is not None else IN_MEMORY
 
     async def run(self) -> None:
-        """Survey until this is cancelled; end at once where the rows are in a worker."""
+        """Survey until this is cancelled; returns at once if the rows are in a worker."""
         while self.probe is not None:
             pause = SURVEY_PAUSE_SECONDS
             try:
@@ -125,7 +122,7 @@ class SizeSurvey:
             await asyncio.sleep(pause)
 
     async def _survey(self, probe: StorageProbe, tables: list[_Counted]) -> float:
-        """Count all tables; the seconds of work that it took."""
+        """Count all tables; returns the seconds of work."""
         sizes: dict[tuple[str, str], TableSize] = {}
         started, slept = monotonic_seconds(), 0.0
         for table in tables:
@@ -147,7 +144,7 @@ class SizeSurvey:
     async def _count_piece(
         self, probe: StorageProbe, table: _Counted, rest: KeyRange
     ) -> tuple[float, KeyRange | None]:
-        """Count a piece of a table; the seconds that it took, and the rest of the range."""
+        """Count a piece of a table; returns the seconds of work, and the rest of the range."""
 
         async def count(engine: Engine) -> tuple[float, RowsCounted]:
             assert isinstance(engine, CountsRows)
@@ -200,7 +197,7 @@ def thinned(samples: tuple[SizeSample, ...]) -> tuple[SizeSample, ...]:
 async def _tables(
     engine: Engine,
 ) -> tuple[list[_Counted] | None, dict[tuple[str, str], tuple[str, str]]]:
-    """The tables of all accounts, None if the engine cannot count their rows; and those with an expiry policy."""
+    """All tables, or None if the engine cannot count rows; and those with an expiry policy."""
     tables, expiry = [], {}
     async for account, record in every_table(engine):
         indexes = {each.property: each.within_partition for each in record.indexes}

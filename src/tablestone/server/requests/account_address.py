@@ -31,11 +31,7 @@ class FoundAccount(NamedTuple):
 
 
 class Addresses:
-    """The addresses of one server.
-
-    `domains`: a host `ACCOUNT.table.DOMAIN` names an account. `custom_domains` maps a host to its account, or to
-    `ACCOUNT-secondary`.
-    """
+    """A host `ACCOUNT.table.DOMAIN` names an account; `custom_domains` maps hosts to `ACCOUNT[-secondary]`."""
 
     def __init__(
         self,
@@ -74,7 +70,7 @@ class Addresses:
         else:
             found = await self._in_path(raw_path) or await self._at_label(host, raw_path)
         if found is None:
-            # Not what follows a question mark that the client encoded: it may be a signature.
+            # Leave out what follows a question mark that the client encoded: it may be a signature.
             name = split_account(raw_path)[0].partition("%")[0].partition("?")[0][:64]
             name = host.label[:64] if host.suffix in self._domains else name
             detail = f"{name!r}, at the host {host.name[:64]!r}"

@@ -64,8 +64,8 @@ from tablestone.wire.versions import VERSION_EXACT_TEXTS
 
 log = logging.getLogger("tablestone")
 
-# If a change set has one operation, an error of carrying it out has no index before its text. An early error has one
-# (wire 7.3), and so have these errors, which include the one of a caller without permission (auth 3.7).
+# In a change set of one operation, only early errors have an index before their text (wire 7.3), and these, among them
+# the one of a caller without permission (auth 3.7).
 _INDEXED_ALWAYS = frozenset(
     (
         *("PropertiesNeedValue", "OutOfRangeInput", "AuthenticationFailed", "AuthorizationFailure"),
@@ -86,10 +86,7 @@ class _Head(NamedTuple):
 
 
 class BatchCollector:
-    """Answers one `POST /$batch`. `outer` is the form of the outer request; its URL is the base of the parts' URLs.
-
-    `record` notes the operation inside, and its outcome.
-    """
+    """Answers one `POST /$batch`. `outer` is the form of the outer request; its URL is the base of the parts' URLs."""
 
     def __init__(
         self,
@@ -194,7 +191,7 @@ class BatchCollector:
     async def _change_set(
         self, parts: list[tuple[BatchPart, Form]], *, ends_unreadable: bool
     ) -> list[bytes]:
-        """One answer for each operation, or the one of the operation that failed."""
+        """One answer for each operation, or only that of the operation that failed."""
         group = EntityGroup()
         failure: StorageError
         try:
@@ -262,7 +259,7 @@ class BatchCollector:
         return encode_error(error.at(index if indexed else None), form, self._stamp, self._clock())
 
     async def _query(self, part: BatchPart, form: Form) -> bytes:
-        """A lone query's answer, its errors with the index of the only operation (wire 7.3)."""
+        """The answer to a lone query; an error has the index of this only operation (wire 7.3)."""
         failure: StorageError
         try:
             operation = self._operation(part, form)
@@ -290,7 +287,7 @@ class BatchCollector:
         return result
 
     def _note_refused(self, request: RawRequest, asked: type[Operation] | None) -> None:
-        """Note what a part asks for that was refused before its operation was known."""
+        """Note what a part asked for, if it was refused before its operation was known."""
         head = self._heads.get(id(request))
         if head is None or self._record.operation is not None:
             return
@@ -300,7 +297,7 @@ class BatchCollector:
             self._record.refused = RefusedTable(head.address.table, is_found=False)
 
     async def _answered(self, error: StorageError) -> StorageError:
-        """The error to answer: that of a missing table, if this error presumes the table; else itself (wire 2.2)."""
+        """The error to answer: that of a missing table if this error presumes the table, else this one (wire 2.2)."""
         self._record.failure = error
         if error.table is not None and self._caller is OWNER:
             try:
@@ -312,5 +309,5 @@ class BatchCollector:
 
 
 def _not_here() -> StorageError:
-    """A query among changes, or a request for something else than entities (wire 7.1)."""
+    """The error of a query among changes, or of a part that is not about entities (wire 7.1)."""
     return StorageError("InvalidInput", early=True)

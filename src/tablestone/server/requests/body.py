@@ -16,17 +16,13 @@ from tablestone.wire.messages import Headers
 
 
 class BodyTimeLimit:
-    """The time limit of reading a body: ends the reading of bodies that do not arrive.
-
-    All bodies are checked together, once a second: a timer for each would cost more than reading most bodies.
-    """
+    """Ends the reading of bodies that do not arrive. One check a second costs less than a timer for each body."""
 
     def __init__(self) -> None:
         self._waiting: dict[asyncio.Task[Any], float] = {}
         self._ended: set[asyncio.Task[Any]] = set()
 
     async def watch(self) -> None:
-        """Check once a second while the server runs."""
         while True:
             await asyncio.sleep(1)
             now = monotonic_seconds()
@@ -40,7 +36,7 @@ class BodyTimeLimit:
         self._waiting[task] = monotonic_seconds() + limits.BODY_READ_SECONDS_MAX
 
     def end(self, task: asyncio.Task[Any]) -> bool:
-        """Note that the task waits no more; True if this watch has cancelled it."""
+        """Note that the task waits no more; True if `watch` has cancelled it."""
         self._waiting.pop(task, None)
         if task in self._ended:
             self._ended.remove(task)
@@ -49,9 +45,9 @@ class BodyTimeLimit:
 
 
 class RequestBody:
-    """The body of one request. `is_read` says whether `read` was called and began to read; `size` is its bytes.
+    """The body of one request, of `size` bytes; `is_read` once `read` has begun.
 
-    `is_whole` says whether all of it has left the connection. If not, no other request can be read from there.
+    Until it `is_whole`, it has not left the connection, and no other request can be read from there.
     """
 
     __slots__ = ("_headers", "_length", "_receive", "_time_limit", "is_read", "is_whole", "size")
@@ -123,7 +119,7 @@ class RequestBody:
 
 
 def _content_length(headers: Headers) -> int | None:
-    """The length that a request gives its body; None for a chunked one."""
+    """The length of the body by its header; None for a chunked one."""
     if b"transfer-encoding" in headers:
         return None
     text = headers.get(b"content-length")
@@ -133,10 +129,10 @@ def _content_length(headers: Headers) -> int | None:
 
 
 def is_worth_discarding(headers: Headers) -> bool:
-    """True for a request that has a body, except for one that asks first whether to send it (`Expect`)."""
+    """True if there is a body, and the client does not ask first whether to send it (`Expect`)."""
     return b"expect" not in headers and has_body(headers)
 
 
 def has_body(headers: Headers) -> bool:
-    """True for a request that has a body, whether it has arrived or not."""
+    """True if the request has a body, whether it has arrived or not."""
     return headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers

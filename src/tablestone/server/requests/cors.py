@@ -34,8 +34,7 @@ _SUBDOMAINS = re.compile(r"[A-Za-z0-9.-]+", re.ASCII)
 def answer_preflight(rules: Sequence[CorsRule], request: RawRequest, stamp: Stamp) -> RawResponse:
     """The answer to an OPTIONS request, or the error that makes a browser give up (auth 8.3).
 
-    A preflight request has no credentials, and its resource need not exist. The first rule that allows origin and
-    method decides, even if it does not allow the headers and a later rule would.
+    It needs no credentials and no resource. A later rule that would allow the headers too does not count.
     """
     origin = request.text(b"origin")
     method = request.text(b"access-control-request-method")
@@ -61,11 +60,10 @@ def answer_preflight(rules: Sequence[CorsRule], request: RawRequest, stamp: Stam
 
 
 def add_cors_headers(rules: Sequence[CorsRule], request: RawRequest, response: RawResponse) -> None:
-    """Add the headers that tell the browser which origins may read the answer, also an answer that is an error.
+    """Add the headers that tell browsers which origins may read an answer or error; for an account with rules only.
 
     The answer to a read without an Origin says what holds for every origin, because a cache may give it to another
-    client. The answer to a write without an Origin gets no such header (auth 8.4). Not called for an account without
-    rules.
+    client. The answer to a write without an Origin gets no such header (auth 8.4).
     """
     origin = request.text(b"origin")
     if request.method == "OPTIONS" or (not origin and request.method not in _READS):
@@ -89,7 +87,6 @@ def add_cors_headers(rules: Sequence[CorsRule], request: RawRequest, response: R
 
 
 def _deciding(rules: Sequence[CorsRule], origin: str, method: str) -> CorsRule | None:
-    """The first rule that allows the origin and the method."""
     method = method.upper()
     for rule in rules:
         if method in rule.allowed_methods and any(
@@ -115,7 +112,7 @@ def _allows_headers(rule: CorsRule, wanted: str) -> bool:
 
 
 def _is_named(name: str, patterns: Sequence[str]) -> bool:
-    """Whether a header is among names and prefixes (`x-ms-*`), without regard to case."""
+    """Whether a header is among names and prefixes (`x-ms-*`), in any case."""
     folded = name.lower()
     return any(
         folded.startswith(pattern[:-1].lower())
@@ -135,7 +132,7 @@ def _exposed(rule: CorsRule, response: RawResponse) -> list[str]:
     prefixes = [name for name in rule.exposed_headers if name.endswith("*")]
     present = {name.decode("latin-1") for name, _ in response.headers}
     if "x-content-type-options" not in present and _XML in response.headers:
-        present.remove("content-type")  # of what speaks XML the service leaves it out
+        present.remove("content-type")  # the service leaves it out for answers in XML
     return [
         *literal,
         *(

@@ -28,7 +28,7 @@ async def answer_page(query: QueryEntities, page: EntitiesPage, form: Form, turn
 async def _listed(
     query: QueryEntities, stored: Sequence[bytes], form: Form, turns: Turns
 ) -> list[bytes]:
-    """The entities as they are written; fewer than given, if they grow beyond the size limit of an answer."""
+    """The entities as they are written; fewer than given if the answer reaches its size limit."""
     listed: list[bytes] = []
     size = 0
     async with turns.turn() as turn:

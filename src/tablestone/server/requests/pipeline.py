@@ -95,13 +95,12 @@ from tablestone.wire.versions import VERSION_UNNAMED, VERSIONS, ServedVersions, 
 
 log = logging.getLogger("tablestone")
 
-
 ReadBody = Callable[[], Awaitable[bytes]]
 """Reads the request's body; raises `StorageError` if it is too large or does not arrive."""
 
 _BODILESS = frozenset(("GET", "HEAD", "DELETE"))
 _READS = frozenset(("GET", "HEAD"))
-"""Methods that the secondary answers (wire 1.1). Of a batch, the collector knows whether it only reads."""
+"""Methods that the secondary answers (wire 1.1). Whether a batch only reads, its collector finds out."""
 
 
 class Authenticated(NamedTuple):
@@ -118,9 +117,9 @@ class Authenticated(NamedTuple):
 
 
 class Pipeline:
-    """One server's addresses and tables behind the steps of a request. `clock` is in ticks.
+    """The steps of a request, on one server's addresses and tables. `clock` is in ticks.
 
-    `unknown_versions` says which versions that are not known are served. `refused` is told of every request that fails.
+    `unknown_versions` says which unknown versions are served. `refused` is told of every request that fails.
     """
 
     def __init__(
@@ -326,7 +325,7 @@ class Pipeline:
     def _noted(
         self, error: StorageError, client: str, account: str, request_id: str
     ) -> StorageError:
-        """The error, with the challenge that goes with it; the operator learns of it."""
+        """Log the error and note its caller; returns it, a 401 with a challenge."""
         if error.status == 401:
             error.headers = (self._identities.challenge,)
         _log_reason(error, request_id)
@@ -334,7 +333,7 @@ class Pipeline:
         return error
 
     def refusal(self, headers: Headers, reason: str, record: RequestRecord) -> RawResponse:
-        """The front door's answer to a request that is not looked at, because a limit is reached (wire 8.3)."""
+        """The front door's answer to a request beyond a limit, which is not looked at (wire 8.3)."""
         client_request_id = headers.get(b"x-ms-client-request-id", b"")
         is_echoed = 0 < len(client_request_id) <= limits.CLIENT_REQUEST_ID_LENGTH_MAX
         stamp = Stamp(next(self._request_ids), client_request_id if is_echoed else None, "")
@@ -366,7 +365,7 @@ def _read_parameters(raw: bytes) -> tuple[Parameters, frozenset[str], StorageErr
 
 
 def _require_sound(request: RawRequest, *, https_only: bool) -> None:
-    """Raise for HTTP where HTTPS is required, for headers that contradict each other, and without a Host."""
+    """Raise for HTTP if HTTPS is required, for headers that contradict each other, and for a missing Host."""
     if https_only and request.scheme != "https":
         raise StorageError("AccountRequiresHttps")  # wire 1.1
     if not request.headers.get(b"host"):  # also without credentials (RFC 9112 3.2)
@@ -414,9 +413,9 @@ def _caller_kind(caller: Caller, request: RawRequest) -> str:
 
 
 def _who(request: RawRequest, account: Account, caller: Caller) -> Hashable:
-    """Equal for two requests on which the same keys, policies and roles decide, and the same time.
+    """Equal for two requests if the same keys, policies, roles and times decide on them.
 
-    Of the owner only the keys count, because each request has a signature of its own.
+    For the owner only the keys count, because each request has a signature of its own.
     """
     keys = tuple([key.signature(b"") for key in account.keys])
     if caller is OWNER:
@@ -444,7 +443,7 @@ def _require_writable(method: str, found: FoundAccount) -> None:
 
 
 def _failure_of(fault: Exception, request_id: str, method: str) -> StorageError:
-    """The error that is answered when the fault is not the client's. The log has the details."""
+    """The answer to a fault that is not the client's. The log has the details."""
     if isinstance(fault, EngineDamaged):
         log.error(
             "request %s met damaged storage: run tablestone check", request_id, exc_info=fault
@@ -475,12 +474,12 @@ _SIGNATURE: Final = re.compile(r"(sig(?:=|%(?:25)*3d))[^&\s'\"]+", re.IGNORECASE
 
 
 def loggable_path(raw_path: bytes) -> str:
-    """A path up to an encoded question mark, because the client meant the rest as a query string."""
+    """A path up to an encoded question mark: the client meant the rest as a query string."""
     return without_signatures(_ENCODED_QUERY.sub("%3F...", raw_path.decode("latin-1")))
 
 
 def without_signatures(text: str) -> str:
-    """A text without the values of parameters that have the name of a signature in a URL."""
+    """A text without the values of `sig` parameters of a URL."""
     return _SIGNATURE.sub(r"\1...", text)
 
 
@@ -491,7 +490,7 @@ def _note_failure(
     request: RawRequest,
     parameters: Parameters,
 ) -> None:
-    """Note the error; of a request that was refused before it was decoded, the table and the operation it asks for."""
+    """Note the error and, if the request was refused before it was decoded, the table and operation it asked for."""
     record.failure = failure
     if found is None or record.operation is not None:
         return
@@ -516,7 +515,7 @@ def _respond_with_error(
     stamp: Stamp,
     now: int,
 ) -> RawResponse:
-    """An error in the form that the client asked for; in the front door's, if that form is not known (wire 8.3)."""
+    """An error in the form that the client asked for, or in the front door's if that is not known (wire 8.3)."""
     if form is None or failure.at_front_door:
         speaks_xml = form == "xml" and failure.code != "RequestBodyTooLarge"
         accept = b"" if speaks_xml else request.headers.get(b"accept", b"")
