@@ -319,11 +319,7 @@ class Application:
         self._connections, self._accepted = connections, accepted
 
     def _measured(
-        self,
-        counts: RequestCounts,
-        service: TableService,
-        sweeper: Sweeper,
-        expiry: ExpirySweeper,
+        self, counts: RequestCounts, service: TableService, sweeper: Sweeper, expiry: ExpirySweeper
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """What this worker reports: the counts since its start, and the present values."""
         engine: object = self._engine
@@ -360,7 +356,6 @@ class Application:
             self._access_log.reopen()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer one HTTP request."""
         assert self._pipeline is not None
         headers = scope["headers"]
         duplicated: StorageError | None = None
@@ -399,7 +394,6 @@ class Application:
     async def _answer_later(
         self, request: RawRequest, receive: Receive, record: RequestRecord, wait: Wait
     ) -> RawResponse:
-        """The answer once there are changes, or when the time of the wait is over."""
         admission, waits, pipeline = self._admission, self._waits, self._pipeline
         assert admission is not None
         assert waits is not None

@@ -39,10 +39,7 @@ _tls_clients = OnceAMinute(is_shared=True)
 
 
 class Exchange(RequestResponseCycle):
-    """One request and its answer. The head waits for the first piece of the body, so that one write sends both.
-
-    uvicorn sends them in a system call and a packet each.
-    """
+    """One request and its answer. The head waits for the first piece of the body: one call and packet for both."""
 
     head = b""
     """The head of the answer, until its body comes."""
@@ -145,10 +142,8 @@ _CONTENT_LENGTH: Final = b"\r\ncontent-length: "
 
 def is_read(exchange: Exchange) -> bool:
     """Whether the request is a read without a body to wait for; only a task can wait."""
-    scope = exchange.scope
-    return scope["method"] == "GET" and _BODY_HEADERS.isdisjoint(
-        map(itemgetter(0), scope["headers"])
-    )
+    names = map(itemgetter(0), exchange.scope["headers"])
+    return exchange.scope["method"] == "GET" and _BODY_HEADERS.isdisjoint(names)
 
 
 _BODY_HEADERS: Final = frozenset((b"content-length", b"transfer-encoding"))
@@ -199,10 +194,7 @@ TLS_CLOSE_SECONDS_MAX: Final = 2.0
 
 
 class HttpConnection(HttpToolsProtocol):
-    """Limits request heads in bytes and in time. `refuse` answers a request beyond the `limit` that its scope names.
-
-    An application that `waits` is only called inside a task.
-    """
+    """Limits request heads in bytes and time. `refuse` answers beyond a limit. If `waits`, each request is a task."""
 
     cycle: Exchange | None  # type: ignore[assignment]
     """The last request whose head is whole, which may wait for the answers before it."""

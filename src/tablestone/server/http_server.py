@@ -124,10 +124,7 @@ def forwarded_scheme(value: bytes) -> bytes:
 
 
 class HttpServer(Server):
-    """uvicorn in this process; `stop` ends it, and it catches no signals.
-
-    uvicorn's own server looks every 0.1 s whether to stop. Here a stop begins at once, and ends with the last answer.
-    """
+    """uvicorn without signals. `stop` acts at once and ends with the last answer: uvicorn itself looks every 0.1 s."""
 
     def __init__(
         self,

@@ -79,10 +79,7 @@ async def serve_worker(
     on_ready: Callable[[], None],
     hangup: Hangup | None = None,
 ) -> None:
-    """Serve what comes from `source` until SIGTERM, or SIGINT if this is the only process.
-
-    The certificate is opened once the application has started: a self-signed one is in the data directory.
-    """
+    """Serve what comes from `source` until SIGTERM, or SIGINT if this is the only process."""
     young, middle, _ = gc.get_threshold()
     gc.set_threshold(young, middle, MIDDLE_COLLECTIONS_PER_FULL)
     application = create(configuration, slot)
@@ -109,7 +106,7 @@ async def serve_worker(
         raise StartRefused(str(refused)) from None
     watching: asyncio.Task[None] | None = None
     try:
-        certificate = open_certificate()
+        certificate = open_certificate()  # a self-signed one is in the data directory
         if certificate is not None:
             watching = asyncio.create_task(certificate.watch(leads=slot.leads))
         server = HttpServer(configuration, application, source, on_ready, certificate)

@@ -56,10 +56,7 @@ class Incarnations:
         return incarnation, self.rows.kept_at
 
     async def require(self, owner: Owner) -> None:
-        """Raise `ResourceNotFound`, as for any account that does not exist, if the owner was deleted.
-
-        If a call after a read does not raise, the rows that were read are the owner's.
-        """
+        """Raise `ResourceNotFound` if the owner was deleted. If not, rows that were read before are the owner's."""
         if owner.incarnation is None or (
             owner.known_at is not None and owner.known_at == self._engine.generation
         ):

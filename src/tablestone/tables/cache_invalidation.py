@@ -68,10 +68,7 @@ class InvalidatingChange:
                 await self._engine.commit(WriteSet(self._partition, (self._unmark,)))
 
     async def waits(self) -> bool:
-        """Wait until no lease can hide the change; False if there was nothing to wait for.
-
-        After True, rows that were read before may be out of date, so the caller decides the change again.
-        """
+        """Wait until no lease can hide the change; True if it waited: then decide again, rows may be out of date."""
         if self._lease_seconds is None or self._unmark is not None:
             return False
         await self._wait(self._lease_seconds)

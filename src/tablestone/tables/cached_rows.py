@@ -93,10 +93,7 @@ class CachedRows:
         """The generation for which the result of the last `get` stays valid; None if it was not kept."""
 
     async def get(self, key: Key, read: Callable[[bytes], Found]) -> Found | None:
-        """The row with this key, converted from the stored value by `read`; None if there is no row.
-
-        The result was the row at some moment after the call.
-        """
+        """The row, converted by `read`, as it was at some moment after the call; None if there was no row."""
         called = self._readings
         rows = self._present()
         if key in rows.kept:
@@ -184,10 +181,7 @@ class CachedRows:
     async def _get_by_lease(
         self, key: Key, read: Callable[[bytes], Found], called: int
     ) -> Found | None:
-        """The row that was read ahead, or that another request reads; else it is read.
-
-        `called` is the number of readings that had begun when the row was asked for.
-        """
+        """Use the row read ahead or another request's reading, or read it. `called` counts readings before the call."""
         while (reading := self._rows.being_read.get(key)) is not None:
             await request_time.wait_for(reading.ended)
             rows = self._present()

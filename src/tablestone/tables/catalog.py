@@ -200,10 +200,7 @@ class Catalog:
                 conflicts = one_more_conflict(conflicts, f"table {table}")
 
     async def _free_again(self, owner: Owner, table: str) -> tuple[Change, ...]:
-        """The changes under which a deleted table's name can be used again; or `TableBeingDeleted`.
-
-        Names that were reserved for a deleted account are free for a later account of the same name.
-        """
+        """The changes that free a deleted table's name, or `TableBeingDeleted`; those of earlier accounts are free."""
         row = storage_keys.taken_row(table)
         stored = await self.engine.get(Key(storage_keys.catalog_partition(owner.name), row))
         if stored is None:
@@ -317,10 +314,7 @@ class Catalog:
         *,
         is_last: bool = True,
     ) -> bool:
-        """Commit the changes of a table's row, again after a conflict; False if there is no such table.
-
-        `changes` is told the number of conflicts so far.
-        """
+        """Commit `changes(row, conflicts so far)` of a table, again after a conflict; False if there is no table."""
         if len(table) > limits.TABLE_NAME_LENGTH_MAX:
             return False
         place = _table_place(owner.name, table)
@@ -416,19 +410,17 @@ async def query_tables(
     found: list[str] = []
     deadline = seconds() + limits.PAGE_SECONDS_MAX
     while ranges and query.top:
-        records, following = await catalog.page_within(owner, ranges, tables_max)
+        records, after = await catalog.page_within(owner, ranges, tables_max)
         for record in records:
             if len(found) == query.top:
                 return TablesPage(found, (record.name, record.ticks))
             if predicate is None or predicate(partial(_property, record.name.lower())):
                 found.append(record.name)
-        if following is None:
+        if after is None:
             break
         if len(found) == query.top or seconds() > deadline:
-            return TablesPage(found, (following.name, following.ticks))
-        ranges = storage_keys.ranges_from(
-            ranges, storage_keys.table_place(owner.name, following.name)
-        )
+            return TablesPage(found, (after.name, after.ticks))
+        ranges = storage_keys.ranges_from(ranges, storage_keys.table_place(owner.name, after.name))
     return TablesPage(found, None)
 
 

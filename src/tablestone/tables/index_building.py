@@ -311,10 +311,7 @@ async def _snapshot(engine: Engine) -> AsyncIterator[Snapshot]:
 
 
 async def indexes_of(engine: Engine, table: TableRecord) -> list[Index]:
-    """The indexes of a table, as this storage has them: where the mark of a state is missing, so are entries.
-
-    One that is said to be ready is then broken, and one that is building has to begin anew.
-    """
+    """The indexes of a table. One without its mark lacks entries: a ready one is broken, a building one begins anew."""
     if not table.indexes or not engine.capabilities.keeps_entries:
         return []
     found = []
@@ -354,10 +351,7 @@ async def remove_entries(engine: Engine, prefix: bytes) -> bool:
 async def wrong_entries(
     engine: Engine, table_id: bytes, index: Index
 ) -> AsyncIterator[tuple[Mapping[Key, Sequence[bytes]], Checked]]:
-    """Piece by piece, the rows with wrong entries, and the counts so far.
-
-    Maps a row that lacks its entry to nothing, and another one to the entries that it should not have.
-    """
+    """Piece by piece, rows with wrong entries (each with its stale ones; none if it lacks one), and the counts."""
     entries_of = entries_function(table_id, (replace(index, state=IndexState.READY),))
     assert entries_of is not None
     entities = missing = stale = 0

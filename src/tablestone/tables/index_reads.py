@@ -28,15 +28,14 @@ STREAMS_MAX: Final = 64
 ROWS_PER_READ_MIN: Final = 50
 """Rows of a read at least. If an `eq` has no more entries than this, no row is scanned first."""
 
-
 _Entries = tuple[Entry, Entry]
 """Entries from the first up to the second; all of one index key if that is the next possible one."""
 
 
 class IndexedRows:
-    """Reads rows by their entries, after a scan of `scanned_first` rows. `keys` are those of the entries, if known.
+    """Reads rows by their entries, after a scan of `scanned_first` rows.
 
-    Else it reads entries `in_order` piece by piece, and sorts others by key.
+    It uses the entries' `keys` if known. Else it reads entries `in_order` piece by piece, and sorts others by key.
     """
 
     def __init__(

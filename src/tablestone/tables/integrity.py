@@ -34,8 +34,7 @@ from tablestone.tables.metadata import DocumentKind, Members, read_document, rea
 from tablestone.tables.storage_keys import Tables, in_words
 
 DocumentReaders = Mapping[DocumentKind, Callable[[str, Members], object]]
-"""Readers for the kinds that `tables` does not read itself: each takes the name and the members of a document, and
-raises for an invalid one. Its messages contain no secret."""
+"""Readers for kinds that `tables` does not read: each takes name and members, and raises, without naming a secret."""
 _NO_READERS: DocumentReaders = {}
 
 _DOCUMENT_KINDS = {kind.value: kind for kind in DocumentKind}

@@ -41,8 +41,7 @@ Members = dict[str, Any]
 class DocumentKind(enum.Enum):
     """The kind of a document. The value is the first part of the document's place in storage, so it never changes.
 
-    Accounts (with their keys), service properties and roles (their assignments) are stored by the account's name,
-    secrets and leases by their use.
+    Accounts (with their keys), service properties and roles are named by the account, secrets and leases by their use.
     """
 
     ACCOUNT = b"account"
@@ -171,10 +170,7 @@ class PropertiesOfAccounts:
         )
 
     async def reset(self, account: str, incarnation: int) -> None:
-        """Forget all properties: the account was deleted, and `incarnation` is the next one of its name.
-
-        A document with new content stays, so that no change that is under way can be committed.
-        """
+        """Forget the properties of a deleted account. The next `incarnation` in the document ends changes under way."""
         await self._documents.change(_KIND, account, lambda _members: {_FORMER: incarnation})
 
 

@@ -151,7 +151,7 @@ class TableService:
         return operations.SettingsChanged()
 
     async def _set_expiry(self, owner: Owner, operation: operations.SetTableExpiry) -> None:
-        """Set the policy of an empty table. An entity that is inserted meanwhile is new with and without the policy."""
+        """Set the policy of an empty table. An entity that is inserted meanwhile counts as inserted before."""
         empty = await self.catalog.require(owner, operation.table)
         if await self._engine.scan(storage_keys.table_range(empty.table_id), rows_max=1):
             raise StorageError("TableNotEmpty")

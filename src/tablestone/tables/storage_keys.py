@@ -14,8 +14,7 @@ from tablestone.query.plan import EVERY_KEY, KeyInterval
 
 # The first byte of a partition says its kind.
 CATALOG: Final = b"\x01"
-"""Before the account: its catalog, with a row for each table, for each deleted table that is being swept, for each name
-that is not free again yet, and one for the incarnation of the account's name."""
+"""Before the account: its catalog, with rows for tables, deleted tables and reserved names, and one incarnation."""
 ENTITIES: Final = b"\x02"
 """Before a table's id and a PartitionKey: a partition of entities, with a row for each encoded RowKey."""
 DOCUMENTS: Final = b"\x03"
@@ -40,8 +39,7 @@ _TAKEN_ROW: Final = b"u"
 INCARNATION_ROW: Final = b"v"
 """The catalog row whose version is the incarnation of the account's name (`account_incarnation`)."""
 _MARK: Final = b"\xff"
-"""Before the rows that mark, in a catalog or among documents, a change under way (`cache_invalidation`). They come
-last; no name is written with this byte."""
+"""Before rows that mark a change under way (`cache_invalidation`). They come last, because no name has this byte."""
 
 
 def catalog_partition(account: str) -> bytes:

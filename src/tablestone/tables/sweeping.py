@@ -166,9 +166,7 @@ class Sweeper:
             except EngineBusy as error:
                 log.warning("a deleted table cannot be read, and is left for later: %s", error)
                 now = self._clock()
-                self._postponed = {
-                    key: until for key, until in self._postponed.items() if until > now
-                }
+                self._postponed = {key: at for key, at in self._postponed.items() if at > now}
                 self._postponed[table.table_id] = now + POSTPONED_SECONDS * TICKS_PER_SECOND
                 continue
             if rows:

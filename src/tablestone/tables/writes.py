@@ -149,10 +149,9 @@ async def commit_writes(
     entries_of: EntriesOf | None = None,
     relies_on: ReliedRows | None = None,
 ) -> list[WriteResult] | None:
-    """Apply all writes (of one partition, each entity once) or none. The note's subject is the id of the table.
+    """Apply all writes (of one partition, each entity once) or none; None if a row of `relies_on` has changed.
 
-    Raises the error of the first operation that fails, with its index as `operation_index`. None: nothing was applied,
-    because what it relies on has changed.
+    Raises the error of the first operation that fails, with its `operation_index`. The note's subject is the table id.
     """
     partition = storage_keys.entity_partition(note.subject, entity_key(writes[0]).partition_key)
     changes = [change_of(write) for write in writes]

@@ -145,10 +145,8 @@ class Readiness:
         """What the last probe and the workers found although storage is ready, in sentences."""
         warnings = [] if self._probe is None else self._probe.warnings
         newest = map(self._reports.newest, range(self._reports.workers))
-        are_suspended = [
-            report and report.content["now"].get("expiry_suspended") for report in newest
-        ]
-        return warnings + [CLOCK_JUMPED] * any(are_suspended)
+        suspended = [report and report.content["now"].get("expiry_suspended") for report in newest]
+        return warnings + [CLOCK_JUMPED] * any(suspended)
 
     def _silence(self, seconds_max: float) -> str | None:
         ages = self._ages()

@@ -18,10 +18,7 @@ _SECONDARY = "-secondary"
 
 
 class FoundAccount(NamedTuple):
-    """The account that a URL names, and the two parts of its path after the slash, unchanged from the wire.
-
-    `prefix` names the account (`ACCOUNT/`, empty in host style), `resource` follows it.
-    """
+    """The account of a URL, and its path as on the wire: `prefix` (`ACCOUNT/`, empty in host style) and `resource`."""
 
     account: Account
     prefix: str
@@ -68,7 +65,9 @@ class Addresses:
         elif host.suffix in self._domains:
             found = None
         else:
-            found = await self._in_path(raw_path) or await self._at_label(host, raw_path)
+            found = await self._in_path(raw_path)
+            if found is None and host.label:
+                found = await self._at_host(host.label, raw_path)
         if found is None:
             # Leave out what follows a question mark that the client encoded: it may be a signature.
             name = split_account(raw_path)[0].partition("%")[0].partition("?")[0][:64]
@@ -76,9 +75,6 @@ class Addresses:
             detail = f"{name!r}, at the host {host.name[:64]!r}"
             raise StorageError("ResourceNotFound", reason="no such account", detail=detail)
         return found
-
-    async def _at_label(self, host: Host, raw_path: bytes) -> FoundAccount | None:
-        return await self._at_host(host.label, raw_path) if host.label else None
 
     async def _at_host(self, name: str, raw_path: bytes) -> FoundAccount | None:
         is_secondary = name.endswith(_SECONDARY)

@@ -32,10 +32,7 @@ _SUBDOMAINS = re.compile(r"[A-Za-z0-9.-]+", re.ASCII)
 
 
 def answer_preflight(rules: Sequence[CorsRule], request: RawRequest, stamp: Stamp) -> RawResponse:
-    """The answer to an OPTIONS request, or the error that makes a browser give up (auth 8.3).
-
-    It needs no credentials and no resource. A later rule that would allow the headers too does not count.
-    """
+    """The answer to an OPTIONS request, or the error by which a browser gives up (auth 8.3); needs no credentials."""
     origin = request.text(b"origin")
     method = request.text(b"access-control-request-method")
     if not origin or not method:
@@ -123,11 +120,8 @@ def _is_named(name: str, patterns: Sequence[str]) -> bool:
 
 
 def _exposed(rule: CorsRule, response: RawResponse) -> list[str]:
-    """The rule's literal names, and the answer's own headers that match its prefixes.
-
-    A data directory of an earlier version may hold names that are not names of headers; no answer could contain them.
-    """
-    exposed = filter(is_header_name, rule.exposed_headers)
+    """The rule's literal names, and the answer's own headers that match its prefixes."""
+    exposed = filter(is_header_name, rule.exposed_headers)  # earlier releases stored any names
     literal = [name for name in exposed if not name.endswith("*")]
     prefixes = [name for name in rule.exposed_headers if name.endswith("*")]
     present = {name.decode("latin-1") for name, _ in response.headers}

@@ -117,10 +117,7 @@ class Authenticated(NamedTuple):
 
 
 class Pipeline:
-    """The steps of a request, on one server's addresses and tables. `clock` is in ticks.
-
-    `unknown_versions` says which unknown versions are served. `refused` is told of every request that fails.
-    """
+    """The steps of a request. `unknown_versions` says which are served. `refused` is told of requests that fail."""
 
     def __init__(
         self,
