@@ -138,7 +138,7 @@ class Rounds:
             begin = queue.popleft()
             del self._waiting[address]
             if queue:
-                self._waiting[address] = queue  # behind the others
+                self._waiting[address] = queue  # after the others
             if begin():
                 ends -= TASK_SECONDS
             if self._seconds() > ends:

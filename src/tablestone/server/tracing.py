@@ -208,7 +208,7 @@ class RequestTrace:
             self._past("encode", self.executed[1], record.ended)
 
     def _past(self, name: str, started: float, ended: float) -> None:
-        """A span for a step that is over, of which the record has only the time."""
+        """A span for a step that has ended; the record has only its times."""
         offset = unix_seconds() - monotonic_seconds()
         span = self._tracer.start_span(name, start_time=round((started + offset) * 1e9))
         span.end(round((ended + offset) * 1e9))

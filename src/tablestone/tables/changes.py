@@ -38,9 +38,9 @@ from tablestone.tables.change_notes import (
 )
 
 EXAMINED_MAX: Final = 2_000
-"""Changed rows that one page of an account's feed examines; of a table's feed it examines those that it shows."""
+"""Changed rows that one page of an account's feed examines. A page of a table's feed examines what it shows."""
 LAG_SECONDS: Final = 60
-"""How long `ChangeFeeds.lag_seconds` remembers a reader."""
+"""Seconds for which `ChangeFeeds.lag_seconds` remembers a reader."""
 
 
 class ChangeFeeds:
@@ -54,7 +54,7 @@ class ChangeFeeds:
         """The largest lag noted in each of the last seconds."""
 
     def lag_seconds(self) -> float:
-        """How far readers are behind: the age of the oldest change that one had not seen when it asked, lately."""
+        """The age of the oldest change that a reader had not seen when it asked, in the last `LAG_SECONDS`."""
         second = self._clock() // TICKS_PER_SECOND
         recent = (lag for at, lag in self._lags.items() if second - LAG_SECONDS < at <= second)
         return max(recent, default=0.0)

@@ -62,7 +62,7 @@ class Documents:
     async def get(
         self, kind: DocumentKind, name: str, read: Callable[[Members], Found]
     ) -> Found | None:
-        """The document, as `read` converts it once until it changes; None if there is none. A kind has one `read`."""
+        """The document, converted by `read` once until it changes; None if it does not exist. A kind has one `read`."""
         key = storage_keys.document_place(kind.value, name)
         return await self.rows.get(key, lambda value: read(read_document(value)[1]))
 

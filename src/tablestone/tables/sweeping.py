@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 SWEEP_PAUSE_SECONDS: Final = 1.0
 """Seconds between two looks while no deleted table has rows left."""
 NETWORK_PAUSE_SECONDS: Final = 0.05
-"""Seconds between two steps where storage is behind a network: the nodes also have requests to serve."""
+"""Seconds between two steps if storage is over a network: the nodes also have requests to serve."""
 LOG_SECONDS: Final = 60
 """Seconds between two messages that sweeping fails, at least: it tries again each second."""
 CLAIM_SECONDS: Final = 20

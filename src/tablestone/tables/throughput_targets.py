@@ -88,7 +88,7 @@ class Throughput:
             raise self._busy("account_target")
 
     def end(self, account: str, query: QueryEntities, page: EntitiesPage) -> None:
-        """Take the entities of a page, of which the first is paid."""
+        """Take the entities of a page, except the first, which `begin` has taken."""
         number = max(0, len(page.stored) - 1)
         if self._account is not None:
             self._account.spend((account,), number, needs_one=False)

@@ -60,7 +60,7 @@ class _Counted:
     entities: int = 0
     size: int = 0
     last: bytes = b""
-    """The last partition so far, of which more rows may follow."""
+    """The last partition so far. More of its rows may follow."""
     last_rows: int = 0
     last_size: int = 0
     largest: list[tuple[int, int, bytes]] = field(default_factory=list)
@@ -182,7 +182,7 @@ class SizeSurvey:
 
 
 def thinned(samples: tuple[SizeSample, ...]) -> tuple[SizeSample, ...]:
-    """The samples of the last day: each of the last hour, and before that one for each quarter of an hour."""
+    """The samples of the last day: all of the last hour, and one for each earlier quarter of an hour."""
     newest = samples[-1].at
     kept: dict[int, SizeSample] = {}
     for number, sample in enumerate(samples):
