@@ -226,7 +226,7 @@ class TlsHandshake:
 
     @property
     def idle_since(self) -> float | None:
-        """Earlier than of any idle connection; None while the handshake is young."""
+        """Earlier than that of any idle connection; None while the handshake is young."""
         if self._loop.time() - self._accepted_at < IDLE_SECONDS_MIN:
             return None
         return self._accepted_at - EARLIER_SECONDS

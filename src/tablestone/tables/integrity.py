@@ -34,7 +34,7 @@ from tablestone.tables.metadata import DocumentKind, Members, read_document, rea
 from tablestone.tables.storage_keys import Tables, in_words
 
 DocumentReaders = Mapping[DocumentKind, Callable[[str, Members], object]]
-"""Readers for kinds that `tables` does not read: each takes name and members, and raises, without naming a secret."""
+"""Readers of other kinds: each takes name and members, and raises for a fault, without a secret in its message."""
 _NO_READERS: DocumentReaders = {}
 
 _DOCUMENT_KINDS = {kind.value: kind for kind in DocumentKind}
