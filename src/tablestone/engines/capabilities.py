@@ -1,6 +1,6 @@
-"""The capabilities of an engine: one frozen value for each kind of engine, known before storage is opened.
+"""What each kind of engine can do: one frozen value per kind, known before storage is opened.
 
-Every decision that depends on the engine asks this value, and never the text of a URL. Knows no engine.
+Every decision that depends on the engine asks this value, never the text of a URL.
 """
 
 import enum
@@ -10,37 +10,32 @@ from typing import Final
 
 
 class StoredIn(enum.Enum):
-    """The place where an engine keeps its rows."""
-
     PROCESS = enum.auto()
     """The memory of the process that opened it; the rows are lost at the end of the process."""
     DIRECTORY = enum.auto()
-    """A directory of this machine, which the engine's URL names."""
+    """The directory of this machine that the engine's URL names."""
     SERVERS = enum.auto()
-    """Other servers, which the engine's URL names and which are reached over a network."""
+    """The servers that the engine's URL names, over a network."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """The capabilities of one kind of engine."""
-
     stored_in: StoredIn
     processes: bool
-    """Several processes may have the same storage open, and each of them may commit."""
+    """Several processes may open the same storage, and each may commit."""
     hints: bool
-    """The reads of a snapshot use a hint to leave rows out. If False, a hint has no effect and need not be made."""
+    """A snapshot's reads use a hint to leave rows out. If False, a hint has no effect, so make none."""
     waits: bool
     """A read may suspend: it waits for a network or a thread. All calls then run inside a task of the event loop, where
     time-outs and task groups work. If False, a read never suspends, and its caller may run it outside any task."""
     snapshots_pass: bool = False
-    """A snapshot shows its moment until the rows that it reads are changed: then a read raises `MomentPassed`. If
-    False, it does so for any time."""
+    """A snapshot lasts only until a row that it reads changes: then a read raises `MomentPassed`."""
     versions_outlive_rows: bool = False
-    """The versions of a row that is deleted and created again continue from its last version."""
+    """A row that is deleted and created again continues from its last version."""
     keeps_changes: bool = False
     """The engine can keep a record of changes (`change_record`)."""
     checks_relied_rows: bool = False
-    """A commit looks whether the rows on which its write set relies are as they were (`contract.WriteSet`)."""
+    """A commit checks that the rows its write set relies on have not changed (`contract.WriteSet`)."""
     keeps_entries: bool = False
     """The engine can keep entries of indexes, and its snapshots read them (`contract.Snapshot.entries`)."""
 

@@ -1,9 +1,8 @@
 """The record of changes: what every commit changed, in the order of the commits, for as long as it is kept.
 
 An engine that keeps changes writes one record for each write set with a note, in the commit itself: a record exists
-exactly if its commit does. Records are numbered without holes, and their times never step back. A write set that
-changed no row has no record. Numbers go on when records are trimmed, and when keeping ends and begins again; each
-beginning has an epoch of its own. The form of stored rows and `Retention` are here too.
+exactly if its commit does. A write set that changed no row has no record. Numbers have no holes, and times never step
+back. Numbers go on after a trim, and after keeping ends and begins again; each beginning has its own epoch.
 """
 
 import struct
@@ -18,9 +17,9 @@ class Note(NamedTuple):
     """What the caller of a commit says about it."""
 
     subject: bytes
-    """What records are asked for by. An engine only compares it."""
+    """Readers ask for the records of a subject. An engine only compares it."""
     about: bytes
-    """Anything else. No engine reads it."""
+    """For the readers of records; no engine reads it."""
 
 
 class ChangedRow(NamedTuple):
@@ -32,7 +31,7 @@ class ChangedRow(NamedTuple):
     value: bytes | None
     """None: deleted."""
     before: bytes | None = None
-    """What the caller of the commit keeps of the value that was replaced (`Put.before`)."""
+    """What the caller keeps of the replaced value (`Put.before`)."""
 
 
 class ChangeRecord(NamedTuple):
@@ -40,14 +39,14 @@ class ChangeRecord(NamedTuple):
 
     number: int
     time: int
-    """Ticks: the clock at the commit, or the time of the record before if that is later."""
+    """Ticks: the clock at the commit, or the previous record's time if that is later."""
     note: Note
     partition: bytes
     rows: Sequence[ChangedRow]
 
 
 class Retention(NamedTuple):
-    """How long records are kept: until they are older, or take more bytes, whichever comes first."""
+    """Records are kept until they are older, or take more bytes, whichever comes first."""
 
     ticks: int | None
     bytes: int | None
@@ -69,36 +68,34 @@ def _in_units(number: int, units: Mapping[str, int]) -> str:
 
 
 class KeptChanges(NamedTuple):
-    """The records that are kept now."""
-
     storage: bytes
     """The id of the storage, `ID_BYTES` random bytes: the same for all epochs."""
     epoch: bytes
     """`ID_BYTES` random bytes, new whenever keeping begins."""
     first: int
-    """The number of the oldest record that is kept; the newest one's plus one if none is."""
+    """The number of the oldest kept record; `last` plus one if there is none."""
     last: int
-    """The number of the newest commit that was recorded, whether its record is still kept or not."""
+    """The number of the newest record, kept or not."""
     oldest_time: int
-    """The time of the oldest record that is kept, or of the newest that was, in ticks."""
+    """The time of the oldest kept record in ticks; if there is none, `newest_time`."""
     newest_time: int
     """The time of the newest record, kept or not, in ticks."""
     whole_since: int
-    """From this time on, all records are kept: several may have one time, and some of them may be trimmed."""
+    """All records from this time on are kept. (Of several records with the same time, some may be trimmed.)"""
     bytes: int
-    """About the bytes of all records that are kept."""
+    """About the size of all kept records."""
     is_complete: bool
-    """Whether the records are all changes of storage that was empty: they began with it, and none was trimmed."""
+    """Whether the records hold every change since storage was empty: none was trimmed."""
     retention: Retention
-    """The setting that is in force, with its size."""
+    """The setting in force; it has a size."""
     for_feed: bool = True
-    """Whether they are kept for the feed: else there is none."""
+    """Whether the feed shows them."""
     makes_room: bool = False
-    """Whether the oldest go before their time, because the disk is nearly full."""
+    """Whether the oldest go early, because the disk is nearly full."""
 
 
 class After(NamedTuple):
-    """Begin after the record of this number; with `FIRST` or `LAST`, at one of the ends."""
+    """Begin after the record with this number; `FIRST` and `LAST` are the ends."""
 
     number: int
 
@@ -114,14 +111,14 @@ LAST: Final = After(2**62)
 
 
 class ChangesRead(NamedTuple):
-    """What was kept at one moment, and some of its records in order."""
+    """What was kept in one snapshot, and some of its records in order."""
 
     kept: KeptChanges
     begun_time: int | None
-    """The time of the record after which the read was to begin; None if it is not kept, or the read began at a time."""
+    """The time of the record that the read began after; None if it is not kept, or the read began at a time."""
     records: Sequence[ChangeRecord]
     reached: int
-    """The number up to which all records were examined."""
+    """All records up to this number were examined."""
     reached_time: int
     """The time of that record, in ticks; 0 if it is not kept."""
     has_more: bool
@@ -132,14 +129,14 @@ class ChangeLog(Protocol):
     """The record of changes of an engine (`Engine.changes`). Every method may raise `EngineUnavailable`."""
 
     age: RecordAge
-    """Which records are too old. A server that starts begins it."""
+    """Says which records are too old. A server calls its `begin` at the start."""
 
     async def keep(self, retention: Retention | None, accepted: Retention | None = None) -> None:
-        """Begin or go on to keep changes for the feed, in every process; None ends it, and the records go.
+        """Keep changes for the feed, in every process; None stops it and removes the records.
 
-        Called when a server starts with the setting. It is stored, so later starts and commits of other programs follow
-        it too. A shorter age or size that would trim records at once is only stored if it is `accepted`; a size that
-        is not given leaves the stored one.
+        A server calls this when it starts. The setting is stored, so later starts and other programs follow it. A
+        shorter age or size that would trim records at once is stored only if it is `accepted`; no size means the
+        stored one.
         """
         ...
 
@@ -152,15 +149,15 @@ class ChangeLog(Protocol):
     ) -> ChangesRead | None:
         """Records of one subject, or of all, from a position on; None if no changes are kept.
 
-        All of the answer is of one moment, so the caller can tell whether the position was kept. If it is not, the
-        nearest one that is takes its place. Stops after the record that brings the rows to `rows_max` or `bytes_max`.
+        The answer is one snapshot, so the caller can tell whether the position was still kept. If not, the read begins
+        at the nearest kept one. It stops after the record that brings the rows to `rows_max` or `bytes_max`.
         """
         ...
 
     async def news(self, after: int, seconds: float) -> Sequence[tuple[int, Note]]:
-        """The numbers and notes of records after a number, at most `NEWS_MAX`; also of empty ones, with empty notes.
+        """Numbers and notes of the records after a number, at most `NEWS_MAX`; empty records have empty notes.
 
-        If there is none, wait for one: commits of this process end the wait at once, others need not.
+        If there is none, wait for one: a commit of this process ends the wait at once, another one need not.
         """
         ...
 
@@ -169,7 +166,7 @@ NEWS_MAX: Final = 1_000
 
 
 def not_taken(kept: KeptChanges | None, asked: Retention | None) -> str | None:
-    """Why a setting that a server was started with is not in force, in a sentence; None if it is."""
+    """One sentence about why a server's setting is not in force; None if it is."""
     if kept is None or asked is None or with_size(asked, kept.retention.bytes) == kept.retention:
         return None
     return (
@@ -187,9 +184,9 @@ ID_BYTES: Final = 8
 DISK_PART: Final = 10
 MEMORY_BYTES: Final = 256 * 1024 * 1024
 _HEAD: Final = struct.Struct("<iqii")
-"""Of a stored row: the lengths of row, value and the value before (-1 for none), and the version."""
+"""The head of a stored row: the lengths of row, value and replaced value (-1 for none), and the version."""
 RECORD_BYTES: Final = 64
-"""What a record takes beside its texts, about."""
+"""About what a record takes beside its texts."""
 
 
 def size_of(record: ChangeRecord) -> int:
@@ -203,7 +200,7 @@ def size_of(record: ChangeRecord) -> int:
 
 
 def write_rows(rows: Iterable[tuple[bytes, int, bytes | None, bytes | None]]) -> bytes:
-    """Rows, each with the members of a `ChangedRow`, as the bytes of a stored record."""
+    """Encode rows, each with the members of a `ChangedRow`, for a stored record."""
     parts: list[bytes] = []
     for row, version, value, before in rows:
         value_length = -1 if value is None else len(value)
@@ -218,7 +215,6 @@ def write_rows(rows: Iterable[tuple[bytes, int, bytes | None, bytes | None]]) ->
 
 
 def read_rows(stored: bytes) -> list[ChangedRow]:
-    """The rows of a stored record."""
     rows: list[ChangedRow] = []
     at, end = 0, len(stored)
     while at < end:

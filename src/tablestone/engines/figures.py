@@ -1,8 +1,8 @@
-"""What an engine reports to the operator: the figures that it counts, the sizes of its files, and numbers of rows.
+"""What an engine reports to the operator: figures, sizes of files, and numbers of rows.
 
-`CountsRows` and `MeasuredEngine` are asked for at run time, which a compiled class cannot be: so they are
-not in `contract.py`. Counting is cheap and never stops. The figures of several workers become one: counters and
-distributions are added, gauges are of the storage that all workers share.
+Code asks at run time whether an engine is a `CountsRows` or `MeasuredEngine`, which a compiled class cannot answer: so
+they are not in `contract.py`. Counting is cheap and never stops. The report of several workers adds their counters and
+distributions; gauges describe the storage that all workers share.
 """
 
 import enum
@@ -17,7 +17,7 @@ from tablestone.engines.contract import Key, KeyRange
 
 
 class PartitionRows(NamedTuple):
-    """Some rows of a partition, or all: their number, and the bytes of their keys and values."""
+    """Rows of a partition: their number, and the bytes of their keys and values."""
 
     partition: bytes
     rows: int
@@ -25,10 +25,10 @@ class PartitionRows(NamedTuple):
 
 
 class RowsCounted(NamedTuple):
-    """The rows that were counted, by partition in key order, and the first row that was not; None if all were."""
-
     partitions: Sequence[PartitionRows]
+    """In key order."""
     next_key: Key | None
+    """The first row that was not counted; None if all were."""
 
 
 @runtime_checkable
@@ -44,38 +44,35 @@ class StorageSize(NamedTuple):
     """The sizes of an engine's files, in bytes."""
 
     database_bytes: int
-    """The data with its free pages. A log that is not copied yet may make the file shorter or longer than this."""
+    """The data with its free pages. Until the log is copied, the file may be shorter or longer."""
     free_bytes: int
-    """The free pages in it, which later writes use or which are given back."""
+    """The free pages in it: later writes use them, or they are given back."""
     log_bytes: int
     """The file of the write-ahead log."""
     page_bytes: int
-    """A page, the unit in which space is free."""
 
 
 Values = Mapping[str, float | list[float]]
-"""Values by the names of figures; of a distribution, the list that `Distribution.numbers` returns."""
+"""Values by the name of the figure; a distribution's value is `Distribution.numbers`."""
 
 
 class FigureKind(enum.Enum):
-    """The way in which a figure changes."""
-
     COUNTER = enum.auto()
     """It only grows while the process lives."""
     GAUGE = enum.auto()
     """A state of storage, the same in every process."""
     DISTRIBUTION = enum.auto()
-    """How often values were up to each of some bounds."""
+    """The number of values up to each bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure; `name` ends with its unit, and of a counter without `_total`. `bounds` are of a distribution."""
-
     name: str
+    """Ends with the unit; a counter's name has no `_total`."""
     kind: FigureKind
     help: str
     bounds: tuple[float, ...] = ()
+    """Of a distribution."""
 
 
 @runtime_checkable
@@ -100,7 +97,7 @@ class Distribution:
         self._counts[bisect_left(self._bounds, value)] += 1
 
     def numbers(self) -> list[float]:
-        """The sum of all values, then the number of values for each bound, and last of those above all bounds."""
+        """The sum of all values, then the number of values for each bound, then the number above all bounds."""
         return [self._sum, *self._counts]
 
 
@@ -113,7 +110,6 @@ CHANGE_FIGURES: Final = (
 
 
 def measure_changes(log: ChangeLog, now: int) -> dict[str, float | list[float]]:
-    """The values of `CHANGE_FIGURES` at `now` (ticks)."""
     kept = log.kept()
     records = 0 if kept is None else kept.last + 1 - kept.first
     if kept is None or not records:

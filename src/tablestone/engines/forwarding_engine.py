@@ -1,7 +1,4 @@
-"""An engine that passes every call on to another engine: the base of engines that watch calls or add something to them.
-
-Knows the engine contract and nothing above it.
-"""
+"""An engine that passes every call on to another one: the base of engines that watch calls or add to them."""
 
 from collections.abc import Sequence
 
@@ -24,7 +21,7 @@ from tablestone.engines.leases import Leases
 
 
 class ForwardingEngine:
-    """An `Engine` that does what `engine` does; a subclass overrides the calls that it changes."""
+    """A subclass overrides the calls that it changes."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -71,8 +68,6 @@ class ForwardingEngine:
 
 
 class ForwardingSnapshot:
-    """A `Snapshot` that does what `snapshot` does."""
-
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
 

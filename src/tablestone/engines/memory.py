@@ -1,7 +1,7 @@
-"""The engine that keeps rows in memory: the shortest form of the contract, for tests and for throw-away servers.
+"""The engine that keeps rows in memory: the shortest form of the contract, for tests and throw-away servers.
 
-It is a sorted list of keys and a dict of rows, without files, threads or flushes. Nothing in it awaits, so every call
-runs alone on the loop and sees one moment. Its rows are lost at the end of the process.
+It is a sorted list of keys and a dict of rows. No read or commit suspends, so each call runs alone on the event loop
+and sees one moment. The rows are lost at the end of the process.
 """
 
 from __future__ import annotations
@@ -56,8 +56,6 @@ if TYPE_CHECKING:
 
 
 class MemoryEngine:
-    """An `Engine` over a sorted list."""
-
     capabilities = Capabilities(
         stored_in=StoredIn.PROCESS,
         processes=False,
@@ -73,7 +71,7 @@ class MemoryEngine:
         self._clock = clock
         self._rows = MemoryRows([], {}, [])
         self._is_shared = False
-        """Whether a snapshot may have the rows too."""
+        """A snapshot may use the rows too: copy them before a change."""
         self.generation = 0
         self._is_open = True
         self.changes = MemoryChangeLog(clock, self._is_empty)
@@ -156,11 +154,11 @@ class MemoryEngine:
         return self._rows
 
     def replace(self, contents: MemoryRows) -> None:
-        """Have these rows, and no others, with the versions that they have."""
+        """Replace all rows by these, with their versions."""
         self._require_open()
         self._rows = contents
         self._is_shared = True
-        self.generation += 1  # whatever was announced may be another row now
+        self.generation += 1  # any row may have changed
 
     async def watch(self, *, leads: bool) -> None:
         """There is nothing to watch."""
@@ -185,7 +183,7 @@ class MemoryEngine:
 
 
 class MemoryChangeLog:
-    """The `ChangeLog` of a memory engine. Records that are not to be kept go when the next one comes, or at a read."""
+    """The `ChangeLog` of a memory engine. Old records go when a new one comes, or at a read."""
 
     def __init__(self, clock: Clock, is_empty: Callable[[], bool]) -> None:
         self.age = RecordAge(clock)
@@ -195,7 +193,7 @@ class MemoryChangeLog:
         self._epoch: bytes | None = None
         self._retention = Retention(None, MEMORY_BYTES)
         self._records: OrderedDict[int, ChangeRecord] = OrderedDict()
-        """The records that are kept, by their numbers."""
+        """By number."""
         self._bytes = 0
         self._last = 0
         self._last_time = 0
@@ -216,7 +214,7 @@ class MemoryChangeLog:
         self._retention = with_size(retention, MEMORY_BYTES)
 
     def append(self, note: Note, partition: bytes, rows: Sequence[ChangedRow], now: int) -> None:
-        """Record a commit of this time, which is that of its versions too, if changes are kept."""
+        """Record a commit if changes are kept. `now` is the time of its versions."""
         if self._epoch is None:
             return
         self._last += 1
@@ -305,20 +303,19 @@ class MemoryChangeLog:
 
 
 class MemoryRows(NamedTuple):
-    """Keys in order, the versions and values of their rows, and the entries of indexes in order.
-
-    A snapshot shares them until they change, because rows are values.
-    """
+    """The rows of an engine, shared with snapshots until the next change copies them."""
 
     keys: list[Key]
+    """In order."""
     stored: dict[Key, tuple[int, bytes]]
+    """Versions and values."""
     index_entries: list[Entry]
+    """In order."""
 
     def copy(self) -> MemoryRows:
         return MemoryRows(self.keys.copy(), self.stored.copy(), self.index_entries.copy())
 
     def change_entries(self, key: Key, old: Iterable[bytes], new: Iterable[bytes]) -> None:
-        """Take the old entries from a row, and give it the new ones."""
         for entry, is_new in [(e, True) for e in new] + [(e, False) for e in old]:
             found = Entry(entry, *key)
             at = bisect_left(self.index_entries, found)

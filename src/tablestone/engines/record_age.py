@@ -1,7 +1,7 @@
 """The age of records of changes: by the wall clock, unless it has jumped forward within the last hour.
 
-A clock that shows a later time for a minute must not empty a record that is kept for an hour. So the wall clock counts
-as far as it was ahead of a clock that never steps back at the lowest, within the last hour.
+A clock that is wrong for a minute must not empty a record that is kept for an hour. So a jump forward counts only after
+an hour: the present time is a clock that never steps back, plus the smallest lead of the wall clock in the last hour.
 """
 
 from collections import deque
@@ -11,28 +11,28 @@ from typing import Final
 from tablestone.clock import TICKS_PER_SECOND, Clock
 
 TRUSTED_SECONDS: Final = 3600
-"""A wall clock that has stayed where it jumped for so long is believed."""
+"""A jump of the wall clock is believed after this time."""
 
 
 class RecordAge:
-    """Says which records are too old. Until `begin`, the wall clock alone does: a test moves it on purpose."""
+    """Says which records are too old. Until `begin`, the wall clock alone decides, and tests move it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._elapsed: Callable[[], float] | None = None
         self._began = 0.0
         self._leads: deque[tuple[float, int]] = deque()
-        """How far the wall clock was ahead, in ticks: ascending, each with the moment up to which that was seen."""
+        """When a lead of the wall clock was last seen, and the lead in ticks; both ascend."""
 
     def begin(self, elapsed: Callable[[], float] | None) -> None:
-        """A server has started. `elapsed` never steps back, and counts the time for which the machine was asleep."""
+        """A server has started. `elapsed` never steps back, and goes on while the machine sleeps."""
         self._elapsed = elapsed
         if elapsed is not None:
             self._began = elapsed()
             self.now()
 
     def oldest_time(self, ticks: int | None) -> int:
-        """The time of the oldest record that is not older than so many ticks; 0 while no age is too old."""
+        """Records from before this time are older than so many ticks; 0 while no record is too old."""
         if ticks is None:
             return 0
         now, grace = self.now(), min(TRUSTED_SECONDS, ticks / TICKS_PER_SECOND)
@@ -41,7 +41,7 @@ class RecordAge:
         return now - ticks
 
     def now(self) -> int:
-        """The present time by which records age."""
+        """The present time for the age of records, in ticks."""
         if self._elapsed is None:
             return self._clock()
         elapsed, leads = self._elapsed(), self._leads

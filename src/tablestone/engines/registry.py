@@ -1,7 +1,6 @@
 """The kinds of engines by the scheme of their URL: those of this package and those of other packages.
 
-Another package declares a kind as an entry point of the group `tablestone.engines` (`engines.kind`). A kind is imported
-when its scheme is first asked for, so a server imports only its own. Knows no place and opens nothing itself.
+A kind is imported when its scheme is first asked for, so a server imports only its own (`engines.kind`).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ OWN_KINDS: Final = {
     "memory": "tablestone.engines.memory",
     "cassandra": "tablestone.engines.cassandra.kind",
 }
-"""The modules of this package's own kinds, each with its `KIND`, in the order in which messages list them."""
+"""The modules of this package's kinds, each with a `KIND`, in the order of messages."""
 
 
 class NoSuchEngine(EngineRefused):
@@ -35,7 +34,7 @@ class NoSuchEngine(EngineRefused):
 
 
 def kind_of(scheme: str) -> EngineKind:
-    """The kind of engine of a scheme; `NoSuchEngine` if there is none."""
+    """Import the kind of a scheme. `NoSuchEngine` if there is none; `EngineRefused` if this version cannot use it."""
     if scheme in OWN_KINDS:
         return _checked(scheme, OWN_KINDS[scheme], lambda: _own(scheme))
     for entry_point in _entry_points(scheme):
@@ -44,7 +43,6 @@ def kind_of(scheme: str) -> EngineKind:
 
 
 def _checked(scheme: str, source: str, load: Callable[[], object]) -> EngineKind:
-    """The kind of a scheme, if an engine of the kind can be used by this version."""
     try:
         kind = load()
     except (ImportError, AttributeError) as error:
@@ -60,12 +58,12 @@ def _checked(scheme: str, source: str, load: Callable[[], object]) -> EngineKind
 
 
 def capabilities_of(url: str) -> Capabilities:
-    """The capabilities of the engine that a URL names; the engine is not opened."""
+    """Of the engine that a URL names; it is not opened."""
     return kind_of(EngineUrl.parse(url).scheme).capabilities
 
 
 def forms() -> list[str]:
-    """The forms of the URLs of all kinds, for messages; for kinds of other packages only the scheme."""
+    """The forms of URLs, for messages; of other packages' kinds only the scheme."""
     own = [form for scheme in OWN_KINDS for form in _own(scheme).forms]
     others = sorted(entry_point.name for entry_point in _entry_points())
     return own + [f"{scheme}:" for scheme in others if scheme not in OWN_KINDS]
@@ -80,13 +78,12 @@ def open_engine(
     storage: StorageId | None = None,
     key: EncryptionKey | None = None,
 ) -> Engine:
-    """The engine of `url`, ready for use; `EngineRefused` says why it cannot be opened.
+    """Open the engine of `url`; `EngineRefused` says why it cannot be opened.
 
-    A `read_only` engine creates, changes and locks nothing, so it can read storage that a running server holds; its
-    commits raise `EngineUnavailable`. A `shared` engine reads and commits beside the processes of a running server, or
-    without one. Otherwise the engine is the server's, and keeps other servers out. With `storage`, only the storage
-    with this id from `held_for_processes` is opened; other data in its place is refused. `key` is the one that encrypts
-    the storage, if one does.
+    A `read_only` engine creates, changes and locks nothing, so it can read the storage of a running server; its commits
+    raise `EngineUnavailable`. A `shared` engine reads and commits beside a server or without one. Otherwise the engine
+    is the server's and keeps other servers out. `storage` is an id from `held_for_processes`: other data in its place
+    is refused. `key` encrypts the storage, if one does.
     """
     opening = Opening.SHARED if shared else Opening.SERVER
     opening = Opening.READ_ONLY if read_only else opening
@@ -99,8 +96,8 @@ def held_for_processes(
 ) -> AbstractContextManager[StorageId]:
     """Prepare the storage of `url` for the processes of one server, and hold it while the block runs.
 
-    Each process opens the storage as shared. No other server can have it until all of them have ended. Nothing is open
-    in the block, so it may fork.
+    Each process opens the storage as shared; no other server gets it until all have ended. Nothing is open in the
+    block, so it may fork.
     """
     parsed = EngineUrl.parse(url)
     kind, place = _located(parsed, key)
@@ -112,7 +109,7 @@ def held_for_processes(
 
 
 def _located(url: EngineUrl, key: EncryptionKey | None) -> tuple[EngineKind, str]:
-    """The kind of engine that a URL names, and the URL's place. `EngineRefused` for a key if it does not encrypt."""
+    """The kind and the place of a URL; `EngineRefused` for a key if the engine does not encrypt."""
     try:
         kind = kind_of(url.scheme)
     except NoSuchEngine:
@@ -136,7 +133,7 @@ def _own(scheme: str) -> EngineKind:
 
 
 def _entry_points(scheme: str | None = None) -> EntryPoints:
-    """The kinds of other packages; finding them takes longer than everything else here."""
+    """The kinds of other packages; to find them takes longer than all else here."""
     from importlib.metadata import entry_points  # noqa: PLC0415 - loads slowly
 
     if scheme is None:

@@ -1,7 +1,7 @@
-"""How long a request may wait: for storage, and for earlier writes to the same place.
+"""How long a request may wait for storage, and for earlier writes to the same place.
 
-The time is a context variable, so that no call between the server and an engine has to pass it on. It is for all reads
-and writes of a request together. Work that is for no request, such as a sweep, has no limit.
+The limit is for all reads and writes of a request together. It is a context variable, so that no call between the
+server and an engine has to pass it on. Work for no request, such as a sweep, has no limit.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ _until: Final[ContextVar[float]] = ContextVar("until", default=inf)
 
 
 def begin(seconds: float = limits.STORAGE_SECONDS_MAX) -> None:
-    """A request begins here: this task, and those that it starts, have so many seconds from now on."""
+    """Begin a request: this task, and those that it starts, have so many seconds from now on."""
     _until.set(monotonic_seconds() + seconds)
 
 
 def extend(seconds: float) -> None:
-    """The request waited so long for its client."""
+    """Do not count the time for which the request waited for its client."""
     _until.set(_until.get() + seconds)
 
 
@@ -34,13 +34,13 @@ def forget() -> None:
 
 
 def left() -> float:
-    """The seconds that are left; infinite if there is no limit, and not positive when the time is over."""
+    """Seconds: infinite if there is no limit, zero or less when the time is over."""
     until = _until.get()
     return until if until == inf else until - monotonic_seconds()
 
 
 async def wait_for(event: asyncio.Event) -> None:
-    """Wait for work that another task does; `EngineBusy` if the time of this request ends first."""
+    """Wait for the work of another task; `EngineBusy` if this request's time ends first."""
     seconds = left()
     try:
         async with asyncio.timeout(None if seconds == inf else seconds):
@@ -53,22 +53,19 @@ _Place = TypeVar("_Place", bound=Hashable)
 
 
 class WriteQueues(Generic[_Place]):
-    """The queues of those places at which a write is under way. `what` names such a place in an error."""
+    """One queue for each place with a write under way. `what` names such a place in an error."""
 
     def __init__(self, what: str) -> None:
         self._what = what
         self._waiting: dict[_Place, deque[asyncio.Future[None]]] = {}
-        """The turns of the writes that wait for the one under way, in their order."""
+        """The turns of the writes that wait for the one under way, in order."""
 
     def __contains__(self, place: _Place) -> bool:
-        """Whether a write has its turn there, or waits for it."""
+        """Whether a write is under way there."""
         return place in self._waiting
 
     async def begin(self, place: _Place, seconds_max: float) -> None:
-        """Wait until every earlier write of the place has ended; `EngineBusy` if that takes longer than this.
-
-        After a return, `end` has to be called.
-        """
+        """Wait for every earlier write of the place; `EngineBusy` after `seconds_max`. Then `end` must be called."""
         if place not in self._waiting:
             self._waiting[place] = deque()
             return
@@ -78,7 +75,7 @@ class WriteQueues(Generic[_Place]):
             async with asyncio.timeout(None if seconds_max == inf else seconds_max):
                 await turn
         except BaseException as error:
-            if not turn.cancelled():  # the turn came at the same moment
+            if not turn.cancelled():  # the turn came at the same time
                 self.end(place)
             if isinstance(error, TimeoutError):
                 raise EngineBusy(
@@ -87,7 +84,6 @@ class WriteQueues(Generic[_Place]):
             raise
 
     def end(self, place: _Place) -> None:
-        """Let the next write of the place have its turn."""
         waiting = self._waiting[place]
         while waiting:
             turn = waiting.popleft()

@@ -1,8 +1,8 @@
 """Copies a database beside its server, for a backup, and fills a new data directory with rows of another engine.
 
-A copy leaves the record of changes out, and a restored one ends it. A new directory takes rows with their versions,
-such as those of a cluster, in DIR.part, which becomes DIR when all are there. So DIR is complete as soon as it exists,
-and the next attempt goes on with an interrupted one. A file in DIR.part names the source, and keeps servers out.
+A copy has no records of changes, and a restore ends the record. A new directory takes rows with their versions, such as
+those of a cluster, in DIR.part, which becomes DIR when all are there. So DIR is complete as soon as it exists, and a
+new attempt continues an interrupted one. A file in DIR.part names the source, and keeps servers out.
 """
 
 import errno
@@ -44,10 +44,9 @@ def copy_database(
 ) -> None:
     """Copy the database of `directory` into the new file `target`, without records of changes, and flush it.
 
-    `key` is the one that encrypts the directory, if one does; it encrypts the copy too.
-
-    `EngineRefused` if the directory cannot be read, `EngineDamaged` if a page of it cannot, `OSError` if there is no
-    room for the copy, `EngineUnavailable` if it fails otherwise; `target` is then incomplete.
+    The directory's `key`, if it has one, encrypts the copy too. `EngineRefused` if the directory cannot be read,
+    `EngineDamaged` if a page cannot, `OSError` if there is no room, else `EngineUnavailable`; `target` is then
+    incomplete.
     """
     require_unloaded(directory)
     opened = DataDirectory(directory, Opening.READ_ONLY, key=key)
@@ -62,9 +61,8 @@ def copy_database(
             copy.pragma("journal_mode", "off")
             copy.pragma("synchronous", "off")  # it is flushed once, below
             source.execute("BEGIN")
-            source.execute(
-                "SELECT count(*) FROM sqlite_schema"
-            ).fetchall()  # the moment of the copy
+            # The first read fixes the snapshot that is copied.
+            source.execute("SELECT count(*) FROM sqlite_schema").fetchall()
             with copy.backup("main", source, "main") as copying:
                 while not copying.done:
                     copying.step(STEP_PAGES)
@@ -81,9 +79,9 @@ def copy_database(
 
 
 def end_record(database: Path, key: EncryptionKey | None = None) -> None:
-    """End the record of changes in a restored database: it has another future than the one that was copied.
+    """End the record of changes of a restored database: its later changes differ from those of the original.
 
-    `OSError` if there is no room, `EngineUnavailable` if it fails otherwise.
+    `OSError` if there is no room, else `EngineUnavailable`.
     """
     try:
         with closing(
@@ -106,10 +104,9 @@ _COUNT_AFTER: Final = "SELECT count(*) FROM stored_rows WHERE (partition, row) >
 
 
 class NewDirectory:
-    """A data directory that is filled from a `source`. An attempt that was interrupted goes on.
+    """A data directory that is filled from a `source`, or an interrupted attempt that continues.
 
-    `EngineRefused` if there is something under its name already, or if DIR.part is of something else than an unload of
-    this source. `key` encrypts the directory, if it is to be encrypted.
+    `EngineRefused` if the name is taken, or if DIR.part is not an unload of this source. `key` encrypts the directory.
     """
 
     at_once = 1
@@ -147,7 +144,7 @@ class NewDirectory:
             raise EngineUnavailable(f"{self.partial} cannot be written: {error}.") from error
 
     async def reach(self, key: Key) -> None:
-        """Do nothing: rows come in order, so the last stored row says how far the unload got."""
+        """Rows come in order, so the last stored row says how far the unload got."""
 
     def finish(self) -> None:
         """Give the directory its name."""
@@ -157,7 +154,7 @@ class NewDirectory:
             with suppress(FileNotFoundError):
                 self.path.rmdir()
             self._mark.unlink()
-            flush_directory(self.partial)  # a directory that has its name has no mark any more
+            flush_directory(self.partial)  # the mark must be gone before the directory has its name
             self.partial.rename(self.path)
         except OSError as error:  # such as a directory that is a file system of its own
             raise EngineUnavailable(
@@ -165,12 +162,12 @@ class NewDirectory:
             ) from error
 
     def close(self) -> None:
-        """Close the database; the next attempt finds its rows."""
+        """A next attempt finds the rows."""
         self._connection.close()
         self._directory.close()
 
     def _require_from(self, source: StorageId) -> None:
-        """Refuse rows that are not from the source, and note where they are from."""
+        """Refuse a part of another source, and note this one."""
         try:
             if self._mark.exists():
                 if self._mark.read_bytes() != source:
@@ -206,7 +203,7 @@ class NewDirectory:
 
 
 def count_rows(path: Path, key: EncryptionKey | None = None, after: Key | None = None) -> int:
-    """The number of rows in a data directory that is open already, or of those after a place in it."""
+    """The rows in a data directory that is open already, or those after a key."""
     with (
         closing(DataDirectory(path, Opening.READ_ONLY, key=key)) as directory,
         closing(directory.connect_reader()) as connection,

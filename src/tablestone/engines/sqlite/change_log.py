@@ -1,8 +1,8 @@
-"""The record of changes in the database: two tables that are there once changes were kept.
+"""The record of changes in the database: two tables, made when changes are first kept.
 
-The commit thread and the loop write records in the transaction of their rows (`commit`). `change_records` always has a
-record, so the next number, time and sum of bytes follow from the newest one; a newest record that is too old is
-replaced by an empty one. The size of any run of records is the difference of two sums.
+Commits write records in the transaction of their rows (`commit`). `change_records` always has a record, so the next
+number, time and sum of bytes follow from the newest one; an empty record replaces a newest one that is too old. The
+size of any run of records is the difference of two sums.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ log = logging.getLogger(__name__)
 
 TRIM_RECORDS_MAX: Final = 512
 TRIM_BYTES_MAX: Final = 2 * 1024 * 1024
-"""Records and bytes that are trimmed in one commit: some milliseconds."""
+"""Records and bytes that one commit trims, in some milliseconds."""
 
 _EPOCH: Final = "SELECT epoch FROM change_log"
 _STATE: Final = """
@@ -122,9 +122,9 @@ _LAST: Final = "SELECT max(number) FROM change_records"
 
 
 def make_tables(writer: apsw.Connection) -> None:
-    """Make the tables of the record, in the transaction that has begun, unless they are there. None are kept yet.
+    """Make the tables of the record in the open transaction, unless they exist. No changes are kept yet.
 
-    In tables of an earlier build `kept_for` is missing until the setting changes.
+    Tables of an earlier build lack `kept_for` until the setting changes.
     """
     if writer.pragma("user_version") < KEEPING_FORMAT_VERSION:
         writer.execute(SCHEMA)
@@ -138,7 +138,6 @@ def make_tables(writer: apsw.Connection) -> None:
 
 
 def keeps_changes(connection: apsw.Connection) -> bool:
-    """Whether commits are to be recorded now."""
     if connection.pragma("user_version") < KEEPING_FORMAT_VERSION:
         return False
     return connection.execute(_EPOCH).get is not None
@@ -146,7 +145,7 @@ def keeps_changes(connection: apsw.Connection) -> bool:
 
 @cache
 def record_statement(records: int) -> str:
-    """The statement that appends so many records; its values are those of `record_values`."""
+    """Appends so many records; `record_values` are its values."""
     given = ", ".join(["(?, ?, ?, ?, ?, ?, ?)"] * records)
     return (
         "INSERT INTO change_records WITH newest AS MATERIALIZED"  # noqa: S608 - no value in it
@@ -157,7 +156,7 @@ def record_statement(records: int) -> str:
 
 
 def record_values(records: Iterable[tuple[Note, bytes, bytes]], time: int) -> list[bytes | int]:
-    """The values for records (note, partition, written rows) of commits at this time."""
+    """Values for records (note, partition, written rows) of commits at this time."""
     values: list[bytes | int] = []
     size = 0
     for number, ((subject, about), partition, rows) in enumerate(records, 1):
@@ -167,7 +166,7 @@ def record_values(records: Iterable[tuple[Note, bytes, bytes]], time: int) -> li
 
 
 def wrong_records(connection: apsw.Connection) -> list[str]:
-    """A sentence for each record that does not follow from the one before it."""
+    """A sentence for each record that does not follow from the one before."""
     if connection.pragma("user_version") < KEEPING_FORMAT_VERSION:
         return []
     return [
@@ -177,7 +176,7 @@ def wrong_records(connection: apsw.Connection) -> list[str]:
 
 
 def leave_records_out(copy: apsw.Connection, *, ends_epoch: bool) -> None:
-    """Remove the records of changes from a copy of a database, and their room. Numbers go on from the newest one."""
+    """Remove the records and their room from a copy of a database. Numbers go on from the newest one."""
     if copy.pragma("user_version") < KEEPING_FORMAT_VERSION:
         return
     copy.execute("BEGIN IMMEDIATE")
@@ -263,7 +262,7 @@ class SqliteChangeLog:
         return None if state is None else state[0]
 
     def _state(self, number: int | None) -> tuple[KeptChanges, int | None] | None:
-        """What is kept, and the time of the record of this number; None if no changes are kept."""
+        """What is kept, and the time of the record with this number; None if no changes are kept."""
         state = self._reader.execute(_STATE, (number,)).get if self.is_there else None
         if state is None:
             return None
@@ -328,12 +327,12 @@ class SqliteChangeLog:
             return [(number, Note(subject, about)) for number, subject, about in notes]
 
     def note_growth(self) -> None:
-        """A commit of this process may have written records: end the wait of `news`."""
+        """End the wait of `news`: a commit of this process may have written records."""
         self._has_grown.set()
 
     @contextmanager
     def _one_moment(self) -> Iterator[None]:
-        """A block in which no later commit is seen."""
+        """Later commits do not show in the block."""
         self._reader.execute("BEGIN")
         try:
             yield
@@ -343,14 +342,14 @@ class SqliteChangeLog:
     @property
     def is_there(self) -> bool:
         """Whether the tables exist: changes are kept, or were."""
-        if not self._is_there:  # they stay for ever
+        if not self._is_there:  # once made, they stay
             self._is_there = self._reader.pragma("user_version") >= KEEPING_FORMAT_VERSION
         return self._is_there
 
     def _before(self, time: int) -> int:
-        """The number before that of the first record that is not older."""
+        """One less than the number of the first record that is not older."""
         first, last = self._reader.execute(_ENDS).get
-        # Numbers have no holes and times never step back, so halving finds it.
+        # Numbers have no holes and times never step back, so bisection works.
         later = bisect_left(
             range(last + 1), time, lo=first, key=lambda n: self._reader.execute(_TIME, (n,)).get
         )
@@ -364,10 +363,7 @@ class SqliteChangeLog:
             return _surplus(self._reader, self.age, makes_room=makes_room) is not None
 
     def trim(self, *, makes_room: bool = False) -> None:
-        """Remove the oldest records that are not to be kept, as many as one short commit can.
-
-        `makes_room`: the disk is nearly full, so the oldest go before their time.
-        """
+        """Remove old records, as many as one short commit can. `makes_room`: the oldest go before their time."""
         with self._directory.committing() as writer:
             writer.execute("BEGIN IMMEDIATE")
             last = _surplus(writer, self.age, makes_room=makes_room)
@@ -381,7 +377,7 @@ class SqliteChangeLog:
 
 
 def _surplus(connection: apsw.Connection, age: RecordAge, *, makes_room: bool) -> int | None:
-    """The last of the oldest records that one commit removes; None if there is nothing to remove."""
+    """The last record that the next trim removes; None if there is nothing to remove."""
     epoch, began, ticks_max, bytes_max = connection.execute(_RETENTION).get
     first, last = connection.execute(_ENDS).get
     all_bytes = connection.execute(_KEPT, (last,)).get[1]
@@ -402,7 +398,7 @@ def _surplus(connection: apsw.Connection, age: RecordAge, *, makes_room: bool) -
 def _would_trim(
     connection: apsw.Connection, retention: Retention, stored: Retention, now: int
 ) -> bool:
-    """Whether an age or a size that is shorter than the stored one removes records at once."""
+    """Whether a shorter age or size than the stored one would remove records at once."""
     oldest = connection.execute(_OLDEST).get
     if oldest is None:
         return False
@@ -423,7 +419,6 @@ def _append_empty(writer: apsw.Connection, time: int) -> None:
 
 @contextmanager
 def _unavailable(what: str) -> Iterator[None]:
-    """Turn an error of SQLite into `EngineUnavailable`."""
     try:
         yield
     except apsw.Error as error:

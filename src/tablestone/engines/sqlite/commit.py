@@ -1,8 +1,8 @@
 """Group commit: all write sets that have arrived are applied in one SQLite transaction, each with its own outcome.
 
-The loop applies the write sets of a group one by one. A thread commits and flushes them, before any outcome is
-reported; a group that only inserts is one statement, which the thread runs too. A commit holds the lock of all
-processes. After a flush that failed, an outcome may be unknown, because the log can bring the commit back.
+The event loop applies the write sets of a group one by one. A thread commits and flushes them before any outcome is
+reported; it also runs the one statement of a group that only inserts. A commit holds the lock of all processes. After a
+failed flush an outcome may be unknown, because the write-ahead log can bring the commit back.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ Written = tuple[bytes, int, bytes | None, bytes | None]
 """A changed row, with the members of `ChangedRow`."""
 
 ROWS_MAX: Final = 200
-"""Rows of one statement at most. There is a statement for each number of rows; recently used ones stay prepared."""
+"""Rows of one statement at most. Each number of rows has its own statement; recently used ones stay prepared."""
 
 
 def only_inserts(write_set: WriteSet) -> bool:
-    """Whether the write set may be one of several in a statement. One that invalidates caches may not."""
+    """Whether a statement of inserts may include the write set. One that invalidates caches may not be."""
     if write_set.invalidates_caches or len(write_set.changes) > ROWS_MAX:
         return False
     for _row, expectation, mutation in write_set.changes:
@@ -93,8 +93,8 @@ def insert_together(
 ) -> None:
     """Insert and flush all rows, up to `ROWS_MAX`, with this version, their entries, and records if they are kept.
 
-    One call, because each has to wait for the interpreter when it returns. Raises the errors of `execute`:
-    `apsw.ConstraintError` if a row exists or is named twice. Then none was inserted, and the transaction may be open.
+    One call, because each waits for the interpreter when it returns. Raises the errors of `execute`, such as
+    `apsw.ConstraintError` if a row exists or comes twice: then none was inserted, and the transaction may be open.
     """
     given: list[bytes | int] = []
     entries: list[bytes | int] = []
@@ -125,7 +125,6 @@ def insert_together(
 
 @lru_cache(maxsize=STATEMENTS_KEPT)
 def _statements(rows: int, entries: int, records: int) -> str:
-    """One text of several statements, for numbers of rows, of entries and of records."""
     texts = ["BEGIN IMMEDIATE", _statement(rows)]
     if entries:
         texts.append(insert_statement(entries))
@@ -150,38 +149,36 @@ DELETE_ROW: Final = "DELETE FROM stored_rows WHERE partition = ? AND row = ?"
 
 
 GROUP_CHANGES_MAX: Final = 200
-"""Changes after which a group takes no more write sets, so that applying it never blocks the loop for long."""
+"""A group with this many changes takes no more write sets, so it never blocks the loop for long."""
 CHECKPOINT_PAGES: Final = 1000
-"""Pages in the write-ahead log from which it is copied into the database; the rest is copied before a group starts."""
+"""Copy the write-ahead log into the database when it has this many pages; the rest of it before the next group."""
 LOG_PAGES_MAX: Final = 4 * CHECKPOINT_PAGES
-"""Pages in the log from which commits wait for the copy that is under way, so that the log does not grow faster."""
+"""From this length of the log on, commits wait for the copy under way: the log must not grow faster than that."""
 RESTART_PAGES: Final = 2 * CHECKPOINT_PAGES
-"""Pages in the log from which a copy waits for reads under way, so that the log can start from its beginning again."""
+"""From this length of the log on, a copy waits for the reads under way, so that the log can restart."""
 SHORT_PAGES: Final = 64
-"""Pages in the log from which it is copied while room is tight: then it starts from its beginning and grows no more."""
+"""While room is tight, copy the log from this length on, so that it restarts and does not grow."""
 RESTART_MS_MAX: Final = 800
-"""Milliseconds that a copy waits for reads at most; no process can commit during this time."""
+"""A copy waits this long for reads at most: no process can commit meanwhile."""
 
 _log = logging.getLogger(__name__)
 
 
 class _Accepted(NamedTuple):
-    """A write set, and the future of its outcome."""
-
     write_set: WriteSet
     answer: asyncio.Future[Committed | Conflict]
     only_inserts: bool
 
 
 class _Group(NamedTuple):
-    """Write sets that share a transaction; once applied, `outcomes` has one entry for each."""
+    """Write sets that share a transaction, and the outcome of each."""
 
     accepted: list[_Accepted]
     outcomes: list[Committed | Conflict]
 
 
 class _Task(NamedTuple):
-    """A long call on the writing connection, and the function that continues on the loop, with the error if any."""
+    """A long call on the writing connection, and what then continues on the loop with its error or None."""
 
     loop: asyncio.AbstractEventLoop
     call: Callable[[], object]
@@ -189,10 +186,7 @@ class _Task(NamedTuple):
 
 
 class GroupCommit:
-    """Accepts write sets and commits them in groups, in the order of their arrival.
-
-    `connect` makes a connection that may write. `room` is the room on the disk, if it is to be looked at.
-    """
+    """Commits write sets in groups, in the order of their arrival. `connect` makes a connection that may write."""
 
     def __init__(
         self,
@@ -210,21 +204,21 @@ class GroupCommit:
         self._room = room
         self._execute = writer.cursor().execute
         self._now = 1
-        """The time of the group that is applied. All its write sets share it, so the text of a version is made once."""
+        """The time of the present group. All its write sets share it, so the text of a version is made once."""
         self._keeps = False
-        """Whether changes are kept, as read in this generation."""
+        """Whether changes are kept, as read in the present generation."""
         self._present_generation: int | None = None
-        """The generation of the group that is applied."""
+        """The generation of the present group."""
         self._records: list[tuple[Note, bytes, bytes]] = []
-        """The records of the group that is applied: note, partition and written rows."""
+        """The records of the present group: note, partition and written rows."""
         self._waiting: deque[_Accepted] = deque()
         self._one_by_one = 0
-        """The number of waiting write sets whose group failed: each is tried again in a group of its own."""
+        """So many waiting write sets are of a group that failed: each now gets its own group."""
         self._done: _Group | None = None
-        """The group of inserts that the thread has committed, for the loop to answer."""
+        """The inserts that the thread has committed, for the loop to answer."""
         self._flush_has_failed = False
-        """A flush failed, and no commit has succeeded since. The log has a commit that is not undone in the file: a
-        crash before the next commit, which overwrites it, brings it back."""
+        """A flush failed, and no commit has succeeded since. The failed commit is still in the log's file: a crash
+        before the next commit overwrites it would bring it back."""
         self._is_busy = False
         self._idle = asyncio.Event()
         self._wal_pages = 0
@@ -255,27 +249,25 @@ class GroupCommit:
 
     @property
     def log_bytes(self) -> int:
-        """The content of the log at this process's last commit."""
+        """The length of the log at this process's last commit."""
         return self._wal_pages * PAGE_SIZE_BYTES
 
     async def close(self) -> None:
-        """Wait for the outcomes of all accepted write sets, then end the thread and the connection."""
+        """Finish all accepted write sets, then end the thread and the connection."""
         if self._is_busy:
             await self._idle.wait()
         self._tasks.put(None)
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
-        """Close the connection. The last connection of all processes copies the log and removes it."""
+        """The last connection of all processes to close copies the log and removes it."""
         self._flusher.join()
         self._copier.close()
         try:
             with self._lock.held():
                 self._writer.close()
-        except (
-            apsw.Error,
-            OSError,
-        ) as error:  # all commits are in the log, which the next start reads
+        except (apsw.Error, OSError) as error:
+            # No commit is lost: the next start reads the log.
             _log.warning("The database could not be closed: %s", error)
         self._lock.close()
 
@@ -308,7 +300,9 @@ class GroupCommit:
             return
         try:
             self._execute("BEGIN IMMEDIATE")
-        except apsw.Error as error:  # another program holds SQLite's lock: trying each write set alone would fail too
+        except (
+            apsw.Error
+        ) as error:  # another program holds SQLite's lock: each write set alone would fail too
             _answer(accepted, [self._failure(error) for _each in accepted])
             self._end_group(loop)
             return
@@ -328,8 +322,8 @@ class GroupCommit:
                 commit = partial(self._commit, len(accepted))
                 self._tasks.put(_Task(loop, commit, finish))
                 return
-            self._execute("ROLLBACK")  # nothing was written: no flush and no second thread
-            self._generation.end()  # a process that died may have left it begun
+            self._execute("ROLLBACK")  # nothing was written: nothing to flush
+            self._generation.end()  # a dead process may have left it begun
         except Exception as failure:  # noqa: BLE001 - a caller's `render` may raise anything
             self._undo(accepted, failure)
         else:
@@ -337,16 +331,16 @@ class GroupCommit:
         self._end_group(loop)
 
     def _apply(self, write_set: WriteSet) -> Committed | Conflict:
-        """Apply a whole write set to the open transaction, or nothing of it."""
+        """Apply the whole write set to the open transaction, or nothing."""
         partition, now = write_set.partition, self._now
         if self._is_outdated(write_set):
             return OUTDATED
         entries_of = write_set.entries_of
-        # By rows: the entries that they may lose, and those that they keep or get.
+        # For each row: the entries that it may lose, and those that it keeps or gets.
         indexed: list[tuple[bytes, Sequence[bytes], Sequence[bytes]]] = []
         versions = [0] * len(write_set.changes)
         changed: list[Written] = []
-        # A row that is created again in this group must not get a version that it had before.
+        # A row that is created again in this group must not get an earlier version again.
         latest_deleted = ABSENT
         for index, change in enumerate(write_set.changes):
             row, value = change.row, None
@@ -391,12 +385,12 @@ class GroupCommit:
         if self._keeps and changed and write_set.note is not None:
             self._records.append((write_set.note, partition, write_rows(changed)))
         self._now = max(now, latest_deleted + 1)
-        if write_set.invalidates_caches:  # for the rest of the group: the generation says it later
+        if write_set.invalidates_caches:  # the generation changes only after the group
             self._present_generation = None
         return Committed(versions)
 
     def _is_outdated(self, write_set: WriteSet) -> bool:
-        """Whether a row on which the write set relies has changed. A look takes 7 µs a row, the generation 0.1 µs."""
+        """Whether a row that the write set relies on has changed: 7 µs a row, or 0.1 µs by the generation."""
         relies_on = write_set.relies_on
         if relies_on is None or relies_on.generation == self._present_generation is not None:
             return False
@@ -445,7 +439,7 @@ class GroupCommit:
         self._start_group(loop)
 
     def _undo(self, group: list[_Accepted], error: Exception) -> None:
-        """Undo a group that failed. A single write set gets the error; several are tried again one by one."""
+        """Undo a failed group. A single write set gets the error; of several, each is tried again alone."""
         if getattr(error, "extendedresult", None) == apsw.SQLITE_IOERR_FSYNC:
             self._flush_has_failed = True
         self._roll_back()
@@ -463,14 +457,13 @@ class GroupCommit:
             _log.warning("A failed transaction could not be rolled back: %s", worse)
 
     def _look_whether_changes_are_kept(self) -> None:
-        """Read it inside the commit, if it may have changed: a switch of it changes the generation."""
+        """Read the setting inside the commit if the generation has changed: a change of it changes that."""
         generation = self._generation.current
         if generation is None or generation != self._present_generation:
             self._keeps = keeps_changes(self._writer)
             self._present_generation = generation
 
     def _failure(self, error: apsw.Error) -> EngineUnavailable | OutcomeUnknown:
-        """The error for a write set of a group that SQLite refused."""
         if self._flush_has_failed:
             return OutcomeUnknown(f"Storage could not flush: {error}.")
         refused = unavailable("write", error)
@@ -484,15 +477,15 @@ class GroupCommit:
             error: Exception | None = None
             try:
                 task.call()
-            except Exception as raised:  # noqa: BLE001 - the callers must get any error
+            except Exception as raised:  # noqa: BLE001 - the callers get any error
                 error = raised
             try:
                 task.loop.call_soon_threadsafe(task.then, task.loop, error)
-            except RuntimeError:  # the loop was closed without `close`: there is no caller left
+            except RuntimeError:  # the loop was closed without `close`: no caller is left
                 return
 
     def _take_lock(self) -> None:
-        """Wait for the lock, and commit inserts here: going back to the loop would hold the lock for longer."""
+        """Wait for the lock. Commit inserts here: a return to the loop would hold the lock for longer."""
         if not self._lock.is_held:
             asked = monotonic_seconds()
             self._lock.take()
@@ -509,7 +502,7 @@ class GroupCommit:
                 self._waiting.extendleft(reversed(group))  # the loop gives each its own outcome
                 return
             insert_together(self._execute, write_sets, version, keeps_changes=self._keeps)
-        except Exception as error:  # noqa: BLE001 - the loop applies the group, and meets the error again
+        except Exception as error:  # noqa: BLE001 - the loop applies the group and meets the error again
             _log.debug("A group of inserts is applied one by one: %s", error)
             self._roll_back()
             self._waiting.extendleft(reversed(group))
@@ -520,7 +513,7 @@ class GroupCommit:
             self._committed(len(group), begun)
 
     def _take_inserts(self) -> list[_Accepted]:
-        """The first waiting write sets, up to `ROWS_MAX` rows, if all of them only insert; else none."""
+        """The first waiting write sets, up to `ROWS_MAX` rows, if all only insert; else none."""
         if self._one_by_one:
             return []
         group: list[_Accepted] = []
@@ -534,7 +527,7 @@ class GroupCommit:
             group.append(accepted)
         for _each in group:
             self._waiting.popleft()
-        return [each for each in group if not each.answer.done()]  # its caller still waits
+        return [each for each in group if not each.answer.done()]  # else its caller was cancelled
 
     def _commit(self, write_sets: int) -> None:
         begun = monotonic_seconds()
@@ -542,7 +535,7 @@ class GroupCommit:
         self._committed(write_sets, begun)
 
     def _committed(self, write_sets: int, begun: float) -> None:
-        """Let the next process commit, unless the rest of the log is to be copied first: then keep the lock."""
+        """Let the next process commit, but keep the lock if the rest of the log has to be copied first."""
         self.flush_seconds.add(monotonic_seconds() - begun)
         self.group_sizes.add(write_sets)
         self._flush_has_failed = False
@@ -559,11 +552,10 @@ class GroupCommit:
     def _checkpoint(self) -> None:
         """Copy the rest of the log into the database.
 
-        No commit is under way in any process. Single reads of this process have ended, because they run on the loop,
-        which asked for this call. If no reader sees an older moment either, later reads need nothing of the log, and
-        the next commit starts it from its beginning; this limits its length. A read of another process may prevent
-        that. If this happens again and again, the copy waits for the end of such reads, longer each time. A snapshot
-        may last longer than this wait; then the log grows until the snapshot is closed.
+        No process commits now, and single reads of this process have ended, because they run on the loop, which asked
+        for this call. If no snapshot needs the log either, the next commit restarts it, which limits its length. A read
+        of another process may prevent that; if this goes on, the copy waits for such reads, longer each time. While a
+        snapshot outlasts the wait, the log grows.
         """
         begun = monotonic_seconds()
         try:

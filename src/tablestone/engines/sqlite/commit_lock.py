@@ -1,9 +1,8 @@
-"""What the processes of a data directory share: the lock to commit, and the generation that says when caches are old.
+"""What the processes of a data directory share: the lock to commit, and the generation that ends caches.
 
-SQLite has a lock for writers too, but a writer that finds it locked polls; here the kernel wakes the process that
-waits. The lock is a `flock`, so the kernel releases it if the process dies. `flock` has no queue: a process that has
-just committed and commits again would often be first. Therefore a second lock lets one process wait as the *next* one,
-and no other can overtake it; only the processes behind it compete.
+SQLite has a lock for writers too, but its writers poll; here the kernel wakes the process that waits. The lock is a
+`flock`, so the kernel releases it if the process dies. `flock` has no queue: a process that commits again and again
+would often be first. So a second lock lets one process wait as the *next* one; only the processes after it compete.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ COMMIT_LOCK_NAMES: Final = frozenset({COMMIT_NAME, NEXT_NAME})
 
 
 class CommitLock:
-    """The lock of the directory `path`. One thread at a time may use it; it must not be used across a fork."""
+    """One thread at a time may use it; never use it across a fork."""
 
     def __init__(self, path: Path) -> None:
         self._commit = os.open(path / COMMIT_NAME, os.O_RDWR | os.O_CREAT, 0o600)
@@ -33,7 +32,7 @@ class CommitLock:
         self._is_next = False
 
     def try_take(self) -> bool:
-        """Take the lock if it is free. After a False, `take` continues with the part that is already held."""
+        """Take the lock if it is free. If not, `take` continues with the part that is already held."""
         if not self._is_next and not _lock_now(self._next):
             return False
         self._is_next = True
@@ -43,7 +42,7 @@ class CommitLock:
         return True
 
     def take(self) -> None:
-        """Wait for the lock. The call blocks: never make it on the event loop's thread."""
+        """Wait for the lock. Blocks, so never call it on the event loop's thread."""
         if not self._is_next:
             fcntl.flock(self._next, fcntl.LOCK_EX)
             self._is_next = True
@@ -51,7 +50,6 @@ class CommitLock:
         self._taken()
 
     def release(self) -> None:
-        """Let the next process commit."""
         self.is_held = False
         fcntl.flock(self._commit, fcntl.LOCK_UN)
 
@@ -88,15 +86,15 @@ _BEGUN, _ENDED = range(_COUNTERS)
 
 
 class Generation:
-    """The counters of one directory. Only the process that holds the commit lock calls `begin` and `end`."""
+    """The counters of a directory. Only the process with the commit lock calls `begin` and `end`."""
 
     def __init__(self, path: Path) -> None:
-        """Raise `OSError` if the file can neither be opened nor made."""
+        """`OSError` if the file can neither be opened nor made."""
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             os.ftruncate(file, _LENGTH)
             if hasattr(os, "posix_fallocate"):  # not on macOS
-                # A full disk must fail here: writing into the mapped memory would kill the process.
+                # A full disk must fail here: a write to the mapped memory would kill the process.
                 os.posix_fallocate(file, 0, _LENGTH)
             self._memory = mmap.mmap(file, _LENGTH)
         finally:
@@ -105,16 +103,16 @@ class Generation:
 
     @property
     def current(self) -> int | None:
-        """The generation; None while an invalidating commit is under way, or if one was when its process died."""
+        """None while an invalidating commit is under way, or if its process died meanwhile."""
         ended = self._counters[_ENDED]
         return ended if self._counters[_BEGUN] == ended else None
 
     def begin(self) -> None:
-        """Note that an invalidating commit is about to become visible: from now on no process uses its cache."""
+        """An invalidating commit is about to show: from now on no process uses its cache."""
         self._counters[_BEGUN] += 1
 
     def end(self) -> None:
-        """Note that it is visible, or failed. This also ends a commit that a dead process began."""
+        """It shows, or has failed. This also ends the commit of a dead process."""
         self._counters[_ENDED] = self._counters[_BEGUN]
 
     def close(self) -> None:

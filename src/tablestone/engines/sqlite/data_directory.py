@@ -1,8 +1,8 @@
 """The data directory of the SQLite engine: its files, the conditions for opening it, and the connections to it.
 
-DIR/tablestone.db is the database, with SQLite's own -wal and -shm files. DIR/lock is held by the one server, with any
-number of processes. The two locks of `commit_lock` let one process at a time commit; DIR/generation is the file of
-`generation`. A directory that cannot be used is refused here in one sentence, so the engine always finds a database of
+DIR/tablestone.db is the database, with SQLite's own -wal and -shm files. One server, with any number of processes,
+holds DIR/lock. The two lock files of `commit_lock` let one process at a time commit, and its DIR/generation ends the
+validity of caches. A directory that cannot be used is refused in one sentence, so the engine always finds a database of
 its own format. Nothing here reads or writes a row.
 """
 
@@ -34,12 +34,12 @@ from tablestone.engines.sqlite.write_ahead_log import require_whole_log
 from tablestone.fsync import flush_directory, flush_file
 
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""The errors of the system for a disk that is full, or for a quota that is used up."""
+"""The disk is full, or a quota is used up."""
 LOCK_NAME: Final = "lock"
 
 
 def take_server_lock(path: Path) -> int:
-    """The open file of the lock; `EngineRefused` if a server has it. Closing the file releases the lock."""
+    """The open file of the lock: close it to release the lock. `EngineRefused` if a server has the lock."""
     lock = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -56,13 +56,13 @@ log = logging.getLogger(__name__)
 REENCRYPTED_NAME: Final = ".reencrypted.partial"
 RESTORED_NAME: Final = ".restored.partial"
 Progress = Callable[[int, int], None]
-"""Takes the bytes of a long operation that are done, and all of them."""
+"""Takes the bytes that a long operation has done, and all its bytes."""
 UNLOADED_NAME: Final = "unloaded-from"
-"""The file that is in a directory while a cluster is unloaded into it. It holds the `StorageId` of the cluster."""
+"""This file, with the `StorageId` of a cluster, is in a directory while the cluster is unloaded into it."""
 
 
 def require_unloaded(path: Path) -> None:
-    """Refuse a directory that an unload has not filled to its end: a server would answer without a part of the data."""
+    """Refuse a directory with an unfinished unload: a server would answer without a part of the data."""
     if os.path.lexists(path / UNLOADED_NAME):
         raise EngineRefused(
             f"{path} holds only a part of a cluster's data: repeat the interrupted `tablestone cluster unload`."
@@ -70,10 +70,7 @@ def require_unloaded(path: Path) -> None:
 
 
 def remove_unfinished_copies(path: Path) -> None:
-    """Remove the copies that a killed command left in a data directory, and log that.
-
-    The caller holds the lock of the server, which a command holds while it writes a copy.
-    """
+    """Remove the copies of killed commands. The caller holds the server's lock, as a command does while it copies."""
     for name in (REENCRYPTED_NAME, RESTORED_NAME):
         copy = path / name
         if not os.path.lexists(copy):
@@ -88,18 +85,18 @@ def remove_unfinished_copies(path: Path) -> None:
 
 
 FORMAT_VERSION: Final = 1
-"""The value of `PRAGMA user_version`; it increases when an older Tablestone could not read a newer one's data."""
+"""The value of `PRAGMA user_version`; it grows when an older Tablestone could not read newer data."""
 KEEPING_FORMAT_VERSION: Final = 2
-"""The same for a directory that keeps changes, or did (`change_log`)."""
+"""The value of a directory that keeps changes, or did (`change_log`)."""
 INDEXED_FORMAT_VERSION: Final = 3
-"""The same for one with entries of indexes (`index_entries`): the newest that this Tablestone reads."""
+"""The value of a directory with index entries (`index_entries`): the newest that this Tablestone reads."""
 FEATURES: Final = {
     KEEPING_FORMAT_VERSION: "a record of changes",
     INDEXED_FORMAT_VERSION: "an index",
 }
-"""What gives a directory a newer format, when it is first used. No upgrade is needed for it."""
+"""The first use of a feature gives a directory a newer format, without an upgrade."""
 APPLICATION_ID: Final = 0x54425354
-"""The value of `PRAGMA application_id`, "TBST": it identifies Tablestone's files among SQLite databases."""
+"""The value of `PRAGMA application_id`, "TBST": it tells Tablestone's files from other SQLite databases."""
 
 PAGE_SIZE_BYTES: Final = 8192
 """The best of the measured sizes: docs/decisions/0002-sqlite-layout.md."""
@@ -108,7 +105,7 @@ SNAPSHOT_CACHE_KIB: Final = 2 * 1024
 READER_CACHE_KIB: Final = 32 * 1024
 WRITER_CACHE_KIB: Final = 16 * 1024
 WAL_KEPT_BYTES: Final = 32 * 1024 * 1024
-"""A log that a huge transaction made longer than this is truncated when it next starts from its beginning."""
+"""The next restart truncates a log that a huge transaction made longer than this."""
 DATABASE_NAME: Final = "tablestone.db"
 GENERATION_NAME: Final = "generation"
 LOG_NAME: Final = "tablestone.db-wal"
@@ -121,16 +118,14 @@ OWN_NAMES: Final = (
     | {LOCK_NAME, GENERATION_NAME, DATABASE_NAME, JOURNAL_NAME, UNLOADED_NAME}
 )
 INCREMENTAL: Final = 2
-"""The value of `PRAGMA auto_vacuum` for a database whose free pages can be given back."""
+"""The value of `PRAGMA auto_vacuum` for a database that can give free pages back."""
 LOCKED_MS_MAX: Final = 50
-"""Milliseconds to wait for a lock of another program, such as a backup tool. The limit is low because the event loop
-waits too."""
+"""How long to wait for the lock of another program, such as a backup tool. Short, because the event loop waits too."""
 OPENING_MS_MAX: Final = 5_000
-"""The same while a process opens the database, and serves nothing yet: after a kill, another one may be reading the
-log again."""
+"""The same before a process serves anything: after a kill, another one may be reading the log again."""
 
-# Not WITHOUT ROWID: values are in the order of their arrival, so a flush of rows from all over the key space touches
-# few pages. The index of the primary key gives the order of the keys.
+# Not WITHOUT ROWID: values are stored in the order of their arrival, so a flush of rows from all over the key space
+# touches few pages. The index of the primary key gives the order of the keys.
 SCHEMA: Final = """
 CREATE TABLE stored_rows (
     partition BLOB NOT NULL,
@@ -143,10 +138,10 @@ CREATE TABLE stored_rows (
 
 
 class DataDirectory:
-    """An opened data directory. With `storage`, a directory with another database is refused, and none is created.
+    """An opened data directory. With `storage`, another database is refused, and none is created.
 
-    `key` is the one that encrypts it, or will encrypt a new one; None if nothing does. A directory that an unload has
-    filled in part is refused, unless it is to be filled (`may_be_unfinished`) or only read.
+    `key` encrypts the database, or will encrypt a new one. A directory with an unfinished unload is refused, unless the
+    unload opens it (`may_be_unfinished`) or it is only read.
     """
 
     def __init__(
@@ -166,7 +161,7 @@ class DataDirectory:
         self._is_immutable = False
         with self.refusing():
             if storage is not None:
-                # A worker that replaces another must not create a new database after the data was removed.
+                # After the data was removed, a worker that replaces another must not create a new database.
                 if not self.is_where_it_was():
                     raise EngineRefused(
                         f"The data directory {path} no longer holds the database that this server opened."
@@ -191,7 +186,7 @@ class DataDirectory:
             with self.refusing():
                 if opening is Opening.READ_ONLY:
                     self._prepare(read_only=True)
-                else:  # two processes must not both create the database, or find one being closed
+                else:  # two processes must not both create the database, or meet while one closes it
                     with closing(CommitLock(path)) as lock, lock.held():
                         self._prepare(read_only=False)
                 self._storage = self._storage or _storage_at(self.database)
@@ -205,21 +200,21 @@ class DataDirectory:
 
     @property
     def storage(self) -> StorageId:
-        """The id of the database that was opened."""
+        """Of the database that was opened."""
         assert self._storage is not None
         return self._storage
 
     def is_where_it_was(self) -> bool:
-        """Whether the path still leads to the database that was opened: it was not removed, moved or replaced."""
+        """Whether the path still leads to the opened database: it was not removed, moved or replaced."""
         try:
             return _storage_at(self.database) == self._storage
         except (FileNotFoundError, NotADirectoryError):
             return False
-        except OSError:  # the file system cannot answer now: this does not say that it is gone
+        except OSError:  # the file system cannot answer now, so the database may be there
             return True
 
     def open_generation(self) -> Generation:
-        """The generation that the processes share. A commit that a dead process left unfinished is ended here."""
+        """The generation that the processes share; ends a commit that a dead process left unfinished."""
         with self.refusing():
             generation = Generation(self.path / GENERATION_NAME)
             with closing(CommitLock(self.path)) as lock, lock.held():
@@ -227,18 +222,18 @@ class DataDirectory:
         return generation
 
     def connect_reader(self, cache_kib: int = SNAPSHOT_CACHE_KIB) -> apsw.Connection:
-        """A connection that can only read, so it sees only committed rows."""
+        """A read-only connection, which sees only committed rows."""
         connection = self._connect(apsw.SQLITE_OPEN_READONLY)
         connection.pragma("cache_size", -cache_kib)
         return connection
 
     def connect_writer(self) -> apsw.Connection:
-        """The one connection that writes. Its owner makes the checkpoints."""
+        """A connection that writes. Its owner makes the checkpoints."""
         connection = self._connect(apsw.SQLITE_OPEN_READWRITE)
         connection.pragma("cache_size", -WRITER_CACHE_KIB)
         connection.pragma("synchronous", "FULL")
         connection.pragma("journal_size_limit", WAL_KEPT_BYTES)
-        connection.pragma("secure_delete", value=False)  # the library overwrites by default
+        connection.pragma("secure_delete", value=False)  # by default the library overwrites
         connection.wal_autocheckpoint(0)
         return connection
 
@@ -253,7 +248,7 @@ class DataDirectory:
             yield connection
 
     def close(self) -> None:
-        """Release the directory for the next server; all connections must be closed already."""
+        """Release the directory for the next server. Close all connections first."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -270,7 +265,7 @@ class DataDirectory:
                 f"{self.database} is not a Tablestone database: {error}.{self._advice}"
             ) from error
         except apsw.Error as error:
-            # SQLite calls it "disk I/O error".
+            # SQLite's own text would be "disk I/O error".
             is_shm = getattr(error, "extendedresult", None) == apsw.SQLITE_IOERR_SHMSIZE
             is_full = is_shm or isinstance(error, apsw.FullError)
             place = f"for {SHARED_NAME}" if is_shm else f"in {self.path}"
@@ -285,7 +280,7 @@ class DataDirectory:
 
     @property
     def _advice(self) -> str:
-        """The advice for a damaged database. There is none for a read-only process, which is `check` itself."""
+        """The advice for a damaged database; none if read-only, which `check` itself is."""
         if self._opening is Opening.READ_ONLY:
             return ""
         return f" For a list of all problems: tablestone check --data {shlex.quote(str(self.path))}"
@@ -304,7 +299,7 @@ class DataDirectory:
             self._is_immutable = True
 
     def _require_no_log(self) -> None:
-        """Refuse a log on a read-only medium: SQLite cannot create its other files there, and would ignore the log."""
+        """Refuse a log on a read-only medium, where SQLite cannot create its other files and would ignore the log."""
         for name in (LOG_NAME, JOURNAL_NAME):
             path = self.path / name
             if path.exists() and path.stat().st_size > 0:
@@ -314,7 +309,7 @@ class DataDirectory:
                 )
 
     def _require_writable(self) -> None:
-        """Refuse files that cannot be written, at which SQLite would fail later, and FIFOs, for which it would wait."""
+        """Refuse read-only files, which SQLite would fail to write later, and FIFOs, for which it would wait."""
         for path in filter(is_special, (self.path / name for name in sorted(OWN_NAMES))):
             why = f"cannot be used: {path.name} is no regular file"
             raise EngineRefused(f"The data directory {self.path} {why}.")
@@ -374,14 +369,14 @@ class DataDirectory:
                 require_whole_log(connection, self.path / LOG_NAME)
 
     def _create(self, connection: apsw.Connection) -> None:
-        """Write a database without rows. A crash leaves an empty file, to be created again, or a complete database."""
+        """Write a database without rows. A crash leaves a complete one, or an empty file that the next start fills."""
         self.database.chmod(0o600)
         connection.pragma("page_size", PAGE_SIZE_BYTES)
         connection.pragma("auto_vacuum", INCREMENTAL)
         connection.pragma("journal_mode", "wal")
         connection.pragma("synchronous", "FULL")
-        # Not `with connection`: on a full disk, that reports a failed rollback instead of the cause. Closing the
-        # connection discards uncommitted changes anyway.
+        # Not `with connection`: on a full disk that reports a failed rollback, and not the cause. Closing the connection
+        # undoes the changes anyway.
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(SCHEMA)
         connection.pragma("application_id", APPLICATION_ID)
@@ -392,7 +387,7 @@ class DataDirectory:
 
 
 def make_directory(path: Path) -> None:
-    """Make the directory if it is not there; `EngineRefused` if it cannot be one of data."""
+    """Make the directory unless it exists; `EngineRefused` if it cannot be a data directory."""
     there = next(each for each in (path, *path.parents) if os.path.lexists(each))
     if not there.is_dir():
         wrong = "" if there == path else f"cannot be used: {there} "
@@ -407,10 +402,10 @@ def make_directory(path: Path) -> None:
 
 
 def was_used(path: Path) -> bool:
-    """Whether there was a complete database. A first start that was killed too early leaves no sign of one.
+    """Whether there was a complete database; a first start that was killed too early leaves no sign of one.
 
-    A new database is on disk, with its name, before there is a log (its first page is written with SQLite's other
-    journal) and before the generation is created.
+    A new database is on disk, with its name, before its log (the first page uses SQLite's other journal) and before the
+    file of the generation.
     """
     if (path / GENERATION_NAME).exists():
         return True
@@ -421,7 +416,7 @@ def was_used(path: Path) -> bool:
 
 
 def _require_not_lost(path: Path) -> None:
-    """Refuse a directory whose database is gone: a start would create a new one and remove the rest of the old."""
+    """Refuse a directory whose database is gone: a start would create a new one and remove the old one's log."""
     if was_used(path) and not os.path.lexists(path / DATABASE_NAME):
         raise EngineRefused(
             f"The data directory {path} was used, but its {DATABASE_NAME} is gone: put it back, or "
@@ -452,16 +447,16 @@ def _storage_at(database: Path) -> StorageId:
 
 
 def _is_writable_if_there(path: Path) -> bool:
-    """Whether the file is missing or writable. It asks twice: another process's SQLite may create or remove its log."""
+    """Ask twice: the SQLite of another process may create or remove its log meanwhile."""
     return os.access(path, os.W_OK) or not path.exists() or os.access(path, os.W_OK)
 
 
 @contextmanager
 def room_for_database(path: Path) -> Iterator[Path]:
-    """The place for the file of a new database, which becomes the data of `path` if the block ends without an error.
+    """Yields where to write a new database, which becomes the data of `path` unless the block raises an error.
 
     `EngineRefused` if the directory has data, is in use or cannot be used; `OSError` as the file system raises it.
-    After an error, nothing is left that was not there before.
+    After an error, `path` is as it was.
     """
     was_there = os.path.lexists(path)
     if (path / DATABASE_NAME).exists():

@@ -1,8 +1,8 @@
-"""Encryption at rest of a data directory: connections with a key, keys that do not fit, and pages read without SQLite.
+"""Encryption at rest of a data directory: connections with a key, refused keys, and pages read without SQLite.
 
-SQLite3 Multiple Ciphers, a part of the library of `apsw-sqlite3mc`, encrypts the pages of the database, of the log and
-of the journal. A database begins with the name of its key (`name_of`), so a key is judged before SQLite opens the
-files: SQLite would act on the log of a database that it cannot read. Nothing here writes.
+SQLite3 Multiple Ciphers, a part of `apsw-sqlite3mc`, encrypts the pages of the database, of the log and of the journal.
+A database begins with the name of its key (`name_of`). So a key is checked before SQLite opens the files, which would
+act on the log of a database that it cannot read. Nothing here writes.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ _VFS_NAME: Final = "unix"
 
 
 class DatabaseFile:
-    """An open database file. `OSError` if it is not there or cannot be read."""
+    """An open database file. `OSError` if it is missing or cannot be read."""
 
     def __init__(self, path: Path) -> None:
         path.stat()
@@ -30,7 +30,9 @@ class DatabaseFile:
         try:
             self._file = apsw.VFSFile(_VFS_NAME, os.fspath(path.absolute()), [flags, 0])
         except apsw.CantOpenError:
-            with path.open("rb"):  # says why; if it can be opened now, nothing has its locks
+            with path.open(
+                "rb"
+            ):  # says why; if it can be opened now, this process has no locks on it
                 pass
             raise OSError("the database cannot be opened") from None
         self.size = self._file.xFileSize()
@@ -48,7 +50,7 @@ class DatabaseFile:
 
 
 def is_special(path: Path) -> bool:
-    """Whether something other than a regular file is there. It asks once: SQLite of another process may remove it."""
+    """Whether there is something other than a regular file. Asks once: SQLite of another process may remove it."""
     try:
         return not stat.S_ISREG(path.stat().st_mode)
     except FileNotFoundError:
@@ -56,11 +58,11 @@ def is_special(path: Path) -> bool:
 
 
 RESERVED_BYTES: Final = 32
-"""Bytes at the end of each encrypted page: the nonce and the tag."""
+"""The nonce and the tag at the end of each encrypted page."""
 TAG_BYTES: Final = 16
 MAGIC: Final = b"SQLite format 3\0"
 OPEN_BYTES: Final = 24
-"""Bytes at the start of page 1 that are not encrypted: 16 for the key's name, and SQLite's sizes."""
+"""The start of page 1 is not encrypted: 16 bytes for the key's name, and SQLite's sizes."""
 SIZES: Final = slice(16, OPEN_BYTES)
 _NAME_PURPOSE: Final = b"Tablestone: the name of an encryption key"
 _COUNTER_END: Final = 1 << 32
@@ -68,21 +70,19 @@ _BLOCK_BYTES: Final = 64
 
 
 def name_of(key: EncryptionKey) -> bytes:
-    """The 16 bytes at the start of every database of this key. They do not reveal the key.
+    """The first 16 bytes of each database of this key, in place of a salt, which such a key does not need.
 
-    SQLite3MC stores a salt there, which it does not need for a key of 32 bytes.
+    They do not reveal the key.
     """
     return hmac.digest(key.secret, _NAME_PURPOSE, hashlib.sha256)[: len(MAGIC)]
 
 
 class PageCipher:
-    """The pages of one key."""
-
     def __init__(self, key: EncryptionKey) -> None:
         self._key = key.secret
 
     def is_whole(self, number: int, page: bytes) -> bool:
-        """Whether the page was written with this key, as the page of this number, and not changed since."""
+        """Whether the page was written with this key under this number, and not changed since."""
         return self._keys(number, page) is not None
 
     def opened(self, number: int, page: bytes) -> bytes | None:
@@ -98,7 +98,7 @@ class PageCipher:
         return before + content + page[end:]
 
     def _keys(self, number: int, page: bytes) -> bytes | None:
-        """The keys of this page alone, for its tag and for its content; None if the tag is another one."""
+        """The page's own keys for its tag and its content; None if the tag does not match."""
         from cryptography.hazmat.primitives.poly1305 import Poly1305  # noqa: PLC0415 - loads slowly
 
         nonce = page[-RESERVED_BYTES:-TAG_BYTES]
@@ -110,7 +110,7 @@ class PageCipher:
 
 
 def _stream(key: bytes, nonce: bytes, counter: int, content: bytes) -> bytes:
-    """ChaCha20 of RFC 8439; its counter starts again at 0 after its end, which the library does not do."""
+    """ChaCha20 of RFC 8439 with a counter that wraps to 0, which the library's does not."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms  # noqa: PLC0415 - loads slowly
 
     counter %= _COUNTER_END
@@ -129,17 +129,17 @@ def _counter(nonce: bytes, number: int) -> int:
 
 CIPHER: Final = "chacha20"
 VFS_NAME: Final = "multipleciphers-unix"
-"""The layer that encrypts, directly below SQLite. With another layer between them, the log would not be encrypted."""
+"""The layer that encrypts, directly below SQLite: with another layer between them, the log would not be encrypted."""
 ENCRYPTED_SIZES: Final = bytes((0x20, 0, 2, 2, 32, 64, 32, 32))
 """The bytes after the name: pages of 8192 bytes, the write-ahead log twice, 32 bytes reserved, three fixed values."""
 ALIKE_MIN: Final = 6
-"""Of the 8 bytes of `ENCRYPTED_SIZES`, how many are the same in an encrypted database, even a damaged one."""
+"""A database with this many of the 8 `ENCRYPTED_SIZES` is encrypted: two may be damaged."""
 DAMAGED_BITS_MAX: Final = 8
-"""Bits of the key's name that may have flipped: a name that differs in more of its 128 bits is another key's."""
+"""Of the 128 bits of a key's name, so many may have flipped: if more differ, it is another key's name."""
 
 
 def connect(name: str, flags: int, key: EncryptionKey | None) -> apsw.Connection:
-    """A connection to a database with this key, or to one that is not encrypted."""
+    """A connection to a database with this key; None: to one that is not encrypted."""
     if key is None:
         return apsw.Connection(name, flags)
     connection = apsw.Connection(name, flags, vfs=VFS_NAME)
@@ -153,21 +153,21 @@ def connect(name: str, flags: int, key: EncryptionKey | None) -> apsw.Connection
 
 
 def uri_of(file: Path, key: EncryptionKey | None) -> str:
-    """The URI with which a statement makes a database of this key. It has the key in it: not for messages."""
+    """The URI of a new database with this key, for a statement. It contains the key: not for messages."""
     if key is None:
         return f"{file.as_uri()}?vfs={_VFS_NAME}"
     return f"{file.as_uri()}?vfs={VFS_NAME}&cipher={CIPHER}&key={_raw(key)}"
 
 
 def _raw(key: EncryptionKey) -> str:
-    """The key itself, with the salt: no passphrase is stretched."""
+    """The key itself with its salt, not a passphrase to stretch."""
     return f"raw:{key.secret.hex()}{name_of(key).hex()}"
 
 
 def require_fitting_key(directory: Path, database: Path, key: EncryptionKey | None) -> None:
-    """Refuse a key that is not the database's, a key for one that is not encrypted, and no key for one that is.
+    """Refuse another key than the database's, a key for one that is not encrypted, and no key for one that is.
 
-    A database that is empty, or too damaged to tell, is left to SQLite. `EngineRefused`, `OSError` or `apsw.Error`.
+    Leave a database that is empty, or too damaged to tell, to SQLite. `EngineRefused`, `OSError` or `apsw.Error`.
     """
     if key is not None and not hasattr(apsw, "mc_version"):
         raise EngineRefused(
@@ -190,7 +190,7 @@ def require_fitting_key(directory: Path, database: Path, key: EncryptionKey | No
 
 
 def require_not_encrypted(directory: Path, database: Path) -> None:
-    """Refuse to encrypt again: `EngineRefused`, or `OSError`."""
+    """`EngineRefused` if it is encrypted, or `OSError`."""
     if _looks_encrypted(_start_of(database)):
         raise EngineRefused(
             f"The data directory {directory} is encrypted already: tablestone rekey changes its key."
@@ -198,7 +198,7 @@ def require_not_encrypted(directory: Path, database: Path) -> None:
 
 
 def _fits(start: bytes, key: EncryptionKey) -> bool:
-    """Whether the first page is of this key: by the key's name, or, if another program made it, by the page's tag."""
+    """Whether the first page has this key's name, or its tag, if another program made the database."""
     differing = int.from_bytes(start[: len(MAGIC)], "big") ^ int.from_bytes(name_of(key), "big")
     return differing.bit_count() <= DAMAGED_BITS_MAX or PageCipher(key).is_whole(1, start)
 
@@ -211,7 +211,7 @@ def _looks_encrypted(start: bytes) -> bool:
 
 def _start_of(database: Path) -> bytes:
     """The first page of the database, or less."""
-    if database.is_fifo():  # opening it would wait; it is refused later
+    if database.is_fifo():  # to open it would wait; it is refused later
         return b""
     with suppress(FileNotFoundError), closing(DatabaseFile(database)) as file:
         return file.read(0, int.from_bytes(ENCRYPTED_SIZES[:2], "big"))

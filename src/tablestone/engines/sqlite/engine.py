@@ -1,7 +1,7 @@
 """The embedded engine: rows in one SQLite table, ordered by key, in write-ahead-log mode.
 
-Reads run on the event loop's thread, on a connection that cannot write. They never wait for a flush and never see
-uncommitted rows. `commit` commits, `read` has the statements that read, and `data_directory` opens the files.
+Reads run on the event loop's thread, on a read-only connection. They never wait for a flush and never see uncommitted
+rows. `commit` commits, `read` has the statements that read, and `data_directory` opens the files.
 """
 
 from __future__ import annotations
@@ -77,7 +77,6 @@ FIGURES: Final = (
     ),
 )
 
-
 WRONG_VERSIONS: Final = """
 SELECT partition, row, version FROM stored_rows WHERE version < 1 LIMIT 100
 """
@@ -85,13 +84,13 @@ SELECT partition, row, version FROM stored_rows WHERE version < 1 LIMIT 100
 LOOK_SECONDS: Final = 1.0
 """Seconds between two checks that the data directory is still in its place."""
 IDLE_SNAPSHOTS_MAX: Final = 4
-"""Connections for snapshots that are kept for later snapshots; others are closed after their use."""
+"""Connections to keep for later snapshots."""
 
 log = logging.getLogger(__name__)
 
 
 class SqliteEngine:
-    """An `Engine` in a data directory. With `storage`, a directory with another database is refused."""
+    """An `Engine` in a data directory. With `storage`, another database is refused."""
 
     capabilities = Capabilities(
         stored_in=StoredIn.DIRECTORY,
@@ -140,13 +139,13 @@ class SqliteEngine:
         if self._commits is not None:
             self._commits.note_growth = self.changes.note_growth
         self._makes_room = False
-        """Whether records of changes were to go before their time at the last look."""
+        """Whether records of changes had to go early at the last look."""
         self._makes_room_soon = asyncio.Event()
         self._may_make_room = False
         """Whether this process may still make room by removing records."""
         self._is_open = True
         self._is_gone = False
-        """Whether the path led to another database, or to none, at the last check. A write would then be lost."""
+        """At the last check, the path led to another database or to none: a write would be lost."""
 
     @property
     def generation(self) -> int | None:
@@ -174,7 +173,7 @@ class SqliteEngine:
             raise unavailable("read", error) from error
 
     def give_back(self, reader: RowReader) -> None:
-        """Take back the reader of a snapshot that was closed."""
+        """Take back the reader of a closed snapshot."""
         if self._is_open and len(self._idle_snapshots) < IDLE_SNAPSHOTS_MAX:
             self._idle_snapshots.append(reader)
         else:
@@ -186,7 +185,7 @@ class SqliteEngine:
             raise EngineUnavailable("The engine was opened for reading only.")
         if self._is_gone:
             raise EngineUnavailable(f"The data directory {self._directory.path} is gone.")
-        # Before a refusal, look again: another process may have made room since.
+        # Look again before a refusal: another process may have made room.
         if (
             self._room.is_short
             and _needs_room(write_set)
@@ -200,7 +199,7 @@ class SqliteEngine:
         return self._commits.commit(write_set)
 
     def size(self) -> StorageSize:
-        """The sizes of the files, as this process sees them; some microseconds."""
+        """As this process sees them; some microseconds."""
         self._require_open()
         try:
             return size_of(self._reader, self._directory.path / LOG_NAME)
@@ -208,7 +207,7 @@ class SqliteEngine:
             raise unavailable("read", error) from error
 
     def count_rows(self, key_range: KeyRange, rows_max: int) -> RowsCounted:
-        """Count rows by partition, on the caller's thread (`CountsRows`)."""
+        """As `CountsRows`, on the caller's thread."""
         self._require_open()
         try:
             return counted_rows(self._reader, key_range, rows_max)
@@ -241,10 +240,7 @@ class SqliteEngine:
                 await self._space.look(self._commits.log_bytes, leads=leads)
 
     async def _trim(self, log_bytes: int, *, leads: bool) -> None:
-        """Remove the records of changes that are not to be kept, or whose room is needed.
-
-        The commits are short, with pauses for those of requests.
-        """
+        """Remove old records of changes, or some if room is needed, in short commits with pauses for requests."""
         room = self._room
         self._may_make_room = not room.lacks_room
         try:
@@ -259,7 +255,7 @@ class SqliteEngine:
                     self._directory.path,
                 )
             self._makes_room = makes_room
-            # By their age they go in the process that leads, which has seen the clock each second.
+            # Only the process that leads judges their age: it has seen the clock each second.
             while (leads or room.lacks_room) and self.changes.has_surplus(
                 makes_room=room.lacks_room
             ):
@@ -273,14 +269,14 @@ class SqliteEngine:
 
     async def check(self) -> list[str]:
         self._require_open()
-        # In a thread: this reads the whole database, and the event loop has to serve other requests.
+        # In a thread, because this reads the whole database.
         return await asyncio.to_thread(self._check)
 
     def measure(self) -> Values:
         commits = self._commits
         if commits is None or not self._is_open:
             return {}
-        # Counted from one call to the next, because SQLite's own counters have 32 bits.
+        # Add up and reset SQLite's own counters, which have 32 bits.
         self._hits += self._reader.status(apsw.SQLITE_DBSTATUS_CACHE_HIT, reset=True)[0]
         self._misses += self._reader.status(apsw.SQLITE_DBSTATUS_CACHE_MISS, reset=True)[0]
         values: dict[str, float | list[float]] = {
@@ -292,7 +288,9 @@ class SqliteEngine:
             "sqlite_page_cache_hits": self._hits,
             "sqlite_page_cache_misses": self._misses,
         }
-        with suppress(EngineUnavailable):  # a request that reads meets the error too, and tells it
+        with suppress(
+            EngineUnavailable
+        ):  # a request that reads meets the error too, and reports it
             size = self.size()
             values["sqlite_wal_bytes"] = size.log_bytes
             values["sqlite_database_bytes"] = size.database_bytes
@@ -338,14 +336,14 @@ class SqliteEngine:
 
 
 def _needs_room(write_set: WriteSet) -> bool:
-    """Whether a write set stores rows of data. Changes of tables and documents are small, and deletions need them."""
+    """Whether it stores entities. Changes of tables and documents are small, and deletes need them."""
     return not write_set.invalidates_caches and any(
         isinstance(change.mutation, Put | Update | Reindex) for change in write_set.changes
     )
 
 
 class SqliteSnapshot:
-    """One moment, held by a read transaction on a connection of its own."""
+    """A snapshot is a read transaction on its own connection."""
 
     def __init__(self, engine: SqliteEngine, rows: RowReader) -> None:
         self._engine = engine

@@ -1,9 +1,8 @@
 """Free space: noticing a full disk, and giving the free pages of a database back to the file system.
 
-While the disk is nearly full, the engine refuses writes that need room and goes on with deletes: what they free is
-given back. Deleted rows leave free pages. A step moves pages from the end of the file into some of them and cuts the
-file, as one commit under the commit lock, so it is as short as other commits. It keeps some for later writes.
-`compact` gives all of them back, beside a running server or without one.
+While the disk is nearly full, the engine refuses writes that need room and goes on with deletes. Deleted rows leave
+free pages. A step moves pages from the end of the file into them and cuts the file; it is one commit under the commit
+lock, as short as others. Some free pages stay for later writes. `compact` gives all back, beside a server or without.
 """
 
 import asyncio
@@ -24,15 +23,14 @@ from tablestone.engines.sqlite.data_directory import INCREMENTAL, LOG_NAME, Data
 from tablestone.engines.sqlite.write_ahead_log import counted_frames
 
 RESERVE_BYTES: Final = 64 * 1024 * 1024
-"""The room that is left for deletes and for their log."""
+"""Room for deletes and their log."""
 RESERVE_PART: Final = 16
 """On a small disk, the reserve is a sixteenth of it."""
 MARGIN_PART: Final = 8
-"""The oldest records of changes go while there is less than twice the reserve; on a small disk, an eighth more than it.
-"""
+"""The oldest records of changes go below twice the reserve; on a small disk, below the reserve plus an eighth."""
 
 LOOK_PAGES: Final = 128
-"""Pages that commits append to the log between two looks at the disk: a quick writer fills it quickly."""
+"""Look at the disk after each so many new pages of the log: a quick writer fills it quickly."""
 
 log = logging.getLogger(__name__)
 
@@ -47,19 +45,18 @@ class DiskRoom:
     _pages_before: int = 0
     _pages_at_look: int = 0
     is_short: bool = False
-    """Whether writes that need room are to be refused."""
+    """Refuse writes that need room."""
     is_tight: bool = False
-    """Whether the log is to be copied into the database soon, so that neither it nor its copy needs more room."""
+    """Copy the log into the database soon, so that neither it nor its copy needs more room."""
     lacks_room: bool = False
-    """Whether the oldest records of changes are to go now, so that room never gets short."""
+    """Remove the oldest records of changes now, so that room never gets short."""
     is_low: bool = False
-    """Whether they were lately, because there is hardly more room."""
+    """Room was lacking, and there is still hardly more."""
 
     def is_tight_after_commit(self, log_pages: int, page_bytes: int) -> bool:
-        """Return `is_tight`, after a look at the disk now and then. The log is `log_pages` pages long now.
+        """Return `is_tight`, after a look at the disk now and then. The log has `log_pages` pages now.
 
-        A log that is shorter than after the commit before has started from its beginning, which is a moment to look:
-        while room is tight, it never gets as long as `LOOK_PAGES`.
+        A log that has become shorter has restarted. Look then too: while room is tight, it never reaches `LOOK_PAGES`.
         """
         has_restarted = log_pages < self._pages_before
         self._pages_before = log_pages
@@ -71,14 +68,14 @@ class DiskRoom:
     def look(self, log_bytes: int, free_bytes: int | None = None) -> bool:
         """Look at the disk, and return `is_short`.
 
-        `log_bytes` is the length of the log that may have to be copied to the end of the database. `free_bytes` is the
-        free room inside the database, if it is known; otherwise it is as it was at the last look.
+        `log_bytes`: the length of the log, whose copy may make the database longer. `free_bytes`: the free room inside
+        the database; None if it is as at the last look.
         """
         if free_bytes is not None:
             self._free_bytes = free_bytes
         try:
             found = self._statistics(self._path)
-        except OSError:  # the directory is gone, which the engine notices by itself
+        except OSError:  # the directory is gone: the engine notices that itself
             return self.is_short
         whole = found.f_blocks * found.f_frsize
         if not whole:  # this file system does not say
@@ -86,28 +83,28 @@ class DiskRoom:
         reserve = min(RESERVE_BYTES, whole // RESERVE_PART)
         available = found.f_bavail * found.f_frsize
         room = available + self._free_bytes
-        # More than the reserve ends a shortage, so that it does not begin and end again and again.
+        # A shortage ends with more than the reserve, so it does not begin and end again and again.
         self.is_short = room < (reserve + reserve // 4 if self.is_short else reserve)
         margin = min(RESERVE_BYTES, whole // MARGIN_PART)
         self.lacks_room = room < reserve + margin
         self.is_low = room < reserve + (2 if self.is_low else 1) * margin
-        # Free pages inside the database are room for rows. The log cannot grow into them.
+        # The log cannot grow into free pages inside the database.
         self.is_tight = self.is_short or available < reserve + log_bytes
         return self.is_short
 
 
 STEP_PAGES: Final = 64
-"""Free pages that one step gives back: half a megabyte, and some milliseconds in which no other process commits."""
+"""Free pages that a step gives back: half a megabyte, and some milliseconds in which no other process commits."""
 KEPT_PAGES: Final = 256
-"""Free pages that are kept in any case: 2 MiB."""
+"""Free pages to keep in any case: 2 MiB."""
 KEPT_PART: Final = 8
-"""A part of the pages with data, one eighth, is kept free too: steady deletes and inserts then cut and grow nothing."""
+"""Keep an eighth of the pages with data free too, so that steady deletes and inserts do not cut and grow the file."""
 COPY_PAGES: Final = 1000
-"""Pages in the log from which a step copies it into the database, as the commits do (`commit`)."""
+"""A step copies a log of this length into the database, as commits do (`commit`)."""
 
 
 def size_of(connection: apsw.Connection, log: Path) -> StorageSize:
-    """The sizes of a database, as this connection sees them. Costs some microseconds."""
+    """The sizes that this connection sees; some microseconds."""
     page_bytes = connection.pragma("page_size")
     try:
         log_bytes = log.stat().st_size
@@ -122,10 +119,9 @@ def size_of(connection: apsw.Connection, log: Path) -> StorageSize:
 
 
 def step(directory: DataDirectory, *, copies_log: bool = False) -> int:
-    """Give up to `STEP_PAGES` free pages back; returns the number of free pages that are left.
+    """Give up to `STEP_PAGES` free pages back; returns how many are left. Waits for the commit lock.
 
-    With `copies_log`, the log is copied into the database too, which is when the file gets shorter. Waits for the
-    commit lock. Raises `apsw.Error`.
+    `copies_log`: copy the log into the database too; only then the file gets shorter. Raises `apsw.Error`.
     """
     with directory.committing() as connection:
         connection.execute(f"PRAGMA incremental_vacuum({STEP_PAGES})").fetchall()
@@ -135,13 +131,13 @@ def step(directory: DataDirectory, *, copies_log: bool = False) -> int:
 
 
 def copy_log(directory: DataDirectory) -> None:
-    """Copy the log into the database, so that the file gets shorter or the log can start from its beginning."""
+    """Copy the log into the database, so that the file gets shorter or the log can restart."""
     with directory.committing() as connection:
         _copy_log(connection)
 
 
 def copy_long_log(writer: apsw.Connection, *, at_once: bool) -> None:
-    """Copy the log into the database if it is long, or else only `at_once`. The caller holds the commit lock."""
+    """Copy the log into the database if it is long, or `at_once`. The caller holds the commit lock."""
     if at_once or counted_frames(writer) >= COPY_PAGES:
         _copy_log(writer)
 
@@ -152,25 +148,23 @@ def _copy_log(connection: apsw.Connection) -> None:
 
 
 READS_MS_MAX: Final = 5_000
-"""Milliseconds to wait for reads of other processes, after which the log keeps its length."""
+"""How long to wait for reads of other processes; after that the log keeps its length."""
 STEP_PAUSE_SECONDS: Final = 0.02
-"""Seconds between two steps that give free pages back, for the commits of requests."""
+"""A pause between two steps, for the commits of requests."""
 
 
 @dataclass(eq=False)
 class SpaceKeeper:
-    """The space of one data directory, for one process. `size` gives the present sizes."""
-
     _directory: DataDirectory
     _size: Callable[[], StorageSize]
     _room: DiskRoom
     _free_before: int = 0
     _was_short: bool = False
     _is_incremental: bool | None = None
-    """Whether free pages can be given back: not in a database from before the first release."""
+    """Whether free pages can be given back; not in a database from before the first release."""
 
     async def look(self, log_bytes: int, *, leads: bool) -> None:
-        """Look at the disk and, in the process that leads, give free pages back. Called once a second."""
+        """Look at the disk, and give free pages back in the process that leads. Called once a second."""
         try:
             size = self._size()
             self._room.look(log_bytes, size.free_bytes)
@@ -221,11 +215,11 @@ class SpaceKeeper:
 def compact(
     path: Path, progress: Progress, key: EncryptionKey | None = None
 ) -> tuple[StorageSize, StorageSize]:
-    """Give all free pages back; the sizes before and after. `key` is the one that encrypts the directory, if one does.
+    """Give all free pages of a directory back, which `key` may encrypt; returns the sizes before and after.
 
     `EngineRefused` if the directory cannot be used, `EngineUnavailable` if a step fails; earlier steps stay done.
     """
-    DataDirectory(path, Opening.READ_ONLY, key=key).close()  # nothing is to be created
+    DataDirectory(path, Opening.READ_ONLY, key=key).close()  # refuses to create one
     log = path / LOG_NAME
     with closing(DataDirectory(path, Opening.SHARED, key=key)) as directory:
         try:

@@ -1,9 +1,9 @@
 """Reads with a hint: the hint as a condition in SQL, and the order of the statements that examine rows.
 
-Compared values are bound and never part of the text, so filters of one shape share one prepared statement. If the hint
-has a range of rows and there are several partitions, the read seeks past the rows outside it in large partitions, and
-walks through small ones, because a seek costs as much as some dozens of rows. It finds out on its way which ones are
-large. docs/decisions/0006-filters-in-the-engine.md has the measurements.
+Values are bound and never part of the text, so filters of one shape share a prepared statement. A hint may have a range
+of rows in each of many partitions. The read then seeks to that range in large partitions and walks through small ones,
+because a seek costs as much as some dozens of rows; it learns on its way which ones are large. For the measurements see
+docs/decisions/0006-filters-in-the-engine.md.
 """
 
 from __future__ import annotations
@@ -35,18 +35,15 @@ if TYPE_CHECKING:
     import apsw
 
 LARGE_VALUE_BYTES: Final = 4096
-"""Bytes from which a value is not examined but returned to the caller, which counts it. So one statement reads a
-limited number of bytes in rows that it leaves out."""
+"""A larger value goes to the caller unexamined, so a statement reads few bytes of rows that it leaves out."""
 VALUES_LOOKED_INTO: Final = 1000
-"""Examinations of a value in one statement, at most: with `LARGE_VALUE_BYTES`, a few milliseconds."""
+"""Values examined in one statement, at most: with `LARGE_VALUE_BYTES`, a few milliseconds."""
 _NUMBER_BYTES: Final = 26
-"""Bytes of the longest number of JSON (-1.7976931348623157E+308), a quotation mark before it, and the byte after it."""
+"""The longest number of JSON (-1.7976931348623157E+308), a quotation mark before it, and the byte after it."""
 
 
 class Skipped(NamedTuple):
-    """A binding that is computed when a statement runs: the number of first bytes of a value in which the marker is
-    not searched, plus `more`.
-    """
+    """Computed when a statement runs: the number of bytes to skip before the search for a marker, plus `more`."""
 
     marker: bytes
     more: int = 0
@@ -56,22 +53,21 @@ Binding = bytes | int | float | Skipped
 
 
 class Sql(NamedTuple):
-    """A piece of SQL, and the bindings of its question marks in their order."""
-
     text: str
     bindings: tuple[Binding, ...] = ()
+    """Of the question marks, in order."""
     looks: int = 0
     """How often it examines the value of a row; 0 if the key alone decides."""
 
     @property
     def rows_max(self) -> int:
-        """The number of rows that one statement may examine with this condition."""
+        """The rows that one statement may examine with this condition."""
         return max(1, VALUES_LOOKED_INTO // max(1, self.looks))
 
     def bound(self, skipped: Callable[[bytes], int]) -> list[bytes | int | float]:
-        """The bindings, with the number of first bytes that each marker is behind in most values.
+        """The bindings, with `skipped(marker)`: how many bytes come before that marker in most values.
 
-        A wrong number costs time and changes no result: the marker is then searched from the beginning.
+        A wrong number only costs time: the search then begins again at the first byte.
         """
         return [
             skipped(each.marker) + each.more if isinstance(each, Skipped) else each
@@ -80,7 +76,7 @@ class Sql(NamedTuple):
 
 
 def _filled(template: str, **parts: Sql | Binding) -> Sql:
-    """The template with each name in it replaced: by a piece of SQL, or by a question mark and its binding."""
+    """Replace each name in the template by a piece of SQL, or by a question mark and its binding."""
     text: list[str] = []
     bindings: list[Binding] = []
     looks = 0
@@ -101,20 +97,19 @@ def _joined(word: str, parts: Iterable[Sql]) -> Sql:
     return Sql(f" {word} ".join(texts), tuple(chain.from_iterable(bindings)), sum(looks))
 
 
-# `t` is the text after the marker, and NULL if there is no marker. The marker is searched from `begin` on, after the
-# skipped bytes, and from the beginning of the value if it is not found there. Either position is counted from `begin`,
-# and `to_behind` leads from there to the first byte after the marker. Sums are bound, because SQLite would compute them
-# for every row. SQLite does not merge a subquery with a limit into the query around it, so the marker is searched once,
-# even if the condition names `t` several times.
+# `t` is the text after the marker; NULL without a marker. The search begins at `begin`, after the skipped bytes, and
+# then at the first byte if it finds nothing. Both positions count from `begin`; `to_behind` leads on to the first byte
+# after the marker. Sums are bound, because SQLite would compute them for every row. SQLite does not merge a subquery
+# with a limit into the query around it, so it searches once, even if the condition names `t` several times.
 _AFTER: Final = """EXISTS (SELECT 1 FROM (
     SELECT substr(v.value, coalesce(
         nullif(instr(substr(v.value, {begin}), {marker}), 0),
         nullif(instr(v.value, {marker}), 0) - {skipped}
     ) + {to_behind}, {bytes}) AS t LIMIT 1
 ) WHERE {condition})"""
-# A text of any length that begins with `-` or a digit is between x'2d', which is `-`, and x'3a', the first byte after
-# `9`: bytes compare from the first on, so x'2d' <= `-7,"b":1` <= `15.5}` < x'3a', while `"15"`, `true` and `x` are
-# outside. `.` and `/` are between too, but no value of JSON begins with them.
+# A text that begins with `-` or a digit is between x'2d', which is `-`, and x'3a', the first byte after `9`: bytes
+# compare from the first on, so x'2d' <= `-7,"b":1` <= `15.5}` < x'3a', while `"15"`, `true` and `x` are outside. `.`
+# and `/` are between too, but no value of JSON begins with them.
 _NO_NUMBER: Final = "{of} NOT BETWEEN x'2d' AND x'3a'"
 _IN_BOUNDS: Final = "CAST({of} AS REAL) BETWEEN {least} AND {greatest}"
 _INTEGER: Final = Sql(
@@ -124,17 +119,17 @@ _ABSENT: Final = Sql("t IS NULL")
 
 
 class Conditions(NamedTuple):
-    """A hint as one condition (`everywhere`), and as two: a range of row keys, and a condition on the rows in it."""
-
     everywhere: Sql
+    """The whole hint."""
     rows: RowBetween | None
-    """The hint holds of no row outside this range."""
+    """The hint holds for no row outside this range."""
     among_rows: Sql
+    """The rest of the hint, for rows in this range."""
 
 
 @functools.lru_cache(maxsize=64)
 def conditions_of(hint: Hint) -> Conditions:
-    """The conditions. They are cached, because a scan needs them for every piece."""
+    """Cached, because a scan needs them for every piece."""
     rows, rest = _rows_and_rest(hint)
     return Conditions(_condition(hint), rows, _condition(rest))
 
@@ -143,7 +138,7 @@ def _condition(hint: Hint) -> Sql:
     asked = _sql(hint)
     if not asked.looks:
         return asked
-    # First the conditions on the key, then the length, which is known without reading the value.
+    # Conditions on the key come first, then the length, which SQLite knows without reading the value.
     found = _filled(f"(length(v.value) > {LARGE_VALUE_BYTES} OR {{asked}})", asked=asked)
     if isinstance(hint, AllOf):
         keys = tuple(part for part in hint.all_of if not _sql(part).looks)
@@ -153,7 +148,7 @@ def _condition(hint: Hint) -> Sql:
 
 
 def _rows_and_rest(hint: Hint) -> tuple[RowBetween | None, Hint]:
-    """The range of rows outside which the hint does not hold, if there is one, and the hint for rows inside it."""
+    """A range of rows outside which the hint does not hold, or None, and the hint for the rows in it."""
     match hint:
         case RowBetween():
             return _unless_whole(hint), AllOf(())
@@ -239,15 +234,14 @@ def _in_bounds(of: str, hint: NumberAfter) -> Sql:
 
 
 class Walk(NamedTuple):
-    """The statements of a kind of range: its values up to a limit, and the key at an offset from its start.
-
-    A page needs at most one key, so it does not read the keys; the index alone finds that one.
-    """
+    """The statements for one kind of range."""
 
     values: str
+    """The values, up to a limit."""
     key: str
+    """The key at an offset from the start, from the index alone: a page needs at most one key."""
     some: str
-    """The values and rowids of all rows for which a condition holds; the condition has to be filled in."""
+    """The values and rowids of all rows that meet a condition, which is to be filled in."""
     number: str
     """The number of rows, up to a limit."""
 
@@ -270,7 +264,7 @@ Bindings = tuple[bytes | int, ...]
 
 
 def walk_of(key_range: KeyRange) -> tuple[Walk, Bindings]:
-    """The narrowest statements for the range, and the bindings that come before their limit."""
+    """The narrowest statements for the range, and the bindings before their limit."""
     start, end = key_range
     if start.partition == end.partition:
         return ROW_RANGE, (*start, end.row)
@@ -288,22 +282,22 @@ SELECT min(nullif(instr(value, ?), 0)) FROM (
 PLACE: Final = "SELECT partition, row FROM stored_rows WHERE rowid = ?"
 
 ROWS_TO_BEGIN: Final = 400
-"""Seeks begin if a partition has more remaining rows than this: walking through them would cost more."""
+"""Seek in a partition with more remaining rows than this: to walk through them would cost more."""
 FIRST_STRIDE: Final = 256
-"""Rows that are walked through before the next check of the size of their partition; doubled each time."""
+"""Rows to walk through before the next check of the size of their partition; doubled each time."""
 ROWS_TO_GO_ON: Final = 64
-"""Seeks end before a partition that has at most this many rows."""
+"""Stop seeking at a partition with at most this many rows."""
 SEEK_ROWS: Final = 4
-"""Rows that a seek in a partition counts for, so that one read passes a limited number of partitions."""
+"""A seek in a partition counts as this many rows, so one read passes a limited number of partitions."""
 SAMPLE_ROWS: Final = 4
-"""Values that show the position of a marker. Values of one table are alike; a wrong position only costs time."""
+"""Values that show the position of a marker: the values of a table are alike."""
 SAMPLE_MARGIN: Final = 32
-"""Bytes before the sampled position at which the search for a marker begins."""
+"""The search for a marker begins this many bytes before the sampled position."""
 MARKERS_MAX: Final = 1000
-"""Markers whose positions are remembered. Clients determine their number; above it, all are forgotten."""
+"""Markers with a known position. Clients determine their number: above this, forget all."""
 
-# One row for each partition from the first on, made only when it is fetched: its name, the number of its wanted rows
-# (up to a limit), and whether it is large. The index alone answers this.
+# One row for each partition, made only when it is fetched: its name, the number of its wanted rows (up to a limit), and
+# whether it is large. The index alone answers this.
 _PARTITIONS: Final = """
 WITH RECURSIVE partitions(name) AS (
     SELECT ?
@@ -328,28 +322,28 @@ Execute = Callable[[str, Any], Any]
 
 
 class HintedReader:
-    """The hinted reads of one reader, each in a snapshot that has begun.
+    """The hinted reads of one connection, each in a snapshot that has begun.
 
-    Its cursors are made once. With apsw 3.54, a cursor is never freed if a later one of the same connection is freed
-    while it lives, or if it is closed.
+    It makes its cursors once. apsw 3.54 never frees a cursor that was closed, or that outlives a later cursor of its
+    connection.
     """
 
     def __init__(self, connection: apsw.Connection) -> None:
         self.execute: Execute = connection.execute
         self.ask: Execute = connection.cursor().execute
-        """Executes a statement that answers with one row."""
+        """For statements with one row as the answer."""
         self.look_at: Execute = connection.cursor().execute
-        """Executes the statement of `_Reading.look`, whose rows are taken one by one."""
+        """For the statement of `_Reading.look`, which fetches its rows one by one."""
         self.begin()
 
     def begin(self) -> None:
-        """Begin a snapshot, and forget what earlier reads have shown. A wrong guess only costs time."""
+        """Begin a snapshot, and forget what earlier reads have shown."""
         self.stride = FIRST_STRIDE
         """Rows to walk through before the next check of the size of their partition."""
         self._skipped: dict[bytes, int] = {}
 
     def read(self, key_range: KeyRange, rows_max: int, bytes_max: int, hint: Hint) -> Rows:
-        """The values for which the hint may hold, among at most `rows_max` rows that are examined."""
+        """Examine at most `rows_max` rows, and return the values for which the hint may hold."""
         everywhere, rows, among_rows = conditions_of(hint)
         start, end = key_range
         reading = _Reading(self, end, min(rows_max, everywhere.rows_max), bytes_max)
@@ -360,7 +354,7 @@ class HintedReader:
         return Rows(reading.values, next_key, max(0, reading.examined - len(reading.values)))
 
     def skipped(self, key_range: KeyRange, marker: bytes) -> int:
-        """The number of bytes before a marker in the first values that were read, less a few; 0 if none has it."""
+        """A few less than the bytes before a marker in the first values of the range; 0 if none has the marker."""
         skipped = self._skipped.get(marker)
         if skipped is None:
             if len(self._skipped) == MARKERS_MAX:
@@ -375,22 +369,22 @@ class HintedReader:
 
 @dataclass(slots=True)
 class _Reading:
-    """One read: the values that it has found, and the rows and bytes that it may still read."""
+    """One read, with the rows and bytes that it may still read."""
 
     reader: HintedReader
     end: Key
-    """The end of the range that is read."""
+    """The end of the range."""
     rows_left: int
     bytes_left: int
     values: list[bytes] = field(default_factory=list)
     examined: int = 0
-    """The rows that were examined; a few too many if the read ended early by its bytes."""
+    """The examined rows; a few too many if the read ended early by its bytes."""
 
     def walk_and_seek(
         self, start: Key, rows: RowBetween, everywhere: Sql, among_rows: Sql
     ) -> Key | None:
-        """Examine the wanted rows, and all rows of small partitions. Returns the first row left for the next read."""
-        # A key with a row is the end of the last read. The walk can begin at it even if that row no longer exists.
+        """Examine the wanted rows, and all rows of small partitions; returns the first row that was not examined."""
+        # A key with a row is where the last read ended: begin there, even if that row no longer exists.
         at = start if start.row else self._first_key(start)
         while at is not None and self.rows_left > 0 and self.bytes_left > 0:
             if self._has_rows(at, ROWS_TO_BEGIN):
@@ -398,19 +392,19 @@ class _Reading:
                 at = self._seek(at, rows, among_rows)
                 continue
             stride = min(self.reader.stride, self.rows_left)
-            # Longer each time, so that a read of small partitions only becomes one walk.
+            # Longer each time, so a read of small partitions alone becomes one walk.
             self.reader.stride = min(2 * self.reader.stride, everywhere.rows_max)
             self.rows_left -= stride
             at = self.look(at, self.end, stride, everywhere)
         return at
 
     def _seek(self, at: Key, rows: RowBetween, among_rows: Sql) -> Key | None:
-        """Examine the wanted rows from a key on, in its own partition and in the large partitions after it."""
+        """Examine the wanted rows from a key on, in its partition and in the large partitions after it."""
         behind = self.end.partition + b"\0" if self.end.row else self.end.partition
         bounds = (rows.start,) if rows.end is None else (rows.start, rows.end)
         statement = PARTITIONS_FROM if rows.end is None else PARTITIONS_BETWEEN
         bindings = (at.partition, behind, *bounds, self.rows_left + 1, ROWS_TO_GO_ON)
-        # The cursor of this statement ends with the call, and its statement with it.
+        # The end of this call frees the cursor of this statement.
         for partition, count, is_large in self.reader.execute(statement, bindings):
             if not is_large and partition != at.partition:
                 return self._first_key(Key(partition, b""))
@@ -431,15 +425,14 @@ class _Reading:
         return None
 
     def look(self, start: Key, end: Key, rows: int | None, condition: Sql) -> Key | None:
-        """Take the values for which the condition holds, among the first `rows` rows from `start` on.
+        """Examine the first `rows` rows from `start` on (None: all, which are few) and take the values that match.
 
-        Returns the first row that was not examined. With `rows` None, the rows are known to be few enough.
+        Returns the first row that was not examined.
         """
         next_key: Key | None = None
         walk, bounds = walk_of(KeyRange(start, end))
         if rows is not None:
-            # First the key at which to stop, which the index alone finds. It limits the next statement, even if that
-            # leaves out every row.
+            # The index alone finds the key at which to stop. It limits the next statement, even one that takes no row.
             key, number = self._end_of(walk, bounds, rows, is_first=not start.row)
             self.examined += number
             if key is not None:
@@ -452,7 +445,7 @@ class _Reading:
             self.values.append(value)
             self.bytes_left -= len(value)
             if self.bytes_left <= 0:
-                # This ends the statement before it.
+                # This statement ends the one before it.
                 partition, row = self.reader.look_at(PLACE, (place,)).get
                 return self._first_key(Key(partition, row + b"\0"))
         return next_key
@@ -462,8 +455,8 @@ class _Reading:
     ) -> tuple[Key | None, int]:
         """The key after the first `rows` rows, if there are more, and the number of rows before it.
 
-        Either question walks through the index. A read at the start of a partition is often the only one, and one
-        that goes on is rarely the last: so the question is asked first that is then the only one.
+        Each of the two questions walks through the index, so ask first the one that is likely to answer both: a read at
+        the start of a partition often reaches its end, and a read that goes on rarely does.
         """
         execute = self.reader.ask
         number: Any = rows + 1
@@ -484,7 +477,7 @@ class _Reading:
         return self.reader.ask(walk.key, (*bounds, rows)).get is not None
 
     def _first_key(self, start: Key) -> Key | None:
-        """The key of the first row between `start` and the end of the range, if there is one."""
+        """The first key from `start` on in the range."""
         if start >= self.end:
             return None
         walk, bounds = walk_of(KeyRange(start, self.end))

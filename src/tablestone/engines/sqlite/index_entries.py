@@ -1,6 +1,6 @@
-"""The entries of indexes in the database: one table, which is there once an index was made.
+"""Index entries in the database: one table, made with the first index.
 
-The commits write entries in the transaction of their rows (`commit`); snapshots read them (`read`).
+Commits write entries in the transaction of their rows (`commit`); snapshots read them (`read`).
 """
 
 from __future__ import annotations
@@ -29,12 +29,11 @@ _INSERT: Final = "INSERT OR IGNORE INTO index_entries (entry, partition, row) VA
 _DELETE: Final = "DELETE FROM index_entries WHERE entry = ? AND partition = ? AND row = ?"
 
 STATEMENTS_KEPT: Final = 512
-"""Texts of statements that are kept, of some KiB each."""
+"""Kept texts of statements, of some KiB each."""
 
 
 @lru_cache(maxsize=STATEMENTS_KEPT)
 def insert_statement(entries: int) -> str:
-    """The statement that inserts so many entries of new rows."""
     given = ", ".join(["(?, ?, ?)"] * entries)
     return f"INSERT OR IGNORE INTO index_entries (entry, partition, row) VALUES {given}"  # noqa: S608 - no value in it
 
@@ -46,7 +45,6 @@ def change_entries(
     old: Sequence[bytes],
     new: Sequence[bytes],
 ) -> None:
-    """Take the old entries from a row, and give it the new ones."""
     for entry in old:
         if entry not in new:
             execute(_DELETE, (entry, partition, row))
@@ -56,7 +54,7 @@ def change_entries(
 
 
 def make_table(writer: apsw.Connection) -> bool:
-    """Make the table, in the transaction that has begun; False if it was there."""
+    """Make the table in the open transaction; False if it exists."""
     if writer.pragma("user_version") >= INDEXED_FORMAT_VERSION:
         return False
     make_tables(writer)

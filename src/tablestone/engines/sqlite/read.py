@@ -1,4 +1,4 @@
-"""Reads of SQLite rows, each at one committed moment: rows and their number, and entries of indexes."""
+"""Reads of rows, of their number and of index entries, each in one committed snapshot."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from tablestone.engines.contract import Hint
 
 READ_POINT: Final = "SELECT value FROM stored_rows WHERE partition = ? AND row = ?"
-
-
 SCAN: Final = """
 SELECT partition, row, version, value FROM stored_rows
 WHERE (partition, row) >= (?, ?) AND (partition, row) < (?, ?) ORDER BY partition, row LIMIT ?
@@ -60,7 +58,6 @@ class RowReader:
         self._hinted = HintedReader(connection)
 
     def get(self, key: Key) -> bytes | None:
-        """The value of one row."""
         try:
             value: bytes | None = self._execute(READ_POINT, key).get
         except apsw.Error as error:
@@ -70,7 +67,7 @@ class RowReader:
     def read(
         self, ranges: Sequence[KeyRange], rows_max: int, bytes_max: int, hint: Hint | None = None
     ) -> Rows:
-        """The values in the ranges, all at one moment. A hint may leave out rows, in a snapshot that has begun."""
+        """The values in the ranges, at one moment. A hint may leave out rows of a snapshot."""
         try:
             if len(ranges) == 1:
                 if hint is not None and not ranges[0].is_point:
@@ -87,7 +84,6 @@ class RowReader:
             raise unavailable("read", error) from error
 
     def scan(self, key_range: KeyRange, rows_max: int) -> list[StoredRow]:
-        """Rows with their keys and versions."""
         try:
             found: Iterable[Any] = self._execute(SCAN, (*key_range.start, *key_range.end, rows_max))
             return [StoredRow(*stored) for stored in found]
@@ -95,7 +91,6 @@ class RowReader:
             raise unavailable("read", error) from error
 
     def entries(self, start: Entry, end: Entry, entries_max: int) -> list[Entry]:
-        """Entries of indexes, in order."""
         if start.entry == end.entry:
             found = self._of_entries(_OF_ONE_VALUE, (*start, *end[1:], entries_max))
         else:
@@ -103,7 +98,6 @@ class RowReader:
         return [Entry(*each) for each in found]
 
     def count_entries(self, start: Entry, end: Entry, entries_max: int) -> int:
-        """The number of entries, up to a limit."""
         for (count,) in self._of_entries(_COUNT_ENTRIES, (*start, *end, entries_max)):
             return int(count)
         return 0
@@ -118,19 +112,19 @@ class RowReader:
             raise unavailable("read", error) from error
 
     def begin(self) -> None:
-        """Begin a snapshot: all reads see the moment of the first of them."""
+        """Begin a snapshot: all reads see the moment of the first."""
         self._hinted.begin()
         self._execute("BEGIN")
 
     def end(self) -> None:
-        """End the snapshot: reads see the present again."""
+        """End the snapshot."""
         self._execute("ROLLBACK")
 
     def close(self) -> None:
         self._connection.close()
 
     def _read_ranges(self, ranges: Sequence[KeyRange], rows_max: int, bytes_max: int) -> Rows:
-        """Several ranges need several statements; the transaction lets them see one moment."""
+        """The ranges need several statements; a transaction lets them see one moment."""
         values: list[bytes] = []
         bytes_read = 0
         for key_range in ranges:
@@ -164,14 +158,14 @@ class RowReader:
                 break
         if next(found, None) is None:
             return Rows(values, None)
-        # While the first statement is unfinished, the second one sees the same moment. The first ends with its cursor,
-        # which nothing holds after this call; a cursor that is closed is never freed (`hinted_read.HintedReader`).
+        # While the first statement is unfinished, the second one sees the same moment. The end of this call frees the
+        # cursor of the first; a closed cursor would never be freed (`hinted_read.HintedReader`).
         next_key = self._execute(walk.key, (*bounds, len(values))).get
         return Rows(values, Key(*next_key))
 
 
 def unavailable(what: str, error: apsw.Error) -> EngineUnavailable:
-    """The contract's error for an error of SQLite: try again, or the stored data is damaged."""
+    """The contract's error for an error of SQLite."""
     damaged = isinstance(error, apsw.CorruptError | apsw.NotADBError)
     if damaged:
         return EngineDamaged(f"The stored data is damaged ({error}): run tablestone check.")
@@ -187,7 +181,7 @@ SELECT partition, count(*), sum(size) FROM (
 
 
 def counted_rows(connection: apsw.Connection, key_range: KeyRange, rows_max: int) -> RowsCounted:
-    """Count the first `rows_max` rows of a range; `apsw.Error` as SQLite raises it."""
+    """Count the first `rows_max` rows of a range; raises `apsw.Error`."""
     start, end = key_range
     walk, bounds = walk_of(key_range)
     found: Any = connection.execute(walk.key, (*bounds, rows_max)).get

@@ -1,7 +1,7 @@
 """Turns the encryption of a data directory on or off, or changes its key, while no process uses the directory.
 
-SQLite's `VACUUM INTO` writes a new database beside the old one, with the new key. A rename puts it in the place of the
-old one, so a crash leaves the one or the other, whole. Until the rename nothing changes.
+SQLite's `VACUUM INTO` writes a new database, with the new key, beside the old one. A rename then replaces the old one,
+so a crash leaves one of the two, whole.
 """
 
 import errno
@@ -31,22 +31,21 @@ from tablestone.engines.sqlite.data_directory import (
 from tablestone.fsync import flush_directory, flush_file
 
 STEPS_PER_NEWS: Final = 10_000
-"""Steps of SQLite's virtual machine between two calls of `progress`: some milliseconds."""
+"""Steps of SQLite's virtual machine between two calls of `progress`, some milliseconds."""
 _COUNT: Final = "SELECT count(*) FROM stored_rows"
 
 
 def reencrypt(
     path: Path, old: EncryptionKey | None, new: EncryptionKey | None, progress: Progress
 ) -> tuple[int, int]:
-    """Write the database of a directory again, which `old` encrypts, with `new`; None is for no encryption.
+    """Rewrite the database, which `old` encrypts, with the key `new` (None: unencrypted); returns its rows and bytes.
 
-    Returns the number of rows, and the bytes of the new database.
     `EngineRefused` if the directory cannot be used, has another key, or is in use. `EngineDamaged` if its data is
     damaged, `EngineUnavailable` or `OSError` if a step fails; the directory is then as it was.
     """
     if old is None and new is not None:
         encryption.require_not_encrypted(path, path / DATABASE_NAME)
-    DataDirectory(path, Opening.READ_ONLY, key=old).close()  # nothing is to be created
+    DataDirectory(path, Opening.READ_ONLY, key=old).close()  # refuses to create one
     directory = DataDirectory(path, Opening.SERVER, key=old)
     staging = path / REENCRYPTED_NAME
     try:
@@ -60,7 +59,7 @@ def reencrypt(
                 _require_whole(source, path)
                 source.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
                 rows = _write_again(source, staging, new, progress)
-            # Nothing can write now: a command that does would wait for the commit lock first.
+            # Nothing can write now: a command that writes would wait for the commit lock.
             size = (staging / DATABASE_NAME).stat().st_size
             _replace(path, staging / DATABASE_NAME)
             return rows, size
@@ -74,7 +73,7 @@ def reencrypt(
 
 
 def _require_room(staging: Path) -> None:
-    """Refuse what is in the place of the new database: a copy that a killed command left is removed by now."""
+    """Refuse anything in the place of the new database; the copy of a killed command is removed by now."""
     if os.path.lexists(staging):
         raise EngineRefused(
             f"{staging} stands in the way of the new database, and no command of Tablestone has made it: look at it, "
@@ -83,7 +82,7 @@ def _require_room(staging: Path) -> None:
 
 
 def _require_alone(source: apsw.Connection, path: Path) -> None:
-    """Lock every other connection out, of commands that only read too; `EngineRefused` if there is one."""
+    """Lock every other connection out, even readers; `EngineRefused` if there is one."""
     source.pragma("locking_mode", "EXCLUSIVE")
     try:
         source.execute("BEGIN EXCLUSIVE; COMMIT")
@@ -94,7 +93,7 @@ def _require_alone(source: apsw.Connection, path: Path) -> None:
 
 
 def _require_whole(source: apsw.Connection, path: Path) -> None:
-    """Refuse a damaged database: the new one would not show what is lost, and the old one is removed."""
+    """Refuse a damaged database: the new one would not show the loss, and the old one goes."""
     try:
         is_whole = source.execute("PRAGMA integrity_check(1)").get == "ok"
     except apsw.CorruptError:
@@ -109,7 +108,7 @@ def _require_whole(source: apsw.Connection, path: Path) -> None:
 def _write_again(
     source: apsw.Connection, staging: Path, new: EncryptionKey | None, progress: Progress
 ) -> int:
-    """Write the database into a new one, check that, and flush it; returns the number of rows."""
+    """Copy the database into a new one, check and flush it; returns the number of rows."""
     whole = source.pragma("page_count") * source.pragma("page_size")
     expected: int = source.execute(_COUNT).get
     staging.mkdir(mode=0o700)
@@ -134,7 +133,7 @@ def _write_again(
 
 
 def _replace(path: Path, staged: Path) -> None:
-    """Put the new database in the place of the old one. A log of the old one must not be there any more."""
+    """Replace the old database, which must have no log any more."""
     for name in (LOG_NAME, JOURNAL_NAME):
         log = path / name
         if log.exists() and log.stat().st_size:

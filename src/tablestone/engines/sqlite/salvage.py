@@ -1,9 +1,9 @@
-"""Damaged data directories: the files that are not as they were written, and the rows that can still be read.
+"""Damaged data directories: finds pages that were altered, and the rows that can still be read.
 
-This reads all pages and the log without SQLite, beside any other process, and checks the log by its sums and encrypted
-pages by their tags. Salvage walks the trees and then every page that no tree reaches; of a row that is found more than
-once, the latest version counts. Any byte may be damaged: impossible content raises `BadPage`. The format of trees,
-cells, payloads and records: https://www.sqlite.org/fileformat2.html, sections 1.6 and 2.1.
+This reads all pages and the write-ahead log without SQLite, beside any other process, and checks the log by its
+checksums and encrypted pages by their tags. Salvage walks the trees, then every page that no tree reaches; if it finds
+a row more than once, the latest version counts. Any byte may be damaged: impossible content raises `BadPage`. Format:
+https://www.sqlite.org/fileformat2.html, sections 1.6 and 2.1.
 """
 
 import struct
@@ -44,7 +44,7 @@ FILE_HEADER_BYTES: Final = 100
 PAYLOAD_BYTES_MAX: Final = 64 * 1024 * 1024
 """More than any row has: a damaged length must not take memory."""
 INTEGER_BYTES: Final = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
-"""The lengths of integers, by the type of a column in a record."""
+"""By the type of a column in a record."""
 
 Value = bytes | int | str | None
 
@@ -54,20 +54,21 @@ class BadPage(Exception):
 
 
 class TreePage(NamedTuple):
-    """A page of a tree: its kind, the offsets of its cells, and its last child if it is an interior page."""
-
     kind: int
     content: bytes
     cells: list[int]
+    """Offsets; 0 for an impossible one."""
     last_child: int
+    """0 on a leaf."""
 
 
 class Payload(NamedTuple):
-    """A payload as it is in a cell: its first bytes, its whole length, and the page on which it continues, or 0."""
-
     local: bytes
+    """The first bytes, in the cell."""
     length: int
+    """Of the whole payload."""
     continues_on: int
+    """The number of a page, or 0."""
 
 
 def take_apart(number: int, content: bytes | None, usable: int) -> TreePage:
@@ -92,13 +93,12 @@ def take_apart(number: int, content: bytes | None, usable: int) -> TreePage:
 
 
 def child_of(page: TreePage, cell: int) -> int:
-    """The page before a cell of an interior page."""
+    """The child to the left of a cell of an interior page."""
     require(cell > 0)
     return int.from_bytes(page.content[cell : cell + 4], "big")
 
 
 def table_leaf_cell(page: TreePage, cell: int, usable: int) -> tuple[int, Payload]:
-    """The rowid and the payload of a cell."""
     require(cell > 0)
     length, at = varint(page.content, cell)
     rowid, at = varint(page.content, at)
@@ -106,7 +106,7 @@ def table_leaf_cell(page: TreePage, cell: int, usable: int) -> tuple[int, Payloa
 
 
 def index_cell(page: TreePage, cell: int, usable: int) -> Payload:
-    """The payload of a cell of an index, on a leaf or an interior page."""
+    """On a leaf or an interior page."""
     require(cell > 0)
     length, at = varint(page.content, cell + (4 if page.kind == INDEX_INTERIOR else 0))
     return _payload(page.content, at, length, usable, local_max=(usable - 12) * 64 // 255 - 23)
@@ -127,7 +127,7 @@ def _payload(content: bytes, at: int, length: int, usable: int, *, local_max: in
 
 
 def record(payload: bytes) -> list[Value]:
-    """The columns of a record; floating point, which no table has, is a `BadPage`."""
+    """The columns of a record. No table has floating point: it raises `BadPage`."""
     end, at = varint(payload, 0)
     body = end
     require(end <= len(payload))
@@ -156,7 +156,7 @@ def record(payload: bytes) -> list[Value]:
 
 
 def varint(content: bytes, at: int) -> tuple[int, int]:
-    """A number of one to nine bytes, and the place after it."""
+    """A number of one to nine bytes, and the offset after it."""
     value = 0
     for offset in range(at, at + 8):
         require(offset < len(content))
@@ -170,16 +170,12 @@ def varint(content: bytes, at: int) -> tuple[int, int]:
 
 
 def require(holds: bool) -> None:  # noqa: FBT001 - as `assert`
-    """Raise `BadPage` unless this holds."""
     if not holds:
         raise BadPage
 
 
 class StoredPages:
-    """The pages of one data directory. Raises `OSError` if the database cannot be opened.
-
-    `key` is the one that encrypts it, if one does.
-    """
+    """The pages of a data directory and its `key`, if it has one. `OSError` if the database cannot be opened."""
 
     def __init__(self, directory: Path, key: EncryptionKey | None = None) -> None:
         self._file = DatabaseFile(directory / DATABASE_NAME)
@@ -191,14 +187,14 @@ class StoredPages:
             self.count = self.log.pages
 
     def read(self, number: int) -> bytes | None:
-        """The content of a page; the first has number 1. None if it is cut off, or was altered when encrypted."""
+        """A page; the first has number 1. None if it is cut off, or is encrypted and was altered."""
         content = self._stored(number)
         if content is None or self._cipher is None:
             return content
         return self._cipher.opened(number, content)
 
     def altered(self) -> list[int]:
-        """The encrypted pages that were altered since they were written; without encryption nothing shows it."""
+        """The encrypted pages that were altered; without encryption nothing shows it."""
         if self._cipher is None:
             return []
         numbers = range(1, self.count + 1)
@@ -209,7 +205,7 @@ class StoredPages:
         return content is not None and cipher.is_whole(number, content)
 
     def _stored(self, number: int) -> bytes | None:
-        """A page as it is in a file."""
+        """A page as the log or the database has it."""
         place = self.log.places.get(number)
         if place is not None:
             return self.log.read(place)
@@ -224,9 +220,9 @@ class StoredPages:
 
 
 SHOWN_MAX: Final = 100
-"""Altered pages that are listed."""
+"""Altered pages in a list."""
 LOOKS: Final = 5
-"""Attempts to read the log: another process may start it from its beginning again during one."""
+"""Attempts to read the log: another process may restart it during one."""
 LOG_DAMAGED: Final = (
     "the write-ahead log is damaged: acknowledged writes that follow the damage are lost. "
     "Restore a backup if they matter"
@@ -234,12 +230,12 @@ LOG_DAMAGED: Final = (
 
 
 def altered_files(directory: DataDirectory) -> list[str]:
-    """A sentence for each page that is not as it was written, and one for the log. `apsw.Error`, `OSError`."""
+    """A sentence for each altered page, or one for a damaged log. Raises `apsw.Error`, `OSError`."""
     with (
         closing(directory.connect_reader()) as moment,
         closing(directory.connect_reader()) as other,
     ):
-        # A read transaction: until it ends, pages that are not in the log do not change.
+        # Until this read transaction ends, pages that are not in the log do not change.
         moment.execute("BEGIN; SELECT count(*) FROM sqlite_schema").fetchall()
         if all(_log_is_damaged(directory, other) for _attempt in range(LOOKS)):
             return [LOG_DAMAGED]
@@ -251,7 +247,7 @@ def altered_files(directory: DataDirectory) -> list[str]:
 
 
 def _log_is_damaged(directory: DataDirectory, connection: apsw.Connection) -> bool:
-    """Whether frames that SQLite counts are damaged in the file, or commits follow a frame that is."""
+    """Whether a frame that SQLite counts is damaged in the file, or commits follow a damaged one."""
     counted = counted_frames(connection)
     with closing(StoredPages(directory.path)) as pages:
         log = pages.log
@@ -261,52 +257,48 @@ def _log_is_damaged(directory: DataDirectory, connection: apsw.Connection) -> bo
 ROWID_MIN: Final = -(1 << 63)
 ROWID_MAX: Final = (1 << 63) - 1
 ROOTS: Final = ((3, 4), (2, 3))
-"""The first pages of the table and of the index: with auto-vacuum, and in a database that was made without it."""
-
+"""The root pages of the table and of the index: with auto-vacuum, and in a database without it."""
 
 OTHER_TABLES: Final = frozenset({"change_log", "change_records", "index_entries"})
-"""The tables that are not rows: the record of changes, and entries, which are made again of the rows."""
+"""The tables without rows of their own: the record of changes, and index entries, which follow from the rows."""
 
 
 class FoundRow(NamedTuple):
-    """A row that was read, and its rowid, by which `SalvagedRows.keys_at` finds the key that the index has for it."""
-
     rowid: int
+    """`SalvagedRows.keys_at` finds the row's key in the index by it."""
     row: StoredRow
 
 
 class SalvagedRows:
-    """The rows of the pages of one database, read one by one, whatever is damaged between them.
+    """The readable rows of a database, whatever is damaged between them.
 
-    All that is said about them but `pages` and `lost_writes` is known once all rows were read.
+    Only `pages` and `lost_writes` are known before all rows were read.
     """
 
     def __init__(self, pages: StoredPages) -> None:
         self._pages = pages
         self.pages = pages.count
-        """The number of pages."""
         self.lost_writes = pages.log.lost_commits
-        """Whether acknowledged writes are lost of which nothing is known, not even their keys."""
+        """Whether the damage hides acknowledged writes completely, even their keys."""
         self._usable = pages.usable_bytes
         self._seen: set[int] = set()
         """Pages that were read already, or are free."""
         self._gaps: list[tuple[int, int]] = []
-        """Ranges of rowids, without the first and with the last, in which rows of the table may be missing."""
+        """Ranges of rowids, without the first and with the last, in which rows may be missing."""
         self._found = array("q")
-        """The rowids of the rows that were read from the tree, ascending."""
+        """The rowids from the tree, ascending."""
         self._loose: set[int] = set()
-        """The rowids of the rows that were read from other pages."""
+        """The rowids from other pages."""
         self._missing: dict[int, Key] = {}
         self.is_complete = True
-        """Whether `lost_keys` has all rows that are lost."""
+        """Whether `lost_keys` has all lost rows."""
         self._index_pages: set[int] = set()
         self.damaged_pages: set[int] = set()
-        """The numbers of the pages that are not as they should be."""
         self.uncertain_rows = 0
-        """Rows of pages that nothing refers to, where deleted rows may be too."""
+        """Rows of pages that nothing refers to: they may have been deleted."""
 
     def rows(self) -> Iterator[FoundRow]:
-        """Every row that can be read, once, in no certain order. The values may be damaged."""
+        """Every readable row once, in any order. The values may be damaged."""
         self.damaged_pages.update(self._pages.altered())
         try:
             schema = take_apart(1, self._pages.read(1), self._usable)
@@ -323,28 +315,28 @@ class SalvagedRows:
             yield from self._rows_of_other_pages()
 
     def lost_keys(self) -> list[Key]:
-        """The keys of rows that exist and were not read."""
+        """The keys of rows that exist and could not be read."""
         return [key for rowid, key in self._missing.items() if rowid not in self._loose]
 
     def keys_at(self, rowids: Collection[int]) -> dict[int, Key]:
-        """The keys of these rows by the index, whose copies of the keys are others than those in the rows."""
+        """The keys of these rows from the index, which has its own copies of them."""
         if not rowids:
             return {}
         self._seen -= self._index_pages
         return {rowid: key for rowid, key in self._entries(self._roots()[1]) if rowid in rowids}
 
     def _roots(self) -> tuple[int, int]:
-        """The first pages of the two trees: by the kinds of pages, because the schema may be damaged too."""
+        """The root pages of the two trees, found by their kinds, because the schema may be damaged too."""
         for table, index in ROOTS:
             kinds = [(self._pages.read(number) or b"\0")[0] for number in (table, index)]
             if kinds[0] in TABLE_KINDS and kinds[1] in INDEX_KINDS:
                 return table, index
-        # One of the two is damaged: a page of auto-vacuum's map, which has no such kind, tells the layouts apart.
+        # One of the two is damaged: the header says whether the database has auto-vacuum.
         header = self._pages.read(1) or b""
         return ROOTS[0] if any(header[52:56]) else ROOTS[1]
 
     def _page(self, number: int, kinds: Collection[int]) -> TreePage:
-        """A page of a tree, accounted for. `BadPage` if it is damaged, of another kind, or in a tree already."""
+        """Read a page of a tree once. `BadPage` if it is damaged, of another kind, or in a tree already."""
         if number in self._seen or not 1 <= number <= self._pages.count:
             raise BadPage
         self._seen.add(number)
@@ -357,7 +349,7 @@ class SalvagedRows:
         return page
 
     def _table(self, number: int, low: int, high: int) -> Iterator[FoundRow]:
-        """The rows below a page, whose rowids are greater than `low` and not greater than `high`."""
+        """The rows below a page with `low < rowid <= high`."""
         try:
             page = self._page(number, TABLE_KINDS)
         except BadPage:
@@ -399,7 +391,7 @@ class SalvagedRows:
         return FoundRow(rowid, StoredRow(*self._columns(payload, (bytes, bytes, int, bytes))))
 
     def _columns(self, payload: Payload, types: tuple[type, ...]) -> list[Any]:
-        """The columns of a record of these types. Account for the pages on which its payload continues."""
+        """The columns of a record of these types. Notes the pages on which its payload continues as seen."""
         whole, continued = self._whole(payload)
         values = record(whole)
         require(tuple(map(type, values)) == types)
@@ -416,7 +408,7 @@ class SalvagedRows:
         continued: list[int] = []
         while left > 0:
             content = None if number in self._seen else self._pages.read(number)
-            if content is None:  # a page on which a payload continues has one payload only
+            if content is None:  # no two payloads share an overflow page
                 raise BadPage
             continued.append(number)
             parts.append(content[4 : min(self._usable, 4 + left)])
@@ -426,7 +418,7 @@ class SalvagedRows:
         return b"".join(parts), continued
 
     def _entries(self, root: int) -> Iterator[tuple[int, Key]]:
-        """The rowids and keys in the index, as far as it can be read."""
+        """The readable rowids and keys of the index."""
         before = set(self._seen)
         waiting = [root]
         while waiting:
@@ -454,7 +446,7 @@ class SalvagedRows:
         return rowid, Key(partition, row)
 
     def _pass_over_other_tables(self) -> None:
-        """Account for the pages of the other tables: they hold no rows of their own."""
+        """Note the pages of the other tables as seen: they hold no rows of their own."""
         waiting = self._roots_of_other_tables()
         while waiting:
             number = waiting.pop()
@@ -477,7 +469,7 @@ class SalvagedRows:
                         self.damaged_pages.add(number)
 
     def _roots_of_other_tables(self) -> list[int]:
-        """The first pages of the trees of the other tables, as the schema says."""
+        """The root pages of the other tables, as the schema says."""
         try:
             schema = take_apart(1, self._pages.read(1), self._usable)
             cells = [table_leaf_cell(schema, cell, self._usable)[1] for cell in schema.cells]
@@ -491,7 +483,7 @@ class SalvagedRows:
         ]
 
     def _rows_of_other_pages(self) -> Iterator[FoundRow]:
-        """The rows of leaves that the trees do not lead to, if the index has them or cannot tell."""
+        """The rows of leaves that no tree reaches, if the index has them or cannot tell."""
         self._seen.update(self._free_pages())
         uncertain: dict[Key, FoundRow] = {}
         for number in range(2, self._pages.count + 1):
@@ -524,7 +516,7 @@ class SalvagedRows:
                     uncertain[key] = found
 
     def _free_pages(self) -> Iterator[int]:
-        """The pages of the list of free pages, as far as it can be read."""
+        """The readable part of the list of free pages."""
         header = self._pages.read(1)
         if header is None:
             return
@@ -551,17 +543,16 @@ class SalvagedRows:
 
 @contextmanager
 def damaged_storage(path: Path, key: EncryptionKey | None = None) -> Iterator[SalvagedRows]:
-    """The rows of a data directory at one moment, also beside a running server. Changes nothing.
+    """A snapshot of the readable rows of a data directory, also beside a running server. Changes nothing.
 
-    `key` is the one that encrypts it, if one does. `EngineRefused` if there is no database, and for a key that is
-    not the database's.
+    `key` encrypts the directory, if one does. `EngineRefused` if there is no database, or the key is not its own.
     """
     if not (path / DATABASE_NAME).is_file():
         raise EngineRefused(f"The data directory {path} holds no Tablestone data.")
     connection: apsw.Connection | None = None
     try:
         require_fitting_key(path, path / DATABASE_NAME, key)
-        # A read transaction keeps the moment: pages that were copied to the database then, and all of the log since.
+        # A read transaction keeps the snapshot: SQLite copies no later part of the log, and does not restart it.
         with suppress(apsw.Error, EngineRefused):
             connection = DataDirectory(path, Opening.READ_ONLY, key=key).connect_reader()
             connection.execute("BEGIN")
@@ -571,7 +562,7 @@ def damaged_storage(path: Path, key: EncryptionKey | None = None) -> Iterator[Sa
             yield SalvagedRows(pages)
         finally:
             if connection is not None:
-                # Before the files: closing a file ends the locks that SQLite has on it in this process.
+                # Before the files: to close a file ends SQLite's locks on it in this process.
                 connection.close()
             pages.close()
     except OSError as error:

@@ -1,7 +1,7 @@
 """The upgrade of a data directory from an older format to the newest, while no server uses it.
 
-A format is a number in the database (docs/storage-format.md). Each older format has a step to the next. All steps and
-the number are one transaction, so a directory has either format as a whole. Knows formats; no rows.
+A format is a number in the database (docs/storage-format.md). Each older format has a step to the next. One transaction
+runs all steps and writes the number, so a directory always has one whole format.
 """
 
 import os
@@ -16,7 +16,7 @@ from tablestone.engines.kind import EncryptionKey, Opening
 from tablestone.engines.sqlite.data_directory import FORMAT_VERSION, DataDirectory, take_server_lock
 
 STEPS: Final[Mapping[int, Callable[[apsw.Connection], None]]] = {}
-"""For each older format, the change that makes the next one of it. The transaction has begun. Format 1 is the first."""
+"""For each older format, the change to the next, inside the transaction. Format 1 is the first."""
 
 
 def upgrade(
@@ -25,13 +25,13 @@ def upgrade(
     newest: int = FORMAT_VERSION,
     key: EncryptionKey | None = None,
 ) -> tuple[int, int]:
-    """Bring a directory to the newest format; returns the formats before and after. `key` encrypts it, if one does.
+    """Bring a directory, which `key` may encrypt, to the newest format; returns the formats before and after.
 
     `EngineRefused` if it has no data, is in use, or has a newer or an unknown format. `EngineUnavailable` if a step
     fails; the directory is then as it was.
     """
     directory = DataDirectory(path, Opening.READ_ONLY, key=key)
-    with directory.refusing():  # a medium that is only to be read
+    with directory.refusing():  # such as a read-only medium
         lock = take_server_lock(path)
     try:
         with directory.committing() as writer:

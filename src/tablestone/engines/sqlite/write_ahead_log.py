@@ -1,9 +1,9 @@
-"""SQLite's write-ahead log: how far it is whole, refusing one whose damage would cost writes, and copying it back.
+"""SQLite's write-ahead log: finds damage that would cost writes, and copies the log back into the database.
 
-Each frame has a sum over all frames before it. SQLite compares the sums only when it opens a log that no process has
-open, and then silently ends the log before the first frame that differs; the commits after it would be overwritten.
-So the log is read here first, also after that frame. While commits go on, a thread copies the log into the database, so
-that commits wait only for the rest of a copy. Format: https://www.sqlite.org/fileformat2.html#walformat.
+Each frame has a checksum over all frames before it. SQLite compares the checksums only when it opens a log that no
+process has open. It then silently ends the log at the first frame that differs, and overwrites the commits after it. So
+this module reads the log first, and beyond that frame. While commits go on, a thread copies the log, so that they wait
+only for the rest of a copy. Format: https://www.sqlite.org/fileformat2.html#walformat.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 LOG_MAGIC: Final = 0x377F0682
-"""The first number of a log; its last bit says that sums are of big-endian words."""
+"""The first number of a log; if its last bit is set, checksums are of big-endian words."""
 LOG_HEADER_BYTES: Final = 32
 FRAME_HEADER_BYTES: Final = 24
 _MASK: Final = 0xFFFFFFFF
 
 
 class StoredLog:
-    """The log in a file, which may be missing. A log that is damaged counts up to the damage, as for SQLite."""
+    """The log in a file, which may be missing. A damaged log ends at the damage, as for SQLite."""
 
     def __init__(self, path: Path, page_bytes: int) -> None:
         self._page_bytes = page_bytes
         self.places: dict[int, int] = {}
-        """Where in the log the latest committed content of a page is."""
+        """By number of the page: where in the log its latest committed content is."""
         self.pages: int | None = None
         """The pages of the database after the last commit; None without one."""
         self.frames = 0
-        """Frames that are whole and follow each other from the start."""
+        """Frames from the start of the log that are whole."""
         self.lost_commits = False
-        """Whether commits that were flushed follow a frame that is damaged: SQLite does not read them any more."""
+        """Whether flushed commits follow a damaged frame: SQLite does not read them any more."""
         self._file = None
         try:
             self._file = path.open("rb")
@@ -50,7 +50,6 @@ class StoredLog:
         self._read()
 
     def read(self, place: int) -> bytes:
-        """The page at a place of `places`."""
         assert self._file is not None
         self._file.seek(place)
         return self._file.read(self._page_bytes)
@@ -68,7 +67,7 @@ class StoredLog:
             place = LOG_HEADER_BYTES + FRAME_HEADER_BYTES
             waiting: dict[int, int] = {}
             for frame in _frames(self._file, self._page_bytes):
-                # A frame with other salts is from before the log last started from its beginning.
+                # A frame with other salts is from before the log's last restart.
                 if frame[8:16] != header[16:24] or not _follows(frame, sums, order):
                     break
                 sums = _sums(frame)
@@ -84,10 +83,9 @@ class StoredLog:
 
 
 def loses_commits(file: BinaryIO, page_bytes: int, frames: int) -> bool:
-    """Whether commits that were flushed follow the first `frames` frames of the log, at which SQLite ends it.
+    """Whether flushed commits follow the first `frames` frames of the log, after which SQLite ends it.
 
-    This reads one header, and only the frames after the place. No other process may write the log at this time. Raises
-    `OSError`.
+    Reads one header, and only the later frames. No other process may write the log meanwhile. Raises `OSError`.
     """
     file.seek(0)
     header = file.read(LOG_HEADER_BYTES)
@@ -99,7 +97,7 @@ def loses_commits(file: BinaryIO, page_bytes: int, frames: int) -> bool:
 
 
 def _order(header: bytes, page_bytes: int) -> str | None:
-    """The order of bytes in the sums of a log; None if its header is not whole, so that SQLite leaves out the log."""
+    """The byte order of a log's checksums; None if its header is not whole: then SQLite ignores the log."""
     if len(header) < LOG_HEADER_BYTES:
         return None
     magic, _version, found_bytes = struct.unpack(">3I", header[:12])
@@ -109,16 +107,16 @@ def _order(header: bytes, page_bytes: int) -> str | None:
 
 
 def _frames(file: BinaryIO, page_bytes: int) -> Iterator[bytes]:
-    """The rest of the frames, each with its page."""
+    """The remaining frames, each with its page."""
     size = FRAME_HEADER_BYTES + page_bytes
     while len(frame := file.read(size)) == size:
         yield frame
 
 
 def _holds_flushed_commit(file: BinaryIO, page_bytes: int, header: bytes, order: str) -> bool:
-    """Whether the rest of the log has a commit that another frame follows: it was flushed before.
+    """Whether the rest of the log has a commit with another frame after it: then that commit was flushed.
 
-    A power failure leaves no such frames: only the last commit, which was not acknowledged, can be there in part.
+    A power failure leaves no such frames: it can cut only the last commit, which was not acknowledged.
     """
     before: bytes | None = None
     for frame in _frames(file, page_bytes):
@@ -132,7 +130,7 @@ def _holds_flushed_commit(file: BinaryIO, page_bytes: int, header: bytes, order:
 
 
 def _holds_commit(file: BinaryIO, page_bytes: int) -> bool:
-    """Whether a log without a whole header has a frame of a commit. The header is flushed before the first frame."""
+    """Whether a log with a damaged header has a commit. (SQLite flushes the header before the first frame.)"""
     file.seek(LOG_HEADER_BYTES)
     salts: bytes | None = None
     for frame in _frames(file, page_bytes):
@@ -149,12 +147,12 @@ def _is_commit(frame: bytes) -> bool:
 
 
 def _follows(frame: bytes, sums: tuple[int, int], order: str) -> bool:
-    """Whether the sums of a frame are those of its content after frames with these sums."""
+    """Whether a frame's checksums continue these."""
     return checksum(frame[24:], checksum(frame[:8], sums, order), order) == _sums(frame)
 
 
 def _sums(header: bytes) -> tuple[int, int]:
-    """The sums at the end of the header of the log, or of a frame and its page."""
+    """The checksums at the end of the log's header, or in the header of a frame."""
     first, second = struct.unpack(
         ">2I", header[24:32] if len(header) == LOG_HEADER_BYTES else header[16:24]
     )
@@ -162,7 +160,7 @@ def _sums(header: bytes) -> tuple[int, int]:
 
 
 def checksum(content: bytes, sums: tuple[int, int], order: str) -> tuple[int, int]:
-    """The sums of a log, continued over more content."""
+    """Continue a log's checksums over more content."""
     first, second = sums
     words = struct.unpack(f"{order}{len(content) // 4}I", content)
     for even, odd in zip(words[::2], words[1::2], strict=True):
@@ -172,19 +170,19 @@ def checksum(content: bytes, sums: tuple[int, int], order: str) -> tuple[int, in
 
 
 def counted_frames(connection: apsw.Connection) -> int:
-    """The frames of the log that SQLite reads, as it keeps their number in memory; -1 if nothing tells it."""
+    """The number of frames that SQLite reads, from its memory; -1 if it does not tell."""
     connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
     try:
         frames, _copied = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
-    except apsw.ReadOnlyError:  # the log of a killed server, on a medium that cannot be written
+    except apsw.ReadOnlyError:  # the log of a killed server on a read-only medium
         return -1
     return frames
 
 
 def require_whole_log(connection: apsw.Connection, log: Path) -> None:
-    """Raise `EngineBroken` if flushed commits follow the end that SQLite has found, and leave the log as it is.
+    """Raise `EngineBroken`, and keep the log, if flushed commits follow the end that SQLite has found.
 
-    The caller holds the commit lock. This takes some milliseconds for a log of 32 MiB.
+    The caller holds the commit lock. Takes some milliseconds for a log of 32 MiB.
     """
     frames = counted_frames(connection)
     if frames < 0:
@@ -204,16 +202,15 @@ def require_whole_log(connection: apsw.Connection, log: Path) -> None:
 
 
 COPIES_MAX: Final = 4
-"""Copies in a row at most: another copy follows if at least `MUCH_PAGES` were appended during the last one."""
+"""Copies in a row: another one follows if commits appended at least `MUCH_PAGES` during the last."""
 MUCH_PAGES: Final = 250
 OTHERS_PAUSE_SECONDS: Final = 0.005
 OTHERS_PAUSES_MAX: Final = 400
-"""Number of pauses, each of `OTHERS_PAUSE_SECONDS`, in which to wait for another process's copy: the pages that it
-copies need not be copied again."""
+"""Pauses in which to wait for another process's copy: its pages need not be copied again."""
 
 
 class LogCopier:
-    """The copier of one process. From its first copy on, it has a thread and a connection of its own."""
+    """The copier of one process, with its own thread and connection from the first copy on."""
 
     def __init__(self, connect: Callable[[], apsw.Connection]) -> None:
         self._connect = connect
@@ -223,9 +220,9 @@ class LogCopier:
         self._pages = 0
 
     def has_copied(self, pages: int) -> bool:
-        """True once for each copy that has ended, also with an error. If no copy is under way, one begins.
+        """True once for each copy that has ended or failed. If no copy is under way, begin one.
 
-        `pages` is the present length of the log. Called by one thread at a time; never waits.
+        `pages` is the present length of the log. One thread at a time may call this; it never waits.
         """
         self._pages = pages
         if self._copying is None:
@@ -238,11 +235,11 @@ class LogCopier:
     def finish(self) -> None:
         """Wait for the end of a copy that is under way."""
         if self._copying is not None:
-            wait((self._copying,))  # copying the rest meets its error again, and reports that
+            wait((self._copying,))  # the copy of the rest meets its error again and reports it
             self._copying = None
 
     def close(self) -> None:
-        """End the thread and its connection, after the copy that is under way."""
+        """End the thread and its connection after the copy under way."""
         self._thread.shutdown()
         if self._connection is not None:
             self._connection.close()
@@ -255,7 +252,7 @@ class LogCopier:
 
 
 def _pages_copied(connection: apsw.Connection) -> int:
-    """Copy the present log, and return the number of its pages that are in the database."""
+    """Copy the log; returns how many of its pages are in the database."""
     for _ in range(OTHERS_PAUSES_MAX):
         try:
             _, copied = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
