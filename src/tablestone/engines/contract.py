@@ -18,14 +18,12 @@ from tablestone.engines.leases import Leases
 
 
 class EngineUnavailable(Exception):
-    """Storage cannot answer now (disk full, locked, a node missing): nothing of the request was applied.
-
-    `sentence` is for an operator: the text without the words of a library.
-    """
+    """Storage cannot answer now (disk full, locked, a node missing): nothing of the request was applied."""
 
     def __init__(self, text: str = "", sentence: str | None = None) -> None:
         super().__init__(text)
         self.sentence = text if sentence is None else sentence
+        """The text for an operator, without the words of a library."""
 
 
 class EngineBusy(EngineUnavailable):
@@ -94,10 +92,7 @@ class KeyRange(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The result of a read: values in key order.
-
-    There are no keys and no versions: the values that `tables` stores contain both, and pages are quicker without.
-    """
+    """In key order, without keys and versions: the values of `tables` contain both, and pages are quicker so."""
 
     values: list[bytes]
     next_key: Key | None
@@ -209,8 +204,7 @@ class ReliedRows(NamedTuple):
     rows: Sequence[tuple[Key, int]]
     """The keys, each with the version that was read (`ABSENT` for none)."""
     generation: int | None
-    """The engine's generation before the read. None if there was none, and with leases: they say nothing about the
-    time of the commit."""
+    """The engine's generation before the read, if any. None with leases, which do not show later commits."""
 
 
 class WriteSet(NamedTuple):

@@ -37,16 +37,14 @@ class EngineUrl(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """The URL for messages and logs: without a password and without a query.
-
-        A password may have any character, so everything up to the last `@` may belong to it.
-        """
+        """The URL for messages and logs: without a password and without a query."""
         if self.place is None or not self.place.startswith("//"):
             return str(self)
         place = _PASSWORD.sub("//***@", self.place)
         return f"{self.scheme}:{_REST.sub('', place)}"
 
 
+# A password may have any character, so everything up to the last `@` may belong to it.
 _PASSWORD: Final = re.compile(r"^//.*@", re.DOTALL)
 _REST: Final = re.compile(r"[?#].*", re.DOTALL)
 

@@ -18,8 +18,7 @@ Renewal = Callable[[int, Callable[[bool], None]], None]
 """Begins to read rows for the lease of this number. Calls the function once: with False if the reads failed."""
 
 MomentOf = Callable[[bytes], Awaitable[int]]
-"""Reads a number that changes with each commit to a partition, acknowledged commits included: while it is the same, so
-are the rows."""
+"""Reads a number that changes with each commit to a partition. It shows every commit acknowledged before the call."""
 
 EARLIEST: Final = 0.5
 """A renewal begins after this part of a lease at the earliest. Earlier ones would read rows more often."""
@@ -45,10 +44,7 @@ class _Lease:
 
 
 class Leases:
-    """The leases of one process. `elapsed` goes on while the process or the machine is suspended.
-
-    An engine gives `moment_of` if that costs less than to read the rows of a partition.
-    """
+    """The leases of one process. `elapsed` goes on while the process or the machine is suspended."""
 
     def __init__(
         self,
@@ -58,6 +54,7 @@ class Leases:
     ) -> None:
         self.seconds = seconds
         self.moment_of = moment_of
+        """Given by an engine for which it costs less than to read the rows of a partition."""
         self._elapsed = elapsed
         self._present = _Lease(float("-inf"), float("-inf"))
         self._next: _Lease | None = None

@@ -1,7 +1,7 @@
 """Examines a cluster before it is used: nodes, settings, clocks, keyspace, and the copies of each row.
 
-What would lose or mix up data, or cannot work, is a refusal; an unwise setting is a warning. Each is one sentence, and
-docs/guides/cassandra-settings.md says why it matters. Nodes of all datacenters are asked for their settings.
+A state that would lose or mix up data, or cannot work, is a refusal; an unwise setting is a warning. Each is a short
+text, and docs/guides/cassandra-settings.md says why it matters. The nodes of all datacenters are asked.
 """
 
 from __future__ import annotations
@@ -35,19 +35,17 @@ if TYPE_CHECKING:
 VERSION_MIN: Final = (5, 0)
 ALLOWS_ALL: Final = "AllowAllAuthenticator"
 MUTATION_BYTES_ADVISED: Final = 8 << 20
-"""The largest transaction has 4 MiB in a request; the nodes write it twice, with its state."""
+"""The largest transaction has 4 MiB in a request; nodes write it twice, with its state."""
 _UNITS: Final = {"B": 0, "KiB": 10, "MiB": 20, "GiB": 30}
 GC_GRACE_SECONDS_MIN: Final = 3 * 60 * 60
-"""The default time for which a node gets what it missed by hints (`max_hint_window`)."""
+"""The default `max_hint_window`: a node that was away for less gets the missed writes as hints."""
 CLOCK_SECONDS_ADVISED: Final = 1.0
 CLOCK_SECONDS_MAX: Final = 12 * 60 * 60
-"""A quarter of the time for which the state of an empty partition is kept (`engine`)."""
+"""A quarter of `unknown_outcome.FORGOTTEN_SECONDS`."""
 
 
 @dataclass
 class Examination:
-    """The findings about a cluster."""
-
     refusals: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -61,8 +59,8 @@ def examine(
 ) -> Examination:
     """Examine everything. Blocks while every node answers a few questions.
 
-    With an address, its number of copies is compared with that of the keyspace, and if too few nodes answer about the
-    keyspace, that is a finding. Otherwise it raises `EngineUnavailable`.
+    With an address, compare its number of copies with the keyspace's. If too few nodes answer about the keyspace, that
+    is then a finding; without an address, it raises `EngineUnavailable`.
     """
     found = Examination()
     try:
@@ -89,7 +87,7 @@ def _examine_keyspace(
     keyspace = connection.cluster.metadata.keyspaces[name]
     layout = require_own(connection, keyspace)
     missing = [table for table in TABLES if table not in keyspace.tables]
-    # First: the sentence below advises `cluster init`, which refuses a keyspace that does not say its copies.
+    # First, because the sentence below advises `cluster init`, which refuses a keyspace without copies by datacenter.
     copies_in = held_copies(connection, keyspace)
     if missing:
         raise EngineRefused(
@@ -123,7 +121,7 @@ def _examine_keyspace(
 
 
 def _examine_table(table: str, options: Mapping[str, Any], found: Examination) -> None:
-    """Examine the settings that `cluster init` gave a table, and that an operator may have changed."""
+    """An operator may have changed the settings that `cluster init` gave a table."""
     read_repair = options.get("read_repair")
     if read_repair != "BLOCKING":
         found.refusals.append(
@@ -138,7 +136,7 @@ def _examine_table(table: str, options: Mapping[str, Any], found: Examination) -
         )
     grace = options.get("gc_grace_seconds", GC_GRACE_SECONDS)
     if grace < GC_GRACE_SECONDS:
-        # A node gets what it missed by hints for three hours. Later, a repair has to come within gc_grace_seconds.
+        # After three hours a node gets no more hints, and a repair has to come within gc_grace_seconds.
         worst = found.refusals if grace < GC_GRACE_SECONDS_MIN else found.warnings
         worst.append(
             f"The table {table} has gc_grace_seconds = {grace}: deleted rows can come back if a node is away or not "
@@ -209,17 +207,17 @@ def _examine_node(connection: Connection, host: Any, clock: Clock, found: Examin
 
 
 def _no_answer(node: str, error: Exception) -> str:
-    """A warning that a node does not answer. Only an error of the node itself says why."""
+    """Only an error of the node itself says why."""
     if isinstance(error, FROM_A_NODE):
         return f"{node} does not answer: {in_words(error)}."
     return f"{node} does not answer."
 
 
 def is_open_to_all(settings: Mapping[str, str | None], address: str, *, names_user: bool) -> bool:
-    """Whether a node asks for no password, although other machines may reach it, or the URL names a user."""
+    """Whether a node asks for no password, and other machines may reach it, or the URL names a user."""
     if "authenticator.class_name" not in settings:
         return False
-    # A node whose cassandra.yaml names none asks for no password.
+    # Without one in cassandra.yaml, a node asks for no password.
     kind = settings["authenticator.class_name"] or ALLOWS_ALL
     if kind.rpartition(".")[2] != ALLOWS_ALL:
         return False
@@ -249,7 +247,7 @@ def _examine_settings(node: str, settings: Mapping[str, str | None], found: Exam
 
 
 def _bytes(text: str | None) -> int | None:
-    """A size as cassandra.yaml writes it; None if there is none."""
+    """A size as cassandra.yaml writes it, or None."""
     found = re.fullmatch(r"(\d+)(B|KiB|MiB|GiB)", text or "")
     return None if found is None else int(found[1]) << _UNITS[found[2]]
 
@@ -259,7 +257,7 @@ BY_DATACENTER: Final = "NetworkTopologyStrategy"
 
 
 def wanted_copies(address: ClusterAddress, connection: Connection) -> dict[str, int]:
-    """How many copies each datacenter is to have: the URL's number, or 3."""
+    """The copies that each datacenter is to have: the URL's number, or 3."""
     if isinstance(address.replication, Mapping):
         return dict(address.replication)
     datacenters = _datacenters(connection)
@@ -273,7 +271,7 @@ def wanted_copies(address: ClusterAddress, connection: Connection) -> dict[str, 
 
 
 def held_copies(connection: Connection, keyspace: Any) -> dict[str, int]:
-    """How many copies each datacenter holds; `EngineRefused` if the keyspace does not say it by datacenter."""
+    """The copies in each datacenter; `EngineRefused` if the keyspace does not say it by datacenter."""
     options = keyspace.replication_strategy.export_for_schema()
     if isinstance(options, str):  # as CQL writes a map
         options = dict(re.findall(r"'([^']*)': '([^']*)'", options))
@@ -291,7 +289,7 @@ def held_copies(connection: Connection, keyspace: Any) -> dict[str, int]:
 def too_many_copies(
     connection: Connection, copies_in: Mapping[str, int], *, is_made: bool
 ) -> list[str]:
-    """A sentence for each datacenter that has fewer nodes than copies. `is_made`: the keyspace exists."""
+    """A sentence for each datacenter with fewer nodes than copies. `is_made`: the keyspace exists."""
     there = {name: connection.nodes_in(name, number) for name, number in copies_in.items()}
     fitting = {name: min(number, there[name]) for name, number in copies_in.items() if there[name]}
     if is_made:
@@ -316,11 +314,7 @@ def too_many_copies(
 
 
 def few_copies(copies_in: Mapping[str, int]) -> list[str]:
-    """A sentence if there are so few copies that no node may stop.
-
-    QUORUM and SERIAL need a majority of the copies of all datacenters together (Cassandra's documentation: Dynamo,
-    Tunable Consistency).
-    """
+    """A sentence if no node may stop: QUORUM and SERIAL need a majority of the copies of all datacenters together."""
     if sum(copies_in.values()) >= COPIES_ADVISED:
         return []
     return [
@@ -332,7 +326,7 @@ def few_copies(copies_in: Mapping[str, int]) -> list[str]:
 def other_copies(
     address: ClusterAddress, connection: Connection, copies_in: Mapping[str, int]
 ) -> list[str]:
-    """A sentence if the URL asks for other copies than the keyspace has; `EngineRefused` if it asks for none."""
+    """A sentence if the URL asks for other copies than the keyspace has; `EngineRefused` if it names no datacenter."""
     if address.replication is None:
         return []
     wanted = wanted_copies(address, connection)

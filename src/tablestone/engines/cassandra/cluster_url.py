@@ -1,7 +1,6 @@
-"""The URL of a cluster: `cassandra://[USER@]HOST[:PORT][,HOST…]/KEYSPACE[?OPTION=VALUE&…]`, parsed and checked.
+"""Parses the URL of a cluster: `cassandra://[USER@]HOST[:PORT][,HOST…]/KEYSPACE[?OPTION=VALUE&…]`.
 
-A password is never part of a URL, which is logged and shown to other users of the machine: it is in a file or in the
-environment.
+A password is never part of it, because logs and other users of the machine show a URL: use a file or the environment.
 """
 
 import re
@@ -28,7 +27,7 @@ NO_PORT: Final = (
 """The refusal of such a URL without a user: the port may be wrong."""
 
 _PASSWORD: Final = re.compile(r"[^:]*:/*(?:[^@]*:.*@|[^/?#]*:(?!\d*(?:[,/?#]|\Z)))", re.DOTALL)
-"""A URL that may hold a password: a colon and an `@` after it, or a colon that no port follows."""
+"""A URL that may hold a password: a colon with an `@` after it, or one that no port follows."""
 _KEYSPACE = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _RESERVED: Final = re.compile(
     "add|allow|alter|and|apply|asc|authorize|batch|begin|by|columnfamily|create|delete|desc|describe|drop|entries|execute|"
@@ -52,15 +51,13 @@ _OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ClusterAddress:
-    """Where a cluster is, and how to connect to it."""
-
     hosts: tuple[tuple[str, int], ...]
-    """Contact points: the nodes that know the others."""
+    """Contact points: they know the other nodes."""
     keyspace: str
     datacenter: str | None = None
-    """The datacenter that gets the requests; None: that of the first node that answers."""
+    """Requests go to it; None: to that of the first node that answers."""
     replication: Mapping[str, int] | int | None = None
-    """Copies of each row, by datacenter or in `datacenter`; only `cluster init` uses it."""
+    """Copies of each row, by datacenter or in `datacenter`; only for `cluster init`."""
     user: str | None = None
     password_file: str | None = None
     tls: bool = False
@@ -70,7 +67,7 @@ class ClusterAddress:
 
 
 def parse_address(url: str) -> ClusterAddress:
-    """The address that a URL names, or `EngineRefused` with what is wrong with it, which repeats no password."""
+    """`EngineRefused` says what is wrong with the URL, and repeats no password."""
     try:
         return _parsed(url)
     except ValueError as error:
@@ -82,7 +79,7 @@ def parse_address(url: str) -> ClusterAddress:
 
 
 def _parsed(url: str) -> ClusterAddress:
-    """The address; `ValueError` says what is wrong, as the second half of a sentence."""
+    """`ValueError` says what is wrong, as the second half of a sentence."""
     try:
         parts = urlsplit(url)
     except ValueError:

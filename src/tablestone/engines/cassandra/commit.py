@@ -1,9 +1,9 @@
 """Commits a write set as one conditional batch in one partition.
 
-The first attempt is blind: it gives the clock's version `v` to every row, under the conditions that the partition's
-mark is less than `v` and that each expectation holds. If it is not applied, the answer says what was found, at one
-moment. Then there is a conflict, or an attempt whose only condition is that the state is still the same. So
-expectations are judged at one moment, and no version is given twice (docs/decisions/0009-cassandra-versions.md).
+The first attempt is blind: it gives the clock's version `v` to every row, if the partition's mark is less than `v` and
+each expectation holds. If it is not applied, the answer says what was found at one moment. That is a conflict, or the
+next attempt's only condition is that the state has not changed. So all expectations are judged at one moment, and no
+version is given twice (docs/decisions/0009-cassandra-versions.md).
 """
 
 from __future__ import annotations
@@ -34,35 +34,34 @@ from tablestone.engines.contract import (
 )
 
 COMMIT_SECONDS_MAX: Final = 20.0
-"""How long a write set may wait and be tried again, if the time of its request allows that (`request_time`)."""
+"""How long a write set may wait and be tried again, within the time of its request (`request_time`)."""
 DOUBT_SECONDS_MIN: Final = 4.0
-"""The shortest time for which an outcome in doubt is looked for. The attempt, a pause, this time and the last two
-questions take 14 s, with `REQUEST_SECONDS_MAX` for each: what `STORAGE_SECONDS_MAX` leaves of a request's 30 s."""
+"""Look for an outcome in doubt for this long at least. The attempt, a pause, this time and the last two questions take
+14 s, with `REQUEST_SECONDS_MAX` for each: what `STORAGE_SECONDS_MAX` leaves of a request's 30 s."""
 OVERTAKEN_PAUSE_SECONDS_MAX: Final = 0.2
 
 
 class Found(NamedTuple):
-    """A partition at one moment: its state, and the versions of those rows that exist among the ones asked for."""
+    """A partition at one moment."""
 
     state: State
     versions: dict[bytes, int]
+    """Of the rows that were asked for, if they exist."""
 
 
 _FAST: Final = "mark < ? AND listed > 0 AND floor >= 0"
 _GIVEN: Final = 1
-"""Stands for every expectation that is a version."""
+"""Stands for any version."""
 _CONDITIONS: Final = {
     ABSENT: "version = null",
     PRESENT: "version != null",
-    # Always true. The answer to a batch that is not applied has the rows that its conditions name, so this names one.
+    # Always true: a refused batch answers with the rows that its conditions name, so this names the row.
     ANY: "version != -1",
     _GIVEN: "version = ?",
 }
 
 
 class _Statements:
-    """Everything a commit sends."""
-
     def __init__(self, connection: Connection) -> None:
         prepare = connection.prepare
         update = f"UPDATE {ROWS} SET"
@@ -83,7 +82,7 @@ class _Statements:
 
 @dataclass(eq=False)
 class Commits:
-    """Commits write sets of any partition, one at a time of each."""
+    """Commits write sets, one at a time in each partition."""
 
     _connection: Connection
     _directory: Directory
@@ -99,11 +98,11 @@ class Commits:
         self._statements = _Statements(self._connection)
 
     async def commit(self, write_set: WriteSet, attempts: Attempts) -> Committed | Conflict:
-        """Apply the write set. One call at a time for a partition."""
+        """Make one call at a time for a partition."""
         partition, changes, *_ = write_set
         found: Found | None = None
         if any(change.mutation is None for change in changes):
-            # A batch has no statement for a change that only has a condition.
+            # No statement of a batch only checks a condition.
             found = await self._find(partition, changes, attempts)
         while True:
             is_blind, listed = found is None, 0
@@ -130,9 +129,9 @@ class Commits:
     def _attempt(
         self, partition: bytes, changes: Sequence[Change], found: Found | None, listed: int
     ) -> _Attempt:
-        """The changes, each under its expectation; or to what was found, while the state is still the same.
+        """The changes, each under its expectation; if a state was found, the only condition is that it is the same.
 
-        `listed` is the epoch of the partition's entry in the directory, if its state was found.
+        `listed` is then the epoch of the partition's entry in the directory.
         """
         now = self._clock()
         statements = self._statements
@@ -147,7 +146,7 @@ class Commits:
                 kind, given = ANY, ()
             version_before = before.get(row, ABSENT)
             if isinstance(mutation, Put):
-                # A missing row may have been deleted: deleted rows of this partition had versions up to the floor.
+                # A missing row may have been deleted, with a version up to the floor.
                 versions[index] = version = max(now, (version_before or state.floor) + 1)
                 value = mutation.render(version)
                 longest = max(longest, len(value))
@@ -165,7 +164,7 @@ class Commits:
         return _Attempt([change, *rows], versions, now, longest)
 
     async def _send(self, partition: bytes, attempt: _Attempt, attempts: Attempts) -> Found | None:
-        """None if the attempt was applied, else what it found; `EngineUnavailable` if it will never be applied."""
+        """None if it was applied, else what it found; `EngineUnavailable` if it never will be."""
         await self._widths.note(partition, attempt.longest)
         self._attempts += 1
         number = self._attempts
@@ -182,7 +181,7 @@ class Commits:
         return None if answer is None else _found(answer)
 
     async def _find(self, partition: bytes, changes: Sequence[Change], attempts: Attempts) -> Found:
-        """The present state and versions. The state is read first: if it is the same at the commit, so are they."""
+        """Read the state, then the versions: if the state is the same at the commit, so are they."""
         state, _ = await self._outcomes.state(partition, attempts)
         rows = [change.row for change in changes]
         answer = await self._connection.read(self._statements.versions, (partition, rows), attempts)
@@ -190,17 +189,17 @@ class Commits:
 
 
 class _Attempt(NamedTuple):
-    """The calls of a commit, first the one on the state; the versions that it gives, and the mark that it leaves."""
-
     calls: Sequence[Call]
+    """First the one on the state."""
     versions: list[int]
     mark: int
+    """The mark that it leaves."""
     longest: int
     """Bytes of its longest value."""
 
 
 def _judge(changes: Sequence[Change], found: Found) -> Committed | Conflict | None:
-    """The outcome, if what was found decides it; None if there is something to write."""
+    """The outcome; None if there is something to write."""
     writes = False
     for index, (row, expectation, mutation) in enumerate(changes):
         version = found.versions.get(row, ABSENT)
@@ -211,7 +210,7 @@ def _judge(changes: Sequence[Change], found: Found) -> Committed | Conflict | No
 
 
 def _found(answer: Answer) -> Found:
-    """What the conditions of a batch found: a line for each row that exists, or one line without a row."""
+    """From the answer to a refused batch: a line for each row that exists, or one line without a row."""
     place = {name: index for index, name in enumerate(answer.names)}
     if "mark" not in place:
         return Found(State(), {})

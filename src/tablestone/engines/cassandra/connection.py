@@ -1,7 +1,7 @@
 """Sends statements to the cluster and awaits the answers: the driver's threads on one side, asyncio on the other.
 
-Knows which failures mean that nothing was done, retries reads until their time is over, cuts long lists of writes into
-batches, and asks single nodes about themselves. Knows no table.
+It knows which failures mean that nothing was done, retries reads until their time is over, cuts long lists of writes
+into batches, and asks single nodes about themselves.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tablestone.engines.contract import EngineBusy, EngineRefused, EngineUnavail
 from tablestone.engines.figures import Distribution
 
 PAUSE_SECONDS: Final = 0.02
-"""The first pause before a statement is sent again; each one is twice as long, up to `PAUSE_SECONDS_MAX`."""
+"""The first pause before a statement is sent again; then each is twice as long, up to `PAUSE_SECONDS_MAX`."""
 PAUSE_SECONDS_MAX: Final = 1.0
 
 
@@ -57,29 +57,27 @@ class Attempts:
 
     @property
     def left(self) -> float:
-        """The seconds that are left; negative when the time is over."""
+        """Seconds; negative when the time is over."""
         return self._until - self._seconds()
 
     async def pause(self, over: Exception, longest: float = PAUSE_SECONDS_MAX) -> None:
-        """Wait before the next attempt, or raise `over` if there is no time for another one.
-
-        Each time about twice as long: servers that met must not meet again.
-        """
+        """Wait before the next attempt, or raise `over` if there is no time for one."""
         if self._next > self.left:
             raise over
+        # By chance, so that servers which collided do not collide again.
         await asyncio.sleep(self._next * (0.5 + self._chance()))
         self._next = min(2 * self._next, longest)
 
     def with_at_least(self, seconds_min: float) -> Attempts:
-        """New attempts until the same time, or for this long if that is later."""
+        """Attempts until the same time, or for this long if that is later."""
         return Attempts(self._seconds, self._chance, max(self.left, seconds_min))
 
 
 class EveryNode:
-    """The nodes of all datacenters. `open_far` gives a session that has tried to connect to each of them.
+    """The nodes of all datacenters. `open_far` makes a session that has tried to connect to each of them.
 
-    Requests go to the near datacenter only, so the driver has no connections to the nodes of the others and does not
-    know whether they are up. The second session is opened for the first question to one of them.
+    Requests go to the near datacenter only, so the driver does not connect to far nodes and does not know whether they
+    are up. The first question to one of them opens the second session.
     """
 
     def __init__(self, near: Session, nodes: Nodes, open_far: Callable[[], Session]) -> None:
@@ -89,25 +87,25 @@ class EveryNode:
         self._far: Session | None = None
 
     def all(self) -> list[Any]:
-        """Every node of the cluster, by address."""
+        """By address."""
         hosts = self._near.cluster.metadata.all_hosts()
         return sorted(hosts, key=lambda host: str(host.endpoint))
 
     def is_up(self, host: Any) -> bool:
-        """Whether there is a connection to this node. May open the second session, and wait for it."""
+        """Whether there is a connection to this node. May open the second session and wait for it."""
         if self.is_near(host):
             return bool(host.is_up)
         pool = self._far_session().get_pool_state().get(host, {})
         return bool(pool.get("open_count", 0))
 
     def silent_datacenters(self) -> list[str]:
-        """The datacenters of which no node is up."""
+        """The datacenters without a node that is up."""
         hosts = self.all()
         heard = {str(host.datacenter) for host in hosts if self.is_up(host)}
         return sorted({str(host.datacenter) for host in hosts} - heard)
 
     def ask(self, host: Any, text: str, parameters: Sequence[Any] = ()) -> list[Row]:
-        """The answer of one node to a question about itself, asked once; the error is the driver's."""
+        """Ask one node about itself, once. Raises the driver's error."""
         session = self._near if self.is_near(host) else self._far_session()
         return list(session.execute(text, parameters, host=host))
 
@@ -124,34 +122,34 @@ class EveryNode:
 
 
 READ_SECONDS_MAX: Final = 15.0
-"""How long a read is tried again, if the time of its request allows that (`request_time`)."""
+"""How long a read is tried again, within the time of its request (`request_time`)."""
 SCHEMA_SECONDS_MAX: Final = 60.0
 """How long a change of the schema may take: all nodes have to agree on it."""
 NEWS_SECONDS_MAX: Final = 10.0
-"""How long the other nodes may take to know of a node that has just started."""
+"""How long the other nodes may take to learn of a node that has just started."""
 START_PAUSE_SECONDS: Final = 0.5
-"""The pause between two attempts of a statement that a start or a command waits for."""
+"""The pause between two attempts while a start or a command waits."""
 
 _Result = TypeVar("_Result")
 _RANDOM: Final = secrets.SystemRandom()
 
 Statement: TypeAlias = PreparedStatement
 Call = tuple[Statement, Sequence[Any]]
-"""A prepared statement and what is bound to it."""
+"""A prepared statement and its values."""
 
 UNREADABLE: Final = {
     1: "A read meets more deleted rows than the nodes allow (tombstone_failure_threshold): spread the entities over "
     "more partitions, or wait until the nodes have removed what was deleted.",
     4: "A read is larger than the nodes allow (local_read_size_fail_threshold).",
 }
-"""The reasons for which a node will refuse the same read again: the codes of the native protocol's Read_failure."""
+"""A node refuses the same read again for these reasons: codes of the native protocol's Read_failure."""
 UNNAMED: Final = (
     " A node fails to read, and only its own log says why; most often a partition has more deleted rows "
     "(tombstone_failure_threshold), or a read is larger (local_read_size_fail_threshold), than the nodes allow."
 )
-"""At SERIAL a node gives no code of its own. The read is sent again, because the reason may pass."""
+"""At SERIAL a node gives no code. The read is sent again, because the reason may pass."""
 NOTHING_DONE: Final = (cassandra.Unavailable, NoHostAvailable, cassandra.RequestValidationException)
-"""The statement was refused before any node carried it out."""
+"""No node carried out the statement."""
 
 
 class OutcomeInDoubt(Exception):
@@ -190,7 +188,7 @@ class Connection:
             self.use_keyspace()
 
     def use_keyspace(self) -> None:
-        """Use the keyspace, which exists, for the statements that follow."""
+        """Use the keyspace, which must exist, for later statements."""
         try:
             self.waited_for(lambda: self.session.set_keyspace(self.keyspace), READ_SECONDS_MAX)
         except BaseException:
@@ -198,30 +196,27 @@ class Connection:
             raise
 
     def prepare(self, text: str, *, serial: bool = False) -> Statement:
-        """A statement ready to be bound. A serial one sees, and finishes, every conditional write that has begun."""
+        """Prepare a statement. A serial one sees, and finishes, every conditional write that has begun."""
         statement = self.waited_for(lambda: self.session.prepare(text), READ_SECONDS_MAX)
         statement.consistency_level = ConsistencyLevel.SERIAL if serial else ConsistencyLevel.QUORUM
         statement.serial_consistency_level = ConsistencyLevel.SERIAL
-        statement.fetch_size = None  # the engine cuts pages itself: it knows what one moment is
+        statement.fetch_size = None  # the engine cuts pages itself, each at one moment
         return statement
 
     def execute(self, text: str, parameters: Sequence[Any] = ()) -> list[Row]:
-        """Execute a statement that is not prepared, to make or examine a keyspace. Blocks.
-
-        Repeats it for `READ_SECONDS_MAX` if need be; `EngineRefused` if the nodes refuse it.
-        """
+        """Execute a plain statement, for up to `READ_SECONDS_MAX`. Blocks. `EngineRefused` if the nodes refuse it."""
         return self.waited_for(
             lambda: list(self.session.execute(text, parameters)), READ_SECONDS_MAX
         )
 
     def define(self, text: str) -> None:
-        """Change the schema, with a statement that may be repeated. Blocks."""
+        """Change the schema, by a statement that may be repeated. Blocks."""
         self.waited_for(
             lambda: self.session.execute(text, timeout=SCHEMA_SECONDS_MAX), SCHEMA_SECONDS_MAX
         )
 
     def nodes_in(self, datacenter: str, wanted: int) -> int:
-        """How many nodes a datacenter has. Blocks until there are as many as `wanted`, up to `NEWS_SECONDS_MAX`."""
+        """The number of nodes in a datacenter. Waits up to `NEWS_SECONDS_MAX` for as many as `wanted`."""
         deadline = self._seconds() + NEWS_SECONDS_MAX
         while True:
             hosts = self.cluster.metadata.all_hosts()
@@ -233,7 +228,7 @@ class Connection:
                 self.cluster.refresh_nodes()
 
     def other_clients(self) -> list[str]:
-        """The addresses of the clients of the keyspace, if this is not the only one. Blocks."""
+        """The addresses of the keyspace's clients; empty if this is the only one. Blocks."""
         mine = self.session.get_pool_state()
         found: set[str] = set()
         ask = "SELECT address, keyspace_name FROM system_views.clients"
@@ -246,10 +241,7 @@ class Connection:
         return sorted(found)
 
     def attempts(self, seconds_max: float | None = None) -> Attempts:
-        """Attempts that begin now, for this long; without a time, `READ_SECONDS_MAX`.
-
-        They end with the time of the request at the latest. `EngineBusy` if that is over.
-        """
+        """Attempts for `READ_SECONDS_MAX` by default, within the request's time; `EngineBusy` if that is over."""
         if seconds_max is None:
             seconds_max = READ_SECONDS_MAX
         left = request_time.left()
@@ -260,11 +252,11 @@ class Connection:
     async def read(
         self, statement: Statement, parameters: Sequence[Any], attempts: Attempts | None = None
     ) -> Answer:
-        """The rows of a query, sent again until the attempts are over, without any for `READ_SECONDS_MAX`."""
+        """Send a query again until the attempts are over (None: for `READ_SECONDS_MAX`)."""
         return await self._repeated(((statement, parameters),), attempts)
 
     async def write(self, calls: Sequence[Call]) -> None:
-        """Send writes to one partition as one batch. They may be repeated: each has a timestamp of its own."""
+        """Send writes to one partition as a batch. They may be repeated: each has its own timestamp."""
         await self._repeated(calls)
 
     async def _repeated(self, calls: Sequence[Call], attempts: Attempts | None = None) -> Answer:
@@ -286,10 +278,9 @@ class Connection:
                 await attempts.pause(busy)
 
     async def write_if(self, calls: Sequence[Call]) -> Answer | None:
-        """Send conditional statements of one partition as one batch; None if they were applied.
+        """Send conditional statements of one partition as a batch; None if they were applied, else what they found.
 
-        Otherwise what their conditions found. `EngineUnavailable` if nothing was applied, `OutcomeInDoubt` if that is
-        not known.
+        `EngineUnavailable` if nothing was applied, `OutcomeInDoubt` if that is not known.
         """
         try:
             answer = await self._send(calls)
@@ -304,9 +295,9 @@ class Connection:
         return None if answer[0][0] else answer
 
     async def ensure(self, statement: Statement, parameters: Sequence[Any]) -> None:
-        """Send a conditional write until an answer comes: then it has been applied, by this engine or another one.
+        """Send a conditional write until an answer comes: then this engine or another one has applied it.
 
-        `EngineUnavailable` if none comes in `READ_SECONDS_MAX`. Then it may have been applied, or may yet be.
+        `EngineUnavailable` if none comes in `READ_SECONDS_MAX`; it may have been applied, or may yet be.
         """
         attempts = self.attempts()
         while True:
@@ -318,21 +309,17 @@ class Connection:
                 return
 
     def nodes(self) -> tuple[int, int]:
-        """The number of nodes that requests may go to, and of those that the driver takes for running."""
+        """The number of nodes that get requests, and of those that seem to be up."""
         hosts = [host for host in self.cluster.metadata.all_hosts() if self._nodes.is_near(host)]
         return len(hosts), sum(bool(host.is_up) for host in hosts)
 
     def close(self) -> None:
-        """Close every connection to the cluster."""
         self.is_open = False
         self.every_node.leave()
         self.cluster.shutdown()
 
     def waited_for(self, attempt: Callable[[], _Result], seconds_max: float) -> _Result:
-        """The result of the first attempt that the nodes carry out; `EngineBusy` if there is none in that time.
-
-        `EngineRefused`, with the words of the node, if it refuses the statement.
-        """
+        """Repeat the attempt until it succeeds; `EngineBusy` after that time, `EngineRefused` if a node refuses it."""
         deadline = self._seconds() + seconds_max
         while True:
             try:
@@ -352,7 +339,6 @@ class Connection:
             time.sleep(START_PAUSE_SECONDS)
 
     def _send(self, calls: Sequence[Call]) -> asyncio.Future[Answer]:
-        """Send a statement, or several as a batch."""
         if not self.is_open:
             raise EngineUnavailable("The engine is closed.")
         loop = asyncio.get_running_loop()
@@ -365,7 +351,6 @@ class Connection:
         sent: ResponseFuture = self.session.execute_async(statement, parameters)
 
         # The driver calls these, mostly on its own thread.
-
         def succeed(answer: Answer | None) -> None:
             self._nodes.heard(sent.coordinator_host)
             self.request_seconds.add(self._seconds() - begun)
@@ -392,18 +377,18 @@ def _batch(calls: Sequence[Call]) -> BatchStatement:
 
 
 def _busy(what: str, error: Exception, hint: str = "") -> EngineBusy:
-    """The contract's error, with the driver's text for the log and without it for an operator."""
+    """With the driver's text for the log, and without it for an operator."""
     return EngineBusy(f"{what}: {error}{hint}", f"{what}: {in_words(error)}.{hint}")
 
 
 def _why_unreadable(error: Exception) -> str | None:
-    """Why nodes refuse to read a partition, if they will refuse it every time; otherwise None."""
+    """Why nodes refuse to read a partition every time; None if they may not."""
     codes = getattr(error, "error_code_map", None) or {}
     return next((why for code, why in UNREADABLE.items() if code in codes.values()), None)
 
 
 def _may_have_been_sent(error: NoHostAvailable) -> bool:
-    """Whether a host in the list failed after it had the statement."""
+    """Whether one of the hosts failed after it got the statement."""
     return any(
         isinstance(cause, cassandra.DriverException) and not isinstance(cause, NOTHING_DONE)
         for cause in (error.errors or {}).values()
@@ -411,16 +396,15 @@ def _may_have_been_sent(error: NoHostAvailable) -> bool:
 
 
 # A batch of one partition is one mutation, to which `batch_size_fail_threshold` does not apply (`verifyBatchSize` in
-# Cassandra's BatchStatement.java). Its message has a limit: `native_transport_max_message_size` is the lesser of
-# `max_mutation_size`, by default 16 MiB, and a fortieth of the heap. A longer one is refused every time.
+# Cassandra's BatchStatement.java). But nodes refuse a message above `native_transport_max_message_size`, the lesser of
+# `max_mutation_size`, by default 16 MiB, and a fortieth of the heap.
 CALLS_MAX: Final = 200
 """Calls in a batch. More of them gain little: 2,000 short entries took 0.3 s in tens of batches, and 0.2 s in two."""
 BYTES_MAX: Final = 512 << 10
 """Bytes of a batch in a message: half the default `native_transport_receive_queue_capacity` (1 MiB). Beyond that
 capacity, all connections of a server draw on one share of the node's heap."""
 CALL_BYTES: Final = 21
-"""The bytes of a call in a message before its values: kind, id of the statement (an MD5 hash), count of values
-(native_protocol_v5.spec, section 4.1.7)."""
+"""Before its values, a call has kind, statement id (MD5) and count of values: native_protocol_v5.spec, 4.1.7."""
 LENGTH_BYTES: Final = 4
 """The length before each value (section 3, [value])."""
 NUMBER_BYTES: Final = 8
@@ -430,7 +414,7 @@ NUMBER_BYTES: Final = 8
 def pieces(
     calls: Iterable[Call], calls_max: int = CALLS_MAX, bytes_max: int = BYTES_MAX
 ) -> Iterator[list[Call]]:
-    """The calls in order, in lists within both limits. A call that is too long by itself is a list of its own."""
+    """The calls in order, in lists within both limits. A call that is too long is its own list."""
     piece: list[Call] = []
     size = 0
     for call in calls:
@@ -445,7 +429,7 @@ def pieces(
 
 
 def size_of(call: Call) -> int:
-    """The bytes of a call in a batch, or a few more."""
+    """The bytes of a call in a batch, at most a few too many."""
     _, values = call
     return CALL_BYTES + sum(
         LENGTH_BYTES + (len(value) if isinstance(value, bytes) else NUMBER_BYTES)

@@ -1,9 +1,9 @@
 """The directory: every partition that may have rows, in order, in a tree of three levels that splits as it grows.
 
 A node of the tree is a Cassandra partition of entries, known by its level and its lowest possible entry, `low`; it ends
-before its `high`. Entries are plain writes with timestamps of their own: to add one again, or late, does no harm.
-Bounds change by conditional writes. Large nodes are split; an empty leaf is joined to its left neighbour.
-docs/decisions/0010-cassandra-directory.md says why this is safe beside other servers.
+before its `high`. Entries are plain writes with their own timestamps: to add one again, or late, does no harm. Bounds
+change by conditional writes. Large nodes are split; an empty leaf is joined to its left neighbour. For the reasons why
+this is safe beside other servers see docs/decisions/0010-cassandra-directory.md.
 """
 
 from bisect import bisect_right, insort
@@ -25,37 +25,35 @@ from tablestone.engines.contract import EngineBusy, EngineDamaged, EngineUnavail
 
 LEAF: Final = 0
 ROOT_LEVEL: Final = 2
-"""The only node of this level is never split: with 4,000 entries a node the tree holds 6 * 10^10 partitions."""
+"""Its only node is never split: with 4,000 entries a node the tree holds 6 * 10^10 partitions."""
 FIRST: Final = b""
 """The lowest low."""
 LAST_TIMESTAMP: Final = 1 << 62
-"""The timestamp of deletions after which no write may show."""
+"""No write may show after a deletion with this timestamp."""
 
 
 class Node(NamedTuple):
-    """The bounds of a node: `high` is None at the right edge, and equals the low of a node that was taken over."""
+    """The bounds of a node."""
 
     high: bytes | None
+    """None at the right edge; the node's own low if it was taken over."""
     split: bytes | None
     """The low of the new node, while this one is being split."""
     cleared: int
     """No entry beyond the bound was deleted with a later timestamp."""
     epoch_min: int | None = None
-    """The lowest epoch of new entries: earlier deletions beyond the bound would hide entries of lower epochs."""
+    """The lowest epoch of new entries: earlier deletions beyond the bound would hide lower ones."""
     takes: int | None = None
-    """The number of a join that has begun and in which it takes over the node on its right."""
+    """The number of a join under way, in which this node takes over the one on its right."""
     taken: int | None = None
-    """The number of a join that has begun and in which the node on its left takes it over."""
+    """The number of a join under way, in which the node on the left takes over this one."""
 
     def ends_before(self, entry: bytes) -> bool:
         return self.high is not None and entry >= self.high
 
 
 class NodeStatements:
-    """The statements of the directory. Bounds and entries of a node are in two tables.
-
-    A low is used for one node only, for ever: a node that was taken over keeps its row.
-    """
+    """A node has bounds in one table and entries in another. It keeps its row for ever: no low is used again."""
 
     def __init__(self, connection: Connection) -> None:
         prepare = connection.prepare
@@ -105,7 +103,7 @@ class NodeStatements:
 
 
 async def make_root(connection: Connection) -> None:
-    """Make the three nodes of an empty directory, unless they exist."""
+    """Make the nodes of an empty directory, unless they exist."""
     statements = NodeStatements(connection)
     for level in range(LEAF, ROOT_LEVEL + 1):
         await connection.ensure(statements.make_node, (level, FIRST, None))
@@ -114,22 +112,22 @@ async def make_root(connection: Connection) -> None:
 
 
 ENTRIES_MAX: Final = 4096
-"""A node with more entries is split: reading a whole node takes some ms."""
+"""A node with more entries is split: to read a whole node takes some ms."""
 NODE_BYTES_MAX: Final = 1 << 20
-"""A node with longer entries in all is split too."""
+"""A node with more bytes of entries is split too."""
 COUNT_EVERY: Final = 256
 """One in so many additions counts the entries of its node."""
 LOWS_KEPT_MAX: Final = 100_000
-"""Lows of leaves that an engine remembers. When there are more, it forgets all and learns them again."""
+"""Lows of leaves that an engine knows. Above this, it forgets all and learns them again."""
 ENTRIES_PER_READ: Final = 1000
 EMPTY_KEPT_MAX: Final = 10_000
-"""Leaves noted as perhaps empty. Further ones are not noted; later reads find them again."""
+"""Leaves that may be empty. Further ones are not noted: later reads find them again."""
 JOIN_NUMBERS: Final = 1 << 62
-"""The numbers of joins are below this."""
+"""Joins have numbers below this."""
 
 
 class Directory:
-    """The directory as one engine sees it."""
+    """The directory, with what one engine knows of its leaves."""
 
     def __init__(self, connection: Connection, clock: Clock) -> None:
         self._connection = connection
@@ -144,24 +142,24 @@ class Directory:
         self._may_be_empty: dict[bytes, None] = {}
 
     async def enlist(self, partition: bytes, listed: int) -> int:
-        """Add a partition whose state has this `listed`, which is not positive; the epoch that replaces it.
+        """Add a partition; returns the epoch that replaces its state's `listed`, which is not positive.
 
-        Epochs order the changes of an entry: a removal that comes late has an earlier one and changes nothing.
+        Epochs order the changes of an entry: a late removal has an earlier epoch and changes nothing.
         """
         epoch = max(self.epoch_now(), -listed + 1)
         return await self._add(LEAF, await self._leaf_of(partition), partition, epoch)
 
     def epoch_now(self) -> int:
-        """The epoch of a new entry: microseconds since 1970."""
+        """Microseconds since 1970."""
         return (self._clock() - UNIX_EPOCH_TICKS) // 10
 
     async def remove(self, partition: bytes, epoch: int) -> None:
-        """Remove the entry that was added before this epoch."""
+        """Remove an entry that was added before this epoch."""
         low = await self._leaf_of(partition)
         self._note_empty(await self._remove(LEAF, low, partition, epoch))
 
     async def join_empty(self) -> None:
-        """Join the leaves that this engine has seen empty, and that still are."""
+        """Join the leaves that this engine has seen empty, if they still are."""
         noted, self._may_be_empty = self._may_be_empty, {}
         for low in noted:
             await self.join_if_empty(low)
@@ -171,8 +169,8 @@ class Directory:
     ) -> AsyncIterator[list[bytes]]:
         """The partitions from `first` to `last` (inclusive) or before `end`, in order, in lists that may be empty.
 
-        The entries are read before the bounds. A split changes the bounds before it removes entries, so no entry is
-        missing that belongs here by the bounds.
+        Reads the entries before the bounds. A split changes the bounds before it removes entries, so no entry within
+        the bounds is missing.
         """
         if last is not None:
             end = last + b"\0"
@@ -201,20 +199,19 @@ class Directory:
             low: bytes | None = FIRST
             while low is not None:
                 node = await self.node(level, low)
-                if node.high == low:  # taken over since
+                if node.high == low:  # taken over meanwhile
                     _, node = await self._left_of(low)
                 else:
                     yield level, low, node
                 low = node.high
 
     async def holds(self, partition: bytes) -> bool:
-        """Whether there is an entry of this partition."""
         return any([found async for found in self.partitions(partition, partition, None)])
 
     # Finding the way.
 
     async def _leaf_of(self, partition: bytes) -> bytes:
-        """The low of the leaf for the partition, as far as this engine knows."""
+        """The low of the partition's leaf, as far as this engine knows."""
         if self._is_cold or len(self._lows) > LOWS_KEPT_MAX:
             self._lows = [FIRST]
             self._is_cold = False
@@ -222,17 +219,17 @@ class Directory:
         return self._lows[bisect_right(self._lows, partition) - 1]
 
     async def _find(self, level: int, entry: bytes) -> bytes:
-        """The low of the node of a level that has the entry's place now, from the root down."""
+        """From the root down, the low of the node of a level to which an entry belongs now."""
         low = FIRST
         for above in range(ROOT_LEVEL, level, -1):
             low = await self._step_right(above, low, entry)
-            # A node without a lower entry was split off at one that is its own low.
+            # A node without a lower entry was split off at its own low.
             low = await self._last(self._statements.last_entry, above, low, entry) or low
         low = await self._step_right(level, low, entry)
         return self._remember(low) if level == LEAF else low
 
     async def _before(self, low: bytes) -> bytes:
-        """The low of a leaf on the left of this leaf, from the root down."""
+        """From the root down, the low of a leaf on the left of this one."""
         found = FIRST
         for level in range(ROOT_LEVEL, LEAF, -1):
             while (high := (await self.node(level, found)).high) is not None and high < low:
@@ -241,13 +238,13 @@ class Directory:
         return found
 
     async def _last(self, statement: Statement, level: int, low: bytes, entry: bytes) -> bytes:
-        """The entry of a node that comes last before another one; FIRST if there is none."""
+        """The last entry of a node up to another one; FIRST if there is none."""
         answer = await self._connection.read(statement, (level, low, entry))
         found: bytes = answer[0][0] if answer else FIRST
         return found
 
     async def _step_right(self, level: int, low: bytes, entry: bytes) -> bytes:
-        """Go right to the node for the entry, by the bounds alone."""
+        """Go right to the entry's node, by the bounds alone."""
         while True:
             node = await self.node(level, low)
             if node.taken is not None:
@@ -259,11 +256,11 @@ class Directory:
             else:
                 low = node.high
                 if level < ROOT_LEVEL:
-                    # The server that split it may have died before it added the entry above.
+                    # The server that split the node may have died before it added the entry above.
                     await self._tell_parent(level, low)
 
     async def _left_of(self, low: bytes) -> tuple[bytes, Node]:
-        """The leaf on the left of a leaf, and its bounds; if that was taken over, the leaf that has its place."""
+        """The leaf on the left of a leaf, and its bounds; if it was taken over, the leaf in its place."""
         found = await self._before(low)
         while True:
             node = await self.node(LEAF, found)
@@ -287,10 +284,10 @@ class Directory:
             self._may_be_empty[low] = None
 
     async def node(self, level: int, low: bytes, *, exactly: bool = False) -> Node:
-        """The bounds of a node after every acknowledged change.
+        """The bounds of a node after every acknowledged change; `exactly`: after every change that has begun.
 
-        `exactly`: after every change that has begun, too, and as later reads show them. One replica may answer a read
-        at SERIAL before a second one has the change: then a read at QUORUM would still miss it.
+        Later reads show them too: one replica may answer a read at SERIAL before a second one has the change, which a
+        read at QUORUM would then still miss.
         """
         statements = self._statements
         statement = statements.node_exactly if exactly else statements.node
@@ -310,11 +307,10 @@ class Directory:
         return Node(*answer[0])
 
     async def _is_node(self, level: int, low: bytes) -> bool:
-        """Whether there is, or was, a node of this low."""
+        """Whether there is, or was, such a node."""
         return bool(await self._connection.read(self._statements.node, (level, low)))
 
     async def is_empty(self, low: bytes, high: bytes | None) -> bool:
-        """Whether a leaf has no entries below its bound."""
         return not await self._entries(LEAF, low, low, high, 1)
 
     async def _entries(
@@ -329,7 +325,7 @@ class Directory:
     async def _all_entries(
         self, level: int, low: bytes, first: bytes, end: bytes | None
     ) -> AsyncIterator[Answer]:
-        """The entries from `first` on and before `end`, in pages that are not empty."""
+        """The entries with `first <= entry < end`, in pages that are not empty."""
         while page := await self._entries(level, low, first, end, ENTRIES_PER_READ):
             yield page
             if len(page) < ENTRIES_PER_READ:
@@ -339,7 +335,7 @@ class Directory:
     # Adding and removing.
 
     async def _add(self, level: int, low: bytes, entry: bytes, epoch: int) -> int:
-        """Add an entry with this epoch, or a later one if a join demands it; the epoch that it got."""
+        """Add an entry with this epoch, or a later one if a join demands it; returns the epoch."""
         while True:
             bound = (level, low, entry, epoch, epoch)
             await self._connection.write([(self._statements.add, bound)])
@@ -355,10 +351,9 @@ class Directory:
         return epoch
 
     async def _settled(self, level: int, low: bytes, entry: bytes) -> tuple[bytes, Node]:
-        """The node to which an entry belongs that was just added to or removed from `low`, and the bounds of `low`.
+        """After an entry was added to or removed from `low`: the node to which it belongs, and the bounds of `low`.
 
-        It is called after the write: a split that begins later copies it, and a join that begins later finds it. One
-        that has begun is finished first.
+        A split that begins after the write copies it, and a join finds it. One that has begun is finished first.
         """
         while True:
             node = await self.node(level, low)
@@ -377,13 +372,13 @@ class Directory:
             )
             if place != low:
                 return place, node
-            # A leaf on the right was joined to this one since: it has other bounds now, and demands another epoch.
+            # A leaf on the right was joined to this one meanwhile: the bounds are others, and demand another epoch.
 
     async def _tell_parent(self, level: int, low: bytes) -> None:
         await self._add(level + 1, await self._find(level + 1, low), low, 1)
 
     async def _remove(self, level: int, low: bytes, entry: bytes, epoch: int) -> bytes:
-        """Remove an entry that was added before this epoch; the low of the node where its place is now."""
+        """Remove an entry that was added before this epoch; returns the low of the node to which it belongs now."""
         while True:
             bound = (epoch, level, low, entry)
             await self._connection.write([(self._statements.remove, bound)])
@@ -406,12 +401,12 @@ class Directory:
             if len(entries) < 2 or (len(entries) <= self._entries_max and size <= NODE_BYTES_MAX):
                 return
             for middle in entries[len(entries) // 2 :]:
-                # A node that was taken over never comes back: its low is not used again.
+                # The low of a node that was taken over is not used again.
                 if not await self._is_node(level, middle):
                     break
             else:
                 return
-            # The node shows whether a split has begun, by this engine or another one.
+            # The node then shows whether this engine or another one has begun a split.
             with suppress(OutcomeInDoubt, EngineUnavailable):
                 bound = (middle, level, low, node.high, node.cleared)
                 await self._apply(self._statements.begin_split, bound)
@@ -420,7 +415,7 @@ class Directory:
             await self._finish_split(level, low, node.split)
 
     async def _finish_split(self, level: int, low: bytes, split: bytes) -> None:
-        """Carry out a split that has begun: each step may be done twice, and by several engines."""
+        """Carry out a split that has begun: several engines may do each step again."""
         node = await self.node(level, low, exactly=True)
         if node.split == split:
             latest = await self._copy(level, low, split, node.high)
@@ -431,7 +426,7 @@ class Directory:
             )
             node = await self.node(level, low, exactly=True)
         if node.high is not None:
-            # Bound and timestamp were read at one moment: a later join demands later epochs than this timestamp.
+            # Bound and timestamp are of one read: a later join demands later epochs than this timestamp.
             bound = (node.cleared, level, low, node.high)
             await self._connection.write([(self._statements.remove_from, bound)])
         await self._tell_parent(level, split)
@@ -439,7 +434,7 @@ class Directory:
             self._remember(split)
 
     async def _copy(self, level: int, low: bytes, split: bytes, high: bytes | None) -> int:
-        """Copy what a split moves; the latest epoch of it."""
+        """Copy what a split moves; returns its latest epoch."""
         latest = 0
         add = self._statements.add
         async for page in self._all_entries(level, low, split, high):
@@ -452,11 +447,11 @@ class Directory:
     # Joining.
 
     async def join_if_empty(self, low: bytes) -> bool:
-        """Let the leaf on the left take over this one if it has no entries; whether it was taken over.
+        """Let the leaf on the left take over this one if it has no entries; True if it was taken over.
 
-        A join has a number. It is announced in the left leaf and then in the right one, and the entries of the right
-        one are read. If there are none, one conditional write moves the bound of the left one, if its announcement
-        still stands. The first leaf of a node of the level above stays, so that each such node leads to a leaf.
+        A join announces its number in the left leaf and then in the right one, and reads the right one's entries. If
+        there are none, a conditional write moves the left one's bound, if its announcement still stands. The first leaf
+        of a node of the level above stays, so that each such node leads to a leaf.
         """
         if low == FIRST:
             return False
@@ -471,7 +466,7 @@ class Directory:
         if left.high != low:
             return False
         if left.takes is not None:
-            # Another server is joining it, or died while it did: either way, the next attempt finds the leaf free.
+            # Another server is joining it, or died meanwhile: either way, the next attempt finds the leaf free.
             await self._give_up_taking(left_low, left)
             return False
         number = int(self._chance() * JOIN_NUMBERS)
@@ -489,10 +484,10 @@ class Directory:
         return await self._settle_join(low, number)
 
     async def _settle_join(self, low: bytes, number: int) -> bool:
-        """End the join of this number that the leaf `low` announces; whether the leaf was taken over.
+        """End the join that the leaf `low` announces; True if the leaf was taken over.
 
-        Whoever meets the announcement does it first. If the bound of the left leaf has not moved, it cannot move any
-        more in this join afterwards.
+        An engine that meets the announcement does this first. If the left leaf's bound has not moved, this join cannot
+        move it afterwards.
         """
         connection, statements = self._connection, self._statements
         attempts = connection.attempts()
@@ -501,7 +496,7 @@ class Directory:
             if left.high == low:
                 left = await self.node(LEAF, left_low, exactly=True)
             if left.high is None or left.high > low:
-                # Close the leaf: no server comes there, and no read shows an entry of it.
+                # Close the leaf: no server finds it, and no read shows its entries.
                 await self._remove(LEAF + 1, await self._find(LEAF + 1, low), low, 1)
                 await connection.write([(statements.remove_from, (LAST_TIMESTAMP, LEAF, low, low))])
                 await connection.ensure(statements.leave, (low, LEAF, low, number))
@@ -512,14 +507,14 @@ class Directory:
                     return False
                 with suppress(OutcomeInDoubt):
                     await self._give_up_taking(left_low, left)
-            # Otherwise the left leaf was split, or taken over, between the two looks: another one is on the left now.
+            # Otherwise the left leaf was split or taken over between the two looks: another one is on the left now.
             await attempts.pause(EngineBusy("A join in the directory does not end in time."))
 
     async def _give_up_taking(self, left_low: bytes, left: Node) -> None:
-        """Take the announcement in a left leaf back. `cleared` grows, so that no late announcement of it fits."""
+        """Withdraw the announcement in a left leaf. `cleared` grows, so that a late announcement fails."""
         bound = (left.cleared + 1, LEAF, left_low, left.takes, left.cleared)
         await self._apply(self._statements.give_up_taking, bound)
 
     async def _apply(self, statement: Statement, parameters: Sequence[Any]) -> bool:
-        """A conditional write; whether it was applied."""
+        """True if the conditional write was applied."""
         return await self._connection.write_if([(statement, parameters)]) is None

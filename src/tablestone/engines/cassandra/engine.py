@@ -41,9 +41,9 @@ from tablestone.engines.request_time import WriteQueues
 log = logging.getLogger(__name__)
 
 KEPT_MAX: Final = 100_000
-"""Partitions that wait to be examined. Further ones are not noted; later reads find them again."""
+"""Partitions that wait to be examined. Further ones are not noted: later reads find them again."""
 PAUSE_SECONDS: Final = 5.0
-"""The shortest time for which an empty partition stays listed: an emptied partition is often filled again."""
+"""Empty partitions stay listed for this long at least: they are often filled again."""
 
 
 class EmptyPartitions:
@@ -59,12 +59,12 @@ class EmptyPartitions:
         )
 
     def note(self, partition: bytes) -> None:
-        """Remember a partition that may be empty."""
+        """This partition may be empty."""
         if len(self._noted) < KEPT_MAX:
             self._noted[partition] = None
 
     async def watch(self) -> None:
-        """Clean the noted partitions one after the other, for as long as the server runs."""
+        """Clean the noted partitions, one by one, while the server runs."""
         while True:
             await asyncio.sleep(PAUSE_SECONDS)
             noted, self._noted = self._noted, {}
@@ -79,32 +79,29 @@ class EmptyPartitions:
                 log.info("empty nodes of the directory stay for now: %s", error)
 
     async def clean(self, partition: bytes) -> bool:
-        """Take the partition out of the directory if it is empty; whether it was taken out."""
+        """Take the partition out of the directory if it is empty; True if it was taken out."""
         state, _ = await self._outcomes.state(partition)
-        # A static column without rows is one line whose row is null.
+        # Static columns without rows are one line whose row is null.
         answer = await self._connection.read(self._any_row, (partition,))
         if answer and answer[0][0] is not None:
             return False
         epoch = abs(state.listed)
         if state.listed > 0 or (state.mark and not epoch):
-            # Without an epoch: the first write was given up after its partition had been listed.
+            # No epoch: the first write gave up after it had listed the partition.
             epoch = epoch or max(self._directory.epoch_now(), 1)
-            # Every commit moves the mark: if the state is still the one that was read, there is still no row.
+            # Every commit moves the mark: if the state is still the same, there is still no row.
             unlisted = State(state.mark + 1, state.floor, -epoch)
             if not await self._outcomes.change_state(partition, state, unlisted, FORGOTTEN_SECONDS):
                 return False
         elif state.mark == 0:
-            # A server died while it did this, and the state has expired since.
+            # A server died while it did this, and the state has expired.
             epoch = self._directory.epoch_now() - FORGOTTEN_SECONDS * 1_000_000
         await self._directory.remove(partition, epoch)
         return True
 
 
 class CassandraEngine:
-    """An `Engine` on an open connection, which it closes. `writer` is a number that no other engine has.
-
-    `seconds` goes on while this machine sleeps, as the cluster's time does.
-    """
+    """`writer` is this engine's alone. `seconds` goes on while the machine sleeps, as the cluster's time does."""
 
     capabilities = CAPABILITIES
 
@@ -155,18 +152,18 @@ class CassandraEngine:
         return await self._reads.scan(key_range, rows_max)
 
     async def commit(self, write_set: WriteSet) -> Committed | Conflict:
-        """Commits of one partition follow each other in the order in which they were asked for."""
+        """Commits of one partition follow each other in the order of their calls."""
         self._require_open()
         if self._read_only:
             raise EngineUnavailable("The engine was opened for reading only.")
-        # The time counts from here, before the wait for earlier commits: no client waits longer for a busy partition.
+        # The time includes the wait for earlier commits, so no client waits longer for a busy partition.
         attempts = self.connection.attempts(COMMIT_SECONDS_MAX)
         is_update = any(isinstance(change.mutation, Update) for change in write_set.changes)
         carry_out = self._update if is_update else self._in_turn
         task = asyncio.ensure_future(carry_out(write_set, attempts))
         self._under_way.add(task)
         task.add_done_callback(self._forget)
-        # The caller may be cancelled; a commit that has begun is carried out.
+        # A commit that has begun is carried out, even if its caller is cancelled.
         return await asyncio.shield(task)
 
     async def watch(self, *, leads: bool) -> None:  # noqa: ARG002 - every server looks after what it met
@@ -195,10 +192,10 @@ class CassandraEngine:
             self.connection.close()
 
     async def _update(self, write_set: WriteSet, attempts: Attempts) -> Committed | Conflict:
-        """Read the rows, decide the updates, and commit if no other server was first; else begin again.
+        """Read the rows, decide the updates, and commit; begin again if another server was first.
 
-        Updates of a row by this server take turns, since all but one of them would commit in vain. A write set waits
-        for the turn of one row only, so no two wait for each other.
+        This server's updates of a row take turns, since all but one would commit in vain. A write set waits for the
+        turn of one row only, so no two wait for each other.
         """
         partition, changes, *_ = write_set
         rows = [change.row for change in changes]
@@ -246,10 +243,9 @@ PARTITIONS_PER_READ = 1000
 
 
 async def broken_invariants(connection: Connection, directory: Directory) -> list[str]:
-    """A sentence for each invariant that does not hold. Holds the list of all partitions in memory.
+    """A sentence for each broken invariant. Has the list of all partitions in memory.
 
-    While servers write, a partition may be listed or taken out between the two readings: what seems wrong is read
-    again.
+    Servers may list partitions or take them out meanwhile, so what seems wrong is read again.
     """
     broken: list[str] = []
     async for level, low, node in directory.nodes():
@@ -269,7 +265,7 @@ async def broken_invariants(connection: Connection, directory: Directory) -> lis
             broken.append(f"partition {partition.hex()!r} is listed and has no mark")
         if state > 0 and partition not in listed and not await directory.holds(partition):
             now = await connection.read(listed_now, (partition,))
-            if now and now[0][0] == state:  # it was not taken out since
+            if now and now[0][0] == state:  # it was not taken out meanwhile
                 broken.append(f"partition {partition.hex()!r} is not in the directory")
     return broken
 

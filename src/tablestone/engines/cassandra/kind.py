@@ -1,4 +1,4 @@
-"""The Cassandra engine for the registry: capabilities, metrics, and how it is opened. Does not import the driver."""
+"""The Cassandra engine for the registry: capabilities, figures, and how to open it. Does not import the driver."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,10 +15,9 @@ from tablestone.engines.kind import CONTRACT, EncryptionKey, EngineKind, Opening
 from tablestone.extras import needs
 
 OPENING: Final = "tablestone.engines.cassandra.opening"
-"""By its name, because it imports this module."""
+"""By name, because it imports this module."""
 LEASE_SECONDS: Final = 0.25
-"""A server asks five to eight times a second whether accounts and tables in use have changed; a change takes so much
-longer."""
+"""A server asks five to eight times a second whether rows in use have changed; a change takes this much longer."""
 
 CAPABILITIES: Final = Capabilities(
     stored_in=StoredIn.SERVERS,
@@ -28,7 +27,6 @@ CAPABILITIES: Final = Capabilities(
     snapshots_pass=True,
     versions_outlive_rows=True,
 )
-
 
 REQUEST: Final = Figure(
     "cassandra_request_seconds",
@@ -78,7 +76,7 @@ def _open(
 
 @contextmanager
 def _hold(place: str, _key: EncryptionKey | None) -> Iterator[StorageId]:
-    """The keyspace's identity. A process of its own asks for it: threads of the driver would not survive a fork."""
+    """Another process asks for the keyspace's identity: the driver's threads would not survive a fork."""
     from concurrent.futures import BrokenExecutor, ProcessPoolExecutor  # noqa: PLC0415 - loads slowly
     from multiprocessing import get_context  # noqa: PLC0415
 
@@ -95,7 +93,7 @@ def _hold(place: str, _key: EncryptionKey | None) -> Iterator[StorageId]:
 
 
 def require_driver() -> None:
-    """`EngineRefused` if the driver is not installed. Call it before an import of what needs the driver."""
+    """`EngineRefused` if the driver is not installed. Call it before the import of a module that needs it."""
     if find_spec("cassandra") is None:
         raise EngineRefused(
             needs("The engine cassandra", "the driver of Apache Cassandra", "cassandra")

@@ -1,7 +1,7 @@
-"""The keyspace: its tables with the reasons, whose it is, and whether it was ever written to.
+"""The keyspace: its tables, whether it is Tablestone's, and whether it was ever written to.
 
-A deletion hides what is written later with an earlier timestamp, and no read shows the deletion. So `cluster init`
-notes that the keyspace is new, and each program that opens it to write withdraws the note first.
+A deletion hides later writes with an earlier timestamp, and no read shows the deletion. So `cluster init` notes that
+the keyspace is new, and each program that opens it to write withdraws the note first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LAYOUT: Final = 2
 """The version of the layout, stored in `about`. The first release has it."""
 STEPS: Final[Mapping[int, str]] = {}
-"""For each older layout, the statement that turns it into the next one. It may be repeated."""
+"""For each older layout, the statement that makes the next one of it. It may be repeated."""
 
 ROWS: Final = "rows"
 DIRECTORY: Final = "directory"
@@ -26,11 +26,11 @@ DIRECTORY_NODES: Final = "directory_nodes"
 ABOUT: Final = "about"
 LOADING: Final = "loading"
 
-# Unified compaction keeps the number of sstables that a read meets small, for many small partitions and few large ones.
-# gc_grace_seconds is Cassandra's own ten days: a node that was away for longer has to be rebuilt, and a repair has to
-# run at least that often. Blocking read repair is the default and is set here because the engine relies on it: every
-# read sees what an earlier read at QUORUM has seen. Such a read asks two of three nodes, and one of them may hang.
-# After at most 50 ms the third one is asked too; with the default, 99p, later and later, as the reads that wait count.
+# With unified compaction a read meets few sstables, in many small partitions and in a few large ones. A node that was
+# away for longer than gc_grace_seconds, Cassandra's own ten days, must be rebuilt, and a repair must run that often.
+# Read repair is blocking, as by default, because the engine relies on it: a read sees what earlier reads at QUORUM have
+# seen. Such a read asks two of three nodes, and one may hang: then the third is asked after at most 50 ms. The default,
+# 99p, would ask it later and later, because the reads that wait count too.
 SPECULATIVE_RETRY: Final = "MIN(99p,50ms)"
 COMPACTION: Final = "UnifiedCompactionStrategy"
 GC_GRACE_SECONDS: Final = 864_000
@@ -41,8 +41,8 @@ _OPTIONS: Final = (
 
 COLUMNS: Final[Mapping[str, str]] = {
     # A partition of the contract with all its rows. Conditions read its static columns:
-    #   mark     a number that is greater after every commit in the partition, at least every version given in it
-    #   floor    the greatest version of a row that was deleted: a row of the same key gets a later one
+    #   mark     grows with every commit in the partition, and is at least every version given in it
+    #   floor    the greatest version of a deleted row: a row of the same key gets a later one
     #   listed   the epoch of its entry in the directory; not positive: it has none (`directory`)
     #   widest   the length of the longest value, rounded up to a power of two, if it is longer than 4 KiB (`read`)
     #   writers  the number of the last commit of each engine, for an hour, to find out whether it was applied
@@ -52,12 +52,12 @@ COLUMNS: Final[Mapping[str, str]] = {
     DIRECTORY: "level tinyint, low blob, entry blob, epoch bigint",
     DIRECTORY_NODES: "level tinyint, low blob, high blob, split blob, cleared bigint, epoch_min bigint, takes bigint, "
     "taken bigint",
-    # The version of this layout, and whether anything was ever written.
+    # The version of the layout, and whether anything was ever written.
     ABOUT: "name text, number bigint",
     # An unfinished load.
     LOADING: "id tinyint, source blob, begun bigint, partition blob, row blob",
 }
-"""The columns of each table. By them `require_own` knows a keyspace of another program."""
+"""`require_own` knows another program's keyspace by its columns."""
 
 TABLES: Final[Mapping[str, str]] = {
     table: f"CREATE TABLE IF NOT EXISTS {table} ({COLUMNS[table]}, PRIMARY KEY ({key})) "
@@ -69,7 +69,6 @@ TABLES: Final[Mapping[str, str]] = {
         (ABOUT, "name", "the version of the layout"),
     )
 }
-"""The statements that make the tables."""
 
 LOADING_TABLE: Final = f"""
     CREATE TABLE IF NOT EXISTS {LOADING} ({COLUMNS[LOADING]}, PRIMARY KEY (id))
@@ -77,18 +76,17 @@ LOADING_TABLE: Final = f"""
 
 
 def keyspace_statement(keyspace: str, copies_in: Mapping[str, int]) -> str:
-    """The statement that makes a keyspace with so many copies of each row in each datacenter."""
     return f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH {replication(copies_in)} AND durable_writes = true"
 
 
 def replication(copies_in: Mapping[str, int]) -> str:
-    """The option of a keyspace that says how many copies of each row each datacenter holds."""
+    """The option for the number of copies of each row, by datacenter."""
     copies = "".join(f", '{datacenter}': {number}" for datacenter, number in copies_in.items())
     return f"replication = {{'class': 'NetworkTopologyStrategy'{copies}}}"
 
 
 def note_new(connection: Connection) -> None:
-    """Note that the tables have just been made; nothing happens if that, or more, was noted before."""
+    """Note that the tables have just been made, unless there is a note."""
     connection.execute(f"INSERT INTO {ABOUT} (name, number) VALUES ('used', 0) IF NOT EXISTS")
 
 
@@ -116,10 +114,7 @@ _COLUMN: Final = re.compile(r"(\w+) (\w+(?:<[^>]*>)?(?: static)?)(?:, |$)")
 
 
 def require_own(connection: Connection, keyspace: Any) -> int | None:
-    """The layout of a keyspace, as the driver describes it, at most `LAYOUT`; None if it was not made to its end.
-
-    `EngineRefused` if the keyspace is another program's, or of a newer version. One without tables is Tablestone's.
-    """
+    """The layout; None if the keyspace is unfinished or empty. `EngineRefused` if it is not ours, or is newer."""
     name, tables = connection.keyspace, keyspace.tables
     number = None
     if ABOUT in tables and _has_columns(tables[ABOUT], COLUMNS[ABOUT]):
@@ -146,7 +141,7 @@ def _by_another(name: str, why: str) -> str:
 
 
 def _has_columns(table: Any, columns: str) -> bool:
-    """Whether a table, as the driver describes it, has these columns at least."""
+    """Whether a table, as the driver describes it, has at least these columns."""
     there: Mapping[str, str] = {
         name: f"{column.cql_type}{' static' if column.is_static else ''}"
         for name, column in table.columns.items()

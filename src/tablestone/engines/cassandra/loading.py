@@ -1,9 +1,9 @@
 """Fills a new keyspace with rows that have versions already, such as those of a data directory.
 
-Nothing else writes to the keyspace meanwhile: the writes are plain ones, all with the earliest timestamp. So a commit,
-which takes its timestamp from a node's clock, replaces what was loaded, however wrong that clock is. Of two values with
-the same timestamp Cassandra keeps the greater one: a row may be written again, and a partition's mark is its greatest
-version. A table `loading` says how far the load has come; while it exists, servers refuse the keyspace.
+Nothing else writes to the keyspace meanwhile, so the writes have no conditions, and all have the earliest timestamp. A
+later commit takes its timestamp from a node's clock and replaces what was loaded, however wrong the clock is. Of two
+values with the same timestamp Cassandra keeps the greater: a row may be written again, and a partition's mark is its
+greatest version. A table `loading` has the position of the load; while it exists, servers refuse the keyspace.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from tablestone.engines.cassandra.read import Widths
 from tablestone.engines.contract import EngineRefused, Key, StorageId, StoredRow
 
 WRITES_AT_ONCE_MAX: Final = 32
-"""Batches that are sent at the same time: enough for a cluster, and a few MiB."""
+"""Batches under way: enough for a cluster, and a few MiB."""
 KEPT_SECONDS: Final = 2.0
-"""How often the place that a load has reached is stored."""
+"""How often the position is stored."""
 LISTED_KEPT_MAX: Final = 10_000
 TIMESTAMP: Final = 1
-"""The timestamp of every write of a load, and the epoch of what it lists: 1970, in microseconds."""
+"""The timestamp of every write of a load, and the epoch of its entries: 1970, in microseconds."""
 BEGINNING: Final = TIMESTAMP * 10 + UNIX_EPOCH_TICKS
-"""The same in ticks: the time of the load, as its directory sees it."""
+"""The same in ticks, as the clock of the directory."""
 
 
 class Load:
@@ -52,14 +52,14 @@ class Load:
         self._reach = prepare(f"UPDATE {LOADING} SET partition = ?, row = ? WHERE id = 0")
 
     async def write(self, rows: Sequence[StoredRow]) -> None:
-        """Store rows at a quorum, several partitions at a time."""
+        """Several partitions at a time, at a quorum."""
         partitions = groupby(rows, key=lambda row: row.partition)
         await asyncio.gather(
             *(self._write(partition, list(some)) for partition, some in partitions)
         )
 
     async def reach(self, key: Key) -> None:
-        """Store the place, at most once in `KEPT_SECONDS`."""
+        """Store the position, at most once in `KEPT_SECONDS`."""
         now = monotonic_seconds()
         if now - self._kept_at > KEPT_SECONDS:
             self._kept_at = now
@@ -88,7 +88,7 @@ class Load:
 
 
 def _begin(connection: Connection, source: StorageId) -> Key | None:
-    """Begin a load, or continue it: the place that an earlier attempt has reached."""
+    """Begin a load, or return the position of an earlier attempt."""
     if is_under_way(connection):
         found = connection.execute(f"SELECT source, partition, row FROM {LOADING}")
         if found:
@@ -108,6 +108,5 @@ def _begin(connection: Connection, source: StorageId) -> Key | None:
 
 
 def is_under_way(connection: Connection) -> bool:
-    """Whether a load of this keyspace was begun and not finished."""
     connection.cluster.refresh_schema_metadata()
     return LOADING in connection.cluster.metadata.keyspaces[connection.keyspace].tables

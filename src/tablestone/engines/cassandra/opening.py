@@ -42,16 +42,13 @@ def open_cassandra(
     storage: StorageId | None = None,
     may_be_loading: bool = False,
 ) -> CassandraEngine:
-    """The engine of a keyspace that `initialize` made; `EngineRefused` says why there is none.
-
-    `warns` logs what is unwise about the cluster. `may_be_loading` is for the load itself.
-    """
+    """Open a keyspace that `initialize` made, or a load (`may_be_loading`). `warns` logs unwise settings."""
     with ExitStack() as after_an_error:
         connection = after_an_error.enter_context(closing(Connection(address)))
         found = examine(connection, clock, may_be_loading=may_be_loading)
         if found.refusals:
             raise EngineRefused(" ".join(found.refusals))
-        connection.every_node.leave()  # a server asks no far node again
+        connection.every_node.leave()  # a server has no more questions to far nodes
         if storage is not None and storage_id(connection) != storage:
             raise EngineRefused(
                 f"The keyspace {connection.keyspace} is not the one that the server was started on."
@@ -66,14 +63,14 @@ def open_cassandra(
 
 
 def identity_of(address: ClusterAddress) -> StorageId:
-    """The `storage_id` of a keyspace that a server can use, with the warnings of its start."""
+    """The `storage_id` of a keyspace that a server can use; logs the warnings of its start."""
     engine = open_cassandra(address, system_clock, read_only=True, warns=True)
     with closing(engine.connection) as connection:
         return storage_id(connection)
 
 
 def storage_id(connection: Connection) -> StorageId:
-    """The id of the table of rows, which differs from that of any other keyspace of the same name."""
+    """The id of the table of rows: another keyspace of the same name has another."""
     [(made,)] = connection.execute(
         "SELECT id FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s",
         (connection.keyspace, ROWS),
@@ -83,16 +80,16 @@ def storage_id(connection: Connection) -> StorageId:
 
 
 def examine_cluster(address: ClusterAddress, clock: Clock) -> Examination:
-    """The findings about a cluster and its keyspace; `EngineRefused` if it cannot be reached."""
+    """`EngineRefused` if the cluster cannot be reached."""
     with closing(Connection(address)) as connection:
         return examine(connection, clock, wanted=address)
 
 
 def initialize(address: ClusterAddress, steps: Mapping[int, str] = STEPS) -> bool:
-    """Create the keyspace and its tables, unless they exist; whether the keyspace was created.
+    """Create the keyspace and its tables, unless they exist; True if the keyspace was created.
 
-    `steps` upgrade a keyspace of an older layout. `EngineRefused` for a keyspace of another program or of a newer
-    version, before anything is made.
+    `steps` upgrade an older layout. `EngineRefused`, before anything is made, if the keyspace is another program's or a
+    newer version's.
     """
     with closing(Connection(address, in_keyspace=False)) as connection:
         keyspace = connection.cluster.metadata.keyspaces.get(address.keyspace)
@@ -103,7 +100,7 @@ def initialize(address: ClusterAddress, steps: Mapping[int, str] = STEPS) -> boo
                 raise EngineRefused(" ".join(wrong))
             connection.define(keyspace_statement(address.keyspace, copies_in))
         else:
-            # Servers refuse it until it has a number.
+            # Servers refuse a keyspace without a number.
             is_new = require_own(connection, keyspace) is None
             held_copies(connection, keyspace)
         connection.use_keyspace()

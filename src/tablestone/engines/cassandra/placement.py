@@ -1,7 +1,7 @@
-"""Where things are in a cluster: its nodes, what each of them holds, and the nodes that hold a given partition.
+"""Where data is in a cluster: the share of each node, the nodes of a partition, and the rows of every partition.
 
-The nodes' own figures are estimates, renewed every few minutes from what is on disk. `count_partitions` reads
-everything and is exact.
+The nodes' own figures are estimates from their disks, renewed every few minutes. `count_partitions` reads everything
+and is exact.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,18 +21,15 @@ from tablestone.engines.cassandra.session import PASSING, Row
 PAGE_SECONDS_MAX: Final = 15.0
 """How long a page may take: longer than the nodes' own time-out for a range, 10 s, whose error says more."""
 TRIES_SECONDS_MAX: Final = 60.0
-"""How long a page is asked for again, each time with fewer rows."""
+"""How long to ask for a page again, each time with fewer rows."""
 PAGE_SECONDS_ADVISED: Final = 1.0
-"""A page that takes longer is followed by a smaller one."""
+"""After a slower page, ask for a smaller one."""
 
 
 def pages(
     connection: Connection, text: str, parameters: Sequence[Any] = (), *, rows_max: int
 ) -> Iterator[Sequence[Row]]:
-    """The rows of a query in pages of at most `rows_max`, read from a majority of the copies.
-
-    A page that the nodes do not read in time is asked for again with fewer rows. `EngineBusy` if that does not help.
-    """
+    """Read rows in pages at a quorum, a late page again with fewer rows; `EngineBusy` if that does not help."""
     rows = next_rows = rows_max
     state: bytes | None = None
 
@@ -68,7 +65,7 @@ _MEBIBYTE: Final = 1 << 20
 
 @dataclass(slots=True)
 class NodeUse:
-    """A node and its share of the keyspace. None: the node does not say."""
+    """A node and its part of the keyspace. None: the node does not say."""
 
     address: str
     datacenter: str
@@ -76,17 +73,17 @@ class NodeUse:
     version: str
     is_up: bool
     share: float
-    """The part of all partitions that this node has a copy of, from 0 to 1, by the ring."""
+    """The part of all partitions with a copy here, from 0 to 1, by the ring."""
     size: int | None = None
-    """Bytes on disk by the node's figures, in whole MiB."""
+    """Bytes on disk, by the node's figures in whole MiB."""
     partitions: int | None = None
-    """Partitions whose first copy is here: the node's estimate."""
+    """The node's estimate of the partitions with their first copy here."""
     largest: int | None = None
-    """Bytes of the largest partition on disk by the node's figures, in whole MiB."""
+    """Bytes of the largest partition on disk, by the node's figures in whole MiB."""
 
 
 def node_uses(connection: Connection) -> list[NodeUse]:
-    """All nodes, of all datacenters, by address. Blocks, for as long as a few questions to every node take."""
+    """All nodes of all datacenters, by address. Blocks: asks every node a few questions."""
     shares = _shares(connection)
     found = []
     nodes = connection.every_node
@@ -106,7 +103,7 @@ def node_uses(connection: Connection) -> list[NodeUse]:
 
 
 def nodes_of(connection: Connection, partition: bytes) -> dict[str, list[str]]:
-    """The addresses of the nodes that hold a partition, by datacenter; no copy is before another one."""
+    """The sorted addresses of the nodes with a copy of a partition, by datacenter."""
     found: dict[str, list[str]] = {}
     hosts = connection.cluster.metadata.get_replicas(connection.keyspace, partition)
     for host in sorted(hosts, key=lambda host: (str(host.datacenter), str(host.endpoint))):
@@ -117,10 +114,10 @@ def nodes_of(connection: Connection, partition: bytes) -> dict[str, list[str]]:
 def count_partitions(
     connection: Connection, tell: Callable[[int], None] = lambda _: None
 ) -> Iterator[tuple[bytes, int]]:
-    """Every partition that has rows, with their number, in the order of the ring. The nodes read all rows for it.
+    """Every partition with rows, and their number, in the order of the ring. The nodes read all rows for it.
 
-    `tell` is called after each page with its number of rows. The keys are fetched and counted here: a node that counts
-    has one time-out for a whole partition, however large that is.
+    Calls `tell` after each page with its number of rows. The keys are counted here, because a node that counts has one
+    time-out for a whole partition, however large.
     """
 
     def keys() -> Iterator[Row]:
@@ -129,13 +126,13 @@ def count_partitions(
             tell(len(page))
 
     for partition, found in groupby(keys(), key=lambda key: key[0]):
-        # A partition without rows that has static columns is one key without a row.
+        # Static columns without rows are one key without a row.
         if rows := sum(row is not None for _, row in found):
             yield partition, rows
 
 
 def mean_row_size(connection: Connection, partition: bytes) -> int:
-    """The mean length of the first values of a partition, in bytes."""
+    """The mean length of a partition's first values, in bytes."""
     sizes = [
         len(value)
         for page in pages(
@@ -151,7 +148,7 @@ def mean_row_size(connection: Connection, partition: bytes) -> int:
 
 
 def _shares(connection: Connection) -> dict[str, float]:
-    """The part of the ring that each node has a copy of."""
+    """The part of the ring with a copy on each node."""
     token_map = connection.cluster.metadata.token_map
     shares: dict[str, float] = {}
     if token_map is None:

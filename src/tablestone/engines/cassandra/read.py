@@ -1,9 +1,9 @@
-"""Reads: ranges are cut into pieces of one partition each, which are read ahead and joined in order.
+"""Reads: cut ranges into pieces of one partition each, read the pieces ahead and join them in order.
 
 Each answer of the cluster shows one moment of one partition. A page joins several answers only while the partition's
-mark stays the same. Where it changed, the page ends before what was read last, or begins again if it has no row yet. So
-a page never shows half of a write set, and may be shorter than was asked for. If a page or a snapshot has seen a part
-of a partition, it asks for the other parts too, whether the directory lists the partition or not.
+mark stays the same. If it has changed, the page ends before the last answer, or begins again if it has no row yet. So a
+page never shows half of a write set, and may be short. A page or snapshot that has seen a part of a partition asks for
+its other parts too, whether the directory lists it or not.
 """
 
 import asyncio
@@ -32,16 +32,15 @@ from tablestone.engines.contract import (
 WIDE_BYTES: Final = 4096
 """Values up to this length need no note: a thousand of them are 4 MiB."""
 KNOWN_MAX: Final = 50_000
-"""Partitions whose width is remembered; then all are forgotten, and learned again."""
+"""Partitions with a known width. Above this, forget all and learn them again."""
 
 
 class Widths:
     """The longest value of each partition, in bytes: it limits the number of rows in an answer.
 
-    A thousand rows of 1 KiB are one answer; a thousand of 1 MiB would take a node's memory. So a static column of the
-    partition holds the length of the longest value, rounded up to a power of two. It is written before the row, if the
-    value is longer than 4 KiB and than the known length. The timestamp of this plain write is the length: the longest
-    wins, in any order of writes. No condition looks at the column.
+    A thousand rows of 1 KiB are one answer; a thousand of 1 MiB would take a node's memory. So a static column holds
+    the length of the longest value, rounded up to a power of two. A longer value than known, above 4 KiB, writes it
+    before its row. The timestamp of this plain write is the length, so the longest wins in any order of writes.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -52,17 +51,16 @@ class Widths:
         )
 
     def known(self, partition: bytes) -> int | None:
-        """The longest value that was seen in the partition, rounded up; None if none was."""
+        """Rounded up; None if this engine has not read the partition."""
         return self._known.get(partition)
 
     def learn(self, partition: bytes, widest: int | None) -> None:
-        """Remember what a read found in the partition's column."""
         if len(self._known) >= KNOWN_MAX:
             self._known.clear()
         self._known[partition] = max(widest or WIDE_BYTES, self._known.get(partition, 0))
 
     async def note(self, partition: bytes, longest: int) -> None:
-        """Store the length of a value that is about to be written, if it is the longest."""
+        """Call it before a value is written: stores its length if it is the longest."""
         if longest <= WIDE_BYTES or longest <= self._known.get(partition, 0):
             return
         widest = 1 << (longest - 1).bit_length()
@@ -73,33 +71,33 @@ class Widths:
 ANSWER_BYTES: Final = 4 << 20
 """The longest answer of the cluster, unless a few rows are longer."""
 AHEAD_BYTES: Final = 8 << 20
-"""About how much is read ahead of the page."""
+"""About how much to read ahead of the page."""
 PARTITIONS_AT_ONCE_MAX: Final = 32
 ROWS_AT_ONCE_MIN: Final = 4
 ROWS_AT_ONCE_MAX: Final = 1001
-"""A page of the service, and the row that says whether there is another one: one answer."""
+"""A page of the service, and the row that shows whether there is another page, in one answer."""
 ROWS_AT_FIRST: Final = 16
-"""Rows asked for where the widest row of the partition is not known: it may have a mebibyte."""
+"""Ask for so few rows while the width of the partition is not known: one may have a mebibyte."""
 
 
 class ReadAhead:
-    """How much a read of `rows_max` rows, and the one that follows them, asks for at a time.
+    """How much a read of `rows_max` rows, and the row after them, asks for at a time.
 
-    The first partition is asked for all that the page lacks, within the limit of an answer. The partitions behind it
-    are asked at the same time, each for about as many rows as the last one had: first one of them, then more and more,
-    as long as the page has room for them and the memory for answers allows it.
+    It asks the first partition for all that the page lacks, within the limit of an answer. At the same time it asks the
+    next partitions, each for about as many rows as the last one had: first one, then more and more, while the page has
+    room for them and the memory for answers allows it.
     """
 
     def __init__(self, widths: Widths, rows_max: int) -> None:
         self._widths = widths
         self._left = rows_max + 1
         self._usual = ROWS_AT_FIRST
-        """How many rows the last partition had."""
+        """The rows of the last partition."""
         self.partitions = 1
-        """How many partitions may be asked at the same time."""
+        """How many partitions to ask at the same time."""
 
     def limit(self, partition: bytes, *, is_ahead: bool = False) -> int:
-        """How many rows to ask for in a partition. `is_ahead`: the page has not come to it yet."""
+        """How many rows to ask a partition for. `is_ahead`: the page has not come to it yet."""
         widest = self._widths.known(partition)
         limit = ROWS_AT_FIRST
         if widest is not None:
@@ -109,46 +107,46 @@ class ReadAhead:
         return min(limit, self._left)
 
     def take(self, rows: int) -> None:
-        """Count rows that have come, in the order of the page."""
+        """Count rows that have come."""
         self._left = max(self._left - rows, 1)
 
     def end_partition(self, partition: bytes, rows: int) -> None:
-        """Adjust to a partition that was read to its end, and its number of rows."""
+        """A partition was read to its end, and had so many rows."""
         self._usual = max(rows, 1)
         limit = min(self._left, ROWS_AT_ONCE_MAX, self._usual_limit)
         fitting = 1 + AHEAD_BYTES // (limit * (self._widths.known(partition) or WIDE_BYTES))
-        # The row after the page is asked for last, alone.
+        # Ask for the row after the page last, alone.
         wanted = -(-(self._left - 1) // self._usual)
         most = min(2 * self.partitions, PARTITIONS_AT_ONCE_MAX, fitting, wanted)
         self.partitions = max(most, 1)
 
     @property
     def _usual_limit(self) -> int:
-        """A few rows more than usual: then one answer shows that the partition has ended."""
+        """A few more rows than usual, so that one answer shows the end of the partition."""
         return max(ROWS_AT_FIRST, self._usual + self._usual // 4)
 
 
 _Taken = TypeVar("_Taken", bytes, StoredRow)
 
 POINTS_AT_ONCE_MAX: Final = 100
-"""Rows of one partition that are asked for by key at once, at one moment: as many as a transaction has."""
+"""Rows of one partition to ask for by key at one moment: as many as a transaction has."""
 
 
 class Piece(NamedTuple):
-    """The part of a read in one partition: rows from `start` on and before `end`, or just these `rows`."""
+    """The part of a read in one partition: rows with `start <= row < end`, or just these `rows`."""
 
     partition: bytes
     start: bytes = b""
     end: bytes | None = None
     rows: Sequence[bytes] = ()
     is_listed: bool = False
-    """The directory lists the partition, and all its rows are asked for: if there is none, the entry may go."""
+    """The directory lists the partition, and this asks for all its rows: if there is none, the entry may go."""
     is_followed: bool = False
-    """The read asks for another part of the same partition too."""
+    """The read asks for another part of the partition too."""
 
 
 class Moment(NamedTuple):
-    """A partition as it was when its mark was this."""
+    """A partition while it had this mark."""
 
     partition: bytes
     mark: int
@@ -160,7 +158,7 @@ class _Changed(Exception):
 
 class _Statements:
     def __init__(self, connection: Connection) -> None:
-        # SERIAL: each answer contains every transaction that any earlier answer has shown a row of.
+        # SERIAL: if an answer has shown a row of a transaction, each later one contains the whole transaction.
         prepare = functools.partial(connection.prepare, serial=True)
         select = f"SELECT row, version, value, mark, widest FROM {ROWS} WHERE partition = ?"
         self.get = prepare(f"SELECT value FROM {ROWS} WHERE partition = ? AND row = ?")
@@ -172,7 +170,7 @@ class _Statements:
 
 @dataclass(eq=False)
 class Reads:
-    """The reads of one engine. `found_empty` is called for a partition that the directory lists and that has no row."""
+    """The reads of one engine. It calls `found_empty` for a listed partition without a row."""
 
     _connection: Connection
     _directory: Directory
@@ -183,13 +181,12 @@ class Reads:
         self._statements = _Statements(self._connection)
 
     async def get(self, key: Key) -> bytes | None:
-        """The value of one row."""
         answer = await self._connection.read(self._statements.get, key)
         value: bytes | None = answer[0][0] if answer else None
         return value
 
     async def rows(self, partition: bytes, rows: Sequence[bytes]) -> dict[bytes, tuple[int, bytes]]:
-        """The version and the value of those of up to `POINTS_AT_ONCE_MAX` rows that exist, at one moment."""
+        """Versions and values of the existing ones of up to `POINTS_AT_ONCE_MAX` rows, at one moment."""
         answer = await self._connection.read(self._statements.rows_named, (partition, rows))
         return {row: (version, value) for row, version, value, *_ in answer}
 
@@ -200,7 +197,7 @@ class Reads:
         bytes_max: int,
         before: Moment | None = None,
     ) -> tuple[Rows, Moment | None]:
-        """As `Engine.read`, with the moment of the last partition read. The page also ends where a partition changes.
+        """As `Engine.read`, with the moment of the last partition. The page also ends where a partition has changed.
 
         `before` is the moment of an earlier page: `MomentPassed` if that partition has changed.
         """
@@ -208,7 +205,7 @@ class Reads:
         return Rows(found, next_key), moment
 
     async def scan(self, key_range: KeyRange, rows_max: int) -> list[StoredRow]:
-        """As `Engine.scan`: each row at a moment of its own."""
+        """As `Engine.scan`; rows are not of one moment."""
         found: list[StoredRow] = []
         rest = key_range
         while True:
@@ -228,7 +225,7 @@ class Reads:
         before: Moment | None,
         take: Callable[[bytes, Sequence[Row]], list[_Taken]],
     ) -> tuple[list[_Taken], Key | None, Moment | None]:
-        """The rows of a page as `take` gives them, the key of the next row, and the moment of the last partition."""
+        """A page of what `take` makes of rows, the key of the next row, and the moment of the last partition."""
         attempts: Attempts | None = None
         while True:
             with suppress(_Changed):
@@ -259,7 +256,7 @@ class Reads:
             elif not rows and piece.is_listed:
                 self._found_empty(partition)
             elif not rows and piece.is_followed:
-                # An answer without rows has no mark: ask for it, and whether there is still no row.
+                # An answer without rows has no mark: read it, and look whether there is still no row.
                 mark = await self._mark(partition)
                 again = await self._ask(piece, ROWS_AT_ONCE_MIN)
                 if again and found:
@@ -277,24 +274,23 @@ class Reads:
         return found, None, before
 
     async def _is_same(self, before: Moment, piece: Piece, rows: Sequence[Row]) -> bool:
-        """Whether the partition has not changed since an earlier answer."""
         partition, mark = before
         if rows:
             return bool(rows[0][3] == mark)
         if await self._mark(partition) != mark:
             return False
-        # The answer may be from before that mark: ask again.
+        # The answer may be older than that mark: ask again.
         return not (piece.is_followed and await self._ask(piece, ROWS_AT_ONCE_MIN))
 
     async def _mark(self, partition: bytes) -> int:
-        """The mark of a partition; 0 if nothing was ever written to it."""
+        """0 if nothing was ever written to the partition."""
         answer = await self._connection.read(self._statements.mark, (partition,))
         return answer[0][0] or 0 if answer else 0
 
     async def _ahead(
         self, ranges: Sequence[KeyRange], rows_max: int, earlier: Moment | None
     ) -> AsyncIterator[tuple[Piece, Answer]]:
-        """Each piece with its rows, in order; a long piece comes several times, with further rows each time."""
+        """The pieces with their rows, in order; a long piece comes several times, each time with further rows."""
         waiting: list[tuple[Piece, int, asyncio.Task[Answer]]] = []
         pieces = self._pieces(ranges, earlier)
         ahead = ReadAhead(self._widths, rows_max)
@@ -352,7 +348,7 @@ class Reads:
             if later.start.partition in {earlier.start.partition, earlier.end.partition}
             and not (earlier.is_point and later.is_point)
         }
-        # A part of them was seen, or will be: ask them even if the directory does not list them.
+        # Ask these even if the directory does not list them: the read sees another part of them too.
         seen = shared if earlier is None else {earlier.partition, *shared}
         async for piece in self._each_piece(ranges, seen):
             yield piece._replace(is_followed=True) if piece.partition in shared else piece
@@ -375,7 +371,7 @@ class Reads:
                         yield piece
 
     async def _of_partitions(self, start: Key, end: Key, seen: set[bytes]) -> AsyncIterator[Piece]:
-        """The pieces of a range of several partitions: those the directory lists, and its ends if they are `seen`."""
+        """The pieces of a long range: the listed partitions, and its ends if they are `seen`."""
         last = end.partition if end.row else None
         reached = None
         if start.partition in seen:
@@ -404,7 +400,7 @@ def _whole(partition: bytes, rows: Sequence[Row]) -> list[StoredRow]:
 def _fitting(
     rows: Sequence[Row], rows_max: int, bytes_max: int, size: int, *, is_empty: bool
 ) -> tuple[int, int]:
-    """How many of the rows fit into a page of this size, and its size with them. An empty page takes one row."""
+    """How many rows fit into a page of this size, and its size with them. An empty page takes one row."""
     sizes = [len(row[2]) for row in rows[:rows_max]]
     whole = size + sum(sizes)
     if whole < bytes_max:
@@ -417,7 +413,7 @@ def _fitting(
 
 
 def _points(ranges: Iterator[KeyRange]) -> Iterator[Piece]:
-    """Pieces for single rows: rows of one partition are asked for at once, up to `POINTS_AT_ONCE_MAX`."""
+    """Pieces for single rows: up to `POINTS_AT_ONCE_MAX` rows of one partition at once."""
     for partition, group in groupby((key_range.start for key_range in ranges), lambda key: key[0]):
         rows = [key.row for key in group]
         are_more = len(rows) > POINTS_AT_ONCE_MAX
@@ -431,7 +427,7 @@ def _start(piece: Piece) -> bytes:
 
 
 class PassingSnapshot:
-    """A `Snapshot` that goes on as long as the partition that was read last does not change."""
+    """A `Snapshot` that lasts while the partition of the last read does not change."""
 
     def __init__(self, reads: Reads) -> None:
         self._reads = reads

@@ -1,6 +1,6 @@
 """The driver's session: credentials, TLS, time-outs, the order in which nodes are asked, and what errors mean.
 
-Where there is no session, one sentence says why, without words of the driver or of Python. Sends no statement.
+If there can be no session, one sentence says why, without words of the driver or of Python. Sends no statement.
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ Row: TypeAlias = tuple[Any, ...]
 
 
 class Answer(list[Row]):
-    """The rows of an answer, with the names of their columns."""
+    """The rows of an answer."""
 
     names: Sequence[str] = ()
+    """Of the columns."""
 
     @classmethod
     def of(cls, names: Sequence[str], rows: Sequence[Row]) -> Answer:
-        """Make an answer, as the driver's `row_factory`."""
+        """The driver's `row_factory`."""
         answer = cls(rows)
         answer.names = names
         return answer
 
 
 class Arrivals:
-    """Hands answers from the driver's threads to one event loop. Those that arrive together wake it once.
+    """Hands answers from the driver's threads to an event loop. Those that arrive together wake it once.
 
-    A command may use several event loops, one after the other. Each has its own arrivals: one that has ended, or
-    waits, holds up no other.
+    A command may use several event loops in turn. Each has its own arrivals: one that has ended holds up no other.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -72,7 +72,7 @@ class Arrivals:
         self._is_woken = False
 
     def put(self, future: asyncio.Future[Answer], outcome: Answer | Exception) -> None:
-        """Give a future of the event loop its answer or error; called on any thread."""
+        """Give a future of the event loop its answer or error, on any thread."""
         self._arrived.append((future, outcome))
         if not self._is_woken:
             self._is_woken = True
@@ -80,7 +80,7 @@ class Arrivals:
                 self.loop.call_soon_threadsafe(self._hand_over)
 
     def _hand_over(self) -> None:
-        self._is_woken = False  # before the last look: what arrives behind it wakes the loop again
+        self._is_woken = False  # before the last look: a later arrival wakes the loop again
         while self._arrived:
             future, outcome = self._arrived.popleft()
             if future.done():  # cancelled
@@ -92,11 +92,11 @@ class Arrivals:
 
 
 REFUSED: Final = (cassandra.RequestValidationException, RequestValidationException)
-"""A node refused the statement itself, and will do it again. The driver has two classes, and raises both."""
+"""A node refused the statement itself, and will again. The driver has two such classes, and raises both."""
 PASSING: Final = (cassandra.DriverException, NoHostAvailable, ConnectionException, ErrorMessage)
-"""Apart from `REFUSED`: the statement was not carried out now, and may be when it is sent again."""
+"""Unless it is in `REFUSED`: the statement was not carried out, and may be when it is sent again."""
 FROM_A_NODE: Final = (cassandra.RequestExecutionException, *REFUSED, ErrorMessage)
-"""A node has answered, with an error. All others come from the driver itself."""
+"""A node has answered with an error. All others come from the driver itself."""
 
 _OF_THE_NODE: Final = re.compile(r'message="(.*)"', re.DOTALL)
 
@@ -119,7 +119,7 @@ def in_words(error: Exception) -> str:
 
 
 def words_of_the_node(refused: Exception) -> str:
-    """The text with which a node refuses a statement, in one line and without a stop at its end."""
+    """Why a node refuses a statement, in one line and without a full stop."""
     found = _OF_THE_NODE.search(str(refused))
     return " ".join((found[1] if found else str(refused)).split()).rstrip(".")
 
@@ -128,7 +128,7 @@ PASSWORD_VARIABLE: Final = "CASSANDRA_PASSWORD"  # noqa: S105 - the name of a va
 
 
 def credentials(address: ClusterAddress) -> PlainTextAuthProvider | None:
-    """The user and the password; None if the URL names no user. `EngineRefused` if there is no password."""
+    """None if the URL names no user. `EngineRefused` if there is no password."""
     if address.user is None:
         return None
     password = os.environ.get(PASSWORD_VARIABLE)
@@ -152,7 +152,7 @@ def credentials(address: ClusterAddress) -> PlainTextAuthProvider | None:
 
 
 def tls_context(address: ClusterAddress) -> ssl.SSLContext | None:
-    """The TLS settings; None without TLS. `EngineRefused` if a file cannot be used."""
+    """None without TLS. `EngineRefused` if a file cannot be used."""
     if not address.tls:
         return None
     for option, file in (
@@ -173,11 +173,11 @@ def tls_context(address: ClusterAddress) -> ssl.SSLContext | None:
         raise EngineRefused(
             f"The ca-file {address.ca_file} holds no certificate in PEM form."
         ) from error
-    # Nodes name each other by address, and certificates of clusters seldom have addresses: the signer counts.
+    # Nodes are known by address, and their certificates seldom have addresses: the signer counts.
     context.check_hostname = address.ca_file is None
     if address.certificate_file is not None:
         try:
-            # A key that has a password would be asked for it on the terminal.
+            # Without one, OpenSSL would ask for a key's password on the terminal.
             context.load_cert_chain(address.certificate_file, address.key_file, password="")
         except (OSError, ValueError) as error:
             raise EngineRefused(
@@ -188,12 +188,12 @@ def tls_context(address: ClusterAddress) -> ssl.SSLContext | None:
 
 
 _TLS: Final = re.compile(r"\[SSL(?:: (\w+))?\]|\bEOF occurred in violation of protocol\b|_ssl\.c")
-"""An error of OpenSSL, with its name, in the text of Python or of the driver."""
+"""An error of OpenSSL and its name, in the text of Python or of the driver."""
 _UNTRUSTED: Final = re.compile(r"certificate verify failed: ([^(]*?)\s*(?:\(|$)")
 _NO_TLS: Final = re.compile(
     "WRONG_VERSION_NUMBER|RECORD_LAYER_FAILURE|UNKNOWN_PROTOCOL|HTTP_REQUEST"
 )
-"""What OpenSSL says when the other side answers in another protocol."""
+"""OpenSSL's errors when the other side answers in another protocol."""
 
 
 def refusal(address: ClusterAddress, error: Exception) -> EngineRefused:
@@ -209,7 +209,7 @@ def refusal(address: ClusterAddress, error: Exception) -> EngineRefused:
 
 
 def _causes(error: Exception) -> list[Exception]:
-    """The error of each node; the error itself if it names none."""
+    """The error of each node, or else the error itself."""
     errors = getattr(error, "errors", None)
     return list(errors.values()) if isinstance(errors, Mapping) and errors else [error]
 
@@ -241,41 +241,39 @@ def _why_no_answer(cause: Exception) -> str:
 
 
 log = logging.getLogger(__name__)
-# The driver logs every attempt to reach a node with its stack. `_NodeLog` says what matters of it.
+# The driver logs every attempt to reach a node with its stack; `_NodeLog` says what matters.
 logging.getLogger("cassandra").setLevel(logging.CRITICAL)
 
 CONNECT_SECONDS_MAX: Final = 10.0
-"""How long opening a connection may take."""
 FAR_CONNECT_SECONDS_MAX: Final = 5.0
-"""How long it may take to a node of another datacenter, which may be out of this machine's reach."""
+"""To a node of another datacenter, which may be out of this machine's reach."""
 FAR_CONNECTS_AT_ONCE: Final = 16
-"""Each takes a thread for a moment. The driver has two, and nodes that are out of reach would be waited for in turn."""
+"""Threads that connect. With the driver's two, nodes out of reach would be waited for in turn."""
 REQUEST_SECONDS_MAX: Final = 3.0
 """How long one statement may take: longer than the nodes' own time-outs for writes, which say more."""
 AVOIDED_SECONDS: Final = 10.0
-"""How long a node is avoided that did not answer in time. Then one request tries it, and the others avoid it as long
-again. Longer than `REQUEST_SECONDS_MAX`, so a node has one such trial at a time."""
-
+"""Avoid a node that was late for this long. Then one request tries it, and the others avoid it as long again. Longer
+than `REQUEST_SECONDS_MAX`, so a node has one trial at a time."""
 RECONNECT_SECONDS_MAX: Final = 10.0
-"""A node that is gone is tried again at least this often; the driver's own limit is ten minutes."""
+"""Try a lost node again at least this often; the driver's own limit is ten minutes."""
 
 
 class Nodes(TokenAwarePolicy):  # type: ignore[misc]
-    """The order in which nodes are asked: those that hold the partition first, those that seem to hang last.
+    """The order in which nodes are asked: first those with the partition, last those that seem to hang.
 
-    The driver takes a node for lost when its connections break. A node that is paused, or cut off, keeps them. So a
-    node that was late is avoided until it answers, and one request at a time tries whether it does.
+    The driver takes a node for lost when its connections break, but a paused or cut-off node keeps them. So a node that
+    was late is avoided until it answers, and one request at a time tries it.
     """
 
     def __init__(self, seconds: Callable[[], float], datacenter: str | None) -> None:
-        # Shuffled, so that a busy partition is not the work of the first node that holds it.
+        # Shuffled, so that the nodes of a busy partition share the work.
         super().__init__(DCAwareRoundRobinPolicy(local_dc=datacenter), shuffle_replicas=True)
         self._seconds = seconds
         self._avoided: dict[Any, float] = {}
-        """The nodes that were late, and when each is tried next. Several threads change it, each in one step."""
+        """When to try each late node next. Several threads change it, each in one step."""
 
     def is_near(self, host: Any) -> bool:
-        """Whether requests may go to this node: it is in the near datacenter."""
+        """Whether the node is in the near datacenter, which gets the requests."""
         return bool(self.distance(host) != HostDistance.IGNORED)
 
     def avoid(self, host: Any) -> None:
@@ -284,7 +282,7 @@ class Nodes(TokenAwarePolicy):  # type: ignore[misc]
             self._avoided[host] = self._seconds() + AVOIDED_SECONDS
 
     def heard(self, host: Any) -> None:
-        """This node has answered a request, whenever that was sent."""
+        """This node has answered, whenever the request was sent."""
         if self._avoided:
             self._avoided.pop(host, None)
 
@@ -305,7 +303,7 @@ class Nodes(TokenAwarePolicy):  # type: ignore[misc]
         self.heard(host)
 
     def _may_be_asked(self, host: Any) -> bool:
-        """Whether a node was not late, or is to be tried now: the request that asks is the trial."""
+        """False for a late node. When it is due, the request that asks is the trial."""
         trial = self._avoided.get(host)
         if trial is None:
             return True
@@ -317,8 +315,6 @@ class Nodes(TokenAwarePolicy):  # type: ignore[misc]
 
 
 class _NodeLog(HostStateListener):  # type: ignore[misc]
-    """Logs which nodes go and come."""
-
     def on_up(self, host: Any) -> None:
         log.warning("the Cassandra node %s answers again", host.endpoint)
 
@@ -333,7 +329,7 @@ class _NodeLog(HostStateListener):  # type: ignore[misc]
 
 
 def open_session(address: ClusterAddress, nodes: Nodes) -> tuple[Cluster, Session]:
-    """A session that is connected; `EngineRefused` if there is none."""
+    """Connect; `EngineRefused` if that fails."""
     cluster = _cluster(address, nodes)
     try:
         session = cluster.connect()
@@ -350,9 +346,9 @@ def open_session(address: ClusterAddress, nodes: Nodes) -> tuple[Cluster, Sessio
 
 
 def open_far_session(address: ClusterAddress) -> Session:
-    """A session that has tried to connect to the nodes of all datacenters; `EngineRefused` if none can be reached.
+    """Try to connect to the nodes of all datacenters; `EngineRefused` if none can be reached.
 
-    It belongs to a `Cluster` of its own, so that nothing else goes to far nodes.
+    The session has its own `Cluster`, so that nothing else goes to far nodes.
     """
     cluster = _cluster(
         address,
@@ -376,7 +372,7 @@ def _cluster(
 ) -> Cluster:
     profile = ExecutionProfile(
         load_balancing_policy=order,
-        # This module decides about retries: the driver does not know which statements may be repeated.
+        # The driver does not know which statements may be repeated, so it repeats none.
         retry_policy=FallthroughRetryPolicy(),
         consistency_level=ConsistencyLevel.QUORUM,
         serial_consistency_level=ConsistencyLevel.SERIAL,
@@ -394,7 +390,7 @@ def _cluster(
             control_connection_timeout=connect_seconds,
             executor_threads=threads,
             compression=False,
-            # Of Cassandra 4.0; without it the driver asks for newer ones.
+            # That of Cassandra 4.0; by default the driver tries newer ones.
             protocol_version=cassandra.ProtocolVersion.V5,
             sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
         )

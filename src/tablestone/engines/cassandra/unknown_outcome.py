@@ -1,8 +1,8 @@
 """The state of a partition, and the outcome of a conditional write that was not answered.
 
 Such a write may have been applied, may be half-way through Paxos, or may still be on its way to a node. Each commit
-leaves its number in the partition, under its engine. A read at SERIAL finishes what a node has begun; then the number
-says whether the commit was applied. If not, the mark moves to where the commit's condition can never hold.
+leaves its number in the partition, under its engine. A read at SERIAL finishes every write that a node has begun; then
+the number says whether the commit was applied. If it was not, move the mark, so that its condition can never hold.
 """
 
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from tablestone.engines.cassandra.layout import ROWS
 from tablestone.engines.contract import EngineUnavailable, OutcomeUnknown
 
 FORGOTTEN_SECONDS: Final = 2 * 24 * 60 * 60
-"""How long the state of an empty partition is kept. A clock that is off by a quarter of it is refused."""
+"""The state of an empty partition expires after this time. A clock that is off by a quarter of it is refused."""
 WRITER_SECONDS: Final = 3600
-"""How long the number of an engine's last commit is kept. After half of it, a missing number proves nothing."""
+"""The number of an engine's last commit expires after this time. After half of it, a missing number proves nothing."""
 SAME: Final = "mark = ? AND floor = ? AND listed = ?"
-"""The condition that a partition still has this state."""
+"""The condition that the state is still the same."""
 
 
 class State(NamedTuple):
@@ -30,12 +30,12 @@ class State(NamedTuple):
 
 
 def state_or_nulls(state: State) -> tuple[int | None, int | None, int | None]:
-    """A state as a condition needs it: a partition that was never written to has nulls."""
+    """For a condition: a partition that was never written to has nulls."""
     return state if state.mark else (None, None, None)
 
 
 class Outcomes:
-    """States of partitions, and outcomes of this engine's commits. `writer` is a number that no other engine has."""
+    """States of partitions, and outcomes of this engine's commits. No two engines have the same `writer`."""
 
     def __init__(self, connection: Connection, seconds: Callable[[], float], writer: int) -> None:
         self._connection = connection
@@ -51,17 +51,17 @@ class Outcomes:
             f"SELECT mark, floor, listed, writers[?] FROM {ROWS} WHERE partition = ? LIMIT 1",
             serial=True,
         )
-        # At QUORUM: it contains every commit that was acknowledged, and asks fewer nodes for less.
+        # At QUORUM, which shows every acknowledged commit and asks fewer nodes for less.
         self._moment = connection.prepare(f"SELECT DISTINCT mark FROM {ROWS} WHERE partition = ?")
 
     def noted(self, partition: bytes, number: int) -> Call:
-        """The statement of a commit that leaves its number."""
+        """The statement that leaves a commit's number."""
         return self._note, (self._writer, number, partition)
 
     async def state(
         self, partition: bytes, attempts: Attempts | None = None
     ) -> tuple[State, int | None]:
-        """The state of a partition after every commit that was answered, and the number of this engine's last one."""
+        """The state of a partition after every answered commit, and the number of this engine's last one."""
         answer = await self._connection.read(self._state, (self._writer, partition), attempts)
         if not answer:
             return State(), None
@@ -76,20 +76,17 @@ class Outcomes:
     async def change_state(
         self, partition: bytes, before: State, after: State, seconds: int = 0
     ) -> bool:
-        """Replace the state if it is still `before`, for so many seconds or for ever; whether it was replaced.
-
-        Raises `OutcomeInDoubt` if that is not known.
-        """
+        """Replace the state `before`, for so many seconds (0: for ever). False if it is another; `OutcomeInDoubt`."""
         bound = (seconds, *after, partition, *state_or_nulls(before))
         return await self._connection.write_if([(self._change, bound)]) is None
 
     async def was_applied(
         self, partition: bytes, number: int, mark: int, began: float, attempts: Attempts
     ) -> bool:
-        """Whether an attempt that began then, and was not answered, was applied. Afterwards this cannot change.
+        """Whether an unanswered attempt that began then was applied. Afterwards this cannot change.
 
         A read at SERIAL finishes or ends every write that a node has begun. One that is still on its way to a node may
-        begin later: so the mark moves to where the attempt's condition can never hold.
+        begin later, so the mark moves to where the attempt's condition can never hold.
         """
         while True:
             try:
@@ -102,7 +99,7 @@ class Outcomes:
                 ) from error
             if last != number:
                 if self._seconds() - began > WRITER_SECONDS / 2:
-                    # The process stood still for so long that the number may have expired.
+                    # The process stood still, and the number may have expired.
                     raise OutcomeUnknown(
                         "A write may have been applied, or not: that was too long ago."
                     )
@@ -125,11 +122,11 @@ class Outcomes:
     ) -> bool:
         """Whether every read at QUORUM shows a commit that left this mark, as a read at SERIAL did.
 
-        One node with the commit may answer a read at SERIAL; the moments of partitions are read at QUORUM.
+        One node with the commit may answer a read at SERIAL, but `moment` reads at QUORUM.
         """
         if await self.moment(partition, attempts) >= mark:
             return True
-        # A conditional write first brings what was decided before it to a quorum. This one changes nothing.
+        # A conditional write first brings earlier decisions to a quorum. This one changes nothing.
         with suppress(OutcomeInDoubt, EngineUnavailable):
             return await self.change_state(partition, state, state)
         return False

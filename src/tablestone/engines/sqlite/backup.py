@@ -79,10 +79,7 @@ def copy_database(
 
 
 def end_record(database: Path, key: EncryptionKey | None = None) -> None:
-    """End the record of changes of a restored database: its later changes differ from those of the original.
-
-    `OSError` if there is no room, else `EngineUnavailable`.
-    """
+    """End the record of a restored database, whose later changes differ; `OSError` (no room), `EngineUnavailable`."""
     try:
         with closing(
             encryption.connect(os.fspath(database), apsw.SQLITE_OPEN_READWRITE, key)

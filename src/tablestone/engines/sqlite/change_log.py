@@ -122,10 +122,7 @@ _LAST: Final = "SELECT max(number) FROM change_records"
 
 
 def make_tables(writer: apsw.Connection) -> None:
-    """Make the tables of the record in the open transaction, unless they exist. No changes are kept yet.
-
-    Tables of an earlier build lack `kept_for` until the setting changes.
-    """
+    """Make the tables of the record in the open transaction, unless they exist. No changes are kept yet."""
     if writer.pragma("user_version") < KEEPING_FORMAT_VERSION:
         writer.execute(SCHEMA)
         storage = secrets.token_bytes(ID_BYTES)
@@ -133,7 +130,7 @@ def make_tables(writer: apsw.Connection) -> None:
             "INSERT INTO change_log VALUES (?, NULL, 0, 0, NULL, 0, ?)", (storage, KEPT_FOR_FEED)
         )
         writer.pragma("user_version", KEEPING_FORMAT_VERSION)
-    elif writer.execute(_HAS_KEPT_FOR).get is None:
+    elif writer.execute(_HAS_KEPT_FOR).get is None:  # tables of an earlier build
         writer.execute(_ADD_KEPT_FOR)
 
 

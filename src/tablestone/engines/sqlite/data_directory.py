@@ -375,8 +375,8 @@ class DataDirectory:
         connection.pragma("auto_vacuum", INCREMENTAL)
         connection.pragma("journal_mode", "wal")
         connection.pragma("synchronous", "FULL")
-        # Not `with connection`: on a full disk that reports a failed rollback, and not the cause. Closing the connection
-        # undoes the changes anyway.
+        # Not `with connection`: on a full disk that reports a failed rollback and hides the cause. To close the
+        # connection undoes the changes anyway.
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(SCHEMA)
         connection.pragma("application_id", APPLICATION_ID)

@@ -70,10 +70,7 @@ _BLOCK_BYTES: Final = 64
 
 
 def name_of(key: EncryptionKey) -> bytes:
-    """The first 16 bytes of each database of this key, in place of a salt, which such a key does not need.
-
-    They do not reveal the key.
-    """
+    """The first 16 bytes of a database, in place of a salt, which this key does not need. They do not reveal it."""
     return hmac.digest(key.secret, _NAME_PURPOSE, hashlib.sha256)[: len(MAGIC)]
 
 

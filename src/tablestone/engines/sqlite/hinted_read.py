@@ -65,10 +65,7 @@ class Sql(NamedTuple):
         return max(1, VALUES_LOOKED_INTO // max(1, self.looks))
 
     def bound(self, skipped: Callable[[bytes], int]) -> list[bytes | int | float]:
-        """The bindings, with `skipped(marker)`: how many bytes come before that marker in most values.
-
-        A wrong number only costs time: the search then begins again at the first byte.
-        """
+        """`skipped(marker)`: so many bytes come before the marker in most values. A wrong number only costs time."""
         return [
             skipped(each.marker) + each.more if isinstance(each, Skipped) else each
             for each in self.bindings
@@ -425,10 +422,7 @@ class _Reading:
         return None
 
     def look(self, start: Key, end: Key, rows: int | None, condition: Sql) -> Key | None:
-        """Examine the first `rows` rows from `start` on (None: all, which are few) and take the values that match.
-
-        Returns the first row that was not examined.
-        """
+        """Take matching values of the first `rows` rows (None: all, which are few); returns the row after them."""
         next_key: Key | None = None
         walk, bounds = walk_of(KeyRange(start, end))
         if rows is not None:

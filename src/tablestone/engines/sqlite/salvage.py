@@ -270,10 +270,7 @@ class FoundRow(NamedTuple):
 
 
 class SalvagedRows:
-    """The readable rows of a database, whatever is damaged between them.
-
-    Only `pages` and `lost_writes` are known before all rows were read.
-    """
+    """The readable rows of a database. Only `pages` and `lost_writes` are known before all were read."""
 
     def __init__(self, pages: StoredPages) -> None:
         self._pages = pages

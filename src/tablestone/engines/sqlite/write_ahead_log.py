@@ -182,7 +182,7 @@ def counted_frames(connection: apsw.Connection) -> int:
 def require_whole_log(connection: apsw.Connection, log: Path) -> None:
     """Raise `EngineBroken`, and keep the log, if flushed commits follow the end that SQLite has found.
 
-    The caller holds the commit lock. Takes some milliseconds for a log of 32 MiB.
+    The caller holds the commit lock. 32 MiB take some milliseconds.
     """
     frames = counted_frames(connection)
     if frames < 0:
