@@ -92,7 +92,7 @@ class KeyRange(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """In key order, without keys and versions: the values of `tables` contain both, and pages are quicker so."""
+    """Values in key order, without keys and versions: `tables` stores both in the value, and pages are quicker."""
 
     values: list[bytes]
     next_key: Key | None
@@ -204,7 +204,7 @@ class ReliedRows(NamedTuple):
     rows: Sequence[tuple[Key, int]]
     """The keys, each with the version that was read (`ABSENT` for none)."""
     generation: int | None
-    """The engine's generation before the read, if any. None with leases, which do not show later commits."""
+    """The engine's generation before the read, if any; None with leases, which do not tell of other commits."""
 
 
 class WriteSet(NamedTuple):

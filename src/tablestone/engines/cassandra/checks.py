@@ -1,7 +1,7 @@
 """Examines a cluster before it is used: nodes, settings, clocks, keyspace, and the copies of each row.
 
-A state that would lose or mix up data, or cannot work, is a refusal; an unwise setting is a warning. Each is a short
-text, and docs/guides/cassandra-settings.md says why it matters. The nodes of all datacenters are asked.
+A state that would lose or mix up data, or cannot work, is a refusal; an unwise setting is a warning. For the reasons
+see docs/guides/cassandra-settings.md. The nodes of all datacenters are asked.
 """
 
 from __future__ import annotations

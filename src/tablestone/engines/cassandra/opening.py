@@ -42,7 +42,10 @@ def open_cassandra(
     storage: StorageId | None = None,
     may_be_loading: bool = False,
 ) -> CassandraEngine:
-    """Open a keyspace that `initialize` made, or a load (`may_be_loading`). `warns` logs unwise settings."""
+    """Open a keyspace that `initialize` made; `EngineRefused` says why that fails.
+
+    `warns` logs unwise settings of the cluster. `may_be_loading` is for the load itself.
+    """
     with ExitStack() as after_an_error:
         connection = after_an_error.enter_context(closing(Connection(address)))
         found = examine(connection, clock, may_be_loading=may_be_loading)

@@ -29,7 +29,7 @@ PAGE_SECONDS_ADVISED: Final = 1.0
 def pages(
     connection: Connection, text: str, parameters: Sequence[Any] = (), *, rows_max: int
 ) -> Iterator[Sequence[Row]]:
-    """Read rows in pages at a quorum, a late page again with fewer rows; `EngineBusy` if that does not help."""
+    """Read rows in pages, at a quorum. Ask for a late page again with fewer rows; `EngineBusy` if that fails too."""
     rows = next_rows = rows_max
     state: bytes | None = None
 

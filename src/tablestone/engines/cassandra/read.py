@@ -111,7 +111,7 @@ class ReadAhead:
         self._left = max(self._left - rows, 1)
 
     def end_partition(self, partition: bytes, rows: int) -> None:
-        """A partition was read to its end, and had so many rows."""
+        """The partition was read to its end and had this many rows."""
         self._usual = max(rows, 1)
         limit = min(self._left, ROWS_AT_ONCE_MAX, self._usual_limit)
         fitting = 1 + AHEAD_BYTES // (limit * (self._widths.known(partition) or WIDE_BYTES))

@@ -76,7 +76,10 @@ class Outcomes:
     async def change_state(
         self, partition: bytes, before: State, after: State, seconds: int = 0
     ) -> bool:
-        """Replace the state `before`, for so many seconds (0: for ever). False if it is another; `OutcomeInDoubt`."""
+        """Replace the state if it is still `before`, for this time (0: for ever); True if it was replaced.
+
+        Raises `OutcomeInDoubt` if that is not known.
+        """
         bound = (seconds, *after, partition, *state_or_nulls(before))
         return await self._connection.write_if([(self._change, bound)]) is None
 

@@ -79,7 +79,10 @@ def copy_database(
 
 
 def end_record(database: Path, key: EncryptionKey | None = None) -> None:
-    """End the record of a restored database, whose later changes differ; `OSError` (no room), `EngineUnavailable`."""
+    """End the record of changes of a restored database: its later changes differ from those of the original.
+
+    Raises `OSError` if there is no room, else `EngineUnavailable`.
+    """
     try:
         with closing(
             encryption.connect(os.fspath(database), apsw.SQLITE_OPEN_READWRITE, key)

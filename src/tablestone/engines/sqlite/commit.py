@@ -213,7 +213,7 @@ class GroupCommit:
         """The records of the present group: note, partition and written rows."""
         self._waiting: deque[_Accepted] = deque()
         self._one_by_one = 0
-        """So many waiting write sets are of a group that failed: each now gets its own group."""
+        """The number of waiting write sets whose group failed: each gets its own group now."""
         self._done: _Group | None = None
         """The inserts that the thread has committed, for the loop to answer."""
         self._flush_has_failed = False

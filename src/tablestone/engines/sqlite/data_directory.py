@@ -456,7 +456,7 @@ def room_for_database(path: Path) -> Iterator[Path]:
     """Yields where to write a new database, which becomes the data of `path` unless the block raises an error.
 
     `EngineRefused` if the directory has data, is in use or cannot be used; `OSError` as the file system raises it.
-    After an error, `path` is as it was.
+    An error leaves nothing new in `path`.
     """
     was_there = os.path.lexists(path)
     if (path / DATABASE_NAME).exists():

@@ -132,7 +132,7 @@ ENCRYPTED_SIZES: Final = bytes((0x20, 0, 2, 2, 32, 64, 32, 32))
 ALIKE_MIN: Final = 6
 """A database with this many of the 8 `ENCRYPTED_SIZES` is encrypted: two may be damaged."""
 DAMAGED_BITS_MAX: Final = 8
-"""Of the 128 bits of a key's name, so many may have flipped: if more differ, it is another key's name."""
+"""Damage may flip this many of the 128 bits of a key's name: if more differ, it is another key's name."""
 
 
 def connect(name: str, flags: int, key: EncryptionKey | None) -> apsw.Connection:

@@ -336,7 +336,7 @@ class SqliteEngine:
 
 
 def _needs_room(write_set: WriteSet) -> bool:
-    """Whether it stores entities. Changes of tables and documents are small, and deletes need them."""
+    """Whether it writes data, and not a table or a document: those are small, and deletes need them."""
     return not write_set.invalidates_caches and any(
         isinstance(change.mutation, Put | Update | Reindex) for change in write_set.changes
     )

@@ -30,7 +30,7 @@ MARGIN_PART: Final = 8
 """The oldest records of changes go below twice the reserve; on a small disk, below the reserve plus an eighth."""
 
 LOOK_PAGES: Final = 128
-"""Look at the disk after each so many new pages of the log: a quick writer fills it quickly."""
+"""Look at the disk each time the log has grown by this many pages: a quick writer fills it quickly."""
 
 log = logging.getLogger(__name__)
 

@@ -65,7 +65,7 @@ class Sql(NamedTuple):
         return max(1, VALUES_LOOKED_INTO // max(1, self.looks))
 
     def bound(self, skipped: Callable[[bytes], int]) -> list[bytes | int | float]:
-        """`skipped(marker)`: so many bytes come before the marker in most values. A wrong number only costs time."""
+        """`skipped` says how many bytes come before a marker in most values. A wrong number only costs time."""
         return [
             skipped(each.marker) + each.more if isinstance(each, Skipped) else each
             for each in self.bindings
@@ -95,14 +95,14 @@ def _joined(word: str, parts: Iterable[Sql]) -> Sql:
 
 
 # `t` is the text after the marker; NULL without a marker. The search begins at `begin`, after the skipped bytes, and
-# then at the first byte if it finds nothing. Both positions count from `begin`; `to_behind` leads on to the first byte
+# then at the first byte if it finds nothing. Both positions count from `begin`; `to_text` leads on to the first byte
 # after the marker. Sums are bound, because SQLite would compute them for every row. SQLite does not merge a subquery
 # with a limit into the query around it, so it searches once, even if the condition names `t` several times.
 _AFTER: Final = """EXISTS (SELECT 1 FROM (
     SELECT substr(v.value, coalesce(
         nullif(instr(substr(v.value, {begin}), {marker}), 0),
         nullif(instr(v.value, {marker}), 0) - {skipped}
-    ) + {to_behind}, {bytes}) AS t LIMIT 1
+    ) + {to_text}, {bytes}) AS t LIMIT 1
 ) WHERE {condition})"""
 # A text that begins with `-` or a digit is between x'2d', which is `-`, and x'3a', the first byte after `9`: bytes
 # compare from the first on, so x'2d' <= `-7,"b":1` <= `15.5}` < x'3a', while `"15"`, `true` and `x` are outside. `.`
@@ -180,8 +180,8 @@ def _sql(hint: Hint) -> Sql:
             return _number_after(hint)
         case TextAfter(marker, least, greatest, or_absent):
             inside = _filled("t BETWEEN {least} AND {greatest}", least=least, greatest=greatest)
-            ways = [inside, _ABSENT] if or_absent else [inside]
-            return _after(marker, len(least), ways)
+            alternatives = [inside, _ABSENT] if or_absent else [inside]
+            return _after(marker, len(least), alternatives)
         case RowBetween(start, None):
             return _filled("+v.row >= {start}", start=start)
         case RowBetween(start, end):
@@ -196,34 +196,34 @@ def _sql(hint: Hint) -> Sql:
             assert_never(hint)
 
 
-def _after(marker: bytes, length: int, ways: Iterable[Sql]) -> Sql:
-    """A condition on `t`, the first `length` bytes after the marker: at least one of `ways` holds."""
+def _after(marker: bytes, length: int, alternatives: Iterable[Sql]) -> Sql:
+    """A condition on `t`, the first `length` bytes after the marker: at least one of `alternatives` holds."""
     return _filled(
         _AFTER,
         marker=marker,
         begin=Skipped(marker, 1),  # `substr` and `instr` count from 1
         skipped=Skipped(marker),
-        to_behind=Skipped(marker, len(marker)),
+        to_text=Skipped(marker, len(marker)),
         bytes=length,
-        condition=_joined("OR", ways),
+        condition=_joined("OR", alternatives),
     )._replace(looks=1)
 
 
 def _number_after(hint: NumberAfter) -> Sql:
-    ways = [_in_bounds("t", hint)]  # first, because nearly all matching values are numbers
+    alternatives = [_in_bounds("t", hint)]  # first, because nearly all matching values are numbers
     if hint.quoted:
         # The number may be after a quotation mark, x'22': an Int64 is written as "15".
         no_number = f"{_NO_NUMBER} AND (substr(t, 1, 1) <> x'22' OR {{quoted}})"
         inside = "substr(t, 2)"
         quoted = _joined("OR", (_in_bounds(inside, hint), _filled(_NO_NUMBER, of=Sql(inside))))
-        ways.append(_filled(no_number, of=Sql("t"), quoted=quoted))
+        alternatives.append(_filled(no_number, of=Sql("t"), quoted=quoted))
     else:
-        ways.append(_filled(_NO_NUMBER, of=Sql("t")))
+        alternatives.append(_filled(_NO_NUMBER, of=Sql("t")))
     if not hint.integers:
-        ways.append(_INTEGER)
+        alternatives.append(_INTEGER)
     if hint.or_absent:
-        ways.append(_ABSENT)
-    return _after(hint.marker, _NUMBER_BYTES, ways)
+        alternatives.append(_ABSENT)
+    return _after(hint.marker, _NUMBER_BYTES, alternatives)
 
 
 def _in_bounds(of: str, hint: NumberAfter) -> Sql:
@@ -397,10 +397,10 @@ class _Reading:
 
     def _seek(self, at: Key, rows: RowBetween, among_rows: Sql) -> Key | None:
         """Examine the wanted rows from a key on, in its partition and in the large partitions after it."""
-        behind = self.end.partition + b"\0" if self.end.row else self.end.partition
+        after = self.end.partition + b"\0" if self.end.row else self.end.partition
         bounds = (rows.start,) if rows.end is None else (rows.start, rows.end)
         statement = PARTITIONS_FROM if rows.end is None else PARTITIONS_BETWEEN
-        bindings = (at.partition, behind, *bounds, self.rows_left + 1, ROWS_TO_GO_ON)
+        bindings = (at.partition, after, *bounds, self.rows_left + 1, ROWS_TO_GO_ON)
         # The end of this call frees the cursor of this statement.
         for partition, count, is_large in self.reader.execute(statement, bindings):
             if not is_large and partition != at.partition:
@@ -422,7 +422,7 @@ class _Reading:
         return None
 
     def look(self, start: Key, end: Key, rows: int | None, condition: Sql) -> Key | None:
-        """Take matching values of the first `rows` rows (None: all, which are few); returns the row after them."""
+        """Take the matching values of the first `rows` rows (None: all, being few); returns the key after them."""
         next_key: Key | None = None
         walk, bounds = walk_of(KeyRange(start, end))
         if rows is not None:
