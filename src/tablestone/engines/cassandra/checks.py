@@ -214,7 +214,7 @@ def _no_answer(node: str, error: Exception) -> str:
 
 
 def is_open_to_all(settings: Mapping[str, str | None], address: str, *, names_user: bool) -> bool:
-    """Whether a node asks for no password, and other machines may reach it, or the URL names a user."""
+    """Whether a node asks for no password, although the URL names a user or other machines may reach it."""
     if "authenticator.class_name" not in settings:
         return False
     # Without one in cassandra.yaml, a node asks for no password.

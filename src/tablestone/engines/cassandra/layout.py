@@ -114,7 +114,7 @@ _COLUMN: Final = re.compile(r"(\w+) (\w+(?:<[^>]*>)?(?: static)?)(?:, |$)")
 
 
 def require_own(connection: Connection, keyspace: Any) -> int | None:
-    """The layout; None if the keyspace is unfinished or empty. `EngineRefused` if another program's, or newer."""
+    """The layout; None if the keyspace is unfinished or empty. `EngineRefused` if it is another program's or newer."""
     name, tables = connection.keyspace, keyspace.tables
     number = None
     if ABOUT in tables and _has_columns(tables[ABOUT], COLUMNS[ABOUT]):

@@ -51,7 +51,7 @@ class Widths:
         )
 
     def known(self, partition: bytes) -> int | None:
-        """Rounded up; None if this engine has not read the partition."""
+        """Rounded up; None if this engine does not know it."""
         return self._known.get(partition)
 
     def learn(self, partition: bytes, widest: int | None) -> None:

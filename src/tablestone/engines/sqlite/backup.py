@@ -162,7 +162,7 @@ class NewDirectory:
             ) from error
 
     def close(self) -> None:
-        """A next attempt finds the rows."""
+        """The next attempt finds the rows."""
         self._connection.close()
         self._directory.close()
 

@@ -300,9 +300,8 @@ class GroupCommit:
             return
         try:
             self._execute("BEGIN IMMEDIATE")
-        except (
-            apsw.Error
-        ) as error:  # another program holds SQLite's lock: each write set alone would fail too
+        except apsw.Error as error:
+            # Another program holds SQLite's lock: each write set alone would fail too.
             _answer(accepted, [self._failure(error) for _each in accepted])
             self._end_group(loop)
             return
@@ -457,7 +456,7 @@ class GroupCommit:
             _log.warning("A failed transaction could not be rolled back: %s", worse)
 
     def _look_whether_changes_are_kept(self) -> None:
-        """Read the setting inside the commit if the generation has changed: a change of it changes that."""
+        """Read the setting inside the commit if the generation has changed: each change of the setting ends one."""
         generation = self._generation.current
         if generation is None or generation != self._present_generation:
             self._keeps = keeps_changes(self._writer)

@@ -30,9 +30,7 @@ class DatabaseFile:
         try:
             self._file = apsw.VFSFile(_VFS_NAME, os.fspath(path.absolute()), [flags, 0])
         except apsw.CantOpenError:
-            with path.open(
-                "rb"
-            ):  # says why; if it can be opened now, this process has no locks on it
+            with path.open("rb"):  # says why; else this process has no locks on it
                 pass
             raise OSError("the database cannot be opened") from None
         self.size = self._file.xFileSize()

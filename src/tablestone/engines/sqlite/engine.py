@@ -288,9 +288,7 @@ class SqliteEngine:
             "sqlite_page_cache_hits": self._hits,
             "sqlite_page_cache_misses": self._misses,
         }
-        with suppress(
-            EngineUnavailable
-        ):  # a request that reads meets the error too, and reports it
+        with suppress(EngineUnavailable):  # requests that read report the error
             size = self.size()
             values["sqlite_wal_bytes"] = size.log_bytes
             values["sqlite_database_bytes"] = size.database_bytes
