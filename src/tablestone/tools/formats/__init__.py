@@ -1,3 +1,1 @@
-"""Files of entities: JSON lines, CSV with types, Parquet, and what older tools wrote. Nothing here talks to an
-endpoint.
-"""
+"""Files of entities: JSON lines, CSV with types, Parquet, and files of older tools. Sends no requests."""

@@ -1,13 +1,14 @@
-"""The file in which Azurite keeps its tables, `__azurite_db_table__.json`: a database of LokiJS, without Azurite.
+"""Reads Azurite's file of tables, `__azurite_db_table__.json`, a database of LokiJS, without Azurite.
 
-It has a collection for each table, and one that lists the tables of all accounts. A property is as in the protocol, but
-a Guid is base64 of its text.
+It has a collection for each table, and one that lists the tables of all accounts. Properties are written as in the
+protocol, except a Guid: base64 of its text.
 """
 
 import binascii
 import re
 from base64 import b64decode
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ Tables = dict[str, list[dict[str, Any]]]
 
 
 def is_azurite_file(path: str) -> bool:
-    """Whether a file is Azurite's, under any name; False if it cannot be read, which has an error of its own."""
+    """Whether a file is Azurite's, under any name. False if it cannot be read: the reader of the file says why."""
     try:
         with Path(path).open("rb") as file:
             return _START.match(file.read(8192)) is not None
@@ -55,9 +56,9 @@ def _accounts_of(path: str) -> dict[str, Tables]:
 def tables_of(
     path: str, account: str, named: str | None, table: str | None
 ) -> tuple[Tables, list[str]]:
-    """The tables to import, all or one, and the names of the accounts that are left out.
+    """The tables to import, all or one, and the accounts that are left out.
 
-    They are those of the account `named`, else of `account`, to which they go, or of the only one that the file has.
+    They are the tables of the account `named`, else of `account`, which gets them, else of the file's only account.
     """
     accounts = _accounts_of(path)
     source = named or (
@@ -81,8 +82,7 @@ def _in_the_protocol(properties: Mapping[str, Any]) -> dict[str, Any]:
     found = dict(properties)
     for name, value in properties.items():
         if properties.get(name + odata.ANNOTATION) == "Edm.Guid" and isinstance(value, str):
-            try:
+            # Old versions of Azurite stored the text itself.
+            with suppress(binascii.Error, UnicodeDecodeError):
                 found[name] = b64decode(value, validate=True).decode("ascii")
-            except (binascii.Error, UnicodeDecodeError):
-                continue  # the text itself, as old versions of Azurite stored it
     return found

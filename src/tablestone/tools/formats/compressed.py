@@ -1,7 +1,7 @@
 """Plain, gzip and Zstandard files, by the end of their name; `-` is a standard stream.
 
-Data is appended as a further member or frame, which both formats allow, so that a file can be truncated to the length
-in a journal and continued.
+Appends data as a further member or frame, which both formats allow, so that a file can be truncated to the length in a
+journal and continued.
 """
 
 import gzip
@@ -23,33 +23,29 @@ COMPRESSIONS: Final = (".gz", ".zst")
 BUFFER_BYTES: Final = 1024 * 1024
 LEVEL_GZIP: Final = 6
 LEVEL_ZSTANDARD: Final = 3
-
-
 BinaryFile = io.BufferedIOBase | IO[bytes]
-
-
 Item = TypeVar("Item")
 
 
 @dataclass
 class ReadPosition:
-    """What was read of a file, and its `size` on disk, in bytes; 0 and None if unknown."""
+    """How far a file is read, and its `size`, in bytes; in rows for Parquet. 0 and None if unknown."""
 
     read: int = 0
     size: int | None = None
     is_page: bool = False
     """Whether the file says that it is one page of a longer list."""
     has_header: bool = False
-    """Whether the header is row 1, as in a spreadsheet."""
+    """Whether row 1 is the header, as in a spreadsheet."""
     _handed_on: int | None = None
 
     @property
     def position(self) -> int:
-        """How far the rows are that were handed on; a reader may read a small file at once."""
+        """How far the rows have come that were handed on: a reader may read a small file at once."""
         return self.read if self._handed_on is None else self._handed_on
 
     def hand_on(self, items: Sequence[Item]) -> Iterator[Item]:
-        """The items that were made of what was read since the last call, one after the other."""
+        """Hand on the items that were made from what was read since the last call, one by one."""
         start = self._handed_on or 0
         read = self.read - start
         for number, item in enumerate(items):
@@ -75,7 +71,7 @@ class _Counted(io.RawIOBase):
 
 
 def split_name(path: str) -> tuple[str, str]:
-    """The suffix of the format and that of the compression; either may be empty."""
+    """The suffixes of the format and of the compression; either may be empty."""
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
     compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSIONS else ""
     return (suffixes[-1] if suffixes else ""), compression
@@ -90,14 +86,12 @@ def open_for_reading(path: str, position: ReadPosition) -> Iterator[BinaryFile]:
             yield sys.stdin.buffer
             return
         with refusing_unreadable(path):
-            raw = Path(path).open("rb", buffering=0)  # noqa: SIM115 - its content has errors of its own
+            raw = Path(path).open("rb", buffering=0)  # noqa: SIM115 - damaged content is another error
         with raw, io.BufferedReader(_Counted(raw, position), BUFFER_BYTES) as file:
             if compression == ".gz":
                 with gzip.open(file) as plain:
                     yield plain
-            elif compression == ".zst" and file.peek(
-                1
-            ):  # an export without entities is an empty file
+            elif compression == ".zst" and file.peek(1):  # an empty export has no frame
                 with _zstd().open(file) as plain:
                     yield plain
             else:
@@ -105,7 +99,7 @@ def open_for_reading(path: str, position: ReadPosition) -> Iterator[BinaryFile]:
 
 
 def _zstd() -> Any:
-    """Python's own module, or the same for a Python that lacks it; loaded for files that need it."""
+    """Python's own module, or its backport for an older Python; loaded for files that need it."""
     return import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 
 
@@ -118,13 +112,13 @@ def _failures_of(path: str) -> Iterator[None]:
     except OSError as error:
         raise TransferFailed(f"{path} cannot be read: {error.strerror or error}.") from None
     except Exception as error:
-        if type(error).__name__ == "ZstdError":
+        if type(error).__name__ == "ZstdError":  # of a module that may not be loaded
             raise TransferFailed(f"{path} is damaged or not whole: {error}.") from None
         raise
 
 
 class CompressedAppender:
-    """Appends to a file. Each `finish` ends a member or frame, so that the file can be read up to there."""
+    """Appends to a file. Each `finish` ends a member or frame, up to which the file can be read."""
 
     def __init__(self, file: IO[bytes], compression: str) -> None:
         self._file = file

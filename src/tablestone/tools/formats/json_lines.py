@@ -1,10 +1,12 @@
-"""Entities as JSON: one a line in the service's own form, or the one document that another tool wrote.
+"""Reads and writes entities as JSON lines, in the service's own form, and reads the JSON documents of other tools.
 
 A document is an array, or an object that has one, as AzCopy 7, `az` and the service itself write it. It is read
 whole; lines are read one by one. Types are those of `odata=minimalmetadata`, so that nothing is lost.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 import orjson
@@ -17,7 +19,7 @@ from tablestone.tools.formats.compressed import BinaryFile, ReadPosition
 from tablestone.tools.formats.rows import Reading, Rejected, Row, RowMaker
 
 LINE_BYTES_MAX: Final = 16 * 1024 * 1024
-"""A longer line holds no entity: the service takes 1 MiB."""
+"""A longer line is no entity: the service takes 1 MiB at most."""
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 
@@ -25,6 +27,7 @@ _UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 def read_json(
     file: BinaryFile, path: str, reading: Reading, position: ReadPosition
 ) -> Iterator[Row | Rejected]:
+    """The rows of a file of JSON lines, or of one document; `TransferRefused` if it is neither."""
     maker = maker_of(reading)
     first = file.readline(LINE_BYTES_MAX)
     if first.startswith(_UTF16_MARKS):
@@ -34,38 +37,34 @@ def read_json(
         found = _read_document(first + file.read(), path, position)
         yield from read_objects(found, reading, maker, position)
         return
-    number, line = 1, first
-    while line:
-        stripped = line.strip()
-        if stripped:
+    others = iter(partial(file.readline, LINE_BYTES_MAX), b"")
+    for number, line in enumerate(chain([first], others), start=1):
+        if stripped := line.strip():
             yield _read_line(number, stripped, reading, maker)
-        line = file.readline(LINE_BYTES_MAX)
-        number += 1
 
 
 def maker_of(reading: Reading) -> RowMaker | None:
-    """None if the entities are stored as they are: most rows of a file are only passed on."""
-    needs_one = (reading.partition_key, reading.row_key) != (PARTITION_KEY, ROW_KEY) or bool(
-        reading.types or reading.drop or reading.nulls
-    )
-    return RowMaker(reading) if needs_one else None
+    """The maker of rows; None if entities are stored as they are, which is faster."""
+    has_keys = (reading.partition_key, reading.row_key) == (PARTITION_KEY, ROW_KEY)
+    is_as_stored = has_keys and not (reading.types or reading.drop or reading.nulls)
+    return None if is_as_stored else RowMaker(reading)
 
 
 def _is_whole_document(first_line: bytes) -> bool:
-    """Whether the file is one JSON document: its first line is no entity."""
+    """Whether the file is one JSON document, and not lines with an entity each."""
     stripped = first_line.strip()
     if not stripped.startswith((b"[", b"{")):
         return False
     try:
         read = orjson.loads(stripped)
     except ValueError:
-        # A document over several lines begins with a bracket, alone or before the start of a member.
+        # A document over several lines begins with a bracket, alone or before its first member.
         return stripped in (b"{", b"[", b"[{") or stripped.startswith(b"[")
     return isinstance(read, list) or _listed(read) is not None
 
 
 def _listed(document: Mapping[str, Any]) -> list[Any] | None:
-    """The entities of a document of the service, of AzCopy 7, or of `az storage entity query`; None of another one."""
+    """The entities of a document of the service, AzCopy 7 or `az storage entity query`; None for any other document."""
     if isinstance(found := document.get("value"), list):
         return found
     if isinstance(found := document.get("items"), list) and "nextMarker" in document:
@@ -81,7 +80,7 @@ def _read_document(content: bytes, path: str, position: ReadPosition) -> list[An
             f"{path} is neither JSON lines nor a JSON document: {error}."
         ) from None
     if isinstance(read, dict):
-        marker = read.get("nextMarker")  # a member for each of the two keys
+        marker = read.get("nextMarker")  # an object with a member for each of the two keys
         position.is_page = any(marker.values()) if isinstance(marker, dict) else bool(marker)
         listed = _listed(read)
         read = [read] if listed is None and PARTITION_KEY in read else listed
@@ -93,7 +92,7 @@ def _read_document(content: bytes, path: str, position: ReadPosition) -> list[An
 
 
 def _of_az(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """An entity as `az` prints it: an Int64 is an object, and `etag` is the service's."""
+    """An entity that `az` printed: an Int64 is an object, and `etag` is the service's, no property."""
     found: dict[str, Any] = {}
     for name, value in raw.items():
         if isinstance(value, dict) and "value" in value:
@@ -107,7 +106,7 @@ def _of_az(raw: Mapping[str, Any]) -> dict[str, Any]:
 def read_objects(
     found: Sequence[Any], reading: Reading, maker: RowMaker | None, position: ReadPosition
 ) -> Iterator[Row | Rejected]:
-    """The rows of JSON objects that were read at once."""
+    """The rows of the JSON objects of a document."""
     for number, raw in enumerate(position.hand_on(found), start=1):
         yield _read_object(number, raw, orjson.dumps(raw), reading, maker)
 
@@ -137,7 +136,7 @@ def _read_object(
 
 
 def typed_members(raw: Mapping[str, Any], reading: Reading) -> dict[str, EdmValue]:
-    """All members with their types, keys and Timestamp included, since templates may use them."""
+    """All members with their types, including keys and Timestamp: templates may use them."""
     found = {}
     for name, value in raw.items():
         if value is None or "@" in name or name.startswith("odata."):
@@ -155,5 +154,5 @@ def typed_members(raw: Mapping[str, Any], reading: Reading) -> dict[str, EdmValu
 
 
 def write_line(raw: Mapping[str, Any]) -> bytes:
-    """An entity that the service sent, as a line."""
+    """An entity of the service as a line."""
     return orjson.dumps(raw, option=orjson.OPT_APPEND_NEWLINE)

@@ -1,8 +1,8 @@
-"""Parquet: each EDM type as the matching logical type, and back.
+"""Reads and writes Parquet, each EDM type as the matching logical type.
 
-A column of times is nanoseconds if all fit (1677 to 2262), else microseconds if none is finer, else text. The metadata
-of a field has its EDM type, so that our own files are read back unchanged; files of other tools are read by their
-Parquet types.
+A column of times is in nanoseconds if all fit (1677 to 2262), else in microseconds if none is finer, else text. The
+metadata of a field has its EDM type, so that our own files are read back unchanged; files of other tools are read by
+their Parquet types.
 """
 
 import uuid
@@ -23,7 +23,7 @@ from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.tools import odata
 from tablestone.tools.errors import TransferFailed, TransferRefused, first_line
 from tablestone.tools.formats.compressed import ReadPosition
-from tablestone.tools.formats.rows import Reading, Rejected, Row, RowMaker, key_text
+from tablestone.tools.formats.rows import Reading, Rejected, Row, RowMaker, key_text, without_absent
 
 ROWS_PER_BATCH: Final = 5_000
 _TYPE: Final = b"edm.type"
@@ -32,11 +32,11 @@ _NANOSECOND_TICKS: Final = (
     UNIX_EPOCH_TICKS - 2**63 // 100 + 1,
     UNIX_EPOCH_TICKS + 2**63 // 100 - 1,
 )
-"""The first and last tick that fit in 64 bits of nanoseconds since 1970."""
+"""The first and last tick that 64 bits of nanoseconds since 1970 can hold."""
 
 
 class Field(NamedTuple):
-    """A column to write: the property, its type, and for times the range and whether one is finer than 1 µs."""
+    """A column to write: the property and its type; for times also the range, and whether one is finer than 1 µs."""
 
     name: str
     kind: EdmType
@@ -52,7 +52,7 @@ def write_parquet(
     *,
     with_timestamp: bool,
 ) -> None:
-    """Write entities that the service sent. `fields` are the columns with their titles."""
+    """Write entities as the service sent them. `fields` are the titles and columns after the keys and Timestamp."""
     writers: list[Writer] = [itemgetter(PARTITION_KEY), itemgetter(ROW_KEY)]
     columns = [pa.field(PARTITION_KEY, pa.string()), pa.field(ROW_KEY, pa.string())]
     if with_timestamp:
@@ -95,7 +95,7 @@ Writer = Callable[[Any], Any]
 
 
 def _arrow(field: Field) -> tuple[pa.DataType, Writer]:
-    """The logical type of a column, and the conversion of an EDM value to it."""
+    """The logical type of a column, and the function that converts an EDM value to it."""
     if field.kind is EdmType.DATE_TIME:
         first, last = _NANOSECOND_TICKS
         if first <= field.least and field.greatest <= last:
@@ -131,7 +131,7 @@ def _member(field: Field, write: Writer) -> Writer:
 
 
 def read_parquet(path: str, reading: Reading, position: ReadPosition) -> Iterator[Row | Rejected]:
-    """The rows of a Parquet file on disk; its schema is at its end."""
+    """The rows of a Parquet file, which must be on disk: its schema is at its end."""
     maker = RowMaker(reading)
     try:
         file = pq.ParquetFile(path)
@@ -176,7 +176,7 @@ _Reader = tuple[str, EdmType, Callable[[Any], EdmValue]]
 
 
 def _reader(path: str, field: pa.Field, reading: Reading) -> _Reader:
-    """The property of a column, its type, and the conversion of a cell to a value."""
+    """The property of a column, its type, and the function that converts a cell to a value."""
     metadata = field.metadata or {}
     name = metadata.get(_NAME, field.name.encode()).decode()
     kind, read = _of_arrow(path, field)
@@ -191,7 +191,7 @@ def _reader(path: str, field: pa.Field, reading: Reading) -> _Reader:
 
 
 def _as_asked(name: str, value: EdmValue, wanted: EdmType) -> EdmValue:
-    """Convert to the type of `--types`: an integer to Double, a string to Guid, anything to String."""
+    """Convert to a type of `--types`, such as an integer to Double, a string to Guid, anything to String."""
     if wanted is EdmType.DOUBLE and isinstance(value.value, int):
         return odata.typed_value(name, value.value, wanted)
     return odata.typed_value(name, key_text(value), wanted)
@@ -219,11 +219,8 @@ def _of_arrow(path: str, field: pa.Field) -> tuple[EdmType, Callable[[Any], Any]
         return EdmType.DATE_TIME, lambda days: UNIX_EPOCH_TICKS + days * 864_000_000_000
     if pa.types.is_date64(kind):
         return EdmType.DATE_TIME, lambda cell: UNIX_EPOCH_TICKS + cell * 10_000
-    if (
-        pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_fixed_size_binary(kind)
-    ):
+    is_binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    if is_binary or pa.types.is_fixed_size_binary(kind):
         return EdmType.BINARY, _same
     raise TransferRefused(
         f"{path}: the column {field.name!r} is {field.type}, which no property can hold; leave it out before."
@@ -240,25 +237,18 @@ def _row(
     number: int, cells: Sequence[Any], columns: Sequence[_Reader], maker: RowMaker
 ) -> Row | Rejected:
     try:
-        found: dict[str, EdmValue] = {}
-        for (name, _, read), cell in zip(columns, cells, strict=True):
-            if cell is None:
-                continue
-            if name in found:
-                raise ValueError(f"{name} has two values, of two types")  # noqa: TRY301 - the reason
-            found[name] = _in_range(name, read(cell))
-        return maker.make(number, found)
+        named = zip(columns, cells, strict=True)
+        values = ((name, _value(name, read, cell)) for (name, _, read), cell in named)
+        return maker.make(number, without_absent(values))
     except ValueError as error:
-        shown = {
-            field[0]: str(cell)
-            for field, cell in zip(columns, cells, strict=True)
-            if cell is not None
-        }
+        named = zip(columns, cells, strict=True)
+        shown = {field[0]: str(cell) for field, cell in named if cell is not None}
         return Rejected(number, str(error), orjson.dumps(shown).decode())
 
 
-def _in_range(name: str, value: EdmValue) -> EdmValue:
-    if value.type is EdmType.DATE_TIME:
+def _value(name: str, read: Callable[[Any], EdmValue], cell: Any) -> EdmValue | None:
+    value = None if cell is None else read(cell)
+    if value and value.type is EdmType.DATE_TIME:
         assert isinstance(value.value, int)
         if not edm.DATE_TIME_MIN <= value.value <= edm.DATE_TIME_MAX:
             raise ValueError(f"{name} is before 1601 or after 9999")

@@ -1,7 +1,7 @@
-"""Reads the rows of a file of entities, with the reader that its name asks for.
+"""Reads the rows of a file of entities, with the reader for the end of its name.
 
-`.jsonl .ndjson .json .csv .parquet`, the first four also with `.gz` or `.zst`, a `.manifest` of AzCopy 7, and `-` for
-standard input.
+Knows `.jsonl .ndjson .json .csv .parquet`, the first four also with `.gz` or `.zst`, the `.manifest` of AzCopy 7, and
+`-` for standard input.
 """
 
 import re
@@ -30,10 +30,7 @@ _MOMENT: Final = r"(?P<moment>\d{8}T\d{6}(?:\.\d+)?Z?)"
 
 
 def data_files(manifest: str) -> tuple[str, list[Path]]:
-    """The kind of the data files (json or csv) and their paths in order.
-
-    Refuses a file that is no manifest, and a manifest whose files are not all there.
-    """
+    """The kind of a manifest's data files, json or csv, and their paths in order. Refuses it if one is missing."""
     path = Path(manifest)
     described = _read(path)
     kind = str(described["PayloadFormat"]).lower()
@@ -58,7 +55,7 @@ def data_files(manifest: str) -> tuple[str, list[Path]]:
 
 
 def _named(name: str, manifest: Path, described: dict[str, Any], kind: str) -> re.Match[str] | None:
-    """The match of a file's name if it is a data file of this manifest."""
+    """The match of a file name, if the file is a data file of this manifest."""
     rest = rf"{_REST}\.{kind}"
     named = re.fullmatch(re.escape(manifest.stem) + rest, name)
     if named:
@@ -91,7 +88,7 @@ KINDS: Final = (*JSON_KINDS, "csv", "parquet")
 
 
 def kind_of(path: str, given: str | None) -> str:
-    """The kind of a file: the option, else by its name; of a standard stream, JSON lines."""
+    """The kind of a file: as given, else by its name. A standard stream has JSON lines."""
     if given is not None:
         return given
     if path == STANDARD_STREAM:
@@ -114,7 +111,7 @@ def require_kind(path: str, given: str | None) -> None:
 def read_rows(
     path: str, reading: Reading, given_kind: str | None, position: ReadPosition
 ) -> Iterator[Row | Rejected]:
-    """The rows of a file in order. Updates `position` while reading."""
+    """The rows of a file in order. Updates `position` as it reads."""
     if path.endswith(MANIFEST_SUFFIX) and given_kind is None:
         yield from _of_manifest(path, reading, position)
         return

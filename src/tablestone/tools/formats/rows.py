@@ -1,7 +1,8 @@
-"""What readers of files yield: rows that can be stored, and rejected rows with the reason. They number rows from 1."""
+"""The rows that readers of files yield, numbered from 1, and how the options of an import make them from columns."""
 
 import re
 from collections.abc import Container, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from string import Formatter
 from typing import Final, NamedTuple
@@ -24,7 +25,7 @@ class Row(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """A row that cannot be stored: its number, the reason, and its text as far as it could be read."""
+    """A row that cannot be stored: its number, the reason, and the text that could be read."""
 
     number: int
     reason: str
@@ -32,36 +33,42 @@ class Rejected(NamedTuple):
 
 
 TYPE_NAMES: Final = {kind.value.removeprefix("Edm."): kind for kind in EdmType}
+_TYPES: Final = {name.lower(): kind for name, kind in TYPE_NAMES.items()}
+
+
+def find_type(text: str) -> EdmType | None:
+    """The type with a name such as `Double` or `Edm.Double`, in any case; None if there is none."""
+    return _TYPES.get(text.removeprefix("Edm.").lower())
 
 
 def type_named(text: str, source: str) -> EdmType:
-    """Parse `Double` or `Edm.Double`, in any case; `TransferRefused` lists the types."""
-    wanted = text.strip().removeprefix("Edm.").lower()
-    for name, kind in TYPE_NAMES.items():
-        if name.lower() == wanted:
-            return kind
-    raise TransferRefused(f"{source}: {text!r} is no type; the types are {', '.join(TYPE_NAMES)}.")
+    """The type of an option or a title; `TransferRefused` lists the types."""
+    kind = find_type(text.strip())
+    if kind is None:
+        types = ", ".join(TYPE_NAMES)
+        raise TransferRefused(f"{source}: {text!r} is no type; the types are {types}.")
+    return kind
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The options of an import that say how rows become entities."""
+    """The options of an import that define how rows become entities."""
 
     partition_key: str = PARTITION_KEY
     row_key: str = ROW_KEY
     types: Mapping[str, EdmType] = field(default_factory=dict)
     nulls: frozenset[str] = frozenset()
-    """Cells with these texts, like empty cells, are absent properties."""
+    """Cells with these texts are absent properties, as empty cells are."""
     drop: frozenset[str] = frozenset()
     drop_keys: bool = False
-    """Do not store the columns that the keys are made of."""
+    """Do not store the columns from which the keys are made."""
     encoding: str = "utf-8"
     delimiter: str | None = None
-    """The delimiter of CSV; None finds it in the header."""
+    """The delimiter of CSV; None: find it in the header."""
 
 
 class Piece(NamedTuple):
-    """A part of a template: a text, then a column with its format; at the end, `name` may be None."""
+    """A part of a template: a text, then a column with its format. The last part may have no column."""
 
     text: str
     name: str | None
@@ -85,7 +92,7 @@ class KeyTemplate:
         except ValueError as error:
             raise TransferRefused(f"{source} {text!r} is no template: {error}.") from None
         for literal, name, spec, conversion in parsed:
-            # Only names: `{a.b}` and `{a[0]}` would reach into Python objects.
+            # Accept only names: `{a.b}` and `{a[0]}` would reach into Python objects.
             if name is not None and (not name.isidentifier() or conversion):
                 raise TransferRefused(f"{source} {text!r}: {name!r} is not the name of a column.")
             if any(
@@ -101,17 +108,27 @@ class KeyTemplate:
         return [name for _, name, _ in self.pieces if name is not None]
 
     def render(self, properties: Mapping[str, EdmValue]) -> str:
-        """The key; `ValueError` if a column is absent or its format does not fit."""
-        parts = []
+        """The key of a row; `ValueError` if a column is absent or its format does not fit."""
+        key = ""
         for literal, name, spec in self.pieces:
-            parts.append(literal)
-            if name is None:
-                continue
-            value = properties.get(name)
-            if value is None:
-                raise ValueError(f"the key needs {name}, which this row does not have")
-            parts.append(formatted(name, value, spec))
-        return "".join(parts)
+            key += literal
+            if name is not None:
+                value = properties.get(name)
+                if value is None:
+                    raise ValueError(f"the key needs {name}, which this row does not have")
+                key += formatted(name, value, spec)
+        return key
+
+
+def without_absent(columns: Iterable[tuple[str, EdmValue | None]]) -> dict[str, EdmValue]:
+    """The values that are there; `ValueError` if two columns, of two types, have one for the same property."""
+    found: dict[str, EdmValue] = {}
+    for name, value in columns:
+        if value is not None:
+            if name in found:
+                raise ValueError(f"{name} has two values, of two types")
+            found[name] = value
+    return found
 
 
 def key_text(value: EdmValue) -> str:
@@ -132,7 +149,7 @@ def key_text(value: EdmValue) -> str:
 
 
 CUT: Final = re.compile(r"\.([0-9]+)")
-"""A format that takes the first characters: `{name:.3}`. Of a DateTime, `.10` is the day, `.7` the month."""
+"""A format that keeps the first characters: `{name:.3}`. For a DateTime, `.10` is the day, `.7` the month."""
 
 
 def formatted(name: str, value: EdmValue, spec: str) -> str:
@@ -145,50 +162,40 @@ def formatted(name: str, value: EdmValue, spec: str) -> str:
     content: object = value.value
     if isinstance(content, str):
         content = _number(content)
-    try:
-        if isinstance(content, str) and spec.startswith("0"):
-            raise ValueError(content)  # noqa: TRY301 - Python would fill text with zeros too
-        return format(content, spec)
-    except (ValueError, TypeError):
-        shown, hint = repr(value.value), ""
-        if value.type is EdmType.DATE_TIME:
-            shown = key_text(value)
-            hint = f"; {{{name}:.10}} is its day, and {{{name}:.7}} its month"
-        raise ValueError(
-            f"{name} is {shown}, which {{{name}:{spec}}} cannot format{hint}"
-        ) from None
+    if not (isinstance(content, str) and spec.startswith("0")):  # Python would pad text with zeros
+        with suppress(ValueError, TypeError):
+            return format(content, spec)
+    shown, hint = repr(value.value), ""
+    if value.type is EdmType.DATE_TIME:
+        shown = key_text(value)
+        hint = f"; {{{name}:.10}} is its day, and {{{name}:.7}} its month"
+    raise ValueError(f"{name} is {shown}, which {{{name}:{spec}}} cannot format{hint}")
 
 
 def _number(text: str) -> int | float | str:
     for read in (int, float):
-        try:
+        with suppress(ValueError):
             return read(text)
-        except ValueError:
-            continue
     return text
 
 
 class RowMaker:
-    """Makes rows of typed properties by the options of an import."""
+    """Makes rows from typed columns, by the options of an import."""
 
     def __init__(self, reading: Reading) -> None:
         self.partition_key = KeyTemplate(reading.partition_key, "--partition-key")
         self.row_key = KeyTemplate(reading.row_key, "--row-key")
         self._types = reading.types
-        self.drop = reading.drop
-        """The columns that are not stored."""
         made_of = {*self.partition_key.names, *self.row_key.names}
-        if reading.drop_keys:
-            self.drop |= made_of
+        self.drop = reading.drop | (made_of if reading.drop_keys else set())
+        """The columns that are not stored."""
         self.key_columns = made_of - _NEVER_STORED - self.drop
-        """The columns that the keys are made of and that are stored as properties too."""
+        """The columns of the keys that are stored as properties too."""
 
     def require_columns(self, path: str, names: Container[str], shown: Iterable[str]) -> None:
-        """Refuse a file without a column of a key, or one that an option names; `shown` are the columns that it has."""
-        for wanted in (
-            *(*self.partition_key.names, *self.row_key.names, *self._types),
-            *sorted(self.drop - _NEVER_STORED),
-        ):
+        """Refuse a file that lacks a column of a key or of an option. `shown` are its columns, for the message."""
+        of_keys = *self.partition_key.names, *self.row_key.names
+        for wanted in (*of_keys, *self._types, *sorted(self.drop - _NEVER_STORED)):
             if wanted not in names:
                 listed = list(shown)
                 near = [name for name in listed if name.lower() == wanted.lower()]
@@ -198,7 +205,7 @@ class RowMaker:
                 raise TransferRefused(f"{path} has no column {wanted!r}; {hint}")
 
     def stored(self, columns: Mapping[str, EdmValue]) -> dict[str, EdmValue]:
-        """The properties that an entity of these columns has."""
+        """The columns that are stored as properties."""
         return {
             name: value
             for name, value in columns.items()
@@ -214,7 +221,7 @@ class RowMaker:
 
 
 _NEVER_STORED: Final = frozenset((PARTITION_KEY, ROW_KEY, TIMESTAMP))
-"""The service's own names; `etag` and `ETag` are valid names of properties."""
+"""The service's own names. Properties may be named `etag` and `ETag`."""
 
 
 def parse_types(texts: tuple[str, ...]) -> dict[str, EdmType]:

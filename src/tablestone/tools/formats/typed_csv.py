@@ -1,4 +1,4 @@
-"""CSV with types: in the header, in a schema beside the file, or in columns of their own.
+"""Reads and writes CSV with types: in the header, in a schema beside the file, or in columns of their own.
 
 A type is `temp:Double` in the header, a line of `weather.schema.csv` for `weather.csv`, or Storage Explorer's column
 `temp@type` beside `temp`. AzCopy 7 wrote schemas without documenting them; both known forms are read. pyarrow parses
@@ -21,7 +21,7 @@ from tablestone.model.entity import TIMESTAMP, is_identifier
 from tablestone.model.entity_json import geography_json
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.tools import odata
-from tablestone.tools.errors import TransferFailed, TransferRefused
+from tablestone.tools.errors import TransferFailed, TransferRefused, first_line
 from tablestone.tools.formats.compressed import (
     COMPRESSIONS,
     STANDARD_STREAM,
@@ -29,13 +29,14 @@ from tablestone.tools.formats.compressed import (
     ReadPosition,
 )
 from tablestone.tools.formats.rows import (
-    TYPE_NAMES,
     Reading,
     Rejected,
     Row,
     RowMaker,
+    find_type,
     key_text,
     type_named,
+    without_absent,
 )
 from tablestone.tools.progress import shown_count
 
@@ -44,11 +45,10 @@ if TYPE_CHECKING:
 
 SUFFIX: Final = ".schema.csv"
 _HEADER: Final = "name,type\n"
-_TYPES: Final = {name.lower(): kind for name, kind in TYPE_NAMES.items()}
 
 
 def schema_beside(path: str) -> Path:
-    """The name of the schema of a CSV file, compressed or not."""
+    """The path of the schema of a CSV file, compressed or not."""
     plain = Path(path)
     if plain.suffix.lower() in COMPRESSIONS:
         plain = plain.with_suffix("")
@@ -56,7 +56,10 @@ def schema_beside(path: str) -> Path:
 
 
 def read_schema(path: str) -> dict[str, EdmType]:
-    """The types in the schema beside a CSV file; none without a schema."""
+    """The types in the schema beside a CSV file; none if there is no schema.
+
+    Reads both known forms: a line of names and one of types, or a line for each column, perhaps after a header.
+    """
     if path == STANDARD_STREAM:
         return {}
     beside = schema_beside(path)
@@ -69,7 +72,10 @@ def read_schema(path: str) -> dict[str, EdmType]:
         raise TransferRefused(f"{beside} cannot be read: {error.strerror}.") from None
     except (UnicodeDecodeError, csv.Error):
         rows = []
-    found = _of_two_lines(rows) or _of_lines(rows) or _of_lines(rows[1:])
+    is_two_lines = len(rows) == 2 and len(rows[0]) == len(rows[1])
+    of_two_lines = _typed(zip(*rows, strict=True) if is_two_lines else ())
+    of_lines = [(row[0], row[1] if len(row) > 1 else "") for row in rows]
+    found = of_two_lines or _typed(of_lines) or _typed(of_lines[1:])
     if not found:
         raise TransferRefused(
             f"{beside} is no schema: a line for each column with its name and its type is needed, such as temp,Double."
@@ -78,26 +84,16 @@ def read_schema(path: str) -> dict[str, EdmType]:
 
 
 def schema_text(columns: Iterable[tuple[str, EdmType]]) -> str:
-    """The schema of these columns. Names of properties need no quotes."""
+    """The text of a schema. Names of properties need no quotes."""
     lines = (f"{name},{kind.value.removeprefix('Edm.')}\n" for name, kind in columns)
     return _HEADER + "".join(lines)
-
-
-def _of_two_lines(rows: list[list[str]]) -> dict[str, EdmType]:
-    if len(rows) != 2 or len(rows[0]) != len(rows[1]):
-        return {}
-    return _typed(zip(*rows, strict=True))
-
-
-def _of_lines(rows: list[list[str]]) -> dict[str, EdmType]:
-    return _typed((row[0], row[1] if len(row) > 1 else "") for row in rows)
 
 
 def _typed(pairs: Iterable[tuple[str, ...]]) -> dict[str, EdmType]:
     """Types by name; empty if one of the texts is no type."""
     found = {}
     for name, text in pairs:
-        kind = _TYPES.get(text.strip().removeprefix("Edm.").lower())
+        kind = find_type(text.strip())
         if kind is None:
             return {}
         found[name] = kind
@@ -109,13 +105,13 @@ _WIDE: Final = ("utf-16", "utf-32")
 
 
 class UnclosedQuote(Exception):
-    """A quote is open at the end of the file. Its argument is the line where it opens, from 1."""
+    """A quote is never closed. The argument is the line where it opens, from 1."""
 
 
 class MarkedEnd(io.RawIOBase):
-    """The file, followed by a row with a mark, which an open quote at the end of the file swallows.
+    """Finds a quote that is never closed: it swallows the row with a mark that follows the file.
 
-    `width` is the number of cells of a row.
+    pyarrow would take the rest of the file for one cell. `width` is the number of cells in a row.
     """
 
     def __init__(
@@ -127,7 +123,7 @@ class MarkedEnd(io.RawIOBase):
         self._swallowed: str | None = None
         name = codecs.lookup(encoding).name.removesuffix("-sig")
         if name in _WIDE:
-            # The byte order mark at the beginning of the file says the order.
+            # The byte order mark at the start of the file gives the order.
             is_big = file.peek(4)[:4].startswith((codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE))
             name += "-be" if is_big else "-le"
         self._newline = "\n".encode(name)
@@ -138,7 +134,6 @@ class MarkedEnd(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        """Fill a part of the buffer; 0 after the mark."""
         read = self._file.read1(len(buffer))
         if read:
             self._lines += read.count(self._newline)
@@ -148,12 +143,12 @@ class MarkedEnd(io.RawIOBase):
         return len(read)
 
     def saw_ragged(self, text: str) -> None:
-        """Look for the mark in a row with too few or too many cells."""
+        """Look for the mark in a row with the wrong number of cells."""
         if self._mark in text:
             self._swallowed = _last_cell(text, self._delimiter)
 
     def without_mark(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows before the mark; `UnclosedQuote` comes before the rows of the batch that has the open quote."""
+        """The rows before the mark. Raises `UnclosedQuote` before the rows of the batch that has the open quote."""
         for batch in batches:
             rows = batch.num_rows
             if rows:
@@ -168,13 +163,13 @@ class MarkedEnd(io.RawIOBase):
                 break
             yield batch
         if self._swallowed is not None:
-            # One of the newlines before the mark belongs to the mark.
+            # The newline right before the mark is not of the file.
             within = self._swallowed.partition(self._mark)[0].count("\n") - 1
             raise UnclosedQuote(1 + self._lines - within)
 
 
 def _last_cell(text: str, delimiter: str) -> str:
-    """The last cell of a row, which an open quote makes of the rest of the file."""
+    """The last cell of a row: with an open quote, the rest of the file."""
     try:
         return next(csv.reader([text], delimiter=delimiter))[-1]
     except (csv.Error, StopIteration):
@@ -183,21 +178,21 @@ def _last_cell(text: str, delimiter: str) -> str:
 
 HEADER_BYTES_MAX: Final = 1024 * 1024
 BLOCK_BYTES: Final = 16 * 1024 * 1024
-"""A row may span two blocks, so this is also about the length of the longest row."""
+"""A row may span two blocks at most, so this also limits the length of a row."""
 ROWS_PER_SLICE: Final = 1_000
-"""Rows whose cells become Python strings at a time."""
+"""Rows whose cells become Python strings at once."""
 TYPE_SUFFIX: Final = re.compile(r"(.*?)\s?@(?:odata\.)?type")
 _NEEDS_QUOTES = re.compile(r'[",\r\n]|^\s|\s$|^$')
 _ETAG_NAMES: Final = frozenset(("etag", "ETag"))
 _ETAG: Final = re.compile(r'W/"[^"]*"')
-"""An ETag of the service, which other tools export in a column without a type."""
+"""The service's ETag, which other tools export as a column without a type."""
 _UNTYPED_NAMES: Final = frozenset((PARTITION_KEY, ROW_KEY, TIMESTAMP))
 
 
 class _Column(NamedTuple):
-    """A column of values: its place, the property, its type if known, and the place of its column of types."""
+    """A column of values: its index, the property, its type if known, and the index of its column of types."""
 
-    place: int
+    cell_index: int
     name: str
     kind: EdmType | None
     type_index: int | None
@@ -207,7 +202,7 @@ def read_csv(
     file: BinaryFile, path: str, reading: Reading, position: ReadPosition
 ) -> Iterator[Row | Rejected]:
     """The rows of a CSV file with a header."""
-    import pyarrow as pa  # noqa: PLC0415, F401 - report a missing package before the faults of a file
+    import pyarrow as pa  # noqa: PLC0415, F401 - report a missing package before faults of the file
 
     maker = RowMaker(reading)
     ragged: dict[int, Any] = {}
@@ -236,7 +231,7 @@ def read_csv(
                     number += 1
                 yield _row(number, cells, columns, maker, last_types)
     except UnclosedQuote as unclosed:
-        # Rows of earlier blocks may be stored already: then the import failed midway.
+        # Rows of earlier blocks may be stored already: then the import failed, and was not refused.
         failure = TransferRefused if number == 1 else TransferFailed
         raise failure(
             f"{path}: the quote that opens in line {unclosed.args[0]} is never closed."
@@ -246,14 +241,14 @@ def read_csv(
 
 
 def _slices(batches: Iterator[pa.RecordBatch], position: ReadPosition) -> Iterator[pa.RecordBatch]:
-    """The same rows a few at a time: as Python strings they need many times the memory of a block."""
+    """The same rows, a few at a time: as Python strings a block would need many times its memory."""
     for batch in batches:
         starts = range(0, batch.num_rows, ROWS_PER_SLICE)
         yield from position.hand_on([batch.slice(start, ROWS_PER_SLICE) for start in starts])
 
 
 def _header(file: io.BufferedReader[Any], path: str, reading: Reading) -> tuple[list[str], str]:
-    """The names of the columns in the first record, and the delimiter: the one that makes most columns of it."""
+    """The column names in the first record, and the delimiter: the one that gives the most columns."""
     start = file.peek(HEADER_BYTES_MAX)[:HEADER_BYTES_MAX]
     encoding = reading.encoding
     try:
@@ -282,7 +277,7 @@ def _batches(
     width: int,
     note: Callable[[Any], str],
 ) -> Iterator[pa.RecordBatch]:
-    """Parse the cells as columns of text, a block at a time."""
+    """Parse the cells as text, a block at a time."""
     import pyarrow as pa  # noqa: PLC0415 - loads slowly, and a schema needs only this module
     from pyarrow import csv as arrow_csv  # noqa: PLC0415 - as above
 
@@ -308,19 +303,14 @@ def _batches(
             ),
         )
     except pa.ArrowInvalid as error:
-        text = str(error)
+        text, wide = str(error), f"a row of more than {BLOCK_BYTES // 1024**2} MiB"
+        reason = f"{path} cannot be read as CSV: {first_line(error)}."
         if "invalid UTF8" in text:
             where = re.search(r"Row #\d+", text)
-            raise TransferFailed(
-                _not_in(path, reading.encoding, where[0].lower() if where else "a row")
-            ) from None
-        if "straddling object" in text:
-            raise TransferFailed(
-                f"{path} has a row of more than {BLOCK_BYTES // 1024**2} MiB: perhaps a quote is never closed."
-            ) from None
-        raise TransferFailed(
-            f"{path} cannot be read as CSV: {text.partition(chr(10))[0]}."
-        ) from None
+            reason = _not_in(path, reading.encoding, where[0].lower() if where else "a row")
+        elif "straddling object" in text:
+            reason = f"{path} has {wide}: perhaps a quote is never closed."
+        raise TransferFailed(reason) from None
     except UnicodeDecodeError as error:
         raise TransferFailed(_not_in(path, reading.encoding, error.reason)) from None
 
@@ -330,7 +320,7 @@ def _not_in(path: str, encoding: str, where: str) -> str:
 
 
 def _columns(header: Sequence[str], reading: Reading, maker: RowMaker, path: str) -> list[_Column]:
-    """The columns of values. A column of types belongs to the column that it is named after."""
+    """The columns of values. A column of types belongs to the column after which it is named."""
     schema = read_schema(path)
     type_columns: dict[str, int] = {}
     values: list[tuple[int, str, EdmType | None]] = []
@@ -367,15 +357,8 @@ def _row(
     last_types: dict[int, EdmType],
 ) -> Row | Rejected:
     try:
-        found: dict[str, EdmValue] = {}
-        for column in columns:
-            value = _value(cells, column, last_types)
-            if value is None:
-                continue
-            if column.name in found:
-                raise ValueError(f"{column.name} has two values, of two types")  # noqa: TRY301 - the reason
-            found[column.name] = value
-        return maker.make(number, found)
+        values = ((column.name, _value(cells, column, last_types)) for column in columns)
+        return maker.make(number, without_absent(values))
     except ValueError as error:
         return Rejected(number, str(error), ",".join(_quoted(cell) for cell in cells))
 
@@ -383,30 +366,28 @@ def _row(
 def _value(
     cells: Sequence[str | None], column: _Column, last_types: dict[int, EdmType]
 ) -> EdmValue | None:
-    """A cell's value. If its cell of types is empty, the last type above counts: Storage Explorer 1.40 names types
-    in the first row only.
-    """
-    cell = cells[column.place]
+    """A cell's value. Its type may be in a row above only: Storage Explorer 1.40 writes types in the first row."""
+    cell = cells[column.cell_index]
     kind = column.kind
     if kind is None and column.type_index is not None:
         named = cells[column.type_index]
         if named:
             if named.removeprefix("Edm.") == "Null":
                 return None
-            kind = _TYPES.get(named.removeprefix("Edm.").lower())
+            kind = find_type(named)
             if kind is None:
                 raise ValueError(
                     f"{column.name} has the type {named!r}, which the service does not have"
                 )
-            last_types[column.place] = kind
+            last_types[column.cell_index] = kind
             if cell is None and kind is EdmType.STRING:
                 return EdmValue(EdmType.STRING, "")
         else:
-            kind = last_types.get(column.place)
+            kind = last_types.get(column.cell_index)
     if cell is None:
         return None
     if kind is None and column.name in _ETAG_NAMES and _ETAG.fullmatch(cell):
-        return None  # the service's own, no property
+        return None  # the service's own: no property
     if kind is None or kind is EdmType.STRING:
         return EdmValue(EdmType.STRING, cell)
     return odata.typed_value(column.name, cell, kind)
@@ -421,7 +402,7 @@ def _ragged(row: Any) -> Rejected:
 def header_line(
     columns: Iterable[tuple[str, EdmType]], keys: Sequence[str], *, with_types: bool = True
 ) -> bytes:
-    """The header: `keys`, which need no type, then the properties, with types or without."""
+    """The header: `keys`, which have no type, then the properties."""
     titles = (
         f"{name}:{kind.value.removeprefix('Edm.')}" if with_types else name
         for name, kind in columns
