@@ -11,7 +11,7 @@ from tablestone.tools.errors import TransferRefused
 
 
 @click.command(epilog="Example: tablestone changes Orders --since now --follow")
-@click.argument("table", metavar="[TABLE]", required=False, shell_complete=complete_tables)
+@click.argument("table", required=False, shell_complete=complete_tables)
 @click.option("--follow", is_flag=True, help="Go on with every change to come.")
 @click.option(
     "--since",
@@ -25,7 +25,7 @@ def changes(endpoint: TableEndpoint, table: str | None, since: str | None, *, fo
     JSON lines, each with the cursor from which to go on. Without TABLE, those of all tables of the
     account. The server must keep changes: `tablestone serve --keep-changes 7d`.
     """
-    if table == "":  # a variable that a script forgot to set must not show all tables
+    if table == "":  # an unset variable of a script must not show all tables
         raise TransferRefused("TABLE is empty: give a name, or leave it out for all tables.")
     cursor = ""
     for page in pages_of_changes(endpoint, table, since, follows=follow):

@@ -46,13 +46,7 @@ from tablestone.tools.writing import OnConflict
 @click.argument("first", metavar="A")
 @click.argument("second", metavar="B")
 @click.argument("tables", metavar="[TABLE]...", nargs=-1)
-@click.option(
-    "--top",
-    type=click.IntRange(0),
-    default=20,
-    show_default=True,
-    help="Differences to show of a table.",
-)
+@click.option("--top", type=click.IntRange(0), default=20, help="Differences to show of a table.")
 @ca_file_option
 @quiet_option
 @json_option
@@ -65,13 +59,9 @@ def diff(
     connection string, or @FILE that holds one of these. Without TABLE all tables of both are
     compared. Exit status 1: something differs.
     """
-    places = _places(first, second, tables)
+    start, end = _places(first, second, tables)
     is_equal = True
-    with (
-        TableEndpoint(places[0]) as one,
-        TableEndpoint(places[1]) as other,
-        _asking_for_the_key(tables),
-    ):
+    with TableEndpoint(start) as one, TableEndpoint(end) as other, _asking_for_the_key(tables):
         sides = Side("", one, 1), Side("", other, 1)
         there = [_names_at(side, tables) for side in sides]
         for name in tables or sorted({*there[0], *there[1]}):
@@ -82,10 +72,9 @@ def diff(
                 line = f"{name}: not at {' nor at '.join(missing)}"
                 print_report([line], {"table": name, "missing_at": missing}, as_json=as_json)
             else:
-                with closing(
-                    progress_for(f"diff {name}", quiet=quiet, errors=DIFFERING)
-                ) as progress:
-                    result = compare(*sides, name, progress, top)
+                bar = progress_for(f"diff {name}", quiet=quiet, errors=DIFFERING)
+                with closing(bar):
+                    result = compare(*sides, name, bar, top)
                 lines = _comparison_lines(result, "in A", "in B")
                 lines[0] = f"{name}: {lines[0]}"
                 print_report(lines, {"table": name, **asdict(result)}, as_json=as_json)
@@ -94,7 +83,7 @@ def diff(
 
 
 def _places(first: str, second: str, tables: Sequence[str]) -> list[Connection]:
-    """Both places of a command; refuses a signature of one table for any other."""
+    """The connections of both places; refuses a signature for one table unless the command names this table alone."""
     profiles = open_profiles(os.environ)
     places = [parse_place(each, profiles) for each in (first, second)]
     for place in places:
@@ -109,7 +98,7 @@ def _places(first: str, second: str, tables: Sequence[str]) -> list[Connection]:
 
 @contextmanager
 def _asking_for_the_key(tables: Sequence[str]) -> Iterator[None]:
-    """Say what is allowed to more credentials, if those of a whole account do not suffice."""
+    """Say which credentials help, if those given do not allow the command."""
     try:
         yield
     except TransferFailed as failed:
@@ -119,17 +108,14 @@ def _asking_for_the_key(tables: Sequence[str]) -> Iterator[None]:
 
 
 def _names_at(side: Side, tables: Sequence[str]) -> list[str]:
-    """Those of the tables that are there; all of them but positions if none is named.
-
-    Credentials for a named table need not list the others.
-    """
+    """The given tables that exist, or all tables of users. Credentials for one table may not list them."""
     if not tables:
         return tables_of_users(side)
     return [name for name in tables if side(lambda each, name=name: each.table_exists(name))]  # type: ignore[misc]
 
 
 def _comparison_lines(result: TableComparison, *sides: str) -> list[str]:
-    """What was compared, for a person; the second side follows the words of the first."""
+    """The result for a person. `sides` are the words for the two sides, such as "in A"."""
     first, second = result.counts
     lines = [f"{shown_entities(first)} on both sides, and they are equal."]
     if not result.is_equal:
@@ -137,10 +123,8 @@ def _comparison_lines(result: TableComparison, *sides: str) -> list[str]:
         lines = [f"{differing}; {shown_entities(first)} {sides[0]}, {second:,} {sides[1]}"]
     expiry = zip(result.expiry, sides, strict=True)
     lines += [f"  entities expire {words} {side}" for words, side in expiry if words]
-    if result.left_out:
-        lines.append(
-            f"  {result.left_out:,} left out: expired on one side, and not yet on the other"
-        )
+    if left_out := result.left_out:
+        lines.append(f"  {left_out:,} left out: expired on one side, and not yet on the other")
     for part in result.ranges:
         if not part.is_equal:
             counts, hashes = part.counts, part.hashes
@@ -174,7 +158,6 @@ def _comparison_lines(result: TableComparison, *sides: str) -> list[str]:
     "--position-table",
     metavar="NAME",
     default=POSITION_TABLE,
-    show_default=True,
     help="With --follow: where the target has the position.",
 )
 @click.option("--no-verify", is_flag=True, help="Do not compare at the end.")
@@ -264,10 +247,8 @@ def copy(
             print(f"tablestone: {start.url} has no tables.", file=sys.stderr)
         reports = []
         for name in names:
-            state, save = (
-                journal.state.get("tables", {}).get(name, {}),
-                partial(_save, journal, name),
-            )
+            state = journal.state.get("tables", {}).get(name, {})
+            save = partial(_save, journal, name)
             reports.append(TableCopy(*sides, name, copying, state=state, save=save).run())
         for report in reports:
             print_report(_copy_lines(report), asdict(report), as_json=as_json)
@@ -282,7 +263,7 @@ def _save(journal: Journal, table: str, state: dict[str, Any]) -> None:
 
 @contextmanager
 def _interrupted_by(number: signal.Signals) -> Iterator[None]:
-    """End at the signal as at Ctrl-C: a position that says so lets the next run follow at once."""
+    """End at the signal as at Ctrl-C, and save that this run ended: then the next one follows at once."""
     before = signal.signal(number, signal.default_int_handler)
     try:
         yield
@@ -291,7 +272,7 @@ def _interrupted_by(number: signal.Signals) -> Iterator[None]:
 
 
 def _follow(follower: Follower, copying: Copying, *, restart: bool, ends: bool) -> list[CopyReport]:
-    """Copy all entities that an earlier run did not, and apply the changes since. Returns what was copied."""
+    """Copy the tables that no earlier run copied, and apply the changes since. Returns the reports of the copies."""
     copies = []
     sides, positions = (follower.source, follower.target), follower.positions
     replaces = copying.on_conflict is OnConflict.REPLACE
@@ -301,7 +282,7 @@ def _follow(follower: Follower, copying: Copying, *, restart: bool, ends: bool) 
             try:
                 report = TableCopy(*sides, name, copying, state=followed.copy, save=save).run()
             except TransferFailed as failed:
-                # Such as one that was deleted meanwhile: the feed says so too.
+                # The table was deleted meanwhile: the feed says so too.
                 if failed.code != "TableNotFound":
                     raise
                 positions.drop(name)
@@ -338,7 +319,7 @@ def _report_following(follower: Follower, copies: Sequence[CopyReport], *, as_js
 
 
 def _moment(since: str | None) -> str | None:
-    """The time in the form of the service."""
+    """The time of `--since` as the service writes it."""
     if since is None:
         return None
     try:
@@ -350,9 +331,8 @@ def _moment(since: str | None) -> str | None:
 
 
 def _copy_lines(report: CopyReport) -> list[str]:
-    lines = [
-        f"{report.table}: {shown_entities(report.copied)} copied, {shown_bytes(report.bytes)}."
-    ]
+    copied, size = shown_entities(report.copied), shown_bytes(report.bytes)
+    lines = [f"{report.table}: {copied} copied, {size}."]
     if report.resumed_after:
         lines.append(f"  An earlier run had copied {report.resumed_after:,} of them.")
     if report.skipped:

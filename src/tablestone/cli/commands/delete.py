@@ -1,4 +1,4 @@
-"""`tablestone delete` and `clear`: delete many entities at once, after a question."""
+"""`tablestone delete` and `clear`: delete the entities that a filter finds, or all, after a question."""
 
 from contextlib import closing
 from dataclasses import asdict

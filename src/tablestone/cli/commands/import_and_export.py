@@ -37,12 +37,7 @@ from tablestone.tools.exporting import Export, ExportReport, Target, show
 from tablestone.tools.formats.azurite_file import is_azurite_file, tables_of
 from tablestone.tools.formats.compressed import STANDARD_STREAM, ReadPosition, split_name
 from tablestone.tools.formats.json_lines import maker_of, read_objects
-from tablestone.tools.formats.reading_file import (
-    JSON_KINDS,
-    kind_of,
-    read_rows,
-    require_kind,
-)
+from tablestone.tools.formats.reading_file import JSON_KINDS, kind_of, read_rows, require_kind
 from tablestone.tools.formats.rows import Rejected, Row, RowMaker
 from tablestone.tools.formats.typed_csv import schema_beside
 from tablestone.tools.importing import Import, ImportReport, RejectFile
@@ -58,8 +53,8 @@ from tablestone.tools.writing import OnConflict
     epilog="Example: tablestone import weather.csv Weather --null NA --row-key time_hour "
     "--partition-key origin --types temp=Double,time_hour=DateTime",
 )
-@click.argument("file", metavar="FILE")
-@click.argument("table", metavar="[TABLE]", required=False, shell_complete=complete_tables)
+@click.argument("file")
+@click.argument("table", required=False, shell_complete=complete_tables)
 @with_reading
 @on_conflict_option
 @click.option(
@@ -132,10 +127,9 @@ def import_file(
                 progress=progress,
             )
             position = ReadPosition()
+            advice = partial(_how_to_continue, job, is_kept=journal is not None)
             with (
-                advising_after_interrupt(
-                    partial(_how_to_continue, job, is_kept=journal is not None)
-                ),
+                advising_after_interrupt(advice),
                 _telling_what_was_done(job),
                 closing(reject_file),
                 closing(progress),
@@ -157,7 +151,7 @@ def import_file(
 
 @contextmanager
 def _telling_what_was_done(job: Import) -> Iterator[None]:
-    """Say what an import did before it failed."""
+    """Add to a failure what the import did before it."""
     try:
         yield
     except TransferFailed as failed:
@@ -174,7 +168,7 @@ def _how_to_continue(job: Import, *, is_kept: bool) -> str:
 def _journal(
     endpoint: TableEndpoint, file: str, table: str, words: dict[str, Any], *, restart: bool
 ) -> Journal | None:
-    """The journal of this import. Standard input has none: it cannot be read again."""
+    """The journal of an import; None for standard input, which cannot be read again."""
     if file == STANDARD_STREAM:
         return None
     with refusing_unreadable(file):
@@ -195,7 +189,7 @@ def _journal(
     epilog="Example: tablestone export Weather weather.parquet --filter \"PartitionKey eq 'JFK'\""
 )
 @table_argument
-@click.argument("file", metavar="FILE")
+@click.argument("file")
 @filter_option
 @select_option
 @format_option
@@ -203,7 +197,6 @@ def _journal(
     "--mixed",
     type=click.Choice([each.value for each in Mixed]),
     default=Mixed.FAIL.value,
-    show_default=True,
     help="A property of several types, in CSV and Parquet: an error, or a column for each type.",
 )
 @click.option("--with-timestamp", is_flag=True, help="A column for Timestamp, in CSV and Parquet.")
@@ -279,16 +272,15 @@ def _require_absent(file: str) -> None:
 
 
 def _export_lines(report: ExportReport) -> list[str]:
-    lines = [
-        f"{shown_entities(report.entities)} written to {report.path}, {shown_bytes(report.bytes_written)}."
-    ]
+    entities, size = shown_entities(report.entities), shown_bytes(report.bytes_written)
+    lines = [f"{entities} written to {report.path}, {size}."]
     if report.resumed_after:
         lines.append(f"An earlier run had read the first {report.resumed_after:,}.")
     return lines
 
 
 def _kind(file: str, given: str | None) -> str:
-    """The form of the file: that of the option, or by the end of its name; JSON means one entity a line."""
+    """The form of the file, by the option or the end of its name. JSON is written as lines."""
     kind = kind_of(file, given)
     if kind in JSON_KINDS:
         return "jsonl"
@@ -302,7 +294,7 @@ def _kind(file: str, given: str | None) -> str:
 def _to_standard_output(
     reader: TableReader, query: Query, target: Target, *, quiet: bool, as_json: bool
 ) -> None:
-    """The report goes to standard error: standard output is the data."""
+    """Write the data to standard output, and the report to standard error."""
     with closing(progress_for(f"export {query.table}", quiet=quiet)) as progress:
         read = reader.entities(query, progress)
         entities = show(read, target.kind, keys=target.keys, mixed=target.mixed)
