@@ -1,4 +1,4 @@
-"""Reads a feed of changes (docs/protocol/changes.md), page by page, to its end or for as long as it goes on."""
+"""Reads a feed of changes (docs/protocol/changes.md) page by page, to its end or without end."""
 
 import time
 from collections.abc import Iterator
@@ -9,9 +9,9 @@ from tablestone.tools.client import TableEndpoint
 from tablestone.tools.errors import InFlight, Retry, ServiceError, TransferFailed
 
 WAIT_SECONDS: Final = 30
-"""How long a request waits for a change: less than the 60 s after which no answer is expected."""
+"""How long a request waits for a change: less than the 60 s after which the client gives up."""
 PAUSE_SECONDS: Final = 1.0
-"""Between two requests if the service answers at once without a change: it may be about to stop."""
+"""Between two requests if the service answers at once without a change: it may be stopping."""
 
 
 class ChangesPage(NamedTuple):
@@ -20,7 +20,7 @@ class ChangesPage(NamedTuple):
     lines: list[bytes]
     cursor: str
     is_last: bool
-    """Whether there was no change after the page when it was read."""
+    """Whether the feed had no change after the page when it was read."""
 
 
 def pages_of_changes(
@@ -33,7 +33,7 @@ def pages_of_changes(
 ) -> Iterator[ChangesPage]:
     """The pages of a table's feed, or of the account's, after `since`; with `follows` they do not end.
 
-    A page may be empty though others follow: it examines a bounded number of commits, which may be those of others.
+    A page may be empty though others follow: it examines a bounded number of commits, perhaps all of other tables.
     """
     retry = retry or Retry(InFlight(1))
     wait = 0
@@ -53,7 +53,7 @@ def pages_of_changes(
 
 
 def _sentence(url: str, table: str | None, error: ServiceError) -> str:
-    """Why there is no answer. What is wrong with `since`, and how to begin again, the service says itself."""
+    """Why there is no page. The service itself says what is wrong with `since`, and how to begin again."""
     if error.code in ("InvalidQueryParameterValue", "") and "since" not in error.text:
         return f"{url} has no feed of changes: a Tablestone server with --keep-changes has one."
     if error.code == "TableNotFound":

@@ -38,7 +38,7 @@ DIFFERS: Final = "differs"
 
 @dataclass
 class ComparedPartitions:
-    """The partitions from `first` to `last`: entities and hash of each side."""
+    """The partitions from `first` to `last`, with the count and the hash of each side's entities."""
 
     first: str
     last: str
@@ -54,8 +54,8 @@ class ComparedPartitions:
 class TableComparison:
     """The result of a comparison. `differing` counts the differences; `differences` has the first of them.
 
-    `expiry` says for each side when its entities expire, if they do. `left_out` counts those that have expired on one
-    side and are still shown by the other: no difference.
+    `expiry` says for each side when its entities expire, if they do. `left_out` counts the entities that one side hides
+    as expired and the other still shows: they are no differences.
     """
 
     ranges: list[ComparedPartitions] = field(default_factory=list)
@@ -77,8 +77,8 @@ class TableComparison:
 class Comparer:
     """Compares two streams; `differences` yields what differs, and `result` is complete after the last.
 
-    Where one side has a policy by which entities expire, those that it hides and the other side still shows are no
-    difference. A policy by Timestamps does not say which, because every endpoint assigns its own.
+    An entity on one side only is no difference if it has expired by one of the `policies`. A policy by Timestamp does
+    not tell: every endpoint assigns its own.
     """
 
     def __init__(self, progress: Progress, policies: Sequence[ExpiryPolicy | None] = ()) -> None:
@@ -91,14 +91,14 @@ class Comparer:
     def differences(
         self, first: Iterable[RawEntity], second: Iterable[RawEntity]
     ) -> Iterator[Difference]:
-        """Every key whose entities are not the same, in order."""
+        """The keys whose entities differ, in order."""
         merged = heapq.merge(_keyed(0, first), _keyed(1, second), key=itemgetter(0))
         for _, same_key in groupby(merged, key=itemgetter(0)):
             raws = {side: raw for _, side, raw in same_key}
             if len(raws) == 1 and self._policies and self._has_expired(*raws.values()):
                 self.result.left_out += 1
                 continue
-            texts = {self._saw(side, raw) for side, raw in raws.items()}
+            texts = {self._count(side, raw) for side, raw in raws.items()}
             if len(raws) == 2 and len(texts) == 1:
                 continue
             self.result.differing += 1
@@ -112,8 +112,8 @@ class Comparer:
     def _has_expired(self, raw: RawEntity) -> bool:
         return any(policy.has_ended(raw, system_clock()) for policy in self._policies)
 
-    def _saw(self, side: int, raw: RawEntity) -> bytes:
-        """Count an entity; returns the same text for equal entities."""
+    def _count(self, side: int, raw: RawEntity) -> bytes:
+        """Count an entity. Returns its canonical text, which is the same for equal entities."""
         partition = str(raw["PartitionKey"])
         ranges = self.result.ranges
         if not ranges or (
@@ -139,21 +139,17 @@ class Comparer:
 
 def differing_names(one: RawEntity, other: RawEntity) -> tuple[str, ...]:
     """The properties that differ in presence, type or value."""
-    first, second = (odata.read_entity(raw).properties for raw in (one, other))
-    return tuple(
-        sorted(
-            name
-            for name in first.keys() | second.keys()
-            if name not in first
-            or name not in second
-            or odata.member_text(name, first[name]) != odata.member_text(name, second[name])
-        )
+    first, second = (
+        {odata.member_text(*each): each[0] for each in odata.read_entity(raw).properties.items()}
+        for raw in (one, other)
     )
+    differing = first.keys() ^ second.keys()
+    return tuple(sorted({(first | second)[text] for text in differing}))
 
 
 def _keyed(
     side: int, entities: Iterable[RawEntity]
 ) -> Iterator[tuple[tuple[bytes, ...], int, RawEntity]]:
-    """The entities behind their keys in the form that sorts as the service does."""
+    """The entities, each after its key as bytes that sort as the service sorts keys."""
     for raw in entities:
         yield tuple(map(encode_key, odata.key_of(raw))), side, raw

@@ -1,8 +1,8 @@
 """Copies a table from one endpoint to another: resumable, with the changes made meanwhile, and verified.
 
-After every few pages the journal gets the token of the next one. Entities that the source changed since the copy began
-are found by Timestamp and copied again, in rounds, until a round finds none. Deletions leave no Timestamp; the
-comparison of the whole tables reports them.
+Every few pages the journal gets the continuation token. Then rounds find, by Timestamp, the entities that the source
+changed since the copy began, and copy them again, until a round finds none. Deletions leave no Timestamp: a comparison
+of the whole tables reports them. A copy that `following` continues needs neither rounds nor comparison.
 """
 
 import sys
@@ -41,9 +41,9 @@ from tablestone.tools.writing import (
 
 PAGES_PER_CHECKPOINT: Final = 10
 ROUNDS_MAX: Final = 20
-"""Give up after so many rounds: the source changes faster than it is copied."""
+"""Give up after this many rounds: the source changes faster than it is copied."""
 MARGIN_TICKS: Final = 5 * TICKS_PER_SECOND
-"""How far apart the clocks inside the source may be; its Date header has whole seconds."""
+"""How far the clocks of the source's servers may differ; its Date header has whole seconds."""
 DIFFERENCES_SHOWN_MAX: Final = 20
 
 
@@ -54,10 +54,10 @@ class Copying:
     on_conflict: OnConflict
     parallel: int
     since: str | None = None
-    """Only what the source changed at or after this time; the text of a DateTime."""
+    """Copy only what the source changed at or after this time, the text of a DateTime."""
     verify: bool = True
     follows: bool = False
-    """The feed of changes will bring what changes meanwhile: no rounds, and no comparison at the end."""
+    """The feed brings the changes made meanwhile, so there are no rounds and no comparison."""
     quiet: bool = False
 
     def tell(self, line: str) -> None:
@@ -67,18 +67,18 @@ class Copying:
 
     @property
     def makes_equal(self) -> bool:
-        """Whether the target is to hold what the source does."""
+        """Whether the target shall have the same entities as the source."""
         return self.on_conflict in (OnConflict.FAIL, OnConflict.REPLACE)
 
     @property
     def on_conflict_since(self) -> OnConflict:
-        """The same for what changed since a time: the target has its earlier version."""
+        """What to do about existing entities: with `since`, the target has earlier versions, so they are replaced."""
         is_later = self.since is not None and self.on_conflict is OnConflict.FAIL
         return OnConflict.REPLACE if is_later else self.on_conflict
 
     @property
     def reason_not_to_compare(self) -> str | None:
-        """Why there is no comparison at the end; None if there is one, also after a copy since a time."""
+        """Why nothing is compared at the end; None if the tables are, even with `since`."""
         if self.follows:
             return "--follow"
         if not self.makes_equal:
@@ -90,8 +90,8 @@ class Copying:
 class CopyReport:
     """The result for one table.
 
-    `copied` and `bytes` count what was written at the target, the rounds included. `rounds` has the number of entities
-    that each round of changes wrote. `already` counts the entities that the target had as they are at the source.
+    `copied` and `bytes` count what was written to the target, including the rounds; `rounds` has the number of entities
+    that each round wrote. `already` counts the entities that were equal at the target before.
     """
 
     table: str
@@ -114,7 +114,7 @@ class CopyReport:
 
 
 class Side:
-    """One end of a copy or comparison, which failures name. It is asked once, where the SDK asks again."""
+    """One end of a copy or comparison. Failures name it. Requests that the SDK retries are sent once."""
 
     def __init__(self, role: str, endpoint: TableEndpoint, parallel: int, **options: Any) -> None:
         self.role, self.endpoint, self.url = role, endpoint, endpoint.connection.url
@@ -130,7 +130,7 @@ class Side:
             raise TransferFailed(f"{self.url} answers {error}") from error
 
     def get(self, table: str, key: EntityKey) -> RawEntity | None:
-        """One entity; None if there is none, or no such table."""
+        """One entity; None if the entity or the table does not exist."""
         try:
             return self(lambda endpoint: endpoint.get(table, key), self.patient(1))
         except TransferFailed as failed:
@@ -145,7 +145,7 @@ class Side:
         return other
 
     def patient(self, parallel: int) -> Retry:
-        """The same for requests that the SDK does not repeat."""
+        """The retries of requests that the SDK does not retry."""
         attempts = max(self.retry.attempts, ATTEMPTS_MAX)
         return replace(self.retry, attempts=attempts, in_flight=InFlight(parallel))
 
@@ -156,18 +156,18 @@ class Side:
 def compare(
     first: Side, second: Side, table: str, progress: Progress, shown: int
 ) -> TableComparison:
-    """Compare a table of both sides entirely; the result has the first differences."""
+    """Compare the whole table of both sides. The result has the first `shown` differences, and counts the rest."""
     sides = (first, second)
     comparer = Comparer(progress, [side(lambda each: each.expiry(table)) for side in sides])
     found = comparer.differences(*(side.reader().entities(Query(table)) for side in sides))
     comparer.result.differences = list(islice(found, shown))
     for _ in found:
-        pass  # the rest is counted
+        pass
     return comparer.result
 
 
 class TableCopy:
-    """Copies one table. `state` is what an earlier run gave to `save`; empty at the beginning."""
+    """Copies one table. `state` is what an earlier run passed to `save`; empty for a new copy."""
 
     def __init__(
         self,
@@ -188,7 +188,7 @@ class TableCopy:
         self._followed = Tally()
 
     def run(self) -> CopyReport:
-        """Copy, follow the changes, compare."""
+        """Copy the table, then the changes made meanwhile, and compare."""
         with closing(self._progress):
             return self._run()
 
@@ -218,7 +218,7 @@ class TableCopy:
         return report
 
     def _source_time(self) -> int:
-        """The time by the source's own clock, which wrote the Timestamps."""
+        """The time by the source's clock, which sets the Timestamps, less the margin."""
         return (self._source(TableEndpoint.service_time) or system_clock()) - MARGIN_TICKS
 
     def _copy_all(self, began: int) -> None:
@@ -226,11 +226,11 @@ class TableCopy:
         query = Query(self._table, since_filter(copying.since))
         on_conflict = copying.on_conflict_since
         if copying.follows and self._state.get("begun") and not self._state.get("conflict"):
-            # The source may have changed what an earlier run wrote.
+            # The source may have changed entities that an earlier run wrote.
             on_conflict = OnConflict.REPLACE
         kept = self._state.get("token")
         token = ContinuationToken(*kept) if kept else None
-        # An entity that the target has unchanged is no conflict: an earlier run may have written it.
+        # An equal entity at the target is no conflict: an earlier run may have written it.
         writer = self._writer(
             on_conflict, resumed=on_conflict is OnConflict.FAIL or bool(self._state.get("begun"))
         )
@@ -248,17 +248,15 @@ class TableCopy:
                 total = self._earlier + writer.tally
                 self._progress.update(Reached(total.rows, total.bytes, earlier=self._earlier.rows))
         except EntityConflict:
-            self._state["conflict"] = (
-                True  # so a run that goes on overwrites nothing of the target's own
-            )
-            self._save_state(self._state)
+            # So that the next run overwrites nothing of the target's own.
+            self._save_state(self._state | {"conflict": True})
             raise
         finally:
             writer.close()
         self._earlier += writer.tally
 
     def _follow_changes(self, began: int) -> list[int]:
-        """Copy what the source changed since the copy began, until a round finds nothing."""
+        """Copy in rounds what the source changed since the copy began. Returns the entities of each round."""
         rounds: list[int] = []
         is_strict = self._copying.on_conflict_since is OnConflict.FAIL
         own_before = self._state.get("own_before") if is_strict else None
@@ -313,7 +311,7 @@ class TableCopy:
 
 
 def carry_expiry(source: Side, target: Side, table: str) -> None:
-    """Give the target's table the source's expiry policy, if it is empty and has none; tell where they differ."""
+    """Give the target's table the source's expiry policy, if it is empty and has none. Report a difference."""
     wanted = source(lambda each: each.expiry(table))
     if wanted is None:
         return
@@ -333,7 +331,7 @@ def since_filter(moment: str | None) -> str | None:
 
 
 def refusal_of(key: EntityKey, reason: str) -> TransferFailed:
-    """The target refuses an entity that the source stores. That ends a copy, which must be complete."""
+    """The failure of a copy whose target refuses an entity of the source: a copy must be complete."""
     return TransferFailed(
         f"The target does not take the entity with PartitionKey {key.partition_key!r} and RowKey {key.row_key!r}: "
         f"{reason}"

@@ -1,9 +1,9 @@
 """Applies a feed of changes to a target, so that both sides serve all the time.
 
-Changes of one partition come in their order; those of different partitions are written at the same time. Everything
-can be applied twice: a put replaces, and what is deleted already is deleted. So a run that is killed goes on from the
-position in the target, after which nothing was lost. A run looks at the target before it goes on, and before it says
-that it has caught up.
+The changes of one partition are written in order, different partitions at the same time. Every change can be applied
+twice: a put replaces, and a second deletion finds nothing. So after a kill the next run continues from the position in
+the target and loses nothing. A run checks that the target still has what was written before it continues, and before it
+says that it has caught up.
 """
 
 import threading
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
+from itertools import filterfalse
 from typing import Any, Final, NamedTuple
 
 from tablestone import limits
@@ -44,14 +45,14 @@ from tablestone.tools.same_target import Judgement, Verdict
 from tablestone.tools.writing import BATCH_BYTES_MAX, send_all
 
 ATTEMPTS: Final = 200
-"""Attempts of a request, in about an hour: whoever follows is there for days, and a side may be away meanwhile."""
+"""Attempts of a request, in about an hour: a follower runs for days, and a side may be away meanwhile."""
 PAGES_JOINED_MAX: Final = 10
-"""Pages that are read, at most, while the ones before are written."""
+"""The most pages to read while the ones before are written."""
 DELETION_PAUSE_SECONDS: Final = 1.0
 """Between attempts to create a table whose name is not free yet."""
 TELL_SECONDS: Final = 5.0
 LOOKS_PER_SECOND: Final = 10
-"""Tables that are looked at before a run says that it has caught up: with many, it says so more seldom."""
+"""Tables to check per second, on average: with many tables, a run says less often that it has caught up."""
 AWAY_SECONDS: Final = 60.0
 CAUGHT_UP: Final = "caught up"
 _COPY_OVER: Final = (
@@ -62,8 +63,8 @@ _COPY_OVER: Final = (
 class Follower:
     """Applies the feed of a table or of an account to the target, from its position on.
 
-    `names` leaves out the changes of other tables, if there are any names. `kept` is an endpoint of the target for the
-    position; without one, it is in the journal alone.
+    If there are `names`, it leaves out all other tables. `kept` is an endpoint of the target for the position; without
+    it, the position is in the journal alone.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Follower:
     ) -> None:
         self._journal, self._tell = journal, tell
         self._position_table = position_table.lower()
-        # The feed of one table needs no more than what reads the table.
+        # The feed of one table needs no more permissions than reading the table.
         self._table = names[0] if len(names) == 1 else None
         self._names, self._followed = names, {name.lower() for name in names}
         self._parallel = parallel
@@ -96,29 +97,24 @@ class Follower:
             )
             for role, endpoint in (("source", source), ("target", target))
         )
-        self.positions = Positions(
-            journal,
-            self.source.url,
-            self.target,
-            self.target.at(kept) if kept else None,
-            position_table,
-        )
+        side = self.target.at(kept) if kept else None
+        self.positions = Positions(journal, self.source.url, self.target, side, position_table)
         target.watch = self.positions
         self._judgement = Judgement(self.source, self.target, self._feed, parallel)
         self._told = ("", 0.0)
         self._begun: set[str] = set()
-        """Tables that this run has written to: a policy may come after its table, and before the first entity."""
+        """Tables that this run has written to: a policy is set after its table is made, before the first entity."""
         self._left_out: dict[str, bool] = {}
         self._applied = ""
         self.changes = 0
-        """How many changes were applied."""
+        """The number of changes applied."""
         self.copied_again = 0
-        """How many tables are copied again, because the target's were not the ones that were followed."""
+        """The number of tables to copy again, because the target's were not the ones that were followed."""
 
     def start(self, *, restarts: bool = False, replaces: bool = False) -> list[Followed]:
-        """Find the position, or begin at a new one, and return the tables to copy before the changes since then.
+        """Find the position, or begin at a new one. Returns the tables to copy before the changes since then.
 
-        `restarts` forgets the position; `replaces` copies over what the target has and nobody knows.
+        `restarts` forgets the position; `replaces` copies over tables of the target that no position explains.
         """
         positions, state = self.positions, self._journal.state
         self.target(lambda target: target.service_time())
@@ -127,7 +123,7 @@ class Follower:
             if row["Source"] == self.source.url:
                 self.source.retry.was_there, positions.applied = True, row["Applied"]
         refuse_positions(self.source, self._names)
-        cursor = next(self._feed("now")).cursor  # after all that is in the feed now
+        cursor = next(self._feed("now")).cursor  # after all events so far
         partition = partition_of(cursor, self.target.endpoint.connection.account, self._names)
         is_found = positions.take(partition, self._tell) and not restarts
         if positions.is_in_journal:
@@ -141,12 +137,13 @@ class Follower:
             reason = "is not the table that was followed"
         else:
             positions.applied = ""
-            tables = [Followed(name) for name in self._names or self._tables_of_source()]
+            names = self._names or filterfalse(self._leaves_out, tables_of_users(self.source))
+            tables = [Followed(name) for name in names]
             reason = _reason(partition, [row["PartitionKey"] for row in kept])
         if is_adopted:
             cursor, reason = state["cursor"], "does not show what the journal says was copied"
             known = tables_of_earlier(self._journal)
-            # A table that the source made later is in the feed.
+            # A table that the source made after the copy comes with the feed.
             later = {"begun": True, "copied": True} if state.get("copied") else {}
             tables = [
                 known.get(each.name.lower(), Followed(each.name, dict(later))) for each in tables
@@ -170,7 +167,7 @@ class Follower:
         return [followed for followed in tables if not followed.is_copied]
 
     def close(self) -> None:
-        """Let another run follow."""
+        """Save the position, and let another run follow."""
         self.positions.end()
 
     def _feed(self, since: str, *, follows: bool = False) -> Iterator[ChangesPage]:
@@ -179,11 +176,8 @@ class Follower:
             source.endpoint, self._table, since, follows=follows, retry=source.retry
         )
 
-    def _tables_of_source(self) -> list[str]:
-        return [name for name in tables_of_users(self.source) if not self._leaves_out(name)]
-
     def _leaves_out(self, table: str, *, is_made: bool = False) -> bool:
-        """Whether a table is not followed. What `is_made` just now has no marker yet, if it is one of positions."""
+        """Whether a table is not followed. A table of positions that `is_made` just now has no marker yet."""
         name = table.lower()
         if self._followed and name not in self._followed:
             return True
@@ -202,7 +196,7 @@ class Follower:
         return self._left_out[name]
 
     def run(self, until: int | None) -> None:
-        """Apply the changes as they come; with `until`, end with the last one, or one of that time (ticks)."""
+        """Apply the changes as they come. With `until` (ticks), end after the last change, or one of that time."""
         positions = self.positions
         sent = positions.cursor, positions.applied
         self._applied = positions.applied
@@ -241,7 +235,7 @@ class Follower:
             self.changes += 1
             self._applied = line["time"]
             if kind in ("table-created", "table-deleted"):
-                # A table's end and beginning divide what is written: the rest may be of another table of the name.
+                # Write everything before: later changes may be of another table with this name.
                 writer.wait()
                 writer.send()
                 writer.wait()
@@ -272,7 +266,7 @@ class Follower:
                 transaction = []
 
     def _look(self) -> None:
-        """Store the position, and look whether the target still is what was written: then it has caught up."""
+        """Save the position, and check that the target still has what was written: only then it has caught up."""
         self.positions.save()
         tables = list(self.positions.tables.values())
         verdicts = self._judgement.verdicts(tables, self.positions.cursor)
@@ -285,7 +279,7 @@ class Follower:
         self.positions.note_look()
 
     def _tell_lag(self, lag: str, *, at_once: bool = False) -> None:
-        """Say how far behind it is, from time to time; and that it has caught up, after a look."""
+        """Say from time to time how far behind it is, or, after a check of the target, that it has caught up."""
         line = f"follow: {shown_count(self.changes, 'change')}, {lag}"
         last, at = self._told
         pause = max(TELL_SECONDS, len(self.positions.tables) / LOOKS_PER_SECOND)
@@ -303,7 +297,7 @@ class Follower:
 
 
 class _Away:
-    """Says that a side is away, at once and each minute, and when it is back. A busy one is away after a minute."""
+    """Says that a side is away, at once and every minute, and when it is back. A busy side counts after a minute."""
 
     def __init__(self, role: str, tell: Callable[[str], None], last: Callable[[], str]) -> None:
         self._role, self._tell, self._last = role, tell, last
@@ -330,37 +324,35 @@ class _Away:
 
 
 def _reason(partition: str, kept: Sequence[str]) -> str:
-    """Why there is no position for a copy into a target that has these."""
+    """Why a target with the positions `kept` has none for this copy."""
     source, _, rest = partition.partition(".")
     for each in kept:
         other, _, other_rest = each.partition(".")
+        if each == partition:
+            return "--restart forgets the position"
         if other == source and other_rest.rpartition(".")[2] == rest.rpartition(".")[2]:
-            return (
-                "--restart forgets the position"
-                if each == partition
-                else "the position there is of another account"
-            )
+            return "the position there is of another account"
         if other_rest == rest:
             return "the position there is of another source"
     return "the target has no position of this copy"
 
 
 def _shown_time(ticks: int) -> str:
-    """Hours and minutes in UTC, after the day if it is another one."""
+    """Hours and minutes in UTC, after the date if it is not today."""
     day, _, time = format_date_time(ticks).partition("T")
     today = format_date_time(system_clock()).startswith(day)
     return time[:5] if today else f"{day} {time[:5]}"
 
 
 class _Group(NamedTuple):
-    """Operations of a partition by RowKeys: one transaction, or deletions of what expired, in any order."""
+    """Operations of a partition by RowKey: one transaction, or deletions of expired entities, in any order."""
 
     is_expired: bool
     operations: dict[str, Operation]
 
 
 class _Writer:
-    """Joins transactions of a partition, and writes those of several partitions at the same time."""
+    """Joins the transactions of a partition, and writes several partitions at the same time."""
 
     def __init__(self, target: Side, parallel: int, positions: Positions) -> None:
         self._endpoint, self._positions = target.endpoint, positions
@@ -368,7 +360,7 @@ class _Writer:
         self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="follow")
         self._single = ThreadPoolExecutor(parallel, thread_name_prefix="expired")
         self._groups: dict[tuple[str, str], list[_Group]] = {}
-        """What was added, by table and partition, in order."""
+        """The groups to send, by table and partition, in order."""
         self._sizes: dict[tuple[str, str], int] = {}
         self._futures: list[Future[None]] = []
 
@@ -377,7 +369,7 @@ class _Writer:
         return not all(future.done() for future in self._futures)
 
     def add(self, table: str, transaction: Sequence[Operation]) -> None:
-        """Take a transaction of the source. It is never divided; of an entity the last state is written."""
+        """Take a transaction of the source, which is never divided. Of each entity only the last state is written."""
         place = (table, transaction[0].key.partition_key)
         operations = self._group(place, is_expired=False).operations
         size = sum(len(each.body) for each in transaction)
@@ -390,12 +382,12 @@ class _Writer:
         self._sizes[place] = joined
 
     def add_expired(self, table: str, deletion: Operation) -> None:
-        """Take the deletion of an entity that expired, after what was added of its partition."""
+        """Take the deletion of an expired entity, after the changes of its partition so far."""
         group = self._group((table, deletion.key.partition_key), is_expired=True)
         group.operations[deletion.key.row_key] = deletion
 
     def _group(self, place: tuple[str, str], *, is_expired: bool) -> _Group:
-        """The last group of a partition, or a new one after one of the other kind."""
+        """The last group of a partition, or a new one if that is of the other kind."""
         groups = self._groups.setdefault(place, [])
         if not groups or groups[-1].is_expired is not is_expired:
             groups.append(_Group(is_expired, {}))
@@ -403,20 +395,20 @@ class _Writer:
         return groups[-1]
 
     def send(self) -> None:
-        """Begin to write what was added. Nothing else may be under way."""
+        """Begin to write the groups. Earlier ones must be stored."""
         added, self._groups = self._groups, {}
         self._sizes.clear()
         for (table, _), groups in added.items():
             self._futures.append(self._pool.submit(self._write, table, groups))
 
     def wait(self) -> None:
-        """Wait until all that was sent is stored."""
+        """Wait until everything sent is stored."""
         futures, self._futures = self._futures, []
         for future in futures:
             future.result()
 
     def close(self) -> None:
-        """End the threads. Finish requests in flight, and send no others."""
+        """Finish the requests in flight, send no others, and end the threads."""
         self.retry.stop.set()
         for pool in (self._pool, self._single):
             pool.shutdown(wait=True, cancel_futures=True)
@@ -445,7 +437,7 @@ class _Writer:
             if not is_expired:
                 self._transact(table, list(operations.values()))
                 continue
-            # Most have expired at the target too. A transaction fails by the first of them that is gone.
+            # Most have expired at the target too, and one absent entity fails a transaction.
             singles = [[each] for each in operations.values()]
             deque(self._single.map(partial(self._transact, table), singles), maxlen=0)
 
@@ -468,7 +460,7 @@ class _Writer:
                     raise TransferFailed(
                         f"{table} is not at {self._endpoint.connection.url} any more. The same command copies it again."
                     ) from None
-                # A run that was killed had come to the table's deletion, which is still to come in this one.
+                # A killed run had applied the table's deletion, which is still to come in this run.
                 if not self.create_table(table):
                     self.retry.stop.wait(DELETION_PAUSE_SECONDS)
                 return False
@@ -479,5 +471,5 @@ class _Writer:
                 raise refusal_of(operation.key, str(error)) from None
             self._positions.note(table, [operation], [None])  # deleted already
 
-        # Whole entities take more room than the merges that made them: then halves are sent.
+        # Entities are larger than the merges that made them. If a transaction is too large, halves are sent.
         send_all(pending, send, refused)

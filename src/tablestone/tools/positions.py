@@ -1,9 +1,9 @@
-"""The position of `copy --follow`, kept in its target: how far it is, who follows, and by which keys it is known again.
+"""The position of `copy --follow`, stored in the target: the cursor, the run that follows, and remembered keys.
 
-A table of the target has a marker row, and a partition for each storage and scope of a source and account of a target:
-the position, with the cursor and the run that follows, and a row for each followed table. They change in one
-transaction, or the rows of tables before the position. So whatever a kill leaves, all changes up to the cursor are at
-the target, and each remembered key that is not there any more is deleted by the feed after the cursor.
+A table of the target has a marker row, and a partition for each source (its storage and scope) and account of the
+target. The partition has a row with the position (the cursor, and the run that follows), and a row for each followed
+table. They change in one transaction, or the rows of tables before the position. So after a kill at any moment, the
+target has all changes up to the cursor, and the feed after the cursor deletes each remembered key that is missing.
 """
 
 import base64
@@ -33,14 +33,14 @@ from tablestone.tools.writing import quoted
 
 TABLE: Final = "TablestonePositions"
 MARKER: Final = EntityKey("tablestone", "positions")
-"""A table with this row holds positions, and nothing that is copied, compared or followed."""
+"""A table with this row has positions: it is not copied, compared or followed."""
 KEYS_MAX: Final = 8
 KEYS_LENGTH_MAX: Final = 32 * 1024
 SAVE_SECONDS: Final = 1.0
-"""Between two looks at what there is to save."""
+"""Between two checks whether there is something to save."""
 RENEW_SECONDS: Final = 10.0
 FREE_SECONDS: Final = 30.0
-"""A run that has not renewed its id for so long does not follow any more."""
+"""A run that has not renewed its id for this long no longer follows."""
 ROWS_PER_TRANSACTION: Final = 25
 """Rows of tables have 80 KiB at most."""
 _POSITION: Final = "position"
@@ -48,7 +48,7 @@ _OF_TABLE: Final = "table "
 
 
 def holds_positions(side: Side, table: str) -> bool:
-    """Whether a table has the marker row. One that the caller may not read has not."""
+    """Whether a table has the marker row; False if the caller may not read the table."""
     try:
         return side.get(table, MARKER) is not None
     except TransferFailed as failed:
@@ -58,13 +58,13 @@ def holds_positions(side: Side, table: str) -> bool:
 
 
 def tables_of_users(side: Side) -> list[str]:
-    """All tables but those of positions."""
+    """The names of all tables except those of positions."""
     names = side(lambda endpoint: list(endpoint.table_names()))
     return [name for name in names if not holds_positions(side, name)]
 
 
 def refuse_positions(side: Side, names: Iterable[str]) -> None:
-    """End a command that was given the name of a table of positions."""
+    """`TransferRefused` if one of the names is a table of positions."""
     for name in names:
         if holds_positions(side, name):
             raise TransferRefused(
@@ -74,22 +74,22 @@ def refuse_positions(side: Side, names: Iterable[str]) -> None:
 
 @dataclass
 class Followed:
-    """A followed table: the state of its copy, and the newest keys that were written there, with their ETags."""
+    """A followed table: the state of its copy, and the keys last written to it, with their ETags."""
 
     name: str
     copy: dict[str, Any] = field(default_factory=dict)
     keys: dict[EntityKey, str] = field(default_factory=dict)
     looked: dict[EntityKey, str] = field(default_factory=dict)
-    """Those that were remembered at the last look: keys that were written since prove nothing of what came before."""
+    """The keys at the last check of the target: keys written since prove nothing about what was there before."""
     is_deleted_later: bool = False
-    """The feed after the position deletes the table: an earlier run may have come to that."""
+    """The feed after the position deletes the table: an earlier run may have applied that."""
 
     @property
     def is_copied(self) -> bool:
         return bool(self.copy.get("copied"))
 
     def members(self) -> dict[str, Any]:
-        """Its row, without keys: the newest of the remembered keys that fit."""
+        """The members of its row besides the keys, with the newest remembered keys that fit."""
         state = "copied" if self.is_copied else "copying"
         members = {"Table": self.name, "State": state, "Copy": json.dumps(self.copy)}
         return {**members, "Keys": _written_keys(self.keys), "Looked": _written_keys(self.looked)}
@@ -112,13 +112,13 @@ def _read_keys(kept: Iterable[Sequence[str]]) -> dict[EntityKey, str]:
 
 
 def tables_of_earlier(journal: Journal) -> dict[str, Followed]:
-    """The tables of a journal of an earlier version, by names in small letters. It had the position, and no keys."""
+    """The tables in the journal of an earlier version, by lower-case name. It has a position, but no keys."""
     tables = journal.state.get("tables", {})
     return {name.lower(): Followed(name, dict(state)) for name, state in tables.items()}
 
 
 def partition_of(cursor: str, account: str, names: Sequence[str]) -> str:
-    """The partition of a position. A cursor begins with the source's storage, the epoch of its record and the scope."""
+    """The partition of a position. A cursor begins with the source's storage id, its record's epoch, and the scope."""
     feed = cursor.partition(".")[0]
     packed = base64.urlsafe_b64decode(feed + "=" * (-len(feed) % 4))
     source = base64.urlsafe_b64encode(packed[:8] + packed[16:]).decode("ascii").rstrip("=")
@@ -130,24 +130,19 @@ def partition_of(cursor: str, account: str, names: Sequence[str]) -> str:
 class Positions:
     """The position of one follower, and its right to follow.
 
-    It watches the target's endpoint: a write is sent only while this run follows. Without an endpoint of its own, which
-    credentials for one table do not allow, the position is in the journal alone.
+    It watches the target's endpoint, so that writes are sent only while this run follows. Without `kept`, an endpoint
+    for the position, which credentials for one table do not allow, the position is in the journal alone.
     """
 
     def __init__(
-        self,
-        journal: Journal,
-        source_url: str,
-        target: Side,
-        kept: Side | None,
-        table: str = TABLE,
+        self, journal: Journal, source_url: str, target: Side, kept: Side | None, table: str = TABLE
     ) -> None:
         self.cursor = ""
-        """All changes up to it are at the target."""
+        """The target has all changes up to it."""
         self.applied = ""
         """The time of the last change that was applied."""
         self.tables: dict[str, Followed] = {}
-        """By names in small letters."""
+        """By lower-case name."""
         self._journal, self._source_url, self._target = journal, source_url, target
         self._kept, self._table = kept, table
         self._run = secrets.token_hex(8)
@@ -156,7 +151,7 @@ class Positions:
         self._holds = False
         self._sequence = self._confirmed = 0
         self._sent: tuple[dict[str, Any], list[Operation]] | None = None
-        """What was sent with the last number, until it is known to be stored."""
+        """What was sent with the last sequence number, until it is known to be stored."""
         self._renewed = 0.0
         self._saved = ("", "")
         self._changed: set[str] = set()
@@ -166,7 +161,7 @@ class Positions:
         self._ended = threading.Event()
 
     def find(self) -> list[RawEntity]:
-        """The positions that the target has, of all sources."""
+        """The positions of all sources in the target."""
         if self._kept is None:
             return []
         try:
@@ -190,7 +185,7 @@ class Positions:
         return self._kept is None
 
     def take(self, partition: str, tell: Callable[[str], None]) -> bool:
-        """Become the run that follows, once no other renews its id, and read the position; False if there is none."""
+        """Once no other run renews its id, read the position and become the run that follows; False without one."""
         self._partition = partition
         kept = self._kept
         rows = self._taken(kept, tell) if kept else self._journal.state.get("rows", {})
@@ -207,7 +202,7 @@ class Positions:
         return True
 
     def _taken(self, kept: Side, tell: Callable[[str], None]) -> dict[str, RawEntity]:
-        """The rows of the position at the target, after an earlier run has ended."""
+        """The rows of the position, after an earlier run has ended."""
         seen, since = "", elapsed_seconds()
         while (row := kept.get(self._table, self._key(_POSITION))) and not row["Ended"]:
             if seen and row[odata.ETAG] != seen:
@@ -226,11 +221,11 @@ class Positions:
             return {}
         query = Query(self._table, f"PartitionKey eq {quoted(self._partition)}")
         rows = {each["RowKey"]: each for each in kept.reader().entities(query)}
-        # The one that was looked at: if it changes now, another run begins.
+        # Keep the row with the ETag that was checked: if it changes now, another run began.
         return {**rows, _POSITION: row}
 
     def begin(self, cursor: str, tables: Sequence[Followed]) -> None:
-        """Begin at another cursor, with these tables, before the first of them is written."""
+        """Begin at another cursor, with these tables. Call it before the first of them is written."""
         if self._kept and not self._holds:
             self._kept(lambda endpoint: endpoint.create_table(self._table))
             marker = _written(MARKER, {"Format": 1})
@@ -251,14 +246,14 @@ class Positions:
         self.save()
 
     def add(self, name: str) -> None:
-        """Follow a table that the feed made."""
+        """Follow a table that the feed creates."""
         with self._lock:
             copy = {"begun": True, "copied": True}
             self.tables.setdefault(name.lower(), Followed(name, copy))
             self._changed.add(name.lower())
 
     def note_look(self) -> None:
-        """All tables were the same at a look: what is remembered now proves it at the next one."""
+        """Note that the check found all tables the same: the next check may use the keys of now."""
         with self._lock:
             for name, followed in self.tables.items():
                 if followed.looked != followed.keys:
@@ -272,11 +267,11 @@ class Positions:
                 self._dropped.add(name.lower())
 
     def save(self) -> None:
-        """Save the position; `TransferFailed` if this run does not follow any more."""
+        """Save the position; `TransferFailed` if this run no longer follows."""
         self._target(lambda _: self._write())
 
     def hold(self) -> None:
-        """Renew the id of this run, if that is due, so that no other begins; raises if another did."""
+        """Renew the id of this run if that is due, so that no other run begins; raises if another one did."""
         with self._lock:
             if self._lost:
                 raise self._lost
@@ -286,7 +281,7 @@ class Positions:
     def note(
         self, table: str, operations: Sequence[Operation], etags: Sequence[str | None]
     ) -> None:
-        """Remember the newest keys of a table, and forget those that were deleted."""
+        """Remember the keys last written to a table, and forget deleted ones."""
         with self._lock:
             followed = self.tables.get(table.lower())
             if followed is None:
@@ -302,7 +297,7 @@ class Positions:
                 del followed.keys[key]
 
     def end(self) -> None:
-        """Save the position, and let another run follow at once; if the target is away, after a while."""
+        """Save the position, and let another run follow at once, or after a while if the target is away."""
         self._ended.set()
         if self._holds:
             with suppress(Unreachable, ServiceError, TransferFailed):
@@ -317,17 +312,18 @@ class Positions:
             threading.Thread(target=self._keep, name="position", daemon=True).start()
 
     def _keep(self) -> None:
-        """Save what there is to save, and renew, until the end. A failure is raised where the run next writes."""
+        """Save changes and renew until the end. The run's next write raises a failure."""
         while not self._ended.wait(SAVE_SECONDS):
             with suppress(Unreachable, ServiceError, TransferFailed), self._lock:
-                # What is left out moves the cursor alone: two ways would answer each other's positions.
+                # Do not save a cursor that only left-out changes moved: two followers in opposite directions would
+                # answer each other's positions without end.
                 if self._changed or self._dropped or self._saved[1] != self.applied:
                     self._write()
                 else:
                     self.hold()
 
     def _write(self) -> None:
-        """One attempt to store what has changed. The ETag of the position says whether this run may."""
+        """Make one attempt to store the changes. The ETag of the position shows whether this run still follows."""
         with self._lock:
             if self._lost:
                 raise self._lost
@@ -352,7 +348,7 @@ class Positions:
             self._send(kept, self._saved[0], rows[:ROWS_PER_TRANSACTION])
             del rows[:ROWS_PER_TRANSACTION]
         self._send(kept, self.cursor, rows)
-        # A row that a kill leaves is of a table that the source does not have.
+        # After a kill a row may stay: the source has no such table, so it does no harm.
         for name in dropped - self.tables.keys():
             deletion = Operation("DELETE", self._key(_OF_TABLE + name), if_match="*")
             with suppress(ServiceError):
@@ -366,7 +362,7 @@ class Positions:
             "Ended": self._ended.is_set(),
             "Source": self._source_url,
         }
-        # An attempt with the same content has the same number: one without an answer may have been done.
+        # A retry of the same content has the same number: the attempt without an answer may have been stored.
         if self._sent != (members, rows):
             self._sequence, self._sent = self._sequence + 1, (members, rows)
         members = {**members, "Sequence": self._sequence}
@@ -387,13 +383,13 @@ class Positions:
                 )
                 raise self._lost from None
             self._etag, self._confirmed = found[odata.ETAG], number
-            if number < self._sequence:  # an earlier one without an answer was done
+            if number < self._sequence:  # an earlier attempt without an answer was stored
                 self._send(kept, cursor, rows)
                 return
         self._confirmed, self._sent, self._renewed = self._sequence, None, sent
 
     def _refill(self, changed: Iterable[str]) -> None:
-        """Remember keys that are at the target, of tables of which none is remembered."""
+        """Remember some keys of the target for each begun table that has none."""
         for name in changed:
             followed = self.tables[name]
             if followed.copy.get("begun") and not followed.keys:
@@ -410,8 +406,7 @@ class Positions:
 
 
 def _written(key: EntityKey, members: Mapping[str, Any], etag: str | None = "*") -> Operation:
-    """The write of a row; without an ETag the row is a new one."""
+    """The write of a row: an insert if `etag` is None, else a replace."""
     body = json.dumps({"PartitionKey": key.partition_key, "RowKey": key.row_key, **members})
-    if etag is None:
-        return Operation("POST", key, body.encode())
-    return Operation("PUT", key, body.encode(), if_match=None if etag == "*" else etag)
+    method = "POST" if etag is None else "PUT"
+    return Operation(method, key, body.encode(), if_match=None if etag == "*" else etag)

@@ -1,8 +1,8 @@
-"""The journal of a transfer: a small file that lets the same command go on after an interruption.
+"""The journal of a transfer: a small file that lets the same command continue after an interruption.
 
-The name of the file is a hash of everything that identifies the transfer, which holds no secret. The file is replaced
+The name of the file is a hash of everything that identifies the transfer, which has no secret. The file is replaced
 as a whole, so a process killed at any moment leaves the old state or the new one; a lock keeps a second process out.
-It is removed after the report is printed, so a transfer killed before that is never taken for a new one.
+It is removed after the report is printed: a transfer killed before that continues, and does not begin again.
 """
 
 import fcntl
@@ -22,7 +22,7 @@ DIRECTORY_VARIABLE: Final = "TABLESTONE_JOURNALS"
 
 
 class Journal:
-    """The journal of one transfer. `state` is what the last run saved; empty for a new transfer."""
+    """The journal of one transfer. `state` is what was saved last; empty for a new transfer."""
 
     def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
         self.path = path
@@ -55,7 +55,7 @@ class Journal:
         self.close()
 
     def close(self) -> None:
-        """Let another process have the journal."""
+        """Release the lock."""
         if not self._lock.closed:
             self._lock_path.unlink(missing_ok=True)
             self._lock.close()
@@ -76,7 +76,7 @@ class Journal:
 
 
 def _locked(path: Path) -> IO[str]:
-    """The lock of a journal, held until it is closed. Its holder removes the file at the end, so check it."""
+    """The lock of a journal, held until it is closed. Its holder removes the file at the end: then try again."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         while True:
@@ -108,7 +108,7 @@ def _is_still(path: Path, opened: IO[str]) -> bool:
 def open_journal(
     identity: Mapping[str, Any], environment: Mapping[str, str], *, restart: bool
 ) -> Journal:
-    """Open the journal of a transfer. The identity is written to it, so it must hold no secret."""
+    """Open the journal of a transfer. The identity is written to the file, so it must have no secret."""
     named = environment.get(DIRECTORY_VARIABLE)
     try:
         directory = Path(named) if named else user_directory("state") / "transfers"

@@ -1,9 +1,9 @@
-"""Judges whether the tables of a target are those that were followed, by what both sides and the feed say.
+"""Judges whether the tables of a target are still those that were followed, from both sides and the feed.
 
-A table is the same if one of its remembered keys is there, as it was or written later. If none is, all of them must be
-deleted by the feed after the position, which an earlier run may have applied, or expired. And if no key of the last
-look is there as it was, none of them that the source still has may be missing, and one of the source's entities that
-the feed does not name must be there, if it has any.
+A table is the same if the target has one of the remembered keys, unchanged or written later. If it has none, each must
+have expired, or be deleted by the feed after the position: an earlier run may have applied that. If also no key of the
+last check is unchanged, none of those keys that the source still has may be missing, and the target must have one of
+the source's entities that the feed does not name, if there are any.
 """
 
 import enum
@@ -26,12 +26,13 @@ from tablestone.tools.positions import Followed
 from tablestone.tools.writing import same_properties
 
 SAMPLE: Final = 1000
-"""Keys of the source among which those are that the feed does not name."""
+"""Keys to read from the source, to find some that the feed does not name."""
 UNNAMED_MAX: Final = 8
+"""The most of those to look for at the target."""
 
 
 class Verdict(enum.Enum):
-    """What becomes of a table: it is followed, is copied again, or only a person can say."""
+    """What to do with a table: go on following it, copy it again, or ask a person."""
 
     SAME = "same"
     AGAIN = "again"
@@ -40,10 +41,10 @@ class Verdict(enum.Enum):
 
 @dataclass
 class Evidence:
-    """What was read of a table. `keys` are remembered ones, of which `explained` may be missing.
+    """What was found out about a table. `keys` were remembered, and `explained` of them may be missing.
 
-    `unnamed` says whether an entity of the source that the feed after the position does not name is at the target; None
-    if there is none, or none was looked for.
+    `unnamed`: whether the target has an entity of the source that the feed after the position does not name; None if
+    there is no such entity, or none was looked for.
     """
 
     is_begun: bool = True
@@ -57,13 +58,12 @@ class Evidence:
     sample: set[EntityKey] = field(default_factory=set)
     """Keys of the source that the feed does not name."""
     deleted: set[EntityKey] = field(default_factory=set)
-    """Those that the feed deletes."""
+    """Keys that the feed deletes."""
     has_more: bool = False
-    """Whether the source has more keys than those that were looked at."""
+    """Whether the source has more keys than were read for the sample."""
 
 
 def judge(found: Evidence) -> Verdict:
-    """The verdict on a table."""
     is_known = found.is_there or (found.is_begun and found.exists and found.explained == found.keys)
     if found.is_deleted or (is_known and found.unnamed is not False):
         return Verdict.SAME
@@ -74,7 +74,7 @@ Feed = Callable[[str], Iterable[ChangesPage]]
 
 
 class Judgement:
-    """Looks at both sides. `feed` gives the pages of the feed that is followed, after a cursor."""
+    """Collects the evidence from both sides and the feed. `feed` returns its pages after a cursor."""
 
     def __init__(self, source: Side, target: Side, feed: Feed, parallel: int) -> None:
         self._source, self._target, self._feed, self._parallel = source, target, feed, parallel
@@ -82,7 +82,7 @@ class Judgement:
     def verdicts(
         self, tables: Sequence[Followed], cursor: str, *, is_adopted: bool = False
     ) -> list[Verdict]:
-        """The verdict on each table at this position. One that is adopted has no keys, and must be found equal."""
+        """The verdict on each table at this position. `is_adopted` tables have no keys: entities must be equal."""
         with ThreadPoolExecutor(self._parallel, thread_name_prefix="look") as pool:
             evidence = list(pool.map(self._at_target, tables))
         doubts = {
@@ -106,7 +106,7 @@ class Judgement:
         for key, etag in {**looked, **followed.keys}.items():
             raw = self._target.get(name, key)
             if raw is not None and looked.get(key) == raw[odata.ETAG]:
-                # As it was at the last look: so nothing is gone.
+                # Unchanged since the last check, so it is the same table.
                 found.is_there = found.unnamed = True
                 return found
             if raw is not None and key in followed.keys:
@@ -144,12 +144,12 @@ class Judgement:
                     table.deleted.add(key)
 
     def _explain(self, followed: Followed, found: Evidence, *, is_adopted: bool) -> None:
-        """Ask the source about the remembered keys, and about entities that the feed does not name."""
+        """Look at the source for the remembered keys, and at both sides for entities that the feed does not name."""
         name, now = followed.name, system_clock()
         policy = self._target(lambda target: target.expiry(name))
 
         def is_kept(key: EntityKey, etag: str) -> bool:
-            # What was not deleted, and is not at the source either, has expired.
+            # A key that the feed does not delete and the source does not have has expired.
             raw = None if key in found.deleted else self._source.get(name, key)
             if raw and policy:
                 stamped = {**raw, TIMESTAMP: format_date_time(parse_etag(etag))}
@@ -164,7 +164,7 @@ class Judgement:
             found.unnamed = False
             return
         if policy is not None and not policy.suspended and not is_adopted:
-            return  # those of the sample may have expired
+            return  # the entities of the sample may have expired
         if is_adopted and found.has_more and not found.sample:
             found.unnamed = False
         for key in sorted(found.sample)[:UNNAMED_MAX]:
