@@ -1,3 +1,1 @@
-"""The data tools: a client of any Azure Tables endpoint through the official SDK. Never imports server, tables or
-engines.
-"""
+"""The data tools: clients of any Azure Tables endpoint, over the SDK. Never imports server, tables or engines."""

@@ -1,9 +1,9 @@
 """The one place where the tools speak HTTP: requests that the official SDK signs, sends and authenticates.
 
-Tables are listed, made and deleted by the SDK's own methods. Entities are JSON text in the SDK's
-pipeline, not its models: these lose a digit of a time and the type of some values, and cost more CPU than the server
-(bench/README.md has the profile). A call makes one attempt; `errors.Retry` makes more. The SDK is imported when an
-endpoint is opened, so that `--help` needs no extra.
+The SDK's own methods list and create tables. All other requests go through the SDK's pipeline as JSON text, not as
+its models: these lose a digit of a time and the type of some values, and cost more CPU than the server (bench/README.md
+has the profile). A call makes one attempt; `errors.Retry` makes more. The SDK is imported when an endpoint is opened,
+so that `--help` needs no extra.
 """
 
 from __future__ import annotations
@@ -49,14 +49,11 @@ RawEntity = dict[str, Any]
 """An entity as `odata=minimalmetadata` writes it, read as JSON."""
 
 PERSON_SECONDS: Final = 15
-"""Seconds of a whole request for which a person waits. The service itself gives up a page of a query after 5 s."""
+"""The longest that a person waits for a whole answer. The service itself ends a page of a query after 5 s."""
 PERSON_BYTES_MAX: Final = 32 * 1024 * 1024
-"""Bytes of an answer for which a person waits: eight times the largest page of the service."""
-# The headers are those with which the answers of the live service were recorded (tests/tools/test_recorded.py).
-_READING: Final = {
-    "Accept": "application/json;odata=minimalmetadata",
-    "DataServiceVersion": "3.0",
-}
+"""The largest answer that a person waits for: eight times the largest page of the service."""
+# The live service's answers were recorded with these headers (tests/tools/test_recorded.py).
+_READING: Final = {"Accept": "application/json;odata=minimalmetadata", "DataServiceVersion": "3.0"}
 _WRITING: Final = {
     "Accept": "application/json",
     "Content-Type": "application/json",
@@ -73,34 +70,26 @@ _TRANSACTING: Final = {
     "DataServiceVersion": "3.0",
     "MaxDataServiceVersion": "3.0;NetFx",
 }
-_OF_METHODS: Final = {
-    "POST": _INSERTING,
-    "PUT": _WRITING,
-    "MERGE": _WRITING,
-    "DELETE": _READING,
-}
+_OF_METHODS: Final = {"POST": _INSERTING, "PUT": _WRITING, "MERGE": _WRITING, "DELETE": _READING}
 _PART = re.compile(rb"HTTP/1\.1 (?=\d{3})")
 _PART_ETAG = re.compile(rb"\r\nETag: ([^\r\n]+)", re.IGNORECASE)
 _NO_RETRIES: Final[Mapping[str, int]] = {"retry_total": 0, "retry_status": 0}
 _NEXT: Final = ("NextPartitionKey", "NextRowKey")
 CURSOR_HEADER: Final = "x-tablestone-cursor"
-"""The cursor after a page of changes."""
+"""Has the cursor after a page of changes."""
 MORE_HEADER: Final = "x-tablestone-more"
-"""Present if more changes follow the page."""
+"""Present if the feed has more changes after the page."""
 
 
 class ContinuationToken(NamedTuple):
-    """A continuation token: two opaque texts.
-
-    An empty one was not given, and is not sent back: the service refuses `NextRowKey=`.
-    """
+    """A continuation token: two opaque texts. An empty one is not sent: the service refuses `NextRowKey=`."""
 
     next_partition_key: str
     next_row_key: str
 
 
 class Page(NamedTuple):
-    """One page of a query: its entities, the token of the next page, and its bytes."""
+    """One page of a query: its entities, the token of the next page, and its size in bytes."""
 
     entities: list[RawEntity]
     next_token: ContinuationToken | None
@@ -110,7 +99,7 @@ class Page(NamedTuple):
 class Walk:
     """Detects that a walk from page to page is back at an earlier page.
 
-    It keeps the last token and that of the last page whose number is a power of two (Brent's algorithm).
+    Keeps the last token, and that of the last page whose number is a power of two (Brent's algorithm).
     """
 
     def __init__(self) -> None:
@@ -119,7 +108,7 @@ class Walk:
         self._kept: object = None
 
     def is_back_at(self, token: object) -> bool:
-        """Whether the token of the next page, None for no page, came before."""
+        """Whether an earlier page had this token of a next page; None means that there is no next page."""
         if token is not None and token in (self._before, self._kept):
             return True
         self._pages += 1
@@ -130,7 +119,7 @@ class Walk:
 
 
 class Operation(NamedTuple):
-    """One write: `method` is POST (insert), PUT (replace), MERGE or DELETE; no body for the last."""
+    """One write: `method` is POST (insert), PUT (replace), MERGE, or DELETE, which has no body."""
 
     method: str
     key: EntityKey
@@ -139,7 +128,7 @@ class Operation(NamedTuple):
 
 
 class Query(NamedTuple):
-    """A query for pages; `select` is empty for all properties."""
+    """A query. An empty `select` means all properties."""
 
     table: str
     filter: str | None = None
@@ -148,7 +137,7 @@ class Query(NamedTuple):
 
 
 class Watch(Protocol):
-    """Looks at the writes of an endpoint: before each is sent, when it may raise, and at those that were done."""
+    """Sees the writes of an endpoint: `hold` before each is sent, which may raise, and `note` after it is done."""
 
     def hold(self) -> None: ...
 
@@ -160,8 +149,8 @@ class Watch(Protocol):
 class TableEndpoint:
     """An account's tables, over the SDK's pipeline. Threads may share one.
 
-    `is_asked_once` is for a person who waits: the SDK retries nothing. `agent` begins the User-Agent; a Tablestone
-    server leaves the queries of an agent that begins with `tablestone-` out of its advice.
+    `is_asked_once`: a person waits for the answer, so the SDK retries nothing, and answers have narrower limits.
+    `agent` begins the User-Agent; a Tablestone server leaves queries of agents `tablestone-…` out of its advice.
     """
 
     def __init__(
@@ -216,24 +205,18 @@ class TableEndpoint:
                     )
 
     def ask(self, request: Callable[[TableServiceClient], Answer]) -> Answer:
-        """Call the SDK's own client, for everything but entities; its errors become ours."""
+        """Call the SDK's own client, for requests that are not about entities; its errors become ours."""
         with self._errors_of_the_sdk():
             return request(self._service)
 
     @contextmanager
     def _errors_of_the_sdk(self) -> Iterator[None]:
-        """Turn the SDK's errors into ours. It fails in several ways if the answer is of another service."""
+        """Turn the SDK's errors into ours. An answer of another kind of service makes it fail in several ways."""
         from azure.core.exceptions import AzureError, DeserializationError  # noqa: PLC0415 - an extra
 
         try:
             yield
-        except (
-            DeserializationError,
-            TypeError,
-            AttributeError,
-            KeyError,
-            RecursionError,
-        ):
+        except (DeserializationError, TypeError, AttributeError, KeyError, RecursionError):
             raise self._not_a_table_service() from None
         except (AzureError, ValueError) as error:
             raise self._converted(error) from None
@@ -248,7 +231,7 @@ class TableEndpoint:
         retries: Mapping[str, int] = {}
         if self.watch:
             self.watch.hold()
-            retries = _NO_RETRIES  # each attempt is looked at
+            retries = _NO_RETRIES  # the watch must see each attempt
         with self._errors_of_the_sdk():
             try:
                 self._service.create_table(name, **retries)
@@ -260,16 +243,11 @@ class TableEndpoint:
 
     def table_exists(self, name: str) -> bool:
         """Whether a table exists. Asks by a query, which any permission to read allows; the SDK retries it."""
-        try:
-            self.page(Query(name, select=("PartitionKey",), top=1), None, retries={})
-        except ServiceError as error:
-            if error.status == 404:
-                return False
-            raise
-        return True
+        query = Query(name, select=("PartitionKey",), top=1)
+        return _is_found(lambda: self.page(query, None, retries={}))
 
     def service_time(self) -> int | None:
-        """The time of the service in ticks, to the second; None if its answer has no date."""
+        """The service's time in ticks, to the second; None if its answer has no Date header."""
         response, _ = self._send("GET", "/Tables?%24top=1", is_checked=False)
         date = response.headers.get("Date")
         if date is None:
@@ -278,14 +256,8 @@ class TableEndpoint:
 
     def delete_table(self, name: str) -> bool:
         """Delete a table; False if there was none, which the SDK's own method does not say."""
-        path = f"/Tables('{_in_path(name)}')"
-        try:
-            self._send("DELETE", path, headers={"Accept": _WRITING["Accept"]})
-        except ServiceError as error:
-            if error.status == 404:
-                return False
-            raise
-        return True
+        path, headers = f"/Tables('{_in_path(name)}')", {"Accept": _WRITING["Accept"]}
+        return _is_found(lambda: self._send("DELETE", path, headers=headers))
 
     def page(
         self,
@@ -294,7 +266,7 @@ class TableEndpoint:
         *,
         retries: Mapping[str, int] = _NO_RETRIES,
     ) -> Page:
-        """One page of a query; `TransferFailed` if its continuation token leads back to it."""
+        """One page of a query; `TransferFailed` if its continuation token is the one that it was asked with."""
         parameters = {}
         if query.filter:
             parameters["$filter"] = query.filter
@@ -329,16 +301,13 @@ class TableEndpoint:
                 return None
             raise
         found = read_json(content)
-        found.pop("odata.metadata", None)  # the address of the table, which a page says once
+        found.pop("odata.metadata", None)  # the address of the table, which no entity of a page has
         return found
 
     def changes(
         self, table: str | None, since: str | None, wait_seconds: int
     ) -> tuple[list[bytes], str, bool]:
-        """The next lines of a feed of changes, the cursor after them, and whether more follow.
-
-        Without a table it is the feed of the account.
-        """
+        """The next lines of the feed of a table or of the account, the cursor after them, and whether more follow."""
         parameters = {"comp": "changes"} if table else {"restype": "service", "comp": "changes"}
         if since is not None:
             parameters["since"] = since
@@ -347,16 +316,16 @@ class TableEndpoint:
         text = urlencode(parameters, quote_via=quote, safe="")
         response, content = self._send("GET", f"/{_in_path(table or '')}?{text}")
         cursor = response.headers.get(CURSOR_HEADER)
-        if cursor is None:  # a service that does not look at `comp`
+        if cursor is None:  # a service that ignores `comp`
             raise ServiceError(response.status_code, "", "")
         return content.splitlines(), cursor, MORE_HEADER in response.headers
 
     def indexes(self, table: str) -> list[IndexFound] | None:
-        """The indexes of a table; None where none are possible, as on Azure, and for a caller who may not know."""
+        """The indexes of a table; None if unknown: Azure has none, and the caller may lack the permission."""
         if self.connection.is_production:
             return None
         try:
-            # A service that does not look at `comp` answers with entities: one at most.
+            # A service that ignores `comp` answers with entities: one at most.
             _, content = self._send("GET", f"/{_in_path(table)}?comp=indexes&%24top=1")
             found = read_json(content).get("indexes", ())
             return [
@@ -366,14 +335,14 @@ class TableEndpoint:
         except ServiceError as error:
             return [] if error.status == 400 else None
         except (Unreachable, TypeError, KeyError):
-            return None  # whoever asks has other requests, which will say what is wrong
+            return None  # the caller's next request says what is wrong
 
     def expiry(self, table: str) -> ExpiryPolicy | None:
-        """The policy by which entities of a table expire, as a Tablestone server says it to the account's key."""
+        """The policy by which a table's entities expire; a Tablestone server shows it to the account's key only."""
         if not self._may_have_expiry:
             return None
         try:
-            path = f"/{_in_path(table)}?comp=expiry&%24top=1"  # as above
+            path = f"/{_in_path(table)}?comp=expiry&%24top=1"  # one entity at most, as above
             _, content = self._send("GET", path, retries={})
             return ExpiryPolicy.from_members(read_json(content))
         except ServiceError as error:
@@ -381,10 +350,10 @@ class TableEndpoint:
                 raise
         except (TransferFailed, ValueError):
             pass
-        return None  # there is none, or another service
+        return None  # no policy, or another kind of service
 
     def offer_expiry(self, table: str, policy: ExpiryPolicy) -> None:
-        """Give a table its policy; a Tablestone server takes it if the table is empty."""
+        """Give a table its policy; a Tablestone server accepts it if the table is empty."""
         if self._may_have_expiry:
             body = json.dumps(policy.members()).encode("ascii")
             try:
@@ -395,12 +364,12 @@ class TableEndpoint:
 
     @property
     def _may_have_expiry(self) -> bool:
-        """Whether to ask about expiry: with the account's key, and not the service."""
+        """Whether to ask about expiry: only with the account's key, and never in Azure's clouds."""
         is_with_key = self.connection.scheme is Scheme.ACCOUNT_KEY
         return is_with_key and not self.connection.is_production
 
     def write(self, table: str, operation: Operation) -> str | None:
-        """One write outside a transaction. Returns the new ETag."""
+        """Send one write outside a transaction. Returns the new ETag."""
         method, headers = self._form_of(operation.method)
         path = f"/{table}" if operation.method == "POST" else _entity_path(table, operation.key)
         if operation.if_match is not None:
@@ -412,7 +381,7 @@ class TableEndpoint:
         return etag
 
     def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
-        """One entity group transaction. Returns the new ETags; raises the error of the first operation that fails."""
+        """Send one entity group transaction. Returns the new ETags; raises the error of the operation that failed."""
         mark = secrets.token_hex(8)
         body = self._batch_body(table, operations, mark)
         headers = {**_TRANSACTING, "Content-Type": f"multipart/mixed; boundary=batch_{mark}"}
@@ -454,12 +423,12 @@ class TableEndpoint:
         return b"".join(parts)
 
     def _form_of(self, method: str) -> tuple[str, dict[str, str]]:
-        """The method and the headers of a write on the wire."""
+        """The HTTP method and headers of a write."""
         verb, overriding = self._merge if method == "MERGE" else (method, {})
         return verb, {**_OF_METHODS[method], **overriding}
 
     def _beginning(self, method: str) -> tuple[str, str]:
-        """The method and the headers of an operation inside a transaction, as text."""
+        """The HTTP method, and the headers as text, of an operation inside a transaction."""
         verb, headers = self._form_of(method)
         headers = {"x-ms-version": self._service.api_version, **headers}
         return verb, "".join(f"{name}: {value}\r\n" for name, value in headers.items())
@@ -474,7 +443,7 @@ class TableEndpoint:
         *,
         is_checked: bool = True,
     ) -> tuple[HttpResponse, bytes]:
-        """The answer of a request and its body. A refusal is a `ServiceError`, unless the answer is not checked."""
+        """The answer of a request, and its body. Raises `ServiceError` for a status of 300 or more if `is_checked`."""
         from azure.core.exceptions import AzureError  # noqa: PLC0415 - an extra
         from azure.core.rest import HttpRequest  # noqa: PLC0415 - as above
 
@@ -487,7 +456,7 @@ class TableEndpoint:
             content=body or None,
         )
         try:
-            # The generated client sends every request with this method; streamed, so that no policy decodes the JSON.
+            # The SDK's client sends every request with this method. Streamed, so that no policy decodes the JSON.
             response: HttpResponse = self._service._client.send_request(  # noqa: SLF001 - there is no public one
                 request, stream=True, **retries
             )
@@ -519,8 +488,19 @@ class TableEndpoint:
         return (UnknownHost if is_unknown else Unreachable)(first_line(error))
 
 
+def _is_found(request: Callable[[], object]) -> bool:
+    """Call a request; False if it answers 404."""
+    try:
+        request()
+    except ServiceError as error:
+        if error.status == 404:
+            return False
+        raise
+    return True
+
+
 def endless(table: str) -> TransferFailed:
-    """The failure of a query whose pages lead to a page that was read already."""
+    """The failure of a query whose pages lead back to an earlier page."""
     return TransferFailed(
         f"{table}: the service answered with a continuation token that it gave before, so its pages have no end."
     )

@@ -1,4 +1,7 @@
-"""The endpoint of a tool: from options, the environment, or a saved profile."""
+"""The endpoint of a tool, and its credentials: from options, the environment, or a saved profile.
+
+The file of profiles is readable by its owner alone; secrets are in the keyring if there is one.
+"""
 
 import base64
 import binascii
@@ -19,23 +22,22 @@ from tablestone.user_directories import NoHomeDirectory, user_directory
 
 CONNECTION_STRING_VARIABLE: Final = "AZURE_STORAGE_CONNECTION_STRING"
 CERTIFICATES_VARIABLE: Final = "REQUESTS_CA_BUNDLE"
-"""Names a file or directory of certificates to trust in place of the usual ones."""
+"""Names a file or directory of certificates to trust instead of the usual ones."""
 LOCAL_ACCOUNT: Final = "devstoreaccount1"
 LOCAL_URL: Final = f"http://127.0.0.1:10002/{LOCAL_ACCOUNT}"
 """The Tablestone of this machine, as `tablestone serve` starts it."""
-# The emulators' well-known key: every document of Azure Storage prints it, and it opens no account but theirs.
+# The emulators' well-known key: the documents of Azure Storage print it, and it opens no account but theirs.
 LOCAL_KEY: Final = (
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 )
 DEFAULT_SUFFIX: Final = "core.windows.net"
 
 # Domains of accounts in the public and sovereign clouds, which may hold production data.
+_COSMOS_SUFFIXES: Final = (".cosmos.azure.com", ".cosmosdb.azure.com")
 _PRODUCTION_SUFFIXES: Final = (
     *(".core.windows.net", ".core.chinacloudapi.cn", ".core.usgovcloudapi.net"),
-    *(".core.cloudapi.de", ".cosmos.azure.com", ".cosmosdb.azure.com"),
-    ".storage.azure.net",
+    *(".core.cloudapi.de", ".storage.azure.net", *_COSMOS_SUFFIXES),
 )
-_COSMOS_SUFFIXES: Final = (".cosmos.azure.com", ".cosmosdb.azure.com")
 
 
 class Scheme(enum.Enum):
@@ -57,26 +59,24 @@ class Connection:
 
     @property
     def is_production(self) -> bool:
-        """True for an account in one of Azure's clouds."""
-        host = urlsplit(self.url).hostname or ""
-        return host.endswith(_PRODUCTION_SUFFIXES)
+        """Whether the account is in one of Azure's clouds."""
+        return (urlsplit(self.url).hostname or "").endswith(_PRODUCTION_SUFFIXES)
 
     @property
     def is_cosmos(self) -> bool:
-        """True for the Table API of Cosmos DB, which takes a merge in another form."""
+        """Whether this is the Table API of Cosmos DB, which takes a merge in another form."""
         return (urlsplit(self.url).hostname or "").endswith(_COSMOS_SUFFIXES)
 
     @property
     def only_table(self) -> str:
-        """The table that the signature is limited to, by its `tn`; empty if it is not."""
-        if self.scheme is not Scheme.SHARED_ACCESS_SIGNATURE:
-            return ""
-        return _table_of(self.secret or "")
+        """The one table that the signature allows, from its `tn`; empty if it allows others."""
+        is_signature = self.scheme is Scheme.SHARED_ACCESS_SIGNATURE
+        return _table_of(self.secret or "") if is_signature else ""
 
 
 @dataclass(frozen=True)
 class GivenConnection:
-    """The options of a command; each may be absent. `@FILE` stands for the content of a file, but in a URL."""
+    """The options of a connection. `@FILE` as a connection string or `sas` stands for the content of the file."""
 
     connection_string: str | None = field(repr=False, default=None)
     account_url: str | None = field(repr=False, default=None)
@@ -85,7 +85,6 @@ class GivenConnection:
 
 
 def local_connection() -> Connection:
-    """The Tablestone on this machine."""
     return Connection(LOCAL_URL, LOCAL_ACCOUNT, Scheme.ACCOUNT_KEY, LOCAL_KEY)
 
 
@@ -135,19 +134,16 @@ def from_url(account_url: str, sas: str | None) -> Connection:
 
 
 def resolve(
-    given: GivenConnection,
-    environment: Mapping[str, str],
-    profiles: Mapping[str, Connection],
+    given: GivenConnection, environment: Mapping[str, str], profiles: Mapping[str, Connection]
 ) -> Connection:
     """The connection of the options, else AZURE_STORAGE_CONNECTION_STRING, else the Tablestone on this machine."""
-    words = {
-        f"--{name.replace('_', '-')}": text
-        for name, text in vars(given).items()
-        if text is not None
-    }
-    for flag, text in words.items():
-        words[flag] = from_file(text) if flag in ("--connection-string", "--sas") else text
-        # A variable that a script forgot to set must not lead to another account.
+    words = {}
+    for name, text in vars(given).items():
+        if text is None:
+            continue
+        flag = f"--{name.replace('_', '-')}"
+        words[flag] = from_file(text) if name in ("connection_string", "sas") else text
+        # An unset variable of a script must not lead to another account.
         if not words[flag].strip():
             raise TransferRefused(f"{flag} is empty: give a value, or leave the option out.")
     named = [flag for flag in words if flag != "--sas"]
@@ -173,7 +169,7 @@ def resolve(
 
 
 def find_profile(profiles: Mapping[str, Connection], name: str) -> Connection:
-    """The profile of that name; `TransferRefused` lists the existing ones."""
+    """The profile of this name; `TransferRefused` lists the profiles that exist."""
     try:
         return profiles[name]
     except KeyError:
@@ -193,7 +189,7 @@ def parse_place(text: str, profiles: Mapping[str, Connection]) -> Connection:
 
 
 def from_file(text: str) -> str:
-    """The text itself, or for `@FILE` the content of the file, which keeps a secret off the command line."""
+    """The text, or for `@FILE` the content of the file, which keeps a secret off the command line."""
     if not text.startswith("@"):
         return text
     with refusing_unreadable(text[1:]):
@@ -213,7 +209,7 @@ def _settings(text: str) -> dict[str, str]:
 
 
 def _split_url(text: str, source: str) -> tuple[str, str | None]:
-    """The URL of the account, and its query: a signature."""
+    """The URL of the account without its query, and the query: a signature."""
     try:
         parts = urlsplit(text if "://" in text else f"https://{text}")
         port_is_valid = parts.port is None or parts.port > 0
@@ -232,7 +228,7 @@ def _table_of(signature: str) -> str:
 
 
 def _with_signature(url: str, signature: str, account: str | None = None) -> Connection:
-    """The connection of a signature. The URL may be that of the signature's table."""
+    """The connection of a signature. The URL may end in the signature's table."""
     parts = urlsplit(url)
     above, _, last = parts.path.rpartition("/")
     # An emulator's path begins with the account, which may be named like the table.
@@ -298,14 +294,14 @@ class Profiles(Mapping[str, Connection]):
         return len(self._entries)
 
     def described(self) -> list[tuple[str, str, str, str]]:
-        """Name, URL, scheme and place of the secret of each profile, without reading a secret."""
+        """Name, URL, scheme and place of the secret of each profile. Reads no secret."""
         return [
             (name, entry["url"], entry["scheme"], entry.get("kept_in", "-"))
             for name, entry in sorted(self._entries.items())
         ]
 
     def add(self, name: str, connection: Connection, *, in_keyring: bool | None) -> str:
-        """Store a connection and return where its secret is. None: the keyring, or the file if there is none."""
+        """Store a connection and return where its secret is. `in_keyring` None: the keyring if there is one."""
         entry: dict[str, Any] = {
             "url": connection.url,
             "account": connection.account,
@@ -323,7 +319,7 @@ class Profiles(Mapping[str, Connection]):
         return str(entry.get("kept_in", "-"))
 
     def remove(self, name: str) -> None:
-        """Forget a profile and its secret."""
+        """Delete a profile and its secret."""
         entry = self._entries.pop(name, None)
         if entry is None:
             raise TransferRefused(f"There is no profile {name!r}.")
@@ -355,7 +351,7 @@ def settings_directory(environment: Mapping[str, str]) -> Path:
 
 
 def write_private_json(path: Path, content: object) -> None:
-    """Replace a file with JSON that no other user can ever read; `TransferRefused` if that fails."""
+    """Replace a file by JSON that no other user can read at any time; `TransferRefused` if that fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         # mkstemp makes the file with mode 0600.

@@ -1,4 +1,4 @@
-"""Deletes the entities that a filter finds, in transactions. An entity that changed after it was read stays."""
+"""Deletes the entities that a query finds, in transactions. An entity that changed after it was read stays."""
 
 import threading
 from collections.abc import Sequence
@@ -20,8 +20,8 @@ from tablestone.tools.queries import TableReader
 class DeleteReport:
     """The result of a delete.
 
-    `changed` entities were written after they were read, and stay. `uncertain` ones, included in `deleted`, are gone,
-    but no answer said that this command deleted them. `gone` ones were deleted by another client first.
+    `changed` entities were written after they were read, and stay. `uncertain` ones, a part of `deleted`, are gone, but
+    no answer says that this command deleted them. Another client deleted the `gone` ones first.
     """
 
     table: str
@@ -32,8 +32,6 @@ class DeleteReport:
 
 
 class Delete:
-    """One delete of everything that a query finds."""
-
     def __init__(
         self, endpoint: TableEndpoint, query: Query, *, parallel: int, progress: Progress
     ) -> None:
@@ -45,7 +43,7 @@ class Delete:
         self._lock = threading.Lock()
 
     def run(self) -> DeleteReport:
-        """Delete; an interrupt leaves the rest, and the same command continues."""
+        """Delete. An interrupt leaves the rest, and the same command continues."""
         query = self._query._replace(select=(PARTITION_KEY, ROW_KEY))
         with ThreadPoolExecutor(self._parallel, thread_name_prefix="delete") as pool:
             try:
@@ -77,7 +75,7 @@ class Delete:
             if error.status not in (404, 412) or error.code == "TableNotFound":
                 raise TransferFailed(f"{self._query.table}: {error}") from None
             if len(operations) > 1:
-                # One of them changed or is gone. Others may be too: each would fail the transaction again.
+                # One of them changed or is gone. Others may be too, and would fail the transaction again.
                 for raw in entities:
                     self._delete([raw], uncertain=uncertain)
             elif error.status == 412:

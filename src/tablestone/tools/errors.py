@@ -1,7 +1,7 @@
-"""The errors of the tools, and the retries of a service's errors.
+"""The errors of the tools, and how requests are tried again.
 
-Imports nothing of the SDK, so that the command line can catch these errors without loading it. No message holds a key,
-a signature or a connection string.
+Imports nothing of the SDK, so that the command line can catch these errors without loading it. No message contains a
+key, a signature or a connection string.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class TransferRefused(Exception):
 
 
 class TransferFailed(Exception):
-    """The tool began and could not finish, or found a difference. The message says how to go on, if possible.
+    """The tool began and could not finish. The message says how to go on, if possible.
 
-    Its cause is the service's answer, if that is the reason.
+    If an answer of the service is the reason, it is the cause of this exception.
     """
 
     @property
@@ -46,13 +46,13 @@ class TransferFailed(Exception):
 
     @property
     def is_denied(self) -> bool:
-        """Whether the credentials are right, and do not allow the request."""
+        """Whether the credentials are valid but do not allow the request."""
         return self.status == 403 and self.code.startswith("Authorization")
 
 
 @contextmanager
 def refusing_unreadable(path: str | Path) -> Iterator[None]:
-    """Turn the failure to read a file of the user, or to decode its text, into `TransferRefused`."""
+    """Turn a failure to read a user's file, or to decode it, into `TransferRefused`."""
     try:
         yield
     except UnicodeDecodeError:
@@ -68,9 +68,9 @@ _INDEXED: Final = re.compile(r"(\d{1,3}):")
 
 @dataclass(eq=False)
 class ServiceError(Exception):
-    """An error answer. `index` is the failed operation of a transaction, if the service says which.
+    """An error answer. `index` is the failed operation of a transaction, if the service names it.
 
-    `is_uncertain`: an earlier attempt without an answer may have done what was asked.
+    `is_uncertain`: an earlier attempt got no answer, and may have done the work.
     """
 
     status: int
@@ -86,18 +86,18 @@ class ServiceError(Exception):
 
 
 class Unreachable(Exception):
-    """The connection failed: no answer, or only a part of one. A write may have been done."""
+    """The connection failed: no answer, or only part of one. A write may have been done."""
 
     verb = "cannot be reached"
-    """Stands between the name of the service and the reason."""
+    """Messages put it between the name of the service and the reason."""
 
 
 class UnknownHost(Unreachable):
-    """The host's name has no address: it may be mistyped."""
+    """The host name does not resolve: it may be mistyped."""
 
 
 class Unanswered(Unreachable):
-    """The service was reached, and gave no whole answer."""
+    """The service was reached, but its answer is not whole."""
 
     verb = "gives no whole answer"
 
@@ -126,7 +126,7 @@ def service_error(response: HttpResponse, content: bytes) -> ServiceError:
 
 
 def part_error(status: int, content: bytes) -> ServiceError:
-    """The error of a failed transaction: its answer has one part, whose text begins with the index."""
+    """The error of a failed transaction: its one part has a message that begins with the index of the operation."""
     start = content.find(b"{")
     code, text = _error_members(content[start : content.rfind(b"}") + 1] if start >= 0 else b"")
     indexed = _INDEXED.match(text)
@@ -145,7 +145,7 @@ def _error_members(content: bytes) -> tuple[str, str]:
 
 
 def _xml_members(content: bytes) -> tuple[str, str]:
-    """The same of XML, which services send if they fail before they read Accept."""
+    """The code and text of an XML error: services send one if they fail before they read Accept."""
     code, text = (pattern.search(content) for pattern in (_XML_CODE, _XML_MESSAGE))
     found = [
         html.unescape(each[1].decode("utf-8", "replace")) if each else "" for each in (code, text)
@@ -169,11 +169,11 @@ Answer = TypeVar("Answer")
 BUSY_STATUSES: Final = frozenset((408, 429, 500, 502, 503, 504))
 ATTEMPTS_MAX: Final = 10
 ATTEMPTS_TO_REACH_MAX: Final = 4
-"""Attempts, in less than a second, to reach a service that never was: its address may be wrong."""
+"""Attempts, in less than a second, to reach a service that never answered: its address may be wrong."""
 FIRST_PAUSE_SECONDS: Final = 0.1
 PAUSE_SECONDS_MAX: Final = 20.0
 SUCCESSES_PER_STEP: Final = 20
-"""After so many successes in a row, one more request may be in flight."""
+"""After this many successes in a row, one more request may be in flight."""
 
 
 class InFlight:
@@ -188,7 +188,7 @@ class InFlight:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """Hold a place; wait until one is free."""
+        """Count one request as in flight; first wait until the limit allows it."""
         with self._changed:
             while self._running >= self._allowed:
                 self._changed.wait()
@@ -218,8 +218,8 @@ class InFlight:
 class Retry:
     """Calls a request until it is answered. Another thread sets `stop` to end the waiting.
 
-    After `patience_seconds` no further attempt begins. `was_there` says that the address was right before, so that a
-    service that is away is waited for from the start. `tell` gets each failure that is tried again, and None after it.
+    No attempt begins after `patience_seconds`. `was_there`: the address is known to be right, so an absent service gets
+    all attempts. `tell` gets each failure that is tried again, and None after a success.
     """
 
     in_flight: InFlight
@@ -247,7 +247,7 @@ class Retry:
                 if error.status not in BUSY_STATUSES:
                     error.is_uncertain = uncertain
                     raise
-                # After 500 or a gateway's time-out the write may have been done; after busy it was not.
+                # After 500 or a gateway's time-out the write may have been done; a busy service did not do it.
                 uncertain = uncertain or error.status not in (429, 503)
                 self._give_up_after(attempt, end, error, f"answers {error}")
                 after = error.retry_after
@@ -271,11 +271,11 @@ class Retry:
     def _give_up_after(
         self, attempt: int, end: float | None, error: Exception, reason: str
     ) -> None:
-        is_right = self.was_there and not isinstance(error, UnknownHost)
-        is_waited_for = self._was_reached or is_right
-        most = self.attempts if is_waited_for else min(self.attempts, ATTEMPTS_TO_REACH_MAX)
-        if is_waited_for:
+        most = self.attempts
+        if self._was_reached or (self.was_there and not isinstance(error, UnknownHost)):
             self.tell(error)
+        else:
+            most = min(most, ATTEMPTS_TO_REACH_MAX)
         if attempt >= most or (end is not None and monotonic_seconds() > end):
             tried = "once" if attempt == 1 else f"{attempt} times"
             raise TransferFailed(f"{self.name} {reason} (tried {tried}).") from None

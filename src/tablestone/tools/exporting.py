@@ -1,4 +1,8 @@
-"""Exports entities to a file, resumably, and to the terminal."""
+"""Exports entities to a file, resumably, and prints them.
+
+An export appends pages to a file of JSON lines beside the target, with a checkpoint in the journal every few pages.
+CSV and Parquet need to know all columns first, so they are converted from that file at the end.
+"""
 
 import errno
 import sys
@@ -38,7 +42,7 @@ SPOOL_SUFFIX: Final = ".part.jsonl.zst"
 
 @dataclass(frozen=True)
 class ExportReport:
-    """The result of an export, over all of its runs."""
+    """The result of an export over all its runs."""
 
     table: str
     path: str
@@ -58,7 +62,7 @@ class Target:
     mixed: Mixed = Mixed.FAIL
     with_timestamp: bool = False
     schema: bool = False
-    """CSV: write the types to a file beside it, and only names to the header."""
+    """CSV: the header has only names, and a file beside it the types."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -71,12 +75,12 @@ class Target:
 
 
 class ReadsPages(Protocol):
-    """The source of an export: a `TableReader`, or part of what it reads."""
+    """The source of an export: a `TableReader`, or a part of what it reads."""
 
     cost: Cost
 
     def pages(self, query: Query, token: ContinuationToken | None = None, /) -> Iterator[Page]:
-        """The pages from the token on; the last one has no token."""
+        """The pages from the token on; the last page has none."""
 
 
 class Export:
@@ -103,14 +107,14 @@ class Export:
 
     @property
     def has_its_name(self) -> bool:
-        """Whether an earlier run of this export completed the file of that name."""
+        """Whether an earlier run of this export completed the file, and nobody has changed it since."""
         try:
             return self._state.get("whole") == _identity(Path(self._target.path))
         except OSError:
             return False
 
     def run(self) -> ExportReport:
-        """Write the file. After `TransferFailed` or an interrupt, the journal lets a later run go on."""
+        """Write the file. After `TransferFailed` or an interrupt, a later run continues from the journal."""
         resumed = int(self._state.get("entities", 0))
         with _disk_errors(self._target.path):
             if not self.has_its_name:
@@ -119,7 +123,7 @@ class Export:
                         self._read()
                     self._finish()
                 except BaseException:
-                    # Nothing goes on with an export that failed before its first checkpoint, as of a missing table.
+                    # Without a checkpoint, for example of a missing table, no later run needs the file.
                     if not self._state.get("length"):
                         self._waiting.unlink(missing_ok=True)
                     raise
@@ -136,7 +140,7 @@ class Export:
         )
 
     def _holds_what_was_read(self) -> bool:
-        """Whether the journal's file is there and long enough."""
+        """Whether the file is there, and as long as the journal says."""
         try:
             return self._waiting.stat().st_size >= int(self._state.get("length", 0))
         except OSError:
@@ -175,13 +179,13 @@ class Export:
             self._journal.save(self._state)
 
     def _finish(self) -> None:
-        """Give the file its name, after conversion if it has columns."""
+        """Convert the file if it has columns, and rename it to the target."""
         done = Path(self._target.path)
         whole = self._waiting
         if self._target.needs_columns:
             try:
                 self._columns.pairs(self._target.mixed)
-            except TransferFailed:  # only another command helps
+            except TransferFailed:  # only a command with other options helps
                 self._waiting.unlink(missing_ok=True)
                 raise
             whole = done.with_name(done.name + ".part")
@@ -200,13 +204,13 @@ class Export:
 
 
 def _identity(path: Path) -> list[int]:
-    """Numbers that identify a file under any name."""
+    """What identifies a file under any name, until its content changes."""
     found = path.stat()
     return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns]
 
 
 def convert(spool: Path, file: IO[bytes], target: Target, columns: Columns) -> None:
-    """JSON lines of entities as CSV or Parquet."""
+    """Convert JSON lines of entities to CSV or Parquet."""
     if target.kind == "parquet":
         from tablestone.tools.formats import parquet  # noqa: PLC0415 - pyarrow loads slowly
 
@@ -241,7 +245,7 @@ def csv_lines(
 
 
 def spooled(path: Path) -> Iterator[RawEntity]:
-    """The entities that wait in a file."""
+    """The entities in a file of JSON lines."""
     with open_for_reading(str(path), ReadPosition()) as lines:
         for line in lines:
             yield orjson.loads(line)
@@ -277,7 +281,7 @@ _COLOURS: Final = {
 
 
 def default_output() -> str:
-    """A table on a terminal, JSON lines into a pipe or a file."""
+    """A table on a terminal, else JSON lines."""
     return "table" if sys.stdout.isatty() else "jsonl"
 
 
@@ -289,7 +293,7 @@ def show(
     keys: Sequence[str] = (),
     mixed: Mixed = Mixed.COLUMNS,
 ) -> int:
-    """Print entities and return their number. In CSV, `keys` are the columns without a type; by default those met."""
+    """Print entities and return their number. `keys` are the columns of CSV without a type, by default the keys met."""
     count = 0
 
     def counted() -> Iterator[RawEntity]:
@@ -311,7 +315,7 @@ def show(
 
 
 def _show_tables(entities: Iterable[RawEntity], select: Sequence[str]) -> None:
-    """Print a table for every few hundred rows, so that a long answer appears as it comes."""
+    """Print a table for every few hundred rows, so that rows appear as they arrive."""
     from rich.console import Console  # noqa: PLC0415 - only for a terminal
     from rich.table import Table  # noqa: PLC0415 - as above
     from rich.text import Text  # noqa: PLC0415 - as above
@@ -324,15 +328,15 @@ def _show_tables(entities: Iterable[RawEntity], select: Sequence[str]) -> None:
         for name in names:
             table.add_column(name, overflow="ellipsis", no_wrap=True)
         for raw in chunk:
-            values = [odata.property_of(raw, name) for name in names]
+            cells = [odata.property_of(raw, name) for name in names]
             table.add_row(
-                *(Text(_cell(value), _COLOURS[value.type] if value else "") for value in values)
+                *(Text(_cell(each), _COLOURS[each.type] if each else "") for each in cells)
             )
         console.print(table)
 
 
 def _names(entities: Sequence[RawEntity]) -> list[str]:
-    """Keys first, then the properties in the order of their first occurrence."""
+    """The keys, then the properties in the order of their first occurrence."""
     found = dict.fromkeys((PARTITION_KEY, ROW_KEY))
     for raw in entities:
         found.update(dict.fromkeys(name for name in raw if odata.is_property(name)))
@@ -347,7 +351,7 @@ def _cell(value: EdmValue | None) -> str:
 def _show_csv(
     entities: Iterable[RawEntity], select: Sequence[str], keys: Sequence[str], mixed: Mixed
 ) -> None:
-    """The header has all columns, so everything is read before the first line is printed.
+    """Read everything before the first line is printed: the header has all columns.
 
     A selected property that no entity has is a column without a type.
     """
@@ -358,7 +362,7 @@ def _show_csv(
         with spool.open("wb") as file:
             appender = CompressedAppender(file, ".zst")
             for number, raw in enumerate(entities, start=1):
-                # The same for each entity: the selected keys, or both.
+                # The same for all entities: the selected keys, or both.
                 met_keys = [name for name in (PARTITION_KEY, ROW_KEY) if name in raw]
                 columns.add(raw)
                 appender.write(write_line(raw))
@@ -376,16 +380,14 @@ def _show_yaml(entities: Iterable[RawEntity]) -> None:
     import yaml  # noqa: PLC0415 - only for this output
 
     for raw in entities:
-        shown: dict[str, Any] = {
-            name: _plain(raw, name)
-            for name in raw
-            if odata.is_property(name) or name in (PARTITION_KEY, ROW_KEY, TIMESTAMP)
-        }
+        keys = (PARTITION_KEY, ROW_KEY, TIMESTAMP)
+        names = [name for name in raw if name in keys or odata.is_property(name)]
+        shown = {name: _plain(raw, name) for name in names}
         sys.stdout.write(yaml.safe_dump([shown], allow_unicode=True, sort_keys=False, width=4096))
 
 
 def _plain(raw: RawEntity, name: str) -> Any:
     value = odata.property_of(raw, name)
-    if value is None or value.type in (EdmType.DATE_TIME, EdmType.GEOGRAPHY_POINT):
-        return None if value is None else shown_value(value)
-    return value.value
+    if value and value.type in (EdmType.DATE_TIME, EdmType.GEOGRAPHY_POINT):
+        return shown_value(value)
+    return value and value.value

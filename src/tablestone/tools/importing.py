@@ -1,7 +1,7 @@
-"""Importing a file into a table, and the file of the rows that could not be stored.
+"""Imports a file into a table, resumably, and writes the rows that cannot be stored to a file of rejects.
 
 A rejected row is a JSON line with its number, the reason and its text. The journal keeps the length of that file, so a
-run that goes on writes no row twice.
+resumed run writes no row twice.
 """
 
 import os
@@ -25,7 +25,7 @@ from tablestone.tools.writing import OnConflict, TableWriter, Tally
 
 
 class RejectFile:
-    """Rejected rows, appended. `kept` is its length as an earlier run left it in its journal."""
+    """The file of rejected rows. `kept` is its length by the journal of an earlier run; what is after it goes."""
 
     def __init__(self, path: Path, kept: int) -> None:
         self.path = path
@@ -40,7 +40,7 @@ class RejectFile:
                 path.unlink(missing_ok=True)
 
     def add(self, number: int, reason: str, text: str) -> None:
-        """Append a row with its reason and its text."""
+        """Append a row."""
         with _failures_of(self.path):
             if self._file is None:
                 self._file = self.path.open("wb")
@@ -58,7 +58,7 @@ class RejectFile:
 
     def close(self) -> None:
         if self._file is not None:
-            # No journal has the rows that were not flushed: the next run writes them again.
+            # The journal does not count rows that were not flushed: the next run writes them again.
             with suppress(OSError):
                 self._file.close()
 
@@ -76,13 +76,13 @@ def _failures_of(path: Path) -> Iterator[None]:
 WINDOW_ROWS: Final = 50_000
 WINDOW_BYTES: Final = 64 * 1024 * 1024
 WINDOW_SECONDS: Final = 2.0
-"""A window ends at the first of these three. Then the import waits until no request is in flight."""
+"""A window ends at the first of these three. Then the import drains its requests and saves the journal."""
 _LOOK_ROWS: Final = 100
 
 
 @dataclass(frozen=True)
 class ImportReport:
-    """The result of an import, over all of its runs."""
+    """The result of an import over all its runs."""
 
     table: str
     created: bool
@@ -98,7 +98,6 @@ class ImportReport:
 
     @property
     def sentences(self) -> list[str]:
-        """What was done, for a person."""
         stored = shown_entities(self.stored)
         found = [f"{stored} stored in {self.table}, {shown_bytes(self.bytes)}."]
         if self.created:
@@ -111,10 +110,8 @@ class ImportReport:
             taken = "its key was" if self.skipped == 1 else "their keys were"
             found.append(f"{shown_count(self.skipped, 'row')} skipped: {taken} taken.")
         if self.rejected:
-            reasons = "reason" if self.rejected == 1 else "reasons"
-            found.append(
-                f"{shown_count(self.rejected, 'row')} rejected, with the {reasons} in {self.rejects}."
-            )
+            rows, reason = shown_count(self.rejected, "row"), "reason" + "s" * (self.rejected != 1)
+            found.append(f"{rows} rejected, with the {reason} in {self.rejects}.")
         return found
 
 
@@ -140,12 +137,12 @@ class Import:
         """The number of the last row that is stored, skipped or rejected."""
         self._resumed = self.after
         self.report: ImportReport | None = None
-        """What was done, also by a run that failed; None if nothing was written."""
+        """What was done, even by a run that failed; None if nothing was written."""
         self._taken = 0
-        # Earlier runs may have sent this many of the first rows. Windows also end by the clock, so those of two runs
-        # end at different rows.
+        # Earlier runs may have sent rows up to this one. Not `after` plus a window: windows also end by the clock, so
+        # those of two runs end at different rows.
         self._sent_earlier = int(state.get("sent", 0))
-        # The earlier run stored everything, and was killed before it said so.
+        # The earlier run stored everything, but was killed before its report.
         self._is_done = bool(state.get("done"))
         self._earlier = Tally(**state.get("tally", {}))
         self._endpoint, self._table = endpoint, table
@@ -153,17 +150,16 @@ class Import:
         self._journal, self._rejects, self._progress = journal, rejects, progress
 
     def run(self, rows: Iterator[Row | Rejected], position: ReadPosition) -> ImportReport:
-        """Store the rows. After `TransferFailed` or an interrupt, the journal lets a later run go on."""
+        """Store the rows. After `TransferFailed` or an interrupt, a later run continues from the journal."""
         if self._is_done:
             return self._report(self._earlier, position, created=False, retries=0)
-        # Reading the first row checks header and schema: a refused file leaves no table behind.
+        # Reading the first row checks header and schema, so that a refused file makes no table.
         rows = chain(list(islice(rows, 1)), rows)
-        created = not self._endpoint.table_exists(self._table) and self._endpoint.create_table(
-            self._table
-        )
+        name, endpoint = self._table, self._endpoint
+        created = not endpoint.table_exists(name) and endpoint.create_table(name)
         writer = TableWriter(
-            self._endpoint,
-            self._table,
+            endpoint,
+            name,
             self._on_conflict,
             parallel=self._parallel,
             reject=lambda row, reason: self._rejects.add(row.number, reason, row.body.decode()),
@@ -175,10 +171,8 @@ class Import:
             self._write(rows, writer)
         finally:
             writer.close()
-            total = self._earlier + writer.tally
-            self.report = self._report(
-                total, position, created=created, retries=writer.retry.retries
-            )
+            total, retries = self._earlier + writer.tally, writer.retry.retries
+            self.report = self._report(total, position, created=created, retries=retries)
         return self.report
 
     def _report(
@@ -244,7 +238,7 @@ class Import:
             )
 
     def _tell(self, writer: TableWriter, position: ReadPosition) -> None:
-        """Say how far the rows are that are stored, skipped or rejected; more of the file was read."""
+        """Show the rows that are stored, skipped or rejected; the reader is ahead of them."""
         total = self._earlier + writer.tally
         self._progress.update(
             Reached(

@@ -1,11 +1,11 @@
-"""Turns a server's insight report into a workload for advice.
+"""Asks a server's admin address for its insight report, and turns the report into a workload for advice.
 
-The admin address asks for no key. The report says neither RowKeys nor which part of an answer a client uses, so the
+The admin address needs no key. The report has neither RowKeys nor the part of an answer that a client uses, so the
 rules that need these are silent.
 """
 
 import http.client
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Final
 from urllib.parse import urlencode, urlsplit
@@ -27,14 +27,13 @@ from tablestone.tools.errors import TransferFailed, TransferRefused
 from tablestone.tools.progress import shown_count
 
 ANSWER_SECONDS_MAX: Final = 30
-"""Seconds to wait for the admin address."""
 PAGE: Final = "/insight"
 
 
 def ask_for_insight(
     admin: str, table: str | None = None, account: str | None = None
 ) -> tuple[InsightReport, bytes]:
-    """The report of `[HOST:]PORT` or of a URL, and its JSON; `TransferFailed` says why there is none."""
+    """The report of the server at `[HOST:]PORT` or a URL, and its JSON; `TransferFailed` says why there is none."""
     host, port = admin_address(admin)
     asked = {"table": table, "account": account}
     query = urlencode({name: value for name, value in asked.items() if value is not None})
@@ -51,53 +50,44 @@ def ask_for_insight(
         ) from None
     if answer.status == http.client.NOT_FOUND and text.startswith(b"Insight is off"):
         raise TransferFailed(text.decode("utf-8").strip())
-    try:
-        if answer.status != http.client.OK:
-            raise ValueError(answer.status)  # noqa: TRY301 - one sentence for all that is no report
-        return InsightReport.from_json(text), text
-    except ValueError:
-        raise TransferFailed(
-            f"{shown} answers, but not with insight: give the port of --admin of the server, not that of the tables."
-        ) from None
+    if answer.status == http.client.OK:
+        with suppress(ValueError):
+            return InsightReport.from_json(text), text
+    raise TransferFailed(
+        f"{shown} answers, but not with insight: give the port of --admin of the server, not that of the tables."
+    )
 
 
 def admin_address(admin: str) -> tuple[str, int]:
     """The host and the port of `[HOST:]PORT`, or of a URL; `TransferRefused` for any other text."""
     text = admin if "://" in admin else f"//{admin if ':' in admin else f'127.0.0.1:{admin}'}"
-    try:
+    with suppress(ValueError):
         parts = urlsplit(text)
         if parts.hostname and parts.port and parts.scheme in ("", "http"):
             return parts.hostname, parts.port
-    except ValueError:
-        pass
     raise TransferRefused(
         f"--admin must be PORT or HOST:PORT, such as 10003 or 127.0.0.1:10003, not {admin!r}."
     )
 
 
 def workload_of(report: InsightReport, period: str, *, of_one_table: bool = False) -> Workload:
-    """All tables of the report and their use in a period, which is one of `insight.report.PERIODS`.
+    """All tables of the report and their use in a period of `insight.report.PERIODS`.
 
-    If the report was asked for one table, the rate of the account is left out, because it is about other tables too.
+    A report on one table leaves out the rate of the account, which counts other tables too.
     """
     tables = tuple(_table(report, each, period) for each in report.tables)
-    if of_one_table:
-        return Workload(tables)
-    rates = [account.rates[period].peak for account in report.accounts]
-    return Workload(tables, max(rates, default=None))
+    accounts = () if of_one_table else report.accounts
+    return Workload(tables, max((each.rates[period].peak for each in accounts), default=None))
 
 
 def shapes_of(report: InsightReport, period: str) -> list[QueryShape]:
-    """The shapes of queries in the order of the report, those with and without `$select` as one.
-
-    The quantiles of such a pair are the larger ones.
-    """
+    """The query shapes in the report's order. Joins those with and without `$select`, with the larger quantiles."""
     found: dict[tuple[object, ...], QueryShape] = {}
     for shape in report.queries.get(period, ()):
         key = shape.account, shape.table, shape.filter, shape.plan, shape.from_tools
         other = found.get(key)
         if other is not None:
-            shape = replace(  # noqa: PLW2901 - both together
+            shape = replace(  # noqa: PLW2901 - the two joined
                 other,
                 names_select=other.names_select and shape.names_select,
                 queries=other.queries + shape.queries,
@@ -114,7 +104,7 @@ def shapes_of(report: InsightReport, period: str) -> list[QueryShape]:
 
 
 def _points(report: InsightReport, table: TableInsight, period: str) -> int:
-    """The point reads of a table; a query that fixes both keys is one of its queries, and is not counted here."""
+    """The point reads of a table, without queries that fix both keys: they count as queries."""
     pages = sum(
         shape.pages
         for shape in report.queries.get(period, ())
@@ -125,7 +115,7 @@ def _points(report: InsightReport, table: TableInsight, period: str) -> int:
 
 
 def share_of(report: InsightReport, partition: PartitionActivity, period: str) -> float:
-    """The part of a partition in the entities of its table. What scans read belongs to no partition."""
+    """The partition's share of its table's entities, from 0 to 1. Leaves out scans: they are of no partition."""
     names = (partition.account, partition.table)
     tables = [each for each in report.tables if (each.account, each.table) == names]
     whole = sum(each.activity[period].entities for each in tables)
@@ -139,7 +129,7 @@ def share_of(report: InsightReport, partition: PartitionActivity, period: str) -
 
 
 def takes_large_share(report: InsightReport, partition: PartitionActivity, period: str) -> bool:
-    """Whether a partition takes much more of its table than the others do, below the service's target too."""
+    """Whether a partition takes much more of its table than the others do, even below the service's target."""
     partitions = len(_beside(report, partition, period))
     return partition.activity.entities >= LARGE_SHARE_ENTITIES_MIN and share_of(
         report, partition, period
@@ -149,7 +139,7 @@ def takes_large_share(report: InsightReport, partition: PartitionActivity, perio
 def _beside(
     report: InsightReport, table: TableInsight | PartitionActivity, period: str
 ) -> list[PartitionActivity]:
-    """The listed partitions of a table, or of the same table as a partition."""
+    """The listed partitions of a table, or of a partition's table."""
     names = (table.account, table.table)
     return [each for each in report.partitions[period] if (each.account, each.table) == names]
 
@@ -194,7 +184,7 @@ def _table(report: InsightReport, table: TableInsight, period: str) -> TableUse:
 
 
 def period_of(report: InsightReport, period: str) -> str:
-    """The period in words; where the server has not counted for so long, the time for which it has."""
+    """The period in words; if the server started later, the time since then."""
     seconds = report.at - report.started
     if seconds >= PERIOD_SECONDS.get(period, 0):
         return PERIOD_WORDS.get(period, "")
@@ -202,14 +192,14 @@ def period_of(report: InsightReport, period: str) -> str:
 
 
 def _needed_part(activity: Activity) -> float:
-    """The share of a partition's use without its scans, which other advice is about."""
+    """The share of a partition's use that is no scan: other advice is about scans."""
     if activity.entities_read < SCAN_RATIO * max(1, activity.entities_returned):
         return 1.0
     return activity.entities_used / activity.entities
 
 
 def _writes(table: TableInsight, period: str) -> WriteUse:
-    """The writes by kind; of an older server, which does not say, all are updates, the least remarkable kind."""
+    """The writes by kind. An older server does not say: all count as updates, the least remarkable kind."""
     kinds = table.writes.get(period)
     if kinds is None:
         return WriteUse(updates=table.activity[period].writes)
@@ -224,7 +214,7 @@ def _writes(table: TableInsight, period: str) -> WriteUse:
 
 
 def query_use(shape: QueryShape) -> QueryUse | None:
-    """One shape with its numbers; None if its text is not whole, so that it cannot be read."""
+    """One shape with its numbers; None if its filter is cut off and cannot be parsed."""
     try:
         tree = read_shape(shape.filter, _types(shape))
     except NoShape:
@@ -240,17 +230,17 @@ def query_use(shape: QueryShape) -> QueryUse | None:
 
 
 def _types(shape: QueryShape) -> dict[str, EdmType]:
-    """The types that we know; a newer server may have others."""
+    """The types by property, without unknown types of a newer server."""
     return {term.property: _TYPES[term.type] for term in shape.terms if term.type in _TYPES}
 
 
 SCAN_RATIO: Final = 10
-"""From so many entities read for each returned, a query, or the use of a partition, counts as a scan."""
+"""A query, or the use of a partition, counts as a scan if it reads this many entities for each that it returns."""
 LARGE_SHARE: Final = 0.25
-"""From this part of its table's entities a partition is remarked upon, if even shares would be half of it or less."""
+"""The least share of its table's entities that is remarked upon; it must also be twice an even share."""
 LARGE_SHARE_ENTITIES_MIN: Final = 1000
 """Fewer entities in a period say nothing about keys."""
 _ACROSS: Final = (PlanKind.TABLE.value, PlanKind.PARTITION_RANGE.value, PlanKind.RANGES.value)
-"""The plans whose pages pass from partition to partition."""
+"""The plans that read several partitions."""
 _KINDS: Final = {kind.value: kind for kind in PlanKind}
 _TYPES: Final = {kind.value: kind for kind in EdmType}

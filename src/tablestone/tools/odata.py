@@ -1,7 +1,7 @@
-"""Entities as JSON to typed values and back, without loss.
+"""Converts entities from JSON to typed values and back, without loss.
 
-Reads `odata=minimalmetadata` and full: a value, and `name@odata.type` where JSON does not show the type. A `ValueError`
-tells a person why an entity cannot be stored.
+Reads `odata=minimalmetadata` and `fullmetadata`: a value, and `name@odata.type` where JSON does not show the type. The
+text of a `ValueError` tells a person why an entity cannot be stored.
 """
 
 import functools
@@ -25,7 +25,7 @@ _TYPES: Final = {kind.value: kind for kind in EdmType}
 
 
 class TypedEntity(NamedTuple):
-    """An entity with typed properties, without ETag and Timestamp."""
+    """The key and the typed properties of an entity, without ETag and Timestamp."""
 
     key: EntityKey
     properties: dict[str, EdmValue]
@@ -44,7 +44,7 @@ def read_entity(raw: Mapping[str, Any]) -> TypedEntity:
 
 
 class _Shape(NamedTuple):
-    """What the names of a JSON object's members say. The rows of a file have few shapes."""
+    """What the member names of a JSON object say. The rows of a file have few shapes, so these are cached."""
 
     properties: tuple[tuple[str, str | None], ...]
     """Each property, and the name of its annotation if there is one."""
@@ -66,11 +66,11 @@ def _shape_of(names: tuple[str, ...]) -> _Shape:
 
 
 def require_valid(raw: Mapping[str, Any], size: int) -> tuple[EntityKey, bool]:
-    """The key of a JSON object that can be stored, and whether a write sends its text of this `size` as it is.
+    """The key of a JSON object that can be stored, and whether a write can send its text, of `size` bytes, as it is.
 
-    Refuses what `read_entity` does, but makes no values: most rows of a file are only passed on. A text shorter than
-    the longest string cannot exceed a limit of size. The text is not sent as it is if it has members that only the
-    service writes, or a Double such as 5.0 without its type: a service in JavaScript takes that for the integer 5.
+    Refuses what `read_entity` refuses, but makes no values: most rows of a file are only passed on. A text shorter than
+    the longest string cannot exceed a limit of size. The text cannot be sent if it has members that only the service
+    writes, or a Double such as 5.0 without its type: a service in JavaScript takes that for the integer 5.
     """
     shape = _shape_of(tuple(raw))
     if size > limits.STRING_LENGTH_MAX:
@@ -105,7 +105,7 @@ _PLAIN_TYPES: Final = frozenset((str, bool))
 
 
 def _is_usual(value: Any, annotation: Any) -> bool:
-    """Whether a value has the usual text of its type, so that it can be stored without parsing it."""
+    """Whether a value has a usual text of its type, which is valid without parsing it."""
     fits = _USUAL_TEXTS.get(annotation) if type(annotation) is str else None
     return fits is not None and type(value) is str and fits(value) is not None
 
@@ -118,7 +118,7 @@ _USUAL_TEXTS: Final = {
         r"|(?:0[13578]|1[02])-31)T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,7})?Z"
     ).fullmatch,
 }
-"""Texts of these forms are valid. For others the type's own reader decides."""
+"""Texts of these forms are valid; the type's reader decides about others."""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -134,7 +134,7 @@ def is_property(name: str) -> bool:
 
 
 def read_value(name: str, value: Any, annotation: Any) -> EdmValue:
-    """A property's value, typed by its annotation, else by JSON (wire 5.3)."""
+    """A property's value, typed by its annotation, else by JSON (docs/protocol/wire.md, 5.3)."""
     if annotation is None:
         if isinstance(value, str):
             return EdmValue(EdmType.STRING, value)
@@ -167,7 +167,7 @@ def typed_value(name: str, value: Any, kind: EdmType) -> EdmValue:
 
 
 def require_storable(key: EntityKey, properties: Mapping[str, EdmValue]) -> None:
-    """The rules for keys, names and sizes (wire 1.3, 9); `ValueError` with the service's own code and text."""
+    """Check keys, names and sizes (docs/protocol/wire.md, 1.3 and 9); `ValueError` with the service's code and text."""
     try:
         for name, text in zip((PARTITION_KEY, ROW_KEY), key, strict=True):
             keys.require_key_in_body(name, text)
@@ -192,7 +192,7 @@ def write_body(given: TypedEntity) -> bytes:
 
 
 def content_of(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """An entity that the service sent, without Timestamp and metadata."""
+    """An entity of the service without Timestamp and metadata."""
     return {
         name: value
         for name, value in raw.items()
@@ -201,28 +201,23 @@ def content_of(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def body_of(raw: Mapping[str, Any]) -> bytes:
-    """The JSON that writes an entity which the service sent."""
+    """The JSON of a write of an entity of the service."""
     content = content_of(raw)
-    for name in [name for name in content if _looks_whole(raw, name)]:
-        content[name + ANNOTATION] = EdmType.DOUBLE.value
+    for name, value in list(content.items()):
+        if type(value) is float and value.is_integer():
+            content.setdefault(name + ANNOTATION, EdmType.DOUBLE.value)
     return orjson.dumps(content)
-
-
-def _looks_whole(raw: Mapping[str, Any], name: str) -> bool:
-    value = raw[name]
-    return type(value) is float and value.is_integer() and name + ANNOTATION not in raw
 
 
 _GIVEN_BY_SERVICE: Final = frozenset((TIMESTAMP, TIMESTAMP + ANNOTATION))
 
 
 def key_of(raw: Mapping[str, Any]) -> EntityKey:
-    """The key of an entity that the service sent."""
     return EntityKey(raw[PARTITION_KEY], raw[ROW_KEY])
 
 
 def property_of(raw: Mapping[str, Any], name: str) -> EdmValue | None:
-    """One property of an entity that the service sent, keys and Timestamp included; None if absent."""
+    """One property of an entity of the service, which may be a key or Timestamp; None if absent."""
     value = raw.get(name)
     if value is None or name.startswith("odata."):
         return None
@@ -232,13 +227,12 @@ def property_of(raw: Mapping[str, Any], name: str) -> EdmValue | None:
 
 
 def canonical(given: TypedEntity) -> bytes:
-    """The same text for equal entities, whatever the order of their properties."""
-    ordered = dict(sorted(given.properties.items()))
-    return write_body(TypedEntity(given.key, ordered))
+    """A text that is the same for equal entities, in any order of their properties."""
+    return write_body(given._replace(properties=dict(sorted(given.properties.items()))))
 
 
 def member_text(name: str, value: EdmValue) -> str:
-    """A property as JSON with its type, also of 5.0: equal values, NaN included, have equal texts."""
+    """A property as JSON with its type, even of 5.0. Equal values, NaN included, have equal texts."""
     text = entity_json.member(name, value)
     if isinstance(value.value, float) and value.value.is_integer():
         return f'{entity_json.quote(name + ANNOTATION)}:"{EdmType.DOUBLE.value}",{text}'

@@ -13,33 +13,34 @@ from tablestone.clock import monotonic_seconds
 
 LINE_SECONDS: Final = 5.0
 ENTITIES: Final = "entities"
-"""Stands after the number of what was counted; if it is empty, only bytes are shown."""
+"""Follows the number that was counted; if it is empty, only bytes are shown."""
 REJECTED: Final = "rejected"
 DIFFERING: Final = "differ"
-"""Stands after the number of errors."""
+"""Follows the number of errors."""
 
 
 class Reached(NamedTuple):
-    """The totals of a transfer so far. `position` of `length` is its place in the source, if known."""
+    """The totals of a transfer so far. `position` of `length` says how far it is in the source, if known.
+
+    `errors` are rejected rows or differing entities. `earlier` are the entities of earlier runs: no part of the rate.
+    """
 
     entities: int
     bytes: int
     errors: int = 0
-    """Rows that could not be stored, or entities that differ."""
     position: int = 0
     length: int | None = None
     earlier: int = 0
-    """Entities of earlier runs; the rate leaves them out."""
 
 
 class Progress:
-    """The progress of a transfer; this class shows nothing."""
+    """Takes the progress of a transfer; this class shows nothing."""
 
     def update(self, reached: Reached) -> None:
-        """The totals so far."""
+        """Take the totals so far."""
 
     def close(self) -> None:
-        """No more updates come."""
+        """Clear what is shown."""
 
 
 @dataclass(eq=False)
@@ -72,12 +73,8 @@ class PlainLines(Progress):
 
     def _show(self, reached: Reached, parts: list[str], errors: list[str]) -> None:
         if reached.position and reached.length:
-            left = (
-                (self._told - self._started)
-                * (reached.length - reached.position)
-                / reached.position
-            )
-            parts.append(f"{shown_seconds(left)} left")
+            passed, rest = self._told - self._started, reached.length - reached.position
+            parts.append(f"{shown_seconds(passed * rest / reached.position)} left")
         self.stream.write(f"{self.title}: {', '.join(parts + errors)}\n")
         self.stream.flush()
 
@@ -88,8 +85,8 @@ class Bar(PlainLines):
     pause_seconds = 0.1
 
     def __init__(self, title: str, *, counted: str = ENTITIES, errors: str = REJECTED) -> None:
-        from rich import progress as bars  # noqa: PLC0415 - as above
-        from rich.console import Console  # noqa: PLC0415 - only for a terminal
+        from rich import progress as bars  # noqa: PLC0415 - only for a terminal
+        from rich.console import Console  # noqa: PLC0415 - as above
 
         super().__init__(title, sys.stderr, counted=counted, errors=errors)
         self._rich = bars.Progress(
@@ -116,7 +113,7 @@ class Bar(PlainLines):
 def progress_for(
     title: str, *, quiet: bool, counted: str = ENTITIES, errors: str = REJECTED
 ) -> Progress:
-    """A bar if standard error is a terminal, else lines; lines too without rich, which the extra `tools` brings."""
+    """A bar if standard error is a terminal and rich is there (the extra `tools`), else lines; nothing if `quiet`."""
     if quiet:
         return Progress()
     if sys.stderr.isatty():

@@ -1,4 +1,4 @@
-"""Queries of the tools: reading ahead, filters, sorting on the client, and the words of `--explain`.
+"""Queries of the tools: reading ahead, filters, sorting on the client, table sizes, and the text of `--explain`.
 
 The plan is Tablestone's, with the names of Microsoft's design guide for tables. The cost counts what the client
 receives: no service says how many entities it read.
@@ -11,7 +11,7 @@ import heapq
 import math
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -43,20 +43,14 @@ from tablestone.tools.client import (
     Walk,
     endless,
 )
-from tablestone.tools.errors import (
-    InFlight,
-    Retry,
-    ServiceError,
-    TransferFailed,
-    TransferRefused,
-)
+from tablestone.tools.errors import InFlight, Retry, ServiceError, TransferFailed, TransferRefused
 from tablestone.tools.formats.rows import key_text
 from tablestone.tools.progress import Progress, Reached, shown_bytes, shown_count
 from tablestone.tools.writing import quoted
 
 PAGES_AHEAD: Final = 1
 LOOKED_AT: Final = 100
-"""Entities in which a property is looked for that the others do not have."""
+"""Entities at the start of a table that show which properties it has, and of which types."""
 OPERATORS: Final = tuple(each.value for each in ComparisonOperator)
 ELSEWHERE: Final = {
     "==": "eq",
@@ -78,7 +72,7 @@ ELSEWHERE: Final = {
         "`tablestone query` with --starts-with or --contains",
     ),
 }
-"""Words and operators of other languages, and what says the same here."""
+"""Words and operators of other languages, and their equivalents here."""
 _BEYOND_INT32: Final = re.compile(r"'Edm\.Int32' literal '(-?\d+)'")
 
 
@@ -93,7 +87,7 @@ class Cost:
 
 
 def checked_filter(text: str | None) -> str | None:
-    """The filter, or None for a blank one; `TransferRefused` says what is wrong and where."""
+    """The filter, or None if it is blank; `TransferRefused` says what is wrong and where."""
     if text is None or not text.strip():
         return None
     try:
@@ -105,7 +99,7 @@ def checked_filter(text: str | None) -> str | None:
 
 
 def filter_hint(text: str, error: StorageError) -> str:
-    """What to write instead, for the usual mistakes; empty for another one."""
+    """What to write instead, for the usual mistakes; empty for any other mistake."""
     for token, following in pairwise(_tokens(text)):
         if token.value == '"':
             content = text[token.end :].partition('"')[0]
@@ -131,14 +125,14 @@ def filter_hint(text: str, error: StorageError) -> str:
 
 
 def _tokens(text: str) -> list[filter_lexer.Token]:
-    """The tokens of a filter; none if a literal is malformed, which has its own error."""
+    """The tokens of a filter; none if a literal is malformed: the parser's error says so."""
     with suppress(StorageError):
         return list(filter_lexer.tokens(text))
     return []
 
 
 def value_without_quotes(text: str) -> filter_lexer.Token | None:
-    """The first name in the place of a value, such as `JFK` in `PartitionKey eq JFK`."""
+    """The first name where a value belongs, such as `JFK` in `PartitionKey eq JFK`."""
     found = _tokens(text)
     for name, operator, value in zip(found, found[1:], found[2:], strict=False):
         kinds = (name.kind, operator.kind, value.kind)
@@ -155,7 +149,7 @@ class TableReader:
         self._endpoint, self._retry = endpoint, retry or Retry(InFlight(1 + PAGES_AHEAD))
 
     def page(self, query: Query, token: ContinuationToken | None) -> Page:
-        """One page. Retries while the service is busy."""
+        """One page of a query, with retries while the service is busy."""
         try:
             page = self._retry(lambda: self._endpoint.page(query, token))
         except ServiceError as error:
@@ -167,7 +161,7 @@ class TableReader:
         return page
 
     def pages(self, query: Query, token: ContinuationToken | None = None) -> Iterator[Page]:
-        """Pages from the token on, reading one ahead; at most `query.top` entities in all."""
+        """The pages from the token on, at most `query.top` entities in all. Reads one page ahead."""
         left = query.top
         with ThreadPoolExecutor(PAGES_AHEAD, thread_name_prefix="read") as pool:
             walk = Walk()
@@ -176,8 +170,8 @@ class TableReader:
                 try:
                     page = coming.result()
                 finally:
-                    # A failure holds this frame and its callers'. If they held it too, they would end as garbage, in
-                    # any thread: the other side of a comparison perhaps in the thread that its end waits for.
+                    # A failure refers to this frame. If the frame also referred to the failure, the garbage collector
+                    # would end both, in any thread: perhaps in the one whose end this generator then waits for.
                     del coming
                 if left is not None and len(page.entities) >= left:
                     page = page._replace(entities=page.entities[:left], next_token=None)
@@ -191,19 +185,19 @@ class TableReader:
                 yield page
 
     def entities(self, query: Query, progress: Progress | None = None) -> Iterator[RawEntity]:
-        """The entities of a query in the order of keys; at most `query.top`."""
+        """The entities of a query in key order, at most `query.top`."""
         for page in self.pages(query):
             if progress is not None:
                 progress.update(Reached(self.cost.entities, self.cost.bytes))
             yield from page.entities
 
     def partition_keys(self, table: str) -> Iterator[str]:
-        """The distinct PartitionKeys: each request seeks past the last one."""
+        """The distinct PartitionKeys. Each request seeks past the last one found."""
         last: str | None = None
         while True:
             later = None if last is None else f"PartitionKey gt {quoted(last)}"
             asked = Query(table, later, (PARTITION_KEY,), top=1)
-            # A page may be empty and have a token: the service stops where a partition server's range ends.
+            # Goes on over empty pages with a token: the service ends a page where a partition server's range ends.
             found = next(self.entities(asked), None)
             if found is None:
                 return
@@ -216,14 +210,14 @@ def first_types(reader: TableReader, table: str) -> dict[str, set[EdmType]]:
     found: dict[str, set[EdmType]] = {}
     for raw in reader.page(Query(table, top=LOOKED_AT), None).entities:
         for name in raw:
-            with suppress(ValueError):  # a value of an unknown type must not end the query
+            with suppress(ValueError):  # an unknown type must not end the query
                 if value := odata.property_of(raw, name):
                     found.setdefault(name, set()).add(value.type)
     return found
 
 
 class TableSize(NamedTuple):
-    """The size of a table. `bytes` follows the documented formula, without Timestamps."""
+    """The size of a table. `bytes` follows the service's documented formula, without Timestamps."""
 
     table: str
     entities: int
@@ -231,7 +225,7 @@ class TableSize(NamedTuple):
 
 
 def entity_bytes(raw: RawEntity) -> int:
-    """The size of an entity by that formula, or the length of its JSON if a value cannot be typed."""
+    """The size of an entity by the formula, or the length of its JSON if it has a value of an unknown type."""
     try:
         return entity_size(*odata.read_entity(raw))
     except ValueError:
@@ -239,7 +233,7 @@ def entity_bytes(raw: RawEntity) -> int:
 
 
 def size_of(reader: TableReader, table: str, progress: Progress) -> TableSize:
-    """Read a whole table; `TransferFailed` if it is deleted meanwhile."""
+    """The size of a table, which is read whole; `TransferFailed` if it is deleted meanwhile."""
     entities = size = 0
     for page in reader.pages(Query(table)):
         size += sum(map(entity_bytes, page.entities))
@@ -256,7 +250,7 @@ class Mixed(enum.Enum):
 
 
 class Columns:
-    """The (property, type) pairs seen so far: their count, and for times the range and whether one has 100 ns."""
+    """Counts (property, type) pairs; of times it keeps the range too, and whether one is finer than 1 µs."""
 
     def __init__(self, state: Mapping[str, Any] | None = None) -> None:
         self._seen: dict[tuple[str, EdmType], list[int]] = {
@@ -270,15 +264,11 @@ class Columns:
 
     def add(self, raw: Mapping[str, Any]) -> None:
         """Count the properties of an entity."""
-        for name in raw:
-            if not odata.is_property(name):
-                continue
+        for name in filter(odata.is_property, raw):
             value = odata.property_of(raw, name)
             if value is None:
                 continue
-            seen = self._seen.get((name, value.type))
-            if seen is None:
-                seen = self._seen[name, value.type] = [0, 0, 0, 0]
+            seen = self._seen.setdefault((name, value.type), [0, 0, 0, 0])
             if value.type is EdmType.DATE_TIME:
                 assert isinstance(value.value, int)
                 seen[1] = min(seen[1], value.value) if seen[0] else value.value
@@ -306,16 +296,9 @@ class Columns:
     def titles(self, mixed: Mixed) -> list[tuple[str, str, EdmType, list[int]]]:
         """Title, property, type and numbers of each column, for a format whose columns need different names."""
         pairs = self.pairs(mixed)
-        names = [name for name, _ in pairs]
-        return [
-            (
-                f"{name}:{_type_name(kind)}" if names.count(name) > 1 else name,
-                name,
-                kind,
-                self._seen[name, kind],
-            )
-            for name, kind in pairs
-        ]
+        uses = Counter(name for name, _ in pairs)
+        titles = [f"{name}:{_type_name(kind)}" if uses[name] > 1 else name for name, kind in pairs]
+        return [(title, *pair, self._seen[pair]) for title, pair in zip(titles, pairs, strict=True)]
 
 
 def _type_name(kind: EdmType) -> str:
@@ -335,9 +318,9 @@ def explain(
     types: Mapping[str, EdmType] | None = None,
     indexes: Sequence[IndexFound] | None = None,
 ) -> list[str]:
-    """The lines that `--explain` prints. `newest`: only the last entities of what is read are shown.
+    """The lines that `--explain` prints. `newest`: only the last entities that are read are shown.
 
-    `types` are those of the properties of the entities that were received; `indexes` are None if they are unknown.
+    `types` has the types of the properties that were received. `indexes` is None if they are unknown.
     """
     tree = parse_filter(query.filter) if query.filter else None
     plan, by_index = planned(tree, indexes)
@@ -365,7 +348,7 @@ def explain(
 def planned(
     tree: FilterNode | None, indexes: Sequence[IndexFound] | None
 ) -> tuple[Plan, tuple[str, ...]]:
-    """The plan of a filter, and the properties by whose indexes the entities are found."""
+    """The plan of a filter, and the properties whose indexes it uses."""
     plan = plan_query(tree)
     ready = within_partitions([each for each in indexes or () if each.state == "ready"])
     by_index = properties_by_index(plan, ready or {})
@@ -373,7 +356,7 @@ def planned(
 
 
 def within_partitions(indexes: Sequence[IndexFound] | None) -> dict[str, bool] | None:
-    """The properties of indexes, and whether each is within partitions."""
+    """The indexed properties, each with whether its index is within partitions."""
     return None if indexes is None else {each.property: each.within_partition for each in indexes}
 
 
@@ -383,7 +366,7 @@ def plan_name(kind: PlanKind) -> str:
 
 
 def plan_lines(plan: Plan, by_index: Sequence[str] = ()) -> list[str]:
-    """The ranges of keys that a plan reads, the indexes by which, and the condition tested on each entity."""
+    """The ranges of keys and the indexes that a plan reads, and the condition tested on each entity."""
     lines = [f"keys: {_range(interval)}" for interval in plan.ranges[:RANGES_SHOWN_MAX]]
     if len(plan.ranges) > RANGES_SHOWN_MAX:
         lines.append(f"and {len(plan.ranges) - RANGES_SHOWN_MAX:,} ranges more")
@@ -396,7 +379,7 @@ def plan_lines(plan: Plan, by_index: Sequence[str] = ()) -> list[str]:
 
 
 def _range(interval: KeyInterval) -> str:
-    """A range of keys in words. A bound that ends in a zero byte comes right after the key without it."""
+    """A range of keys in words. A bound that ends in a zero byte is right after the key without that byte."""
     start, end = interval
     if end is None and start == (b"", b""):
         return "all"
@@ -404,9 +387,8 @@ def _range(interval: KeyInterval) -> str:
         return f"exactly {_shown(start)}"
     if end is not None and end == (start[0] + b"\0", b"") and not start[1]:
         return f"all of the partition {decode_key(start[0])!r}"
-    return f"{_bound('from', 'after', start)}" + (
-        "" if end is None else f" {_bound('before', 'through', end)}"
-    )
+    until = "" if end is None else f" {_bound('before', 'through', end)}"
+    return _bound("from", "after", start) + until
 
 
 def _bound(at: str, after: str, point: tuple[bytes, bytes]) -> str:
@@ -416,14 +398,8 @@ def _bound(at: str, after: str, point: tuple[bytes, bytes]) -> str:
 
 def _shown(point: tuple[bytes, bytes]) -> str:
     partition, row = (decode_key(part.removesuffix(END).removesuffix(b"\0")) for part in point)
-    return (
-        f"({partition!r}, {row!r})"
-        if row or not point[0].endswith(b"\0")
-        else f"partition {partition!r}"
-    )
-
-
-Keep = Callable[[RawEntity], bool]
+    is_key = row or not point[0].endswith(b"\0")
+    return f"({partition!r}, {row!r})" if is_key else f"partition {partition!r}"
 
 
 @dataclass(frozen=True)
@@ -439,28 +415,23 @@ class Refinement:
 
     @property
     def reads_everything(self) -> bool:
-        """Whether nothing can be shown before the last entity is read."""
+        """Whether the last entity must be read before the first is shown."""
         return bool(self.order_by) or self.newest
 
     @property
     def looks_at_more(self) -> bool:
-        """Whether more entities may be read than shown."""
+        """Whether it may read more entities than it shows."""
         return self.reads_everything or bool(self.contains or self.starts_with)
 
     def apply(self, entities: Iterable[RawEntity]) -> Iterator[RawEntity]:
         """The entities that pass, in order, at most `top`."""
         kept = (raw for raw in entities if self._keeps(raw))
         if self.newest:
-            last: deque[RawEntity] = deque(kept, maxlen=self.top)
-            yield from reversed(last)
-        elif self.order_by:
-            yield from (
-                heapq.nsmallest(self.top, kept, key=self._order)
-                if self.top is not None
-                else sorted(kept, key=self._order)
-            )
+            yield from reversed(deque(kept, maxlen=self.top))
+        elif self.order_by and self.top is not None:
+            yield from heapq.nsmallest(self.top, kept, key=self._order)
         else:
-            yield from islice(kept, self.top)
+            yield from islice(sorted(kept, key=self._order) if self.order_by else kept, self.top)
 
     def _keeps(self, raw: RawEntity) -> bool:
         return all(part in _any_text(raw, name) for name, part in self.contains) and all(
@@ -475,7 +446,7 @@ class Refinement:
 
 
 class Met:
-    """Watches a stream of entities for some properties, and for their types: the first type met counts."""
+    """Watches a stream of entities for some properties, and notes the first type of each."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.types: dict[str, EdmType] = {}
@@ -493,15 +464,14 @@ class Met:
             self._any = True
             for name in [name for name in self._waiting if raw.get(name) is not None]:
                 self._waiting.remove(name)
-                # A value of an unknown type must not end the query.
-                with suppress(ValueError):
+                with suppress(ValueError):  # an unknown type must not end the query
                     kind = raw.get(name + odata.ANNOTATION)
                     self.types[name] = odata.read_value(name, raw[name], kind).type
             yield raw
 
 
 def without(entities: Iterable[RawEntity], names: Sequence[str]) -> Iterator[RawEntity]:
-    """The entities without the properties that were read only to sort or search by."""
+    """The entities without the properties that were read only for sorting or searching."""
     hidden = {member for name in names for member in (name, name + odata.ANNOTATION)}
     for raw in entities:
         yield {name: raw[name] for name in raw if name not in hidden} if hidden else raw
@@ -528,7 +498,7 @@ _NUMBERS: Final = frozenset((EdmType.INT32, EdmType.INT64, EdmType.DOUBLE))
 
 @dataclass(frozen=True)
 class _Ordered:
-    """Orders values of all types: numbers by value, text as the service does, absent last in both directions."""
+    """Orders values of all types: numbers by value, text as the service does; absent values last in both directions."""
 
     rank: tuple[str, Any]
     descending: bool
@@ -556,7 +526,7 @@ def _rank(value: EdmValue | None) -> tuple[str, Any]:
 
 
 def parse_order(texts: tuple[str, ...]) -> tuple[tuple[str, bool], ...]:
-    """`temp desc` or `temp` as (property, descending)."""
+    """Parse `temp desc` or `temp` as (property, descending)."""
     found = []
     for text in texts:
         for part in text.split(","):
@@ -568,7 +538,7 @@ def parse_order(texts: tuple[str, ...]) -> tuple[tuple[str, bool], ...]:
 
 
 def parse_pair(flag: str, text: str) -> tuple[str, str]:
-    """`NAME=TEXT` as a pair."""
+    """Parse `NAME=TEXT`."""
     name, equals, part = text.partition("=")
     if not equals or not name:
         raise TransferRefused(f"{flag} {text!r} is not of the form NAME=TEXT.")
@@ -576,7 +546,7 @@ def parse_pair(flag: str, text: str) -> tuple[str, str]:
 
 
 def prefix_filter(name: str, prefix: str) -> str:
-    """The filter for strings that start with a text: a range, for keys and other properties alike."""
+    """The filter for strings that start with a text: a range, which works for keys and other properties."""
     filter_text = f"{name} ge {quoted(prefix)}"
     end = after_prefix(prefix)
     return filter_text if end is None else f"{filter_text} and {name} lt {quoted(end)}"
@@ -597,7 +567,7 @@ def after_prefix(prefix: str) -> str | None:
 
 
 def all_of(filters: Iterable[str | None]) -> str | None:
-    """The conjunction of the filters that are there."""
+    """The conjunction of the filters that are not empty."""
     parts = [text for text in filters if text]
     if len(parts) < 2:
         return parts[0] if parts else None
@@ -613,5 +583,5 @@ def count_by(entities: Iterable[Mapping[str, Any]], name: str) -> Iterator[tuple
 
 
 def shown_value(value: EdmValue | None) -> str:
-    """A value as text; absent is empty."""
+    """A value as text; empty for None."""
     return "" if value is None else key_text(value)

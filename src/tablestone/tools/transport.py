@@ -1,4 +1,4 @@
-"""HTTP below the SDK's pipeline: urllib3's pool of connections, with limits on answers; a proxy goes over requests."""
+"""HTTP below the SDK's pipeline: urllib3's pool of connections, with limits on answers. A proxy needs requests."""
 
 import io
 import json
@@ -23,18 +23,17 @@ from tablestone.tools.connection import CERTIFICATES_VARIABLE
 from tablestone.tools.errors import TransferFailed, TransferRefused
 
 TIMEOUT_SECONDS: Final = 60
-"""Seconds in which a connection opens, and in which the next bytes of an answer come."""
+"""The longest wait for a connection, and for the next bytes of an answer."""
 _CONNECTIONS_KEPT: Final = 32
 """More than `--parallel` and the pages read ahead need."""
 _FIRST_FINAL_STATUS: Final = 200
 
 
 class AnswerLimits(NamedTuple):
-    """What an endpoint may take for an answer: one that is no table service may answer without end, or never.
+    """The limits of an answer: an endpoint that is no table service may answer without end, or never.
 
-    `seconds` count until the next bytes come, or with `of_whole_answer` from the request until the last byte.
-    `bytes_max` includes the head. A page of the service has at most 4 MiB; one of Azurite has 1,000 entities of any
-    size.
+    `seconds` limits the wait for the next bytes, or with `of_whole_answer` the time from the request to the last byte.
+    `bytes_max` includes the head. A page of the service has at most 4 MiB, one of Azurite 1,000 entities of any size.
     """
 
     seconds: float = TIMEOUT_SECONDS
@@ -43,7 +42,7 @@ class AnswerLimits(NamedTuple):
 
 
 class ReadResponse(HttpResponse):
-    """A response whose body has been read, with the methods of both of azure-core's interfaces of responses."""
+    """A response whose body has been read, with the methods of both response interfaces of azure-core."""
 
     def __init__(
         self, request: Any, status: int, reason: str | None, headers: Any, content: bytes
@@ -58,15 +57,14 @@ class ReadResponse(HttpResponse):
     def body(self) -> bytes:
         return self.content
 
-    def read(self) -> bytes:
-        return self.content
+    read = body
 
     def json(self) -> Any:
         return json.loads(self.content)
 
 
 class PooledTransport(HttpTransport[HttpRequest, ReadResponse]):
-    """Sends the requests of one endpoint. `bundle` is a file or directory of certificates to trust, not certifi's."""
+    """Sends the requests of one endpoint. `bundle`: a file or directory of certificates to trust, not certifi's."""
 
     def __init__(
         self, url: str, bundle: str | None = None, limits: AnswerLimits | None = None
@@ -81,9 +79,7 @@ class PooledTransport(HttpTransport[HttpRequest, ReadResponse]):
         self._pool.ConnectionCls = _limited(self._pool.ConnectionCls, self._limits)
 
     def send(self, request: HttpRequest, **_options: Any) -> ReadResponse:
-        """Send once. Raises `ServiceRequestError` if nothing was sent, and else `ServiceResponseError` or
-        `IncompleteReadError`: then the service may have acted.
-        """
+        """Send once. `ServiceRequestError`: nothing was sent. After any other error the service may have acted."""
         parts = urlsplit(request.url)
         try:
             answer = self._pool.urlopen(
@@ -99,7 +95,7 @@ class PooledTransport(HttpTransport[HttpRequest, ReadResponse]):
         except _CutOff as error:
             raise IncompleteReadError(str(error), error=error) from error
         except ClosedPoolError:
-            # The command ended while it read a page ahead: asking again would delay the end.
+            # The command ended while it read a page ahead: a retry would delay the end.
             raise TransferFailed("Stopped.") from None
         except HTTPError as error:
             raise ServiceResponseError(self._reason(error), error=error) from error
@@ -113,7 +109,7 @@ class PooledTransport(HttpTransport[HttpRequest, ReadResponse]):
         return _in_words(cause if isinstance(cause, Exception) else error)
 
     def open(self) -> None:
-        """The first request that needs a connection opens it."""
+        """Do nothing: requests open connections as they need them."""
 
     def close(self) -> None:
         """Close the idle connections."""
@@ -127,11 +123,11 @@ class PooledTransport(HttpTransport[HttpRequest, ReadResponse]):
 
 
 class _CutOff(Exception):
-    """The answer is too large, or its connection ended before it."""
+    """The answer is too large, or the connection ended before it was whole."""
 
 
 def _limited(kind: Any, limits: AnswerLimits) -> Any:
-    """A class of urllib3's connections that tells a failure to connect apart, and keeps the limits of an answer."""
+    """A subclass of urllib3's connection that has an error of its own for a failure to connect, and limits answers."""
 
     class Connection(kind):  # type: ignore[misc]
         response_class = staticmethod(partial(_Answer, limits))
@@ -140,16 +136,14 @@ def _limited(kind: Any, limits: AnswerLimits) -> Any:
             try:
                 super().connect()
             except (OSError, HTTPError) as error:
-                reason = _in_words(error.__cause__ or error)
-                raise ServiceRequestError(
-                    f"{self.host}:{self.port}: {reason}", error=error
-                ) from error
+                reason = f"{self.host}:{self.port}: {_in_words(error.__cause__ or error)}"
+                raise ServiceRequestError(reason, error=error) from error
 
     return Connection
 
 
 class _Answer(HTTPResponse):
-    """An answer that may be cut off neither in its head, which http.client allows, nor in its body."""
+    """An answer that must be whole: http.client accepts a head that is cut off."""
 
     def __init__(self, limits: AnswerLimits, sock: Any, *args: Any, **options: Any) -> None:
         super().__init__(sock, *args, **options)
@@ -164,7 +158,7 @@ class _Answer(HTTPResponse):
 
 
 class _Received(io.RawIOBase):
-    """The bytes of one answer as they come; a limit that is passed raises `TimeoutError` or `_CutOff`."""
+    """The bytes of one answer as they come. Raises `TimeoutError` or `_CutOff` past a limit."""
 
     def __init__(self, raw: Any, sock: Any, limits: AnswerLimits) -> None:
         self._raw = raw
@@ -173,7 +167,7 @@ class _Received(io.RawIOBase):
         self._end = monotonic_seconds() + sock.gettimeout()
         self._bytes = 0
         self.may_end = False
-        """Whether the end of the connection is the end of the answer."""
+        """Whether the answer ends with its connection: it has no length of its own."""
 
     def readable(self) -> bool:
         return True
@@ -211,11 +205,11 @@ def _context(bundle: str | None) -> ssl.SSLContext:
 
 
 _OTHER_NAMES: Final = (62, 64)
-"""OpenSSL's codes for a certificate of another host or address: to trust it would change nothing."""
+"""OpenSSL's codes for a certificate of another host or address: trusting it would not help."""
 
 
 def _in_words(error: BaseException) -> str:
-    """The reason of an error; of the system's errors without their number."""
+    """The reason of an error, without the number of a system error."""
     if isinstance(error, ssl.SSLCertVerificationError) and error.verify_code not in _OTHER_NAMES:
         return f"{error.verify_message}; --ca-file names the certificates to trust"
     if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
@@ -228,7 +222,7 @@ def _in_words(error: BaseException) -> str:
 def transport_of(url: str, limits: AnswerLimits) -> dict[str, Any]:
     """The options of an SDK's client for the proxies and certificates that the environment names.
 
-    Behind a proxy, a limit of the whole answer and one of bytes are not kept.
+    Behind a proxy, only the wait for the next bytes is limited.
     """
     bundle = os.environ.get(CERTIFICATES_VARIABLE) or os.environ.get("CURL_CA_BUNDLE")
     proxies: dict[str, str] = {}
@@ -238,13 +232,9 @@ def transport_of(url: str, limits: AnswerLimits) -> dict[str, Any]:
         proxies = get_environ_proxies(url)
     if not proxies:
         return {"transport": PooledTransport(url, bundle, limits)}
-    verified = {"connection_verify": bundle} if bundle else {}
     from azure.core.pipeline.transport import RequestsTransport  # noqa: PLC0415 - loads requests
 
-    transport = RequestsTransport(
-        use_env_settings=False,
-        connection_timeout=limits.seconds,
-        read_timeout=limits.seconds,
-        **verified,
-    )
+    verified = {"connection_verify": bundle} if bundle else {}
+    seconds = {"connection_timeout": limits.seconds, "read_timeout": limits.seconds}
+    transport = RequestsTransport(use_env_settings=False, **seconds, **verified)
     return {"transport": transport, "proxies": proxies, **verified}

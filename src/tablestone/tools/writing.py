@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import KW_ONLY, asdict, dataclass
+from functools import partial
 from typing import Final, TypeVar
 
 import orjson
@@ -29,7 +30,7 @@ from tablestone.tools.formats.rows import Row
 BATCH_BYTES_MAX: Final = 3_500_000
 """Bodies in one transaction. The service takes 4 MiB, envelope included."""
 LOOK_PAGES_MAX: Final = 3
-"""Pages to read when looking for existing entities; those beyond are read one by one."""
+"""Pages to read when looking for existing entities; the rest are read one by one."""
 
 
 class OnConflict(enum.Enum):
@@ -51,7 +52,10 @@ _METHODS: Final = {
 
 @dataclass
 class Tally:
-    """The outcomes of rows. `already` counts rows found stored after the answer to a write was lost."""
+    """The outcomes of rows. `already` counts rows found stored after the answer to a write was lost.
+
+    `bytes` are those of the bodies of `stored` and `already`; `already_bytes` is the part of `already`.
+    """
 
     stored: int = 0
     already: int = 0
@@ -59,7 +63,6 @@ class Tally:
     rejected: int = 0
     bytes: int = 0
     already_bytes: int = 0
-    """The bytes of the rows in `already`; `bytes` includes them."""
 
     @property
     def rows(self) -> int:
@@ -71,22 +74,20 @@ class Tally:
 
 Item = TypeVar("Item")
 Reject = Callable[[Row, str], None]
-
-
 CHOICES: Final = "skip, replace or merge"
 
 
 class EntityConflict(TransferFailed):
-    """The target has an entity of its own under the key of one that was to be written (`OnConflict.FAIL`)."""
+    """The target already has another entity with the key of a row (`OnConflict.FAIL`)."""
 
 
 @dataclass(eq=False)
 class TableWriter:
     """Writes rows into one table. After `drain`, every added row is stored, skipped or rejected.
 
-    `resumed`: an earlier run may have sent the rows, so one that is stored as it is to be is no conflict. `tell` is
-    called whenever rows may have been stored, on the thread of `add` and `drain`. `choices` are the values of
-    `--on-conflict` that a refusal names.
+    `resumed`: an earlier run may have sent the rows, so an equal stored entity is no conflict. `tell` is called when
+    rows may have been stored, on the thread that calls `add` and `drain`. A refusal names `choices`, the values of
+    `--on-conflict` that help.
     """
 
     endpoint: TableEndpoint
@@ -100,9 +101,9 @@ class TableWriter:
     has_header: bool = False
     choices: str = CHOICES
     own_before: int | None = None
-    """What the table has from before this time (ticks) is its own: a conflict even where entities are replaced."""
+    """Entities from before this time (ticks) are the table's own: a conflict even where entities are replaced."""
     retry_as: Retry | None = None
-    """Whose attempts and name the requests have."""
+    """Sets the attempts, and the name of the service in messages."""
 
     def __post_init__(self) -> None:
         self.tally = Tally()
@@ -117,7 +118,7 @@ class TableWriter:
         self._futures: set[Future[None]] = set()
 
     def add(self, row: Row) -> None:
-        """Take a row. If its key is in flight, wait: the later row of a file wins."""
+        """Take a row. If a row with its key is in flight, wait for it, so that the later row wins."""
         if row.key in self._keys:
             self.drain()
             self._repeated.add(row.key)
@@ -134,7 +135,7 @@ class TableWriter:
             self._submit(partition)
 
     def drain(self) -> None:
-        """Send what is waiting, and wait until all of it is answered."""
+        """Send all rows, and wait until each is answered."""
         for partition in list(self._groups):
             self._submit(partition)
         futures, self._futures = self._futures, set()
@@ -144,12 +145,12 @@ class TableWriter:
         self._keys.clear()
 
     def close(self) -> None:
-        """End the threads. Finish requests in flight, and send no others."""
+        """Finish the requests in flight, send no others, and end the threads."""
         self.retry.stop.set()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def count_rejected(self) -> None:
-        """Count a row that was rejected before it came here."""
+        """Count a row that its reader rejected."""
         self._count(rejected=1)
         self.tell()
 
@@ -162,7 +163,7 @@ class TableWriter:
         future.add_done_callback(lambda _: self._places.release())
         done, self._futures = wait({*self._futures, future}, timeout=0)
         for each in done:
-            each.result()  # a failure ends it early
+            each.result()  # raises its failure now, not at the next drain
 
     def _count(self, **more: int) -> None:
         with self._lock:
@@ -219,14 +220,14 @@ class TableWriter:
                 start = f"Row {row.number}{header}: an" if row.number else "An"
                 earlier = ", from an earlier row" if row.key in self._repeated else ""
                 raise EntityConflict(
-                    f"{start} entity with PartitionKey {row.key.partition_key!r} and RowKey "
-                    f"{row.key.row_key!r} is in {self.table} already{earlier}. --on-conflict {self.choices} "
+                    f"{start} entity with PartitionKey {row.key.partition_key!r} and RowKey {row.key.row_key!r} "
+                    f"is in {self.table} already{earlier}. --on-conflict {self.choices} "
                     f"says what becomes of such {'rows' if row.number else 'entities'}."
                 )
         return left
 
     def _existing(self, rows: Sequence[Row]) -> dict[str, RawEntity]:
-        """The stored entities with the keys of these rows, which are of one partition."""
+        """The stored entities with the keys of these rows of one partition, by RowKey."""
         partition = rows[0].key.partition_key
         wanted = {row.key.row_key for row in rows}
         ordered = sorted(wanted, key=encode_key)
@@ -238,16 +239,14 @@ class TableWriter:
         found: dict[str, RawEntity] = {}
         token = None
         for _ in range(LOOK_PAGES_MAX):
-            page = self.retry(lambda token=token: self.endpoint.page(asked, token))  # type: ignore[misc]
-            for raw in page.entities:
-                if raw["RowKey"] in wanted:
-                    found[raw["RowKey"]] = raw
+            page = self.retry(partial(self.endpoint.page, asked, token))
+            found |= {raw["RowKey"]: raw for raw in page.entities if raw["RowKey"] in wanted}
             token = page.next_token
             if token is None:
                 return found
         for row_key in wanted - found.keys():
             key = EntityKey(partition, row_key)
-            there = self.retry(lambda key=key: self.endpoint.get(self.table, key))  # type: ignore[misc]
+            there = self.retry(partial(self.endpoint.get, self.table, key))
             if there is not None:
                 found[row_key] = there
         return found
@@ -258,10 +257,10 @@ def send_all(
     send: Callable[[list[Item]], bool],
     refused: Callable[[Item, ServiceError], None],
 ) -> None:
-    """Send all as one transaction, and again without each that the service refuses, which `refused` gets.
+    """Send all as one transaction. Hand each item that the service refuses to `refused`, and send the others again.
 
-    `send` says whether it is done; if not, it may have changed the list. Halves are sent where the service does not
-    say which it refuses.
+    `send` returns whether the list is done; if not, it may have shortened the list. If the service does not say which
+    item it refuses, send halves.
     """
     while pending:
         try:
@@ -286,18 +285,17 @@ def quoted(text: str) -> str:
 
 
 def timestamp_of(raw: RawEntity | None) -> int:
-    """When the service last changed an entity, in ticks; 0 where it does not say."""
+    """When the service last changed an entity, in ticks; 0 without an entity or a Timestamp."""
     text = raw and raw.get(TIMESTAMP)
     return parse_date_time(text) if text else 0
 
 
 def same_properties(first: RawEntity, second: RawEntity) -> bool:
-    """Whether two entities have equal properties, also if their JSON differs."""
+    """Whether two entities have equal properties, even if their JSON differs."""
     if odata.content_of(first) == odata.content_of(second):
         return True
     try:
-        return odata.canonical(odata.read_entity(first)) == odata.canonical(
-            odata.read_entity(second)
-        )
+        one, other = (odata.canonical(odata.read_entity(raw)) for raw in (first, second))
     except ValueError:
         return False
+    return one == other

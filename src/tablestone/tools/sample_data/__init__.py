@@ -1,6 +1,6 @@
 """Sample data: the flights that left New York on 1 January 2013, their airports, and three days of weather.
 
-LICENCE.txt says where it comes from. The columns are those of the source, with the keys in front.
+LICENCE.txt names the source. The columns are those of the source, after the keys.
 """
 
 from contextlib import closing
@@ -17,13 +17,14 @@ TABLES: Final = ("Airports", "Flights", "Weather")
 
 
 def load_sample_data(endpoint: TableEndpoint) -> None:
-    """Create the three tables and fill them. Entities with the same keys are replaced."""
+    """Create the three tables and fill them. Replaces entities with the same keys."""
     for table in TABLES:
         endpoint.create_table(table)
-        with closing(
-            TableWriter(endpoint, table, OnConflict.REPLACE, parallel=1, reject=lambda *_: None)
-        ) as writer:
-            file = Path(__file__).with_name(f"{table}.csv")
+        file = Path(__file__).with_name(f"{table}.csv")
+        writer = TableWriter(
+            endpoint, table, OnConflict.REPLACE, parallel=1, reject=lambda *_: None
+        )
+        with closing(writer):
             for row in read_rows(str(file), Reading(), None, ReadPosition()):
                 assert isinstance(row, Row)
                 writer.add(row)
