@@ -73,9 +73,9 @@ def test_a_profile_in_a_file(tools: DataTools, table: str) -> None:
     tools.run("profile", "remove", "mine")
     assert tools.run("profile", "list").stdout == ""
     refused = tools.run("tables", "--profile", "mine", status=2).stderr
-    assert refused == "tablestone: There is no profile 'mine'; there is: none.\n"
+    assert refused == "tablestone: There is no profile 'mine'; there are none yet.\n"
     refused = tools.run("copy", "--from", text, "--to", "local", status=2).stderr
-    assert refused.endswith(f"; there is: none. @{text} reads the connection from the file.\n")
+    assert refused.endswith(f"; there are none yet. @{text} reads the connection from the file.\n")
 
 
 def test_a_profile_in_the_keyring(tools: DataTools, some_keyring: InMemory) -> None:

@@ -711,7 +711,7 @@ def test_a_shorter_record_that_loses_changes_is_only_taken_if_it_is_accepted(
     tmp_path: Path,
 ) -> None:
     data = tmp_path / "data"
-    why = "--keep-changes 1s would remove changes at once, so 7d,1GiB stays in force. If they may go: --yes-trim 1s"
+    why = "--keep-changes 1s would remove changes at once, so 7d,1GiB stays in force. If they may go, add --yes-trim 1s"
     shorter = ("--keep-changes", "1s", "--workers", "2", "--admin", "0")
     server = start_server(data, "--keep-changes", "7d,1GiB")
     client = Client(server)

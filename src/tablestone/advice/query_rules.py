@@ -270,7 +270,8 @@ def query_findings(table: TableUse) -> Iterator[Finding]:
                 yield ALTERNATIVES, _about(use, count=len(branches), sides=sides)
             elif use.filter is not None:
                 scans.append(AskedQuery(use, branches[0]))
-            if table.known_properties.issuperset(names) or not table.known_properties:
+            # Of one that finds nothing, only if its properties are known to be there.
+            if not names or (table.known_properties and table.known_properties.issuperset(names)):
                 yield from _of_index(table, use)
         yield from _of_use(table, use, branches)
     yield from _copies(table, scans)
@@ -333,7 +334,10 @@ def _of_index(table: TableUse, use: QueryUse) -> Iterator[Finding]:
         for leaf in leaves(plan.residual)
         if leaf.name not in (PARTITION_KEY, TIMESTAMP)
     }
-    alone = sorted(fixed, key=lambda name: fixed[name])
+    flags = {
+        name for name, kind in conditions_of(use.filter)[0].types.items() if kind is EdmType.BOOLEAN
+    }
+    alone = sorted(fixed, key=lambda name: (name in flags, fixed[name]))
     found = [properties_by_index(plan, {name: False}) for name in alone]
     names = next(filter(None, found), properties_by_index(plan, dict.fromkeys(alone, False)))
     is_one = PARTITION_KEY in conditions_of(use.filter)[0].equal

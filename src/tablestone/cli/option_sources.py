@@ -276,6 +276,9 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
     host = given.get(options.HOST, options.HOST.default)
     accounts: tuple[AccountKeys, ...] | None = given.get(options.ACCOUNT)
     warnings += _unknown_variables(environment)
+    if options.YES_TRIM in given and options.KEEP_CHANGES not in given:
+        source, flag = given.source(options.YES_TRIM), options.KEEP_CHANGES.flag
+        warnings += (f"{source} has no force without {flag}: it accepts a value of that.",)
     if accounts is None:
         accounts, ignored = _accounts_of_azurite(environment)
         warnings += ignored

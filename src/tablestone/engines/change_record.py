@@ -170,8 +170,8 @@ def not_taken(kept: KeptChanges | None, asked: Retention | None) -> str | None:
     if kept is None or asked is None or with_size(asked, kept.retention.bytes) == kept.retention:
         return None
     return (
-        f"--keep-changes {asked} would remove changes at once, so {kept.retention} stays in force. If they may go: "
-        f"--yes-trim {asked}"
+        f"--keep-changes {asked} would remove changes at once, so {kept.retention} stays in force. If they may go, "
+        f"add --yes-trim {asked}"
     )
 
 

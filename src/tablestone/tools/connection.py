@@ -173,9 +173,9 @@ def find_profile(profiles: Mapping[str, Connection], name: str) -> Connection:
     try:
         return profiles[name]
     except KeyError:
-        known = ", ".join(sorted(profiles)) or "none"
+        known = f"there is: {', '.join(sorted(profiles))}" if profiles else "there are none yet"
         hint = f" @{name} reads the connection from the file." if Path(name).is_file() else ""
-        raise TransferRefused(f"There is no profile {name!r}; there is: {known}.{hint}") from None
+        raise TransferRefused(f"There is no profile {name!r}; {known}.{hint}") from None
 
 
 def parse_place(text: str, profiles: Mapping[str, Connection]) -> Connection:

@@ -276,6 +276,9 @@ class Follower:
                     f"{followed.name} at {self.target.url} is not the table any more that was followed. "
                     "The same command copies it again if it is empty, and else names the option that chooses."
                 )
+            if followed.name not in self._begun:  # its policy may be newer than its last entity
+                self._begun.add(followed.name)
+                carry_expiry(self.source, self.target, followed.name)
         self.positions.note_look()
 
     def _tell_lag(self, lag: str, *, at_once: bool = False) -> None:

@@ -113,10 +113,34 @@ QUERIES = (
     ),
     Case(
         "the same, where the index is of use within partitions alone",
-        table("Flights", indexes={"dest": True}, queries=(asked("dest eq ?", 20, FLIGHTS, 0),)),
+        table(
+            "Flights",
+            indexes={"dest": True},
+            known_properties=frozenset(("dest", "delay")),
+            queries=(asked("dest eq ?", 20, FLIGHTS, 0),),
+        ),
         ("nothing-found", "index"),
         ("`tablestone index drop Flights dest` and `tablestone index create Flights dest`",),
         "Indexes: an index within partitions serves no query over all partitions",
+    ),
+    Case(
+        "the same, where nobody knows whether an entity has the property",
+        table("Flights", indexes={}, queries=(asked("Dest eq ?", 20, FLIGHTS, 0),)),
+        ("nothing-found",),
+        ("Check that entities have `Dest`, spelled like this",),
+        "Wire, 6.4: a property that an entity does not have makes a comparison false",
+    ),
+    Case(
+        "a flag and a customer: the index is on the customer",
+        table(
+            "Orders",
+            indexes={},
+            point_reads=90,
+            queries=(asked("flag and Customer eq ?", 20, FLIGHTS, 90),),
+        ),
+        ("inter-partition-index", "index"),
+        ("`tablestone index create Orders Customer`",),
+        "Indexes: an index on a property with few values gains little",
     ),
     Case(
         "the same, where an index would be on a property that no entity has",

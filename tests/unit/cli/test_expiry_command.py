@@ -110,9 +110,10 @@ def test_a_suspended_policy_that_is_replaced_stays_suspended(data: Path) -> None
     said("set Sessions --after 1d --yes")
     said("suspend Sessions")
     words = "at the time in expires (suspended)"
+    where = "--account devstoreaccount1"
     assert said("set Sessions --property expires") == [
         f"Sessions, {words}: {COUNTS}.",
-        f"Entities of Sessions expire {words}. To let it act: tablestone expiry resume Sessions.",
+        f"Entities of Sessions expire {words}. To let it act: tablestone expiry resume Sessions {where}.",
     ]
     assert stored(data) == ExpiryPolicy(property_name="expires", suspended=True)
 

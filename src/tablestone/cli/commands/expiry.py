@@ -14,6 +14,7 @@ from tablestone.cli.options import (
     CHECK_OPTIONS,
     BrokenOption,
     must_be,
+    storage_flags,
     with_options,
 )
 from tablestone.cli.stored_data import stored_configuration, with_engine, with_table
@@ -166,7 +167,9 @@ def _switch_on(
         table,
         lambda catalog, _: catalog.change_expiry(Named(account), table, counted, record.table_id),
     )
-    more = f" To let it act: tablestone expiry resume {record.name}." * policy.suspended
+    more = ""
+    if policy.suspended:
+        more = f" To let it act: tablestone expiry resume {record.name} --account {account}{storage_flags(given)}."
     print(f"Entities of {record.name} expire {policy.in_words}.{more}")
 
 
