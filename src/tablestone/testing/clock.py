@@ -58,10 +58,7 @@ class StorageClock:
         return moment + round((self._machine() - since) * rate)
 
     def elapsed_seconds(self) -> float:
-        """The machine's monotonic seconds, plus those that `advance` skipped.
-
-        They pass while the clock is frozen, so a scan still yields to other requests.
-        """
+        """Monotonic seconds, plus those that `advance` skipped. They pass while frozen, so a scan still yields."""
         return self._seconds() + self._skipped_seconds
 
     @property

@@ -50,7 +50,6 @@ from tablestone.testing.storage_service import StorageService
 Value = TypeVar("Value")
 
 BODY_BYTES_MAX: Final = 256 * 1024 * 1024
-"""The longest body, such as a seed or a snapshot."""
 STOP_SECONDS_MAX: Final = 2.0
 SEED_FILES: Final = {
     "application/jsonl": ".jsonl",
@@ -315,8 +314,6 @@ def json_of_rule(number: int, rule: Rule) -> dict[str, Any]:
 
 
 class ControlApplication(Starlette):
-    """The ASGI application of the control API, served at `address`."""
-
     waits = True
 
     def __init__(self, control: Control, address: str) -> None:
@@ -344,7 +341,6 @@ class ControlApplication(Starlette):
         self.router.default = _unknown_path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a program; refuse a web page."""
         headers = Headers(scope=scope)
         if "origin" in headers or not cannot_be_rebound(headers.get("host", ""), ("localhost",)):
             sentence = "The control API is for programs on this machine, not for web pages."

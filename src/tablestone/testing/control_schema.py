@@ -1,7 +1,4 @@
-"""The schema of the control API: the members that its operations take, their answers, and the OpenAPI document.
-
-The same values check the requests and make the document, so the two cannot differ.
-"""
+"""The control API's members, answers and OpenAPI document. The same values check requests and make the document."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -92,7 +89,7 @@ def _reference(name: str) -> Schema:
 
 _MOMENT: Final[Schema] = {"type": "string", "format": "date-time"}
 MOMENT: Final = Kind("a moment such as 2030-01-01T00:00:00Z", _MOMENT, _is_moment)
-SECONDS_OR_NULL: Final = Kind(
+LAG: Final = Kind(
     "a number of seconds, or null",
     {"type": ["number", "null"], "minimum": 0},
     lambda value: value is None or (is_number(value) and value >= 0),
@@ -130,12 +127,7 @@ FILE: Final = (ACCOUNT, Member("table", TEXT, "The table of a file."))
 SEED: Final = (Member("seed", WHOLE, "Restart the random numbers from this seed."),)
 BAD_HOUR: Final = (Member("seed", WHOLE, "The seed of the random numbers; 1 if not given."),)
 BEHIND: Final = (
-    Member(
-        "seconds",
-        SECONDS_OR_NULL,
-        "How far behind, in seconds; null keeps its present state.",
-        True,
-    ),
+    Member("seconds", LAG, "How far behind, in seconds; null keeps its present state.", True),
 )
 AT: Final = (Member("at", MOMENT, "The moment."),)
 TO: Final = (Member("to", MOMENT, "The moment.", True),)
@@ -175,7 +167,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
         {
             "seed": WHOLE.schema,
             "rules": _array(_reference("Rule")),
-            "secondary": _object({"seconds": SECONDS_OR_NULL.schema}),
+            "secondary": _object({"seconds": LAG.schema}),
         }
     ),
     "Clock": _object({"now": _MOMENT, "rate": NUMBER.schema}),

@@ -1,8 +1,6 @@
 """Assertions about cost: how much the code under test may ask of the service, and how it could ask for less.
 
-`storage.expect(...)` returns an `Expectation`, which judges the requests inside its block: scans of whole tables, the
-number of requests, and entities read but not returned. Azure bills requests, and a query that reads much is slow on
-every service.
+Azure bills requests, and a query that reads much is slow on every service.
 """
 
 from collections import Counter

@@ -45,7 +45,6 @@ CONDITIONAL_WRITES: Final = frozenset(
 WITHOUT_TABLE: Final = frozenset(
     operation.__name__ for operation in _OPERATIONS if "table" not in operation.__annotations__
 )
-"""Operations that are not about one table."""
 Moment = Literal["before", "within", "after"]
 Share = Literal["account", "table", "partition"]
 
@@ -109,14 +108,11 @@ LATENCY: Final = Kind(
 
 
 def _part(kind: Kind, text: str, default: Any = None) -> Any:
-    """A field of `Rule`, with its description."""
     return field(default=default, metadata={"kind": kind, "text": text})
 
 
 @dataclass(frozen=True)
 class _InSeconds:
-    """Fields that are all seconds."""
-
     def __post_init__(self) -> None:
         for part in fields(self):
             value = getattr(self, part.name)
@@ -150,10 +146,7 @@ class normal(_InSeconds):  # noqa: N801 - as above
 
 @dataclass(frozen=True)
 class long_tail(_InSeconds):  # noqa: N801 - as above
-    """Half of all requests wait at most `median`, the others up to `longest`.
-
-    The tail falls as 1/x: one request in a thousand waits 500 times the median or more, but never beyond `longest`.
-    """
+    """Half wait at most `median`. The tail falls as 1/x to `longest`: one in a thousand waits 500 medians or more."""
 
     median: float
     longest: float

@@ -245,7 +245,6 @@ class AnswerSender:
         self._start: Message = {}
 
     async def __call__(self, message: Message) -> None:
-        """Send a message, unless a fault ends the connection."""
         record = self._record
         if message["type"] == "http.response.start":
             if record.retry_after is not None:

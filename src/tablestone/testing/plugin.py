@@ -198,10 +198,7 @@ def table_client(
 def async_table_service(
     table_storage: TableStorage, connection_string: str
 ) -> AsyncTableServiceClient:
-    """An `azure.data.tables.aio.TableServiceClient` on the account, without a socket.
-
-    It belongs to no event loop and needs no `close`, so it works with every plugin for async tests.
-    """
+    """An async `TableServiceClient` without socket, event loop or `close`: it works with any plugin for async tests."""
     with _refusing_without_azure():
         from azure.data.tables.aio import TableServiceClient  # noqa: PLC0415 - loads slowly
 
@@ -228,10 +225,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
-    """Reset the clock and remove the faults before the fixtures are torn down, and again afterwards.
-
-    Then they neither disturb the teardown nor, if a teardown adds some, reach the next test.
-    """
+    """Reset clock and faults before the teardown, which they would disturb, and after it: it may add some."""
     process = item.config.stash[_KEY]
     _reset_clock_and_faults(process.storage)
     try:

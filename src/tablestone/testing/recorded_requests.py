@@ -1,7 +1,4 @@
-"""The last requests of a storage: each with its operation, its answer, and how many rows it read.
-
-The table service and the engine fill in the record of a request under way. Signatures are never recorded.
-"""
+"""The last requests of a storage, filled in by the table service and the engine. Signatures are never recorded."""
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -31,11 +28,7 @@ REQUESTS_KEPT_MAX: Final = 1000
 
 
 class Ending(NamedTuple):
-    """How a fault ends the connection of a request.
-
-    `sent` is None if nothing of the answer is sent. Else it is how much of the body is: before a reset as a share from
-    0 to 1, otherwise in bytes.
-    """
+    """`sent` is None for no answer; else how much of the body: a share from 0 to 1 before a reset, otherwise bytes."""
 
     sent: float | None
     is_reset: bool
@@ -71,7 +64,6 @@ class RecordedRequest:
     ending: Ending | None = None
 
     def __str__(self) -> str:
-        """One line for a person."""
         parts = [f"#{self.number}", self.operation or f"{self.method} {self.path}"]
         if self.table:
             parts.append(self.table)

@@ -375,7 +375,6 @@ class State:
         await self._accounts.delete(name, with_tables=True)
 
     async def reset(self, account: str | None, table: str | None) -> None:
-        """Delete the tables and service properties of all accounts, or of one; or the entities of one table."""
         if account is None:
             for name in await self.account_names():
                 await self._empty_account(name)
@@ -421,7 +420,6 @@ class State:
         await properties.reset(account, await catalog.incarnations.current(account))
 
     async def delete_table(self, account: str, table: str) -> None:
-        """Delete a table if it exists. Its name is free at once."""
         owner = await self._owner(account)
         with suppress(StorageError):
             await self.tables.catalog.delete(owner, table)

@@ -103,9 +103,7 @@ class TableStorage:
             keep_changes=Retention(None, None) if keep_changes else None,
         )  # fmt: skip
         self.clock = StorageClock()
-        """The clock of this storage, at first the machine's."""
         self.faults = Faults(self.clock, realism=realism)
-        """The faults of this storage, at first none."""
 
     def start(self) -> Self:
         """Start serving. Raises `StartRefused` if the port or the engine is not available."""
@@ -168,10 +166,7 @@ class TableStorage:
 
     @property
     def secondary(self) -> Secondary:
-        """The secondary: `freeze()` keeps its present state, `follow(60)` puts it 60 seconds behind.
-
-        After `faults.clear()` it follows at once again, or 60 seconds later with `realism`.
-        """
+        """`freeze()` keeps its state, `follow(60)` puts it 60 seconds behind; `faults.clear()` restores the usual."""
         return self.faults.secondary
 
     def expect(
@@ -381,10 +376,7 @@ def _require_possible(engine: Any, port: Any, any_version: Any) -> None:
 
 
 class _ServingThread:
-    """The thread of one storage: an event loop with the server of `tablestone serve`, without signal handlers.
-
-    It is a daemon, so the process can end while a storage is open.
-    """
+    """A server without signal handlers on a thread of its own: a daemon, so the process can end while it is open."""
 
     def __init__(self, configuration: Configuration, service: StorageService) -> None:
         self.service = service

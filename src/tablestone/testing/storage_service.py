@@ -1,7 +1,4 @@
-"""The service of a storage: the application of `tablestone serve`, with the storage's engine, clock and records.
-
-It runs on an event loop that the caller provides.
-"""
+"""The application of `tablestone serve` with a storage's engine, clock and records, on an event loop of the caller."""
 
 from dataclasses import replace
 from typing import Any, Final
