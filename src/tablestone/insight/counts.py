@@ -257,13 +257,9 @@ class TableCounts:
         self.plans: dict[str, int] = {}
         """Reads by kind of plan, without the `points`."""
         self.writes: dict[str, int] = {}
-        """Successful writes by kind."""
         self.write_requests = 0
-        """Requests with these writes; a transaction is one."""
         self.lost_updates = 0
-        """Updates and deletes that were refused because another writer came first."""
         self.properties_max = 0
-        """The most properties of a written entity."""
         self.entity_bytes_max = 0
         """The largest entity in a request of `LARGE_BODY_BYTES` or more."""
         self.ranges: list[CountedRange] = []
@@ -365,13 +361,8 @@ class WindowCounts:
 
     def uppers(self) -> list[int]:
         """The upper bounds of the counts of all partitions, ascending."""
-        return sorted(
-            [
-                counts.upper()
-                for table in self.tables.values()
-                for counts in table.partitions.values()
-            ]
-        )
+        tables = self.tables.values()
+        return sorted([counts.upper() for table in tables for counts in table.partitions.values()])
 
     def drop_partitions(self, most: int, equals: int, kept: int) -> None:
         """Drop the partitions with fewer entities than `most`, and `equals` of those with exactly as many.
@@ -518,7 +509,6 @@ def _content_of_table(table: TableCounts, ranges_max: int) -> dict[str, object]:
 
 
 def read_window(content: Mapping[str, Any]) -> WindowCounts:
-    """Read what `window_content` made."""
     window = WindowCounts(content["minute"])
     window.missed = content["unlisted"]
     window.other.rest = _counts_of(content["other"], 0)
@@ -662,10 +652,7 @@ class InsightCounts:
     def _count_page(
         self, table: TableCounts, query: QueryEntities, record: RequestRecord, key: str | None
     ) -> str | None:
-        """Count a page by its shape and its span of keys. Returns the partition if the query asks for only one.
-
-        A scan has none, even if the page lies inside one partition: the caller did not ask for that one.
-        """
+        """Count a page. Returns the partition that the query asks for: none for a scan, even one inside a partition."""
         page = record.result
         if not isinstance(page, EntitiesPage) or table is self.window.other:
             return None

@@ -513,16 +513,11 @@ def _heat_map(timeline: _Timeline, key: TableKey, shown: Callable[[str], str]) -
                 elsewhere += count
         read.append(tuple(sums))
         scanned.append(elsewhere)
-    shown_ranges = (
+    shown_ranges = tuple(
         HeatRange(*(shown(decode_key(end)) for end in (each.first, each.last))) for each in ranges
     )
     return HeatMap(
-        timeline.seconds,
-        timeline.starts,
-        tuple(shown_ranges),
-        tuple(read),
-        tuple(written),
-        tuple(scanned),
+        timeline.seconds, timeline.starts, shown_ranges, tuple(read), tuple(written), tuple(scanned)
     )
 
 
