@@ -106,10 +106,7 @@ def _text(node: FilterNode, terms_max: int) -> str:
 
 
 def shape_terms(node: FilterNode | None) -> tuple[list[list[str]], str]:
-    """The different comparisons of a shape (property, operator, EDM type), and the word that joins them.
-
-    The word is "and" or "or", "" for one comparison or none, and "mixed" otherwise.
-    """
+    """The different comparisons (property, operator, EDM type), joined by "and", "or", "" (at most one) or "mixed"."""
     terms: dict[tuple[str, str, str], None] = {}
     words: set[str] = set()
     if node is not None:
@@ -173,10 +170,7 @@ _FURTHER: Final = re.compile(r" (?:and|or) \.\.\.")
 
 
 def read_shape(text: str, types: Mapping[str, EdmType] | None = None) -> FilterNode | None:
-    """The tree of a shape, with a value for each `?`; None for an empty text. Raises `NoShape`.
-
-    A filter with values is a shape too. `types` are the known types of properties.
-    """
+    """The tree of a shape, with values of known `types`, or of a filter; None for an empty text. Raises `NoShape`."""
     if not text.strip():
         return None
     text = _FURTHER.sub("", text)

@@ -137,9 +137,7 @@ def _any_of(parts: list[tuple[Conditions, ...]]) -> tuple[Conditions, ...]:
         if earlier is None:
             found[form] = branch
         elif earlier.equal:
-            found[form] = Conditions(
-                earlier.equal, earlier.ranges, earlier.unusable, frozenset(earlier.equal)
-            )
+            found[form] = replace(earlier, several=frozenset(earlier.equal))
     if len(found) > BRANCHES_MAX:
         return (Conditions(unusable=_distinct(n for each in found.values() for n in each.names)),)
     return tuple(found.values())
@@ -213,10 +211,7 @@ def _family(query: AskedQuery, others: Sequence[AskedQuery]) -> _Family:
 
 
 def new_keys(query: AskedQuery, others: Sequence[AskedQuery] = ()) -> dict[str, object]:
-    """Keys of the filter's own properties followed by the present keys, as facts of advice.
-
-    Those of `others` that fix the same properties get the same keys. A query without a range takes that of another.
-    """
+    """Keys of the filter's properties, then the present keys; `others` that fix the same properties share them."""
     conditions = query.conditions
     family = _family(query, others)
     named = (*conditions.ranges, *conditions.equal)
@@ -246,10 +241,7 @@ def keys_inside(query: AskedQuery, others: Sequence[AskedQuery] = ()) -> dict[st
 
 
 def divided_key(table: TableUse) -> str:
-    """A PartitionKey to try for a hot partition: with a property that a query fixes, or else a part of the RowKey.
-
-    Empty if neither would divide the partition: RowKeys that follow time all begin alike.
-    """
+    """A PartitionKey to try for a hot partition; empty if none divides it: RowKeys that follow time begin alike."""
     fixed = [
         (PARTITION_KEY not in each.equal, name)
         for use in table.queries

@@ -1,7 +1,4 @@
-"""The rules on queries: which key, or which copy of the data under another key, turns a scan into a range or a point.
-
-The rules are data. `query_findings` decides which apply and fills in the facts of their templates.
-"""
+"""The rules on queries, as data: which key, or copy under another key, turns a scan into a range or a point."""
 
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
@@ -49,7 +46,6 @@ _COPY: Final = "{because} each entity a second time, under PartitionKey `{partit
 FREQUENT_RUNS: Final = 10
 _RUNS_MIN: Final = 6
 """Runs from which an observed query deserves a warning: fewer may be a search by hand."""
-
 
 COMPOUND_KEY: Final = Rule(
     "compound-key",

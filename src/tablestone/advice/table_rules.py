@@ -21,7 +21,6 @@ _TARGET_IN_WORDS: Final = f"Azure's target for a partition is {_TARGET:,}/s"
 _PARTITION_LIKE: Final = (PlanKind.PARTITION, PlanKind.ROW_RANGE)
 _ACROSS: Final = (PlanKind.TABLE, PlanKind.PARTITION_RANGE, PlanKind.RANGES)
 
-
 HOT_PARTITION: Final = Rule(
     "hot-partition",
     "A hot partition",

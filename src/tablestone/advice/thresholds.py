@@ -1,7 +1,4 @@
-"""The thresholds of the advice: when a partition is hot, a query wasteful, an entity wide or large.
-
-The service documents none of them, so they are our choice; its targets and limits are in `tablestone.limits`.
-"""
+"""The advice's thresholds. The service documents none, so they are our choice; limits are in `tablestone.limits`."""
 
 from typing import Final
 

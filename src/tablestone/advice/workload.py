@@ -82,10 +82,7 @@ class QueryUse:
 
 @dataclass(frozen=True)
 class WriteUse:
-    """Writes of entities by kind, including those inside transactions.
-
-    `conflicts` are updates and deletes that were refused because another writer came first (412).
-    """
+    """Writes by kind, transactions included. `conflicts` were refused because another writer came first (412)."""
 
     inserts: int = 0
     updates: int = 0
@@ -99,7 +96,6 @@ class WriteUse:
 
     @property
     def total(self) -> int:
-        """All writes that were carried out."""
         return self.inserts + self.updates + self.deletes + self.upserts
 
 
@@ -146,10 +142,7 @@ class TableUse:
     known_properties: frozenset[str] = frozenset()
     """The properties that entities were seen to have; empty if none are known."""
     is_one_task: bool = False
-    """The requests are those of one task, such as a test, and not of a period with many.
-
-    Its author decides what is too much, so advice covers every read that a key would narrow.
-    """
+    """One task, such as a test: its author decides what is too much, so advice covers every read that a key narrows."""
 
     @property
     def rate(self) -> float | None:
@@ -159,10 +152,7 @@ class TableUse:
 
 @dataclass(frozen=True)
 class Workload:
-    """All tables of an account. `rate` is the number of operations in its busiest second.
-
-    A page of a query is one operation, however many entities it reads.
-    """
+    """All tables of an account. `rate` is the operations of its busiest second; a page of a query is one."""
 
     tables: tuple[TableUse, ...] = ()
     rate: float | None = None
