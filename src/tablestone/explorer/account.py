@@ -1,7 +1,4 @@
-"""The account on display: its endpoint, its tables with what insight knows about them, and the properties seen so far.
-
-The connection holds a secret, so templates get single values and never these objects.
-"""
+"""The account on display. Its connection holds a secret, so templates get single values and never these objects."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
@@ -58,10 +55,7 @@ SeenTypes = dict[EdmType, EdmValue | None]
 
 @dataclass(frozen=True)
 class ExplorerSettings:
-    """One account to explore. `admin` is the admin address of its server; without it, sizes and heat are unknown.
-
-    `read_only` refuses every change. Without a file of `saved_queries`, none can be saved.
-    """
+    """One account. Without its server's `admin` address, sizes and heat are unknown; `read_only` refuses changes."""
 
     connection: Connection
     read_only: bool = False

@@ -21,10 +21,7 @@ READS_MAX: Final = 24
 
 
 class LastChanges(NamedTuple):
-    """Lines of the feed, oldest first, read since a time; None if they are the whole feed.
-
-    Without `has_newest`, the table changes too fast: newer changes follow these.
-    """
+    """The feed since a time (None: all), oldest first. Without `has_newest`, it grows too fast: newer lines follow."""
 
     lines: list[bytes]
     since: str | None

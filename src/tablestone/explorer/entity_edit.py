@@ -1,7 +1,4 @@
-"""The panel of one entity: edit under its ETag, insert, clone, delete.
-
-If another client has changed the entity meanwhile, the conflict page shows both versions.
-"""
+"""The panel of one entity: edit under its ETag (after a conflict, both versions are shown), insert, clone, delete."""
 
 from typing import Any, Final
 

@@ -88,23 +88,16 @@ class PageGuard:
         return None
 
     def _entered(self, request: Request, host: str) -> Response:
-        """Move the token from the address into a cookie.
-
-        The page reloads itself: after a link on another site, a redirect would lose the cookie (SameSite=Strict).
-        """
-        rest = urlencode(_without_token(request))
+        """Set the cookie and reload: after a link on another site, a redirect would lose it (SameSite=Strict)."""
+        root, rest = _root(request), urlencode(_without_token(request))
         target = escape(request.scope["path"] + (f"?{rest}" if rest else ""))
         response = HTMLResponse(
             '<!doctype html><html lang="en"><meta charset="utf-8"><title>Tablestone</title>'
-            f'<link rel="icon" href="{escape(_root(request))}{ASSETS_PATH}/mark.svg">'
+            f'<link rel="icon" href="{escape(root)}{ASSETS_PATH}/mark.svg">'
             f'<meta http-equiv="refresh" content="0;url={target}"><p><a href="{target}">Open the explorer</a>'
         )
         response.set_cookie(
-            _cookie_name(host),
-            self._token,
-            path=_root(request) or "/",
-            httponly=True,
-            samesite="strict",
+            _cookie_name(host), self._token, path=root or "/", httponly=True, samesite="strict"
         )
         return response
 

@@ -100,10 +100,7 @@ def page(
     problem: Any = "",
     **values: Any,
 ) -> HTMLResponse:
-    """Render a page, or only its content if the request asks for a part. The content's template sets `title`.
-
-    The template gets the parameters of the path too. A page with a problem has status 400 unless another is given.
-    """
+    """Render a page, or for a part its content; the template sets `title`. By default, a problem has status 400."""
     account = account_of(request)
     settings = account.settings
     status = status or (400 if problem else 200)

@@ -1,7 +1,4 @@
-"""The query bar: errors in the filter, its plan and advice, completions, the builder, saved queries.
-
-The service's own parser reads the filter, so the errors are those of the service.
-"""
+"""The query bar: errors as the service's own parser finds them, plan, advice, completions, builder, saved queries."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

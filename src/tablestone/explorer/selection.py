@@ -1,7 +1,4 @@
-"""Delete the selected entities, or copy them as JSON, as a filter, or as code for one of five official SDKs.
-
-The code takes the connection string from the environment, so it never contains a key.
-"""
+"""Delete the selected entities, or copy them as JSON, a filter, or code, which takes the key from the environment."""
 
 import json
 from collections.abc import Callable, Sequence

@@ -138,10 +138,7 @@ def _letters(form: PostedForm, table: str) -> str:
 
 
 def _policy_has_end(request: Request, table: str, policy: str, letters: str, end: str) -> bool:
-    """Whether the stored access policy has an end.
-
-    Raises `TransferRefused` if signature and policy both set permissions or an end, or neither sets permissions.
-    """
+    """Whether the stored policy has an end. Raises `TransferRefused` if policy and signature do not fit together."""
     policies = {each.id: each for each in read_policies(account_of(request).endpoint, table)}
     stored = policies.get(policy)
     if stored is None:
