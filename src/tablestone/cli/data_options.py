@@ -70,12 +70,7 @@ with_reading = together(
         multiple=True,
         help="Types of columns; else CSV is String.",
     ),
-    click.option(
-        "--null",
-        "nulls",
-        multiple=True,
-        help="A cell with this text counts as empty.",
-    ),
+    click.option("--null", "nulls", multiple=True, help="A cell with this text counts as empty."),
     click.option("--drop", metavar="NAMES", multiple=True, help="Do not store these columns."),
     click.option("--drop-keys", is_flag=True, help="Do not store the keys' columns."),
     click.option(
@@ -84,12 +79,7 @@ with_reading = together(
         callback=lambda _context, _option, text: _delimiter(text),
         help="Delimiter of CSV.  [default: , ; | or tab]",
     ),
-    click.option(
-        "--encoding",
-        metavar="NAME",
-        default="utf-8",
-        help="Encoding of CSV.",
-    ),
+    click.option("--encoding", metavar="NAME", default="utf-8", help="Encoding of CSV."),
 )
 """How to read a file: the command gets `kind`, and passes the other options to `reading_of`."""
 

@@ -33,12 +33,7 @@ from tablestone.cli.options import (
 )
 from tablestone.clock import monotonic_seconds, system_clock
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME
-from tablestone.engines.cassandra.cluster_url import (
-    FORM,
-    SCHEME,
-    ClusterAddress,
-    parse_address,
-)
+from tablestone.engines.cassandra.cluster_url import FORM, SCHEME, ClusterAddress, parse_address
 from tablestone.engines.cassandra.kind import require_driver
 from tablestone.engines.contract import (
     Engine,
@@ -163,10 +158,7 @@ def load(directory: Path, encryption_key_file: str | None, *, quiet: bool, **giv
     place = f"{DIRECTORY_SCHEME}:{directory}"
     # Refuse a directory without data: locking it would create a database there.
     asyncio.run(open_engine(place, system_clock, read_only=True, key=source.key).close())
-    with (
-        advising_after_interrupt(),
-        held_for_processes(place, source.key) as storage,
-    ):
+    with advising_after_interrupt(), held_for_processes(place, source.key) as storage:
         return asyncio.run(_load(address, storage, source, quiet=quiet))
 
 

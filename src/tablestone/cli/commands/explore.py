@@ -44,9 +44,7 @@ USUAL_PORT: Final = 10003
 @click.option("--no-browser", is_flag=True, help="Do not open a browser.")
 @click.option("--read-only", is_flag=True, help="Change nothing.")
 @click.option(
-    "--admin",
-    metavar="[HOST:]PORT",
-    help="Admin address of the server, for its heat map.",
+    "--admin", metavar="[HOST:]PORT", help="Admin address of the server, for its heat map."
 )
 @with_connection
 def explore(

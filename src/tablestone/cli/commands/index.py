@@ -32,9 +32,7 @@ from tablestone.tools.progress import Reached, progress_for, shown_count, shown_
 Answer = TypeVar("Answer")
 
 _with_property = together(
-    click.argument("table"),
-    click.argument("name", metavar="PROPERTY"),
-    account_option,
+    click.argument("table"), click.argument("name", metavar="PROPERTY"), account_option
 )
 
 

@@ -52,12 +52,7 @@ Cell = str | tuple[str, str]
 
 
 def print_insight(
-    report: InsightReport,
-    period: str,
-    top: int,
-    advice: Sequence[Advice],
-    *,
-    of_one_table: bool,
+    report: InsightReport, period: str, top: int, advice: Sequence[Advice], *, of_one_table: bool
 ) -> None:
     """Print the report, the hot partitions first."""
     from rich.console import Console  # noqa: PLC0415 - only for this output
@@ -303,10 +298,7 @@ def _key(key: str) -> str:
     help="The length of time: five minutes, an hour or a day.",
 )
 @click.option(
-    "--top",
-    type=click.IntRange(1, 50),
-    default=10,
-    help="How many partitions, queries and tables.",
+    "--top", type=click.IntRange(1, 50), default=10, help="How many partitions, queries and tables."
 )
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the whole report and the advice as JSON."

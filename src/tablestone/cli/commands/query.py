@@ -67,10 +67,7 @@ _KEYS = ("PartitionKey", "RowKey")
 @click.option("--distinct", metavar="NAME", help="The distinct values of a property instead.")
 @click.option("--count", "count_only", is_flag=True, help="Only the number of entities.")
 @click.option(
-    "--explain",
-    "explained",
-    is_flag=True,
-    help="Print the plan and its cost on standard error.",
+    "--explain", "explained", is_flag=True, help="Print the plan and its cost on standard error."
 )
 @output_option
 @with_endpoint

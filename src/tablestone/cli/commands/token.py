@@ -38,10 +38,7 @@ class _Seconds(click.IntRange):
     "Table Data Contributor]",
 )
 @click.option(
-    "--audience",
-    metavar="AUDIENCE",
-    default=AUDIENCE,
-    help="Audience of the token (aud).",
+    "--audience", metavar="AUDIENCE", default=AUDIENCE, help="Audience of the token (aud)."
 )
 @click.option(
     "--lifetime",
