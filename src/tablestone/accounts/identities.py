@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
 
 class Identities:
-    """Finds the callers for which `authenticate` needs stored data. `seconds` never steps back.
-
-    With `logs_warnings`, this process logs a warning if an issuer's keys cannot be fetched.
-    """
+    """Finds the callers that need stored data. `seconds` never steps back; `logs_warnings` of keys it cannot fetch."""
 
     def __init__(
         self,

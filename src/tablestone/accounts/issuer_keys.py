@@ -99,8 +99,6 @@ def _reason(error: Exception) -> str:
 
 
 class _Source:
-    """An issuer, its keys, and the times of the last fetches."""
-
     def __init__(self, issuer: TrustedIssuer) -> None:
         self.issuer = issuer
         self.is_file = issuer.keys_file is not None

@@ -1,8 +1,7 @@
 """The accounts of a server: configured accounts, stored accounts, and the development account.
 
 If several have one name, the configured account wins over the stored one, and that over the development account. Stored
-accounts come from the cache only while it is valid, so a rotated key is refused on the very next request in every
-process.
+accounts come from the cache only while it is valid, so every process refuses a rotated key on the very next request.
 """
 
 from collections.abc import Iterable
