@@ -59,8 +59,7 @@ def authenticate(
     """The caller of a request; raises the service's error if authentication fails. `now` is in ticks.
 
     `repeated` has the parameters that occur twice; those of a signature must not (auth 2.1). `versions` are those that
-    a signature may have. The result is a `PendingCaller` for a token, for a signature with a stored access policy, and
-    for a user delegation SAS.
+    a signature may have. A token, a stored access policy and a user delegation SAS give a `PendingCaller`.
     """
     authorization = request.headers.get(b"authorization")
     if authorization is None:

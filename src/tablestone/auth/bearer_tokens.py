@@ -130,10 +130,7 @@ class VerifiedToken(NamedTuple):
 
 
 class TokenTrust:
-    """The trusted issuers and the accepted audiences, and the tokens verified so far.
-
-    When an issuer's keys change, a new object replaces this one, so that no token stays verified by an old key.
-    """
+    """Issuers, audiences, verified tokens. New keys make a new object, so no token stays verified by an old key."""
 
     def __init__(
         self,

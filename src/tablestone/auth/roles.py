@@ -74,8 +74,6 @@ def find_role(name: str) -> Role | None:
 
 
 class Assignment(NamedTuple):
-    """A role of a principal."""
-
     principal: str
     """The id of an object, an application or a group."""
     role: Role

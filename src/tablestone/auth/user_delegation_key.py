@@ -44,10 +44,7 @@ _DATA_ROLES: Final[tuple[Role | None, ...]] = (None, DATA_READER, DATA_CONTRIBUT
 def delegation_key(
     secret: bytes, identity: str, fields: DelegationFields, claimed: Role | None
 ) -> bytes:
-    """The 32 bytes of a principal's key, whose token claimed this data role, or none.
-
-    The account's `identity` makes the key invalid for a later account of the same name.
-    """
+    """The 32-byte key for the role that the token claimed. `identity` keeps it from a later account of the name."""
     text = orjson.dumps([identity, *fields, None if claimed is None else claimed.id])
     return hmac.digest(secret, text, hashlib.sha256)
 
