@@ -136,10 +136,7 @@ _CONNECTION_PARAMETERS = ("connection_string", "account_url", "sas", "profile")
 
 
 def with_endpoint(command: Command) -> Command:
-    """The options of a connection; the command gets the open endpoint as its first argument.
-
-    Without any of them the endpoint is the Tablestone on this machine.
-    """
+    """Connection options. The command gets the open endpoint first, by default the Tablestone on this machine."""
 
     @functools.wraps(command)
     def run(words: GivenConnection, **given: Any) -> Any:
@@ -252,10 +249,7 @@ restart_option = click.option(
 
 
 def require_consent(connection: Connection, what: str, *, yes: bool) -> None:
-    """Ask before something is deleted; `TransferRefused` without a terminal, and if the answer is no.
-
-    For an account in one of Azure's clouds, the answer is the account's name.
-    """
+    """Ask before deleting; in Azure's clouds, for the account's name. `TransferRefused` without a terminal or a yes."""
     if yes:
         return
     if not sys.stdin.isatty():

@@ -72,10 +72,7 @@ class LocalDirectory(NamedTuple):
 
 
 def local_directory(given: Mapping[str, Any], on_servers: str) -> LocalDirectory:
-    """The data directory that the options name, and its key.
-
-    `on_servers` says, as a sentence, what does the same for an engine that keeps its rows in other servers.
-    """
+    """The data directory and its key. `on_servers` is the advice for an engine that keeps rows in other servers."""
     configuration = read_configuration(given, os.environ)
     engine = EngineUrl.parse(configuration.engine)
     stored_in = capabilities_of(configuration.engine).stored_in

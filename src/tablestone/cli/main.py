@@ -1,8 +1,7 @@
 """`tablestone`: the commands, and the one place where a failure becomes a sentence and an exit status.
 
 Exit statuses: 0 done; 1 the command found a problem or failed; 2 the command could not start, or could not print its
-result; 130 and 141 as if SIGINT or SIGPIPE had ended it.
-The commands are in `command_list`, which loads the one that runs.
+result; 130 and 141 as if SIGINT or SIGPIPE had ended it. `command_list` has the commands, and loads the one that runs.
 """
 
 from __future__ import annotations
@@ -30,10 +29,7 @@ STANDARD_OUTPUT: Final = 1
 
 
 class OutputFailed(Exception):
-    """Standard output cannot be written; the text is one sentence.
-
-    `reader_has_gone` if the reader of a pipe has ended, as with `| head`: that needs no message.
-    """
+    """Standard output cannot be written. If the reader of a pipe has ended, as with `| head`, that needs no message."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(f"Standard output cannot be written: {error.strerror}.")
@@ -135,10 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _leave_no_core_dump() -> None:
-    """Write no core dump when a process crashes: there may be keys in its memory.
-
-    Only the soft limit is lowered: an operator who needs a dump raises it with `prlimit --core`.
-    """
+    """No core dump: there may be keys in memory. Only the soft limit is lowered: `prlimit --core` raises it."""
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
 

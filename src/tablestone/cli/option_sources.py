@@ -44,10 +44,7 @@ KEY_VARIABLE: Final = "TABLESTONE_ENCRYPTION_KEY"
 def encryption_key(
     file: Path | None, file_source: str, environment: Mapping[str, str]
 ) -> EncryptionKey | None:
-    """The key, if one is given; `BrokenOption` if two are, or one that cannot be read.
-
-    `file_source` is the option or the variable that names the file.
-    """
+    """The key, if any; `BrokenOption` for two, or for an unreadable one. `file_source` is what names the file."""
     text = environment.get(KEY_VARIABLE)
     if file is None:
         return _parsed_key(text, KEY_VARIABLE) if text else None
@@ -156,10 +153,7 @@ def _keys(keys: object) -> list[str]:
 def parsed(
     option: Option, texts: tuple[str, ...], source: str, directory: Path | None = None
 ) -> Any:
-    """The value of an option that is given as these texts; the sentence of a `BrokenOption` starts with the source.
-
-    A relative path starts at the directory, or at the working directory.
-    """
+    """The value in these texts. A `BrokenOption` starts with the source; a relative path starts at the directory."""
     if option is options.ACCOUNT and texts == (options.NO_ACCOUNT,):
         return ()
     if option is options.ACCOUNT and not texts:
@@ -246,18 +240,13 @@ class _Given:
         return option.name in self._given
 
     def get(self, option: Option, default: Any = None) -> Any:
-        """The value of an option; `default` if it is not given."""
         return self._given.get(option.name, ("", default))[1]
 
     def source(self, option: Option) -> str:
-        """The source of an option that is given."""
         return self._given[option.name][0]
 
     def fields(self, *options: Option, **renamed: Option) -> dict[str, Any]:
-        """The values that are given, by the fields that hold them; any other field has its own default.
-
-        A field of `options` has the name of its option.
-        """
+        """The given values by field; other fields have defaults. A field of `options` has its option's name."""
         named = {option.parameter: option for option in options} | renamed
         return {field: self.get(option) for field, option in named.items() if option in self}
 

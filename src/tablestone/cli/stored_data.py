@@ -1,7 +1,4 @@
-"""Open stored data for a command, beside a server or without one, and find the keys of an account.
-
-A running server sees a change at its next request.
-"""
+"""Open stored data and find accounts' keys, with or without a server, which sees a change at its next request."""
 
 import asyncio
 import os
@@ -152,10 +149,7 @@ async def is_known(configuration: Configuration, engine: Engine, account: str) -
 
 
 def known_accounts(configuration: Configuration, *, with_keys: bool) -> list[AccountKeys]:
-    """The accounts of the server, in the order of precedence.
-
-    Without `with_keys`, stored accounts come without their keys, except the public key of the development account.
-    """
+    """The accounts by precedence. Without `with_keys`, the only stored key is the development account's public one."""
 
     async def stored(engine: Engine) -> list[AccountKeys]:
         documents = Documents(engine)

@@ -124,10 +124,7 @@ def copy_file(path: Path, copy: Path, progress: ByteProgress) -> str:
 
 @contextmanager
 def staging(directory: Path) -> Iterator[Path]:
-    """A directory for an unfinished backup, beside the finished ones. It is removed at the end of the block.
-
-    `EngineRefused` if another backup into the same directory is under way.
-    """
+    """A directory beside the backups, removed at the end. `EngineRefused` if another backup there is under way."""
     place = directory / STAGING_NAME
     place.mkdir(mode=0o700, exist_ok=True)
     lock = os.open(place, os.O_RDONLY)

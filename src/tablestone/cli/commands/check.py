@@ -99,10 +99,7 @@ def keys_of(lost: Sequence[LostEntity]) -> str:
 
 
 def problems_of(engine_url: str, key: EncryptionKey | None = None) -> list[str]:
-    """The problems of the storage, which `key` encrypts if it is given.
-
-    `EngineRefused` if it cannot be opened; `EngineBroken` if it is so damaged that nothing in it can be recognized.
-    """
+    """The problems found. `EngineRefused` if it cannot be opened; `EngineBroken` if nothing in it can be recognized."""
     try:
         structure, rows = asyncio.run(_problems(engine_url, key))
     except EngineBroken:

@@ -1,7 +1,4 @@
-"""`tablestone cluster`: make, check, fill, empty and look at a keyspace of Apache Cassandra.
-
-The engine's modules that need the driver are imported when a command runs.
-"""
+"""`tablestone cluster`: work on a Cassandra keyspace. What needs the driver is imported when a command runs."""
 
 from __future__ import annotations
 

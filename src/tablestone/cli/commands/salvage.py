@@ -40,10 +40,7 @@ def _writing() -> Iterator[None]:
 
 
 class SalvagedFiles:
-    """The files in one new directory, which are removed if the block does not end well.
-
-    Raises `BrokenOption` if the directory is not new, and `OSError` if it cannot be made.
-    """
+    """Files in a new directory, removed if the block fails. Raises `BrokenOption` if it exists, or `OSError`."""
 
     def __init__(self, directory: Path) -> None:
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
