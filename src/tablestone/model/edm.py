@@ -215,10 +215,7 @@ class DateTimeOutOfRange(ValueError):
 
 
 def rewrite_date_time(text: str) -> str:
-    """A date and time in the service's form, without parsing if the text has it already.
-
-    Raises `ValueError` for any other text, and `DateTimeOutOfRange` for a time that cannot be stored.
-    """
+    """A date and time in the service's form, not parsed if it has it. Raises `ValueError`, or `DateTimeOutOfRange`."""
     if _WRITTEN_DATE_TIME.fullmatch(text):
         return text
     ticks = parse_date_time(text)

@@ -35,10 +35,7 @@ def require_property_name(name: str) -> None:
 
 
 def is_identifier(text: str) -> bool:
-    """Whether C# and XML both accept the name: letters and `_`, then also digits and combining marks (wire 9).
-
-    XML, because Atom has elements of this name (XML 1.0, fifth edition).
-    """
+    """Whether C# and XML both accept the name (wire 9): Atom has elements of this name (XML 1.0, fifth edition)."""
     return text.isidentifier() and (text.isascii() or _NO_XML_NAME.isdisjoint(text))
 
 
@@ -69,10 +66,7 @@ _FIXED_SIZES: Final = {
 
 
 def entity_size(key: EntityKey, properties: Mapping[str, EdmValue]) -> int:
-    """Size in bytes by the documented formula (wire 9).
-
-    4, plus 2 for each UTF-16 unit of the keys. For each property 8, plus 2 for each unit of its name, plus its value.
-    """
+    """Bytes (wire 9): 4 + 2 a UTF-16 unit of the keys; for each property, 8 + 2 a unit of its name + its value."""
     size = 4 + 2 * (utf16_length(key.partition_key) + utf16_length(key.row_key))
     for name, value in properties.items():
         size += 8 + 2 * utf16_length(name) + _value_size(value)

@@ -1,7 +1,4 @@
-"""The ETag: the text of an entity's version, written and read (wire 4).
-
-Does not know entities, HTTP headers or what a condition means.
-"""
+"""The ETag: the text of an entity's version (wire 4). Knows no entities, HTTP headers or conditions."""
 
 import functools
 import re

@@ -53,8 +53,7 @@ class ContinuationToken(NamedTuple):
 class KeyBounds(NamedTuple):
     """The keys that a signature permits, from the first to the last, both inclusive (auth 3.5).
 
-    None means no limit. A row key limits only the rows of the partition at its end of the range. If a partition key is
-    None, so is its row key.
+    None means no limit. A row key limits only the partition at its end of the range, and is None if that is None.
     """
 
     start_partition_key: str | None
@@ -83,10 +82,7 @@ class KeyBounds(NamedTuple):
 
 
 def encode_key(text: str) -> bytes:
-    """Bytes in the service's order of text, which is by UTF-16 code unit (wire 6.10).
-
-    UTF-8 has the same order, except for characters above U+FFFF: each is written as two surrogates.
-    """
+    """Bytes in the service's order, by UTF-16 unit (wire 6.10): UTF-8, but two surrogates for any above U+FFFF."""
     if text.isascii():
         return text.encode("ascii")
     if max(text) <= "\uffff":

@@ -34,8 +34,7 @@ _INSTANT = re.compile(rf"\d{{4}}-\d\d-\d\d(?:{_TIME})?", re.ASCII)
 def parse_instant(text: str) -> int:
     """The ticks of a date, with or without a time and its zone; `ValueError` for any other text.
 
-    One SDK sends nine digits of a fraction in policies (auth 7); those after the seventh are dropped. In UTC, the date
-    must be in the years 1 to 9999.
+    One SDK sends nine digits of a fraction in policies (auth 7): the last two are dropped. In UTC, years are 1 to 9999.
     """
     if not _INSTANT.fullmatch(text):
         raise ValueError(text)
