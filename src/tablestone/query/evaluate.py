@@ -173,11 +173,7 @@ def _any_of(predicates: list[Predicate]) -> Predicate:
 
 
 def compile_filter(node: FilterNode) -> Predicate:
-    """The filter as a function of one entity.
-
-    It takes one stack frame for each level of nesting, here and in the result. `limits.FILTER_STEPS_MAX` allows some
-    hundred levels.
-    """
+    """The filter as a function. Each level of nesting takes a stack frame: `FILTER_STEPS_MAX` allows hundreds."""
     if isinstance(node, Comparison):
         return _compile_comparison(node)
     if isinstance(node, And | Or):

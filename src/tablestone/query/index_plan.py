@@ -78,10 +78,7 @@ def is_in_key_order(path: AccessPath) -> bool:
 
 
 def properties_by_index(plan: Plan, indexes: Mapping[str, bool]) -> tuple[str, ...]:
-    """The properties whose indexes find the entities of a plan; empty if none do.
-
-    `indexes` says for each property whether its index is within partitions.
-    """
+    """The properties whose indexes find the plan's entities. `indexes` says whether each is within partitions."""
     if plan.residual is None or not plan.ranges:
         return ()
     next_partition = plan.ranges[0].start[0] + b"\0"

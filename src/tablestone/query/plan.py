@@ -107,7 +107,6 @@ def after(key: bytes) -> bytes:
 
 
 def size(keys: KeySet) -> int:
-    """The number of intervals in the set."""
     return sum(len(slab.rows) for slab in keys)
 
 
@@ -368,10 +367,7 @@ def _analyse(node: FilterNode, *, negated: bool) -> _Node:
 
 
 def _linear(keys: KeySet) -> tuple[list[KeyInterval], KeySet]:
-    """The set as ranges over (partition, row), and the set that those ranges cover.
-
-    A range of rows in several partitions is not one range over (partition, row), so these partitions are read whole.
-    """
+    """The set as ranges, and what they cover. Rows of several partitions are not one range: these are read whole."""
     found: list[KeyInterval] = []
     covered: list[Slab] = []
     for slab in keys:
