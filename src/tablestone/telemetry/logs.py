@@ -82,10 +82,7 @@ WARNING_SECONDS: Final = 60.0
 
 
 class OnceAMinute:
-    """Limits a warning to one a minute. `seconds` never steps back.
-
-    With `is_shared`, the processes that are forked later share the limit.
-    """
+    """Limits a warning to one a minute, with `is_shared` for all later forks together. `seconds` never steps back."""
 
     def __init__(
         self, seconds: Callable[[], float] = monotonic_seconds, *, is_shared: bool = False

@@ -50,10 +50,7 @@ class QuietAddresses:
         return soonest, 0
 
     def leave(self, place: int, address: str, until: float) -> int:
-        """Forget an address that was quiet until then. Returns the failures that were counted.
-
-        Returns 0 if another process has taken the place since: that process logs them.
-        """
+        """Forget a quiet address and return its failures; 0 if another process has the place, as that logs them."""
         digest, quiet_until, counted = self._read(place)
         if digest != _digest(address) or quiet_until != until:
             return 0

@@ -50,11 +50,7 @@ class RequestDetails:
 
 
 class RequestRecord:
-    """One request. Its clock never steps back.
-
-    Every request has a record, so it is small: only an access log or a trace adds `details`, and a point read has no
-    `result`.
-    """
+    """Every request has one, so it is small: only logs and traces add `details`. Its clock never steps back."""
 
     def __init__(self, started: float, details: RequestDetails | None = None) -> None:
         self.started = started
@@ -64,6 +60,7 @@ class RequestRecord:
         self.is_batch = False
         self.operation: Operation | None = None
         self.result: Result | None = None
+        """None for a point read, to keep the record small."""
         self.failure: StorageError | None = None
         """The error in the answer; of a batch, the error inside it."""
         self.refused: RefusedTable | None = None
@@ -100,10 +97,7 @@ class RequestRecord:
 
     @property
     def table(self) -> str:
-        """The table of the operation, or in the address of a request that was refused before decoding; else empty.
-
-        An address may have anything in place of a table, even a signature, so only a valid table name counts.
-        """
+        """The operation's table, or a valid name in the address: there may be anything, even a signature."""
         if self.operation is None:
             named = "" if self.refused is None else self.refused.table
             return named if TABLE_NAME.fullmatch(named) else ""
@@ -147,10 +141,7 @@ class RequestRecord:
 
 
 def reason_of(error: StorageError) -> str:
-    """The error's reason; without one, the text of its code and the function that raised it.
-
-    Not the text for the client: it may repeat a property.
-    """
+    """The error's reason, or else its code and the function that raised it: the client's text may repeat a property."""
     if error.reason is not None:
         return error.reason
     text = _PLACEHOLDER.sub("...", ERRORS[error.code].text)
