@@ -233,10 +233,7 @@ NO_PARAMETERS: Final[Parameters] = MappingProxyType({})
 
 
 def parse_query_string(raw: bytes) -> Parameters:
-    """Parameters by name, decoded as a form: `+` is a blank, names may be encoded (wire 1.3).
-
-    Raises `InvalidInput` for a parameter that occurs twice (wire 14 row 24).
-    """
+    """Parameters, decoded as a form: `+` is a blank (wire 1.3). `InvalidInput` if one occurs twice (wire 14 row 24)."""
     if not raw:
         return NO_PARAMETERS
     return _parse_short(raw) if len(raw) <= _SHORT else _parse_parameters(raw)

@@ -177,8 +177,7 @@ def _attribute(text: str) -> str:
 class AtomWriter:
     """A `PayloadWriter` of Atom, for one account.
 
-    `base` is the URL of the account with a slash at the end. `now`, in ticks, is the `updated` time of entries and
-    feeds, cut to seconds, as recorded.
+    `base` is its URL with a slash at the end. `updated` is `now`, in ticks, cut to seconds, as recorded.
     """
 
     def __init__(self, base: str, account: str, form: AtomForm, now: int) -> None:
@@ -263,10 +262,7 @@ class AtomWriter:
 
 
 def _property_elements(raw: RawEntity, names: tuple[str, ...] | None) -> list[str]:
-    """The elements of an entity's properties in its order, or of `names` in theirs.
-
-    A selected name that no property can have is left out: it is not a valid XML name.
-    """
+    """All properties as elements, or `names`, without those that no property can have: they are not valid XML names."""
     present = [name for name in raw if name != "odata.etag" and not name.endswith(ANNOTATION)]
     if names is None:
         return [_element(raw, name) for name in present]

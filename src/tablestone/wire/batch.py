@@ -44,10 +44,7 @@ class BatchPart(NamedTuple):
 
 
 class BatchRequest(NamedTuple):
-    """The parts of a batch: a change set of writes, or one query.
-
-    No parts and no change set: the body never uses the boundary of its header (wire 7.1).
-    """
+    """A change set of writes, or one query; neither if the body never uses the boundary of its header (wire 7.1)."""
 
     parts: Sequence[BatchPart]
     is_change_set: bool
@@ -301,10 +298,7 @@ _PHRASES[412] = "Precondition Failed"
 def format_batch_answer(
     parts: Sequence[bytes], guids: tuple[str, str], *, change_set: bool
 ) -> tuple[bytes, bytes]:
-    """The Content-Type and body of the outer answer (202), from what `format_part` and `format_unreadable_part` wrote.
-
-    `guids` name the two boundaries; they are new for every answer (wire 7.2).
-    """
+    """Content-Type and body of the outer answer (202). `guids` name its boundaries, new for each answer (wire 7.2)."""
     outer = f"batchresponse_{guids[0]}".encode("ascii")
     inner = f"changesetresponse_{guids[1]}".encode("ascii") if change_set else outer
     mime = (

@@ -117,10 +117,7 @@ def require_answerable(method: str, parameters: Parameters, negotiated: Negotiat
 
 
 def decode_operation(method: str, decoded: DecodedRequest) -> Operation:
-    """The operation of the request; raises the service's error if the request is wrong.
-
-    An error that the service finds late is answered only if the table exists (wire 2.2).
-    """
+    """The operation. Raises the service's error; one it finds late is answered only if the table exists (wire 2.2)."""
     if decoded.parameters:
         _require_supported_options(decoded.parameters)
     kind, table, _ = decoded.address

@@ -49,10 +49,7 @@ _ERROR_NAMESPACE: Final = "http://schemas.microsoft.com/ado/2007/08/dataservices
 
 
 class PayloadWriter(Protocol):
-    """Writes the bodies of answers in one form, with links below one base URL.
-
-    `stored` is an entity in the form of `entity_json`.
-    """
+    """Writes bodies in one form, with links below one base URL. `stored` is an entity in the form of `entity_json`."""
 
     entry_type: bytes
     """The Content-Type of a single table or entity."""

@@ -1,7 +1,4 @@
-"""The versions of the service, and which version's rules hold for an unknown one.
-
-`server/requests/pipeline.py` decides which part of a request names its version.
-"""
+"""Versions, and the rules for an unknown one. `server/requests/pipeline.py` decides which part names the version."""
 
 import enum
 import logging

@@ -47,8 +47,7 @@ def _require_bounded(body: bytes) -> None:
 
     This parser does not resolve namespaces, because expat would copy a namespace into every attribute of a tag before
     its length can be checked. It gets the document in pieces, because expat raises the error of a callback only at the
-    end of a piece. A tag longer than a piece is refused, because expat parses all its attributes before they are
-    counted.
+    end of a piece. A tag longer than a piece is refused: expat parses its attributes before they are counted.
     """
     bounds = _Bounds()
     parser = expat.ParserCreate("utf-8")
