@@ -36,10 +36,7 @@ _ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def elapsed_seconds() -> float:
-    """Seconds on a clock that never steps back and goes on while the machine sleeps. It orders events of one machine.
-
-    The clock may stop while a hypervisor pauses a virtual machine.
-    """
+    """Seconds that never step back, to order one machine's events. Sleep counts; a hypervisor's pause may not."""
     return time.clock_gettime(_ELAPSED)
 
 

@@ -14,11 +14,7 @@ def needs(what: str, package: str, extra: str) -> str:
 
 
 def pip_install(extras: str) -> str:
-    """The command that adds extras to this installation.
-
-    It names the directory or file that was installed, if that still exists: on an index, somebody else may have the
-    name.
-    """
+    """The command that adds extras, by path if that still exists: on an index, somebody else may have the name."""
     from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415 - loads slowly
 
     text = None
