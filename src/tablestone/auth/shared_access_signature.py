@@ -92,7 +92,10 @@ def require_single(repeated: frozenset[str]) -> None:
 
 
 def _require_well_formed(kind: _Kind, parameters: Parameters, versions: ServedVersions) -> None:
-    """Raise for a line feed, a missing parameter, or a version not served (a later one has the form of the latest)."""
+    """Raise for a value with a line feed, a version that is not served, or a missing parameter.
+
+    Versions compare as texts, so one later than the latest known has the form of the latest.
+    """
     for name in kind.signed:
         if "\n" in parameters.get(name, ""):
             raise refused(f"{name} has a line feed")

@@ -70,8 +70,7 @@ def with_engine(
 ) -> Answer:
     """Call `act` with the opened engine. A data directory is created if `act` may change it.
 
-    Prints a line then, because the name may be a typing error. With `existing`, the directory must exist: otherwise
-    `EngineRefused`.
+    Prints a line then, because the name may be a typing error. `EngineRefused` if `existing` and there is none.
     """
     directory = configuration.data_directory
     open_stored = partial(
