@@ -27,6 +27,7 @@ from conftest import StartServer
 from server_process import ServerProcess
 from tablestone.clock import TICKS_PER_SECOND, system_clock
 from tablestone.model.edm import parse_date_time
+from tablestone.model.expiry import ExpiryPolicy
 from tablestone.model.keys import EntityKey
 from tablestone.testing import TableStorage
 from tablestone.tools import following, odata
@@ -159,6 +160,16 @@ def test_a_table_that_is_copied_again_is_counted_also_if_quiet(sides: Sides) -> 
     assert sides.catch_up() == f"{told} The same command continues.\n"
     sides.target.delete_table("Orders")
     assert orjson.loads(sides.catch_up("--json"))["tables_copied_again"] == 1
+
+
+def test_a_table_that_is_still_empty_gets_its_policy(sides: Sides) -> None:
+    """No line of the feed has it, and later the target has entities of its own."""
+    sides.source.create_table("Orders")
+    sides.catch_up()
+    sides.source.create_table("Tokens")
+    sides.source.offer_expiry("Tokens", ExpiryPolicy(after=90))
+    sides.catch_up()
+    assert sides.target.expiry("Tokens") == ExpiryPolicy(after=90)
 
 
 def test_one_table_and_some_tables(sides: Sides) -> None:
