@@ -43,12 +43,7 @@ class Constant:
     async def shutdown(self) -> None:
         """Nothing to close."""
 
-    async def __call__(
-        self,
-        scope: Message,
-        receive: Receive,
-        send: Send,
-    ) -> None:
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         while (await receive()).get("more_body"):

@@ -222,11 +222,7 @@ WRITES = (
 )
 """Writes in other numbers and forms than the floors."""
 FLIGHT = Workload(
-    "flights-point-read",
-    "point read of a flight",
-    {"get": 1},
-    entities=FLIGHTS,
-    data="flights",
+    "flights-point-read", "point read of a flight", {"get": 1}, entities=FLIGHTS, data="flights"
 )
 REAL = (
     FLIGHT,

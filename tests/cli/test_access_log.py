@@ -200,11 +200,7 @@ def test_a_refused_caller_has_a_line_with_the_operation(
 
 def test_the_kinds_of_callers(private_server: StartServer, tmp_path: Path) -> None:
     from azure.core.credentials import AzureNamedKeyCredential  # noqa: PLC0415
-    from azure.data.tables import (  # noqa: PLC0415
-        TableSasPermissions,
-        generate_account_sas,
-        generate_table_sas,
-    )
+    from azure.data.tables import TableSasPermissions, generate_account_sas, generate_table_sas  # noqa: PLC0415
 
     server = private_server(tmp_path, "--access-log=json", "--workers=1")
     with TableServiceClient.from_connection_string(server.connection_string) as service:

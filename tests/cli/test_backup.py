@@ -351,9 +351,7 @@ def test_a_restore_into_a_running_server_is_refused(
     served = tmp_path / "served"
     private_server(served)
     assert tablestone("restore", backup, "--data", served) == Ended(
-        2,
-        [],
-        f"tablestone: The data directory {served} is in use by another Tablestone server.\n",
+        2, [], f"tablestone: The data directory {served} is in use by another Tablestone server.\n"
     )
 
 
@@ -460,9 +458,7 @@ def test_a_backup_of_nothing_is_refused(tmp_path: Path) -> None:
     """A mistyped name must not produce an empty copy that looks like a good one."""
     ended = tablestone("backup", "--data", tmp_path / "nothing", tmp_path / "x.db")
     assert ended == Ended(
-        2,
-        [],
-        f"tablestone: The data directory {tmp_path / 'nothing'} holds no Tablestone data.\n",
+        2, [], f"tablestone: The data directory {tmp_path / 'nothing'} holds no Tablestone data.\n"
     )
     assert names(tmp_path) == []
 

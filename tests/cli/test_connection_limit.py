@@ -231,10 +231,7 @@ def test_a_connection_that_has_just_become_idle_is_not_closed(
     private_server: StartServer, tmp_path: Path
 ) -> None:
     """A client between two requests, or one that has just connected, keeps its connection."""
-    constants = {
-        **CONSTANTS,
-        "tablestone.server.admission.IDLE_SECONDS_MIN": 60.0,
-    }
+    constants = {**CONSTANTS, "tablestone.server.admission.IDLE_SECONDS_MIN": 60.0}
     server = private_server(tmp_path, *LIMITED, "--workers=1", constants=constants)
     with ExitStack() as stack:
         opened = [stack.enter_context(connected(server)) for _ in range(LIMIT)]

@@ -151,11 +151,7 @@ def test_steps_and_calls_of_the_engine(private_server: StartServer, tmp_path: Pa
         *_, called = children(steps[f"execute {operation}"])
         assert (called.name, called.kind) == (call, CLIENT)
         rows = {} if call == "commit" else {"db.response.returned_rows": int(call == "get")}
-        assert called.attributes == {
-            "db.system.name": "sqlite",
-            "db.operation.name": call,
-            **rows,
-        }
+        assert called.attributes == {"db.system.name": "sqlite", "db.operation.name": call, **rows}
     (resource, *_) = collector.resources
     assert resource["service.name"] == "tablestone"
     assert resource["service.version"] == tablestone.__version__

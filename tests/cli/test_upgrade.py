@@ -54,9 +54,7 @@ def test_a_stored_directory_is_served(
 ) -> None:
     if is_upgraded:
         assert tablestone("upgrade", "--data", stored) == Ended(
-            0,
-            [f"{stored}: {NOTHING_TO_UPGRADE[stored.name[0]]}"],
-            "",
+            0, [f"{stored}: {NOTHING_TO_UPGRADE[stored.name[0]]}"], ""
         )
         (found,) = tablestone("check", "--data", stored).lines
         assert found == f"{stored}: healthy"

@@ -13,14 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from cli.worker_processes import (
-    CONNECTIONS,
-    LOGGED,
-    SECONDS_MAX,
-    Probes,
-    probing,
-    workers_of,
-)
+from cli.worker_processes import CONNECTIONS, LOGGED, SECONDS_MAX, Probes, probing, workers_of
 from server_process import ServerProcess
 
 StartServer = Callable[..., ServerProcess]

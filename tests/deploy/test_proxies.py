@@ -64,10 +64,7 @@ def caddy(server: ServerProcess, port: int, directory: Path) -> list[str]:
     address = (
         f"https://127.0.0.1:{port} {{\n\ttls {directory}/certificate.pem {directory}/key.pem\n"
     )
-    places = {
-        "tables.example.com {\n": address,
-        "127.0.0.1:10002": "{}:{}".format(*server.address),
-    }
+    places = {"tables.example.com {\n": address, "127.0.0.1:10002": "{}:{}".format(*server.address)}
     sample = with_places(DEPLOY / "Caddyfile", places, directory)
     sample.write_text("{\n\tadmin off\n\tauto_https off\n}\n" + sample.read_text())
     assert CADDY[:2] == ["sudo", "caddy"]

@@ -20,10 +20,7 @@ import options_page
 import tablestone
 from document_links import ROOT_PAGES, anchors, is_relative, targets
 from server_process import clean_environment
-from tablestone.cli.option_sources import (
-    read_configuration,
-    read_option_file,
-)
+from tablestone.cli.option_sources import read_configuration, read_option_file
 from tablestone.cli.options import CONFIG_FLAG, CONFIG_VARIABLE, SERVER_OPTIONS, BrokenOption
 
 ROOT = Path(__file__).parents[2]

@@ -12,19 +12,11 @@ from azure.data.tables import TableClient, TableServiceClient
 
 from explorer.insight_stand_in import insight_address
 from explorer.install import missing
-from explorer.pages_in_browser import (
-    ExplorerProcess,
-    WatchedPage,
-    running_explorer,
-    watched_page,
-)
+from explorer.pages_in_browser import ExplorerProcess, WatchedPage, running_explorer, watched_page
 from server_process import ServerProcess, start_server
 from tablestone.server.admin.size_survey import IN_MEMORY
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(missing() is not None, reason=str(missing())),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 
 
 @pytest.fixture(scope="module")

@@ -19,10 +19,7 @@ from explorer.pages_in_browser import WatchedPage, running_explorer, watched_pag
 from server_process import ServerProcess, start_server
 from tablestone.tools.connection import LOCAL_KEY
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(missing() is not None, reason=str(missing())),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 
 HTML = "<img src=x onerror=alert(1)>"
 SCRIPT = "</script><script>alert(1)</script>"

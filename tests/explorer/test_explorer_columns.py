@@ -8,10 +8,7 @@ from explorer.install import missing
 from explorer.pages_in_browser import WatchedPage
 from explorer.test_explorer_pages import wait_for_text
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(missing() is not None, reason=str(missing())),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 
 
 def head_of(watched: WatchedPage, name: str) -> Any:

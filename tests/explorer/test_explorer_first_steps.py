@@ -11,10 +11,7 @@ from explorer.pages_in_browser import WatchedPage, running_explorer, watched_pag
 from explorer.test_explorer_pages import wait_for_text
 from server_process import start_server
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(missing() is not None, reason=str(missing())),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 
 
 SOON = {"tablestone.server.admin.size_survey.SURVEY_PAUSE_SECONDS": 0.2}

@@ -12,12 +12,7 @@ from explorer.conftest import entity_of
 from explorer.driven_controls import TEMPLATES, controls_of
 from explorer.insight_stand_in import insight_address
 from explorer.install import missing
-from explorer.pages_in_browser import (
-    ExplorerProcess,
-    WatchedPage,
-    running_explorer,
-    watched_page,
-)
+from explorer.pages_in_browser import ExplorerProcess, WatchedPage, running_explorer, watched_page
 from explorer.test_explorer_pages import FIRST, table
 from server_process import ServerProcess, start_server
 

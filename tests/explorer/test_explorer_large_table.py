@@ -29,10 +29,7 @@ from tablestone.tools.connection import parse_connection_string
 from tablestone.tools.formats.rows import Row
 from tablestone.tools.writing import OnConflict, TableWriter
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(missing() is not None, reason=str(missing())),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 
 STEP_MILLISECONDS_MAX = 100
 """The median time of a scroll step, where it is measured."""
@@ -143,8 +140,7 @@ def test_the_grid_stays_small(large: WatchedPage) -> None:
 
 
 @pytest.mark.parametrize(
-    "path",
-    ["/tables/Empty", "/tables/Weather?filter=note eq 'nowhere'", "/tables/Weather?top=3"],
+    "path", ["/tables/Empty", "/tables/Weather?filter=note eq 'nowhere'", "/tables/Weather?top=3"]
 )
 def test_an_untouched_page_asks_for_nothing(watched: WatchedPage, path: str) -> None:
     """A page without a result, or with one that fits, is read once: each request may scan a table."""

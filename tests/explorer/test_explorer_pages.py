@@ -13,10 +13,7 @@ from explorer.install import missing
 from explorer.pages_in_browser import ExplorerProcess, WatchedPage, running_explorer, watched_page
 from server_process import ServerProcess
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(missing() is not None, reason=str(missing())),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 
 FIRST = ("EWR", "2013-01-01T00:00")
 

@@ -18,10 +18,7 @@ from tablestone.tools.client import TableEndpoint
 from tablestone.tools.connection import parse_connection_string
 from tablestone.tools.sample_data import load_sample_data
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(missing() is not None, reason=str(missing())),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 
 AIRLINES = ("9E", "AA", "B6", "DL", "EV", "MQ", "UA", "US", "WN")
 HOT = "UA"

@@ -8,10 +8,7 @@ from explorer.pages_in_browser import WatchedPage
 from explorer.test_explorer_pages import FIRST, field, open_entity, wait_for_text
 from server_process import ServerProcess
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(missing() is not None, reason=str(missing())),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 
 
 def tag(watched: WatchedPage, name: str) -> str:

@@ -19,11 +19,7 @@ from tablestone.cli.option_sources import read_configuration
 from tablestone.configuration import DEVELOPMENT_ACCOUNT
 from tablestone.explorer.account import NOT_TOLD, ExplorerSettings, known_tables
 from tablestone.explorer.application import CHANGE_FORMS, READ_ONLY
-from tablestone.tools.connection import (
-    LOCAL_KEY,
-    local_connection,
-    parse_connection_string,
-)
+from tablestone.tools.connection import LOCAL_KEY, local_connection, parse_connection_string
 
 OPENED = {"cookie": COOKIE}
 

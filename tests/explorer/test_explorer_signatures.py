@@ -15,10 +15,7 @@ from explorer.install import missing
 from explorer.pages_in_browser import WatchedPage
 from server_process import ServerProcess
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(missing() is not None, reason=str(missing())),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 
 Filled = Mapping[str, str | bool]
 """Values of controls by label; the others stay as the page has them: read is chosen, the table is Weather."""
@@ -151,10 +148,7 @@ def test_what_does_not_apply_is_disabled(watched: WatchedPage) -> None:
     watched.open("/signature?table=Weather")
     of_table = ("Policy of the table", "First PartitionKey", "Last RowKey")
     of_account = ("write", "list", "create")
-    for table, enabled, disabled in (
-        ("Weather", of_table, of_account),
-        ("", of_account, of_table),
-    ):
+    for table, enabled, disabled in (("Weather", of_table, of_account), ("", of_account, of_table)):
         page.get_by_label("Table", exact=True).fill(table)
         assert all(page.get_by_label(each, exact=True).is_enabled() for each in enabled)
         assert all(page.get_by_label(each, exact=True).is_disabled() for each in disabled)

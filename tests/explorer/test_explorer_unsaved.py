@@ -9,10 +9,7 @@ from explorer.pages_in_browser import WatchedPage
 from explorer.test_explorer_pages import FIRST, field, table, wait_for_text
 from server_process import ServerProcess
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(missing() is not None, reason=str(missing())),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 
 
 def test_what_was_typed_is_not_thrown_away_unasked(watched: WatchedPage) -> None:

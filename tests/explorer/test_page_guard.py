@@ -91,9 +91,7 @@ ROWS: list[tuple[str, str, str, dict[str, str], int]] = [
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "headers", "status"),
-    [row[1:] for row in ROWS],
-    ids=[row[0] for row in ROWS],
+    ("method", "path", "headers", "status"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS]
 )
 def test_which_requests_are_answered(
     method: str, path: str, headers: dict[str, str], status: int

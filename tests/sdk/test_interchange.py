@@ -27,7 +27,7 @@ PROGRAM_SECONDS_MAX = 120
 REFUSED_WRITES: dict[str, frozenset[Keys]] = {}
 REFUSED_READS: dict[str, frozenset[Keys]] = {
     # aztables refuses an empty partition key in a point read, and only there.
-    "go": frozenset({("", ""), ("", "row")}),
+    "go": frozenset({("", ""), ("", "row")})
 }
 
 

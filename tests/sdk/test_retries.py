@@ -60,15 +60,11 @@ CASES = {
     "noanswer": Case({"reset": "before", "count": 1}, "get", in_all(DONE, 0, 200)),
     # Python's SDK does not retry an insert of unknown outcome. The others find the entity of their first attempt.
     "unknown": Case(
-        {"reset": "after", "count": 1},
-        "insert",
-        in_all(409, 0, 409) | {"python": (LOST, [0])},
+        {"reset": "after", "count": 1}, "insert", in_all(409, 0, 409) | {"python": (LOST, [0])}
     ),
     # JavaScript's SDK has read the head, and does not retry for the body.
     "halved": Case(
-        {"reset": "within", "count": 1},
-        "get",
-        in_all(DONE, 0, 200) | {"javascript": (LOST, [0])},
+        {"reset": "within", "count": 1}, "get", in_all(DONE, 0, 200) | {"javascript": (LOST, [0])}
     ),
     "slow": Case({"latency": 0.2, "count": 1}, "get", in_all(DONE, 200)),
     # A failed condition is no reason to retry: the program has to read again.

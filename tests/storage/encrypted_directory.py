@@ -6,9 +6,7 @@ from pathlib import Path
 
 from storage.conftest import HeldClock
 from storage.write_sets import committed, insert
-from tablestone.engines.contract import (
-    Key,
-)
+from tablestone.engines.contract import Key
 from tablestone.engines.kind import EncryptionKey
 from tablestone.engines.registry import open_engine
 from tablestone.engines.sqlite.data_directory import PAGE_SIZE_BYTES

@@ -256,8 +256,5 @@ def _open(_place: str, clock: Clock, *_: object) -> SlowEngine:
 
 
 KIND = EngineKind(
-    replace(MemoryEngine.capabilities, waits=True),
-    ("slow",),
-    _open,
-    contract=CONTRACT,
+    replace(MemoryEngine.capabilities, waits=True), ("slow",), _open, contract=CONTRACT
 )

@@ -7,13 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.encrypted_directory import (
-    KEY,
-    VALUES,
-    logged,
-    made_directory,
-    open_with,
-)
+from storage.encrypted_directory import KEY, VALUES, logged, made_directory, open_with
 from storage.write_sets import WHOLE, committed, upsert
 from tablestone.engines.contract import (
     EngineBroken,

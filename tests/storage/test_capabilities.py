@@ -9,14 +9,7 @@ import pytest
 
 from storage.engines_under_test import on_engines_that
 from storage.write_sets import WHOLE, committed, moment_of, put, read_all, upsert
-from tablestone.engines.contract import (
-    ANY,
-    Change,
-    Key,
-    KeyRange,
-    MomentPassed,
-    WriteSet,
-)
+from tablestone.engines.contract import ANY, Change, Key, KeyRange, MomentPassed, WriteSet
 from tablestone.engines.registry import OWN_KINDS, kind_of
 
 if TYPE_CHECKING:

@@ -97,11 +97,7 @@ async def test_versions_increase_across_servers_whose_clocks_are_apart_and_acros
 @pytest.mark.parametrize("lose", ["request", "answer"])
 @pytest.mark.parametrize("is_there", [False, True])
 async def test_a_write_without_an_answer_is_applied_once(
-    servers: tuple[CassandraEngine, CassandraEngine],
-    partition: bytes,
-    lose: str,
-    *,
-    is_there: bool,
+    servers: tuple[CassandraEngine, CassandraEngine], partition: bytes, lose: str, *, is_there: bool
 ) -> None:
     engine, other = servers
     if is_there:

@@ -66,8 +66,7 @@ def test_a_write_to_a_closed_connection_was_certainly_not_sent(calls: int) -> No
 def test_the_driver_repeats_no_request(question: str) -> None:
     """A batch that was refused must not be carried out later (docs/decisions/0009-cassandra-versions.md)."""
     cluster = _cluster(
-        parse_address("cassandra://127.0.0.1/tablestone"),
-        NodesToAsk(lambda: 0.0, None),
+        parse_address("cassandra://127.0.0.1/tablestone"), NodesToAsk(lambda: 0.0, None)
     )
     try:
         profile = cluster.profile_manager.profiles[EXEC_PROFILE_DEFAULT]

@@ -164,9 +164,7 @@ class CutOff:
         return call
 
 
-async def test_a_split_that_was_cut_off_anywhere_is_ended_by_others(
-    connection: Connection,
-) -> None:
+async def test_a_split_that_was_cut_off_anywhere_is_ended_by_others(connection: Connection) -> None:
     """A server dies during its split, one call later each time. Other servers finish the split."""
     entries = keys(ENTRIES_MAX * 2, 3)
     finished = False

@@ -6,11 +6,7 @@ import pytest
 
 pytest.importorskip("cassandra.cluster", reason="no driver: pip install '.[cassandra]'")
 
-from tablestone.engines.cassandra.session import (
-    AVOIDED_SECONDS,
-    REQUEST_SECONDS_MAX,
-    Nodes,
-)
+from tablestone.engines.cassandra.session import AVOIDED_SECONDS, REQUEST_SECONDS_MAX, Nodes
 
 KEYSPACE, PARTITION = "tables", b"partition"
 

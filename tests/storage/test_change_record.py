@@ -440,9 +440,7 @@ SETTINGS: dict[str, tuple[Retention, Retention, Retention | None, Retention]] = 
 @pytest.mark.parametrize("case", SETTINGS.values(), ids=SETTINGS)
 @asynchronous
 async def test_a_setting_that_would_trim_at_once_is_only_taken_if_accepted(
-    engine: Engine,
-    clock: HeldClock,
-    case: tuple[Retention, Retention, Retention | None, Retention],
+    engine: Engine, clock: HeldClock, case: tuple[Retention, Retention, Retention | None, Retention]
 ) -> None:
     stored, asked, accepted, in_force = case
     await keep(engine, stored)

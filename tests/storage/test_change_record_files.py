@@ -98,10 +98,7 @@ async def state(
 )
 @asynchronous
 async def test_what_writes_the_database_again_keeps_records_and_epoch(
-    data: Path,
-    key: EncryptionKey | None,
-    new: EncryptionKey | None,
-    run: Callable[[Path], object],
+    data: Path, key: EncryptionKey | None, new: EncryptionKey | None, run: Callable[[Path], object]
 ) -> None:
     before = await state(data, key)
     run(data)

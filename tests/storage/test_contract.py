@@ -11,15 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from storage.write_sets import (
-    WHOLE,
-    committed,
-    insert,
-    put,
-    read_all,
-    replace,
-    upsert,
-)
+from storage.write_sets import WHOLE, committed, insert, put, read_all, replace, upsert
 from tablestone.engines.contract import (
     ABSENT,
     ANY,
@@ -122,12 +114,7 @@ async def test_a_conflict_names_the_first_change_that_failed_and_nothing_is_appl
 ) -> None:
     await committed(engine, insert(b"p", b"b", b"old"))
     write_set = WriteSet(
-        b"p",
-        [
-            Change(b"a", ABSENT, PUT),
-            Change(b"b", ABSENT, PUT),
-            Change(b"c", PRESENT, PUT),
-        ],
+        b"p", [Change(b"a", ABSENT, PUT), Change(b"b", ABSENT, PUT), Change(b"c", PRESENT, PUT)]
     )
     assert await engine.commit(write_set) == Conflict(1, VERSION)
     assert await read_all(engine) == [b"old"]

@@ -24,12 +24,7 @@ from storage.encrypted_directory import (
     untold,
 )
 from storage.write_sets import WHOLE
-from tablestone.engines.contract import (
-    EngineBroken,
-    EngineRefused,
-    Key,
-    StorageId,
-)
+from tablestone.engines.contract import EngineBroken, EngineRefused, Key, StorageId
 from tablestone.engines.kind import FORM, EncryptionKey, Opening
 from tablestone.engines.registry import held_for_processes, open_engine
 from tablestone.engines.sqlite import encryption

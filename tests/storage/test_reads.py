@@ -13,14 +13,7 @@ from hypothesis import strategies as st
 
 from storage.conftest import HeldClock
 from storage.engines_under_test import engine_for
-from storage.write_sets import (
-    WHOLE,
-    committed,
-    fill,
-    insert,
-    read_in_pages,
-    value_of,
-)
+from storage.write_sets import WHOLE, committed, fill, insert, read_in_pages, value_of
 from tablestone.engines.contract import Key, KeyRange, Rows
 
 if TYPE_CHECKING:

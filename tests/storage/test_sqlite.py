@@ -235,8 +235,7 @@ async def test_a_lock_of_another_program_makes_commits_unavailable_and_leaves_re
     other = apsw.Connection(os.fspath(data / "tablestone.db"))
     other.execute("BEGIN IMMEDIATE")
     outcomes = await asyncio.gather(
-        *(engine.commit(upsert(b"p", b"%d" % index)) for index in range(30)),
-        return_exceptions=True,
+        *(engine.commit(upsert(b"p", b"%d" % index)) for index in range(30)), return_exceptions=True
     )
     assert {type(outcome) for outcome in outcomes} == {EngineUnavailable}
     assert await read_all(engine) == [b"kept"]
@@ -277,9 +276,7 @@ def plan_of(connection: apsw.Connection, sql: str, bindings: tuple[bytes | int, 
 
 
 @pytest.mark.asyncio
-async def test_every_range_is_one_search_of_the_index_bounded_at_both_ends(
-    data: Path,
-) -> None:
+async def test_every_range_is_one_search_of_the_index_bounded_at_both_ends(data: Path) -> None:
     engine = open_sqlite(data)
     reader = engine._reader
     search = "SEARCH stored_rows USING INDEX sqlite_autoindex_stored_rows_1 "

@@ -141,10 +141,7 @@ REFUSED: list[tuple[Callable[[Path], object], str]] = [
     (make_and_lose, LOST),
     (make_and_keep_the_log, LOST),
     (lambda data: data.write_text("a file"), "The data directory {data} is not a directory."),
-    (
-        lambda data: data.symlink_to("nowhere"),
-        "The data directory {data} is not a directory.",
-    ),
+    (lambda data: data.symlink_to("nowhere"), "The data directory {data} is not a directory."),
     (
         lambda data: make_files(data, "b.txt", "a.txt", ".git"),
         "The data directory {data} holds no Tablestone data but other files, such as 'a.txt': "

@@ -17,14 +17,7 @@ from storage.opened import close_healthy, files_no_longer_than, open_sqlite
 from storage.watched_engine import TURNS_MAX, until, watched
 from storage.write_sets import WHOLE, committed, insert, put, read_all, upsert
 from tablestone.engines.change_record import Note, Retention
-from tablestone.engines.contract import (
-    ANY,
-    DELETE,
-    Change,
-    Committed,
-    EngineUnavailable,
-    WriteSet,
-)
+from tablestone.engines.contract import ANY, DELETE, Change, Committed, EngineUnavailable, WriteSet
 from tablestone.engines.record_age import RecordAge
 from tablestone.engines.registry import open_engine
 from tablestone.engines.sqlite import engine as sqlite_engine

@@ -10,12 +10,7 @@ import pytest
 from azure.core.rest import HttpRequest
 from azure.data.tables import TableServiceClient
 
-from tablestone.testing import (
-    StorageAccount,
-    StorageRefused,
-    StorageTransport,
-    TableStorage,
-)
+from tablestone.testing import StorageAccount, StorageRefused, StorageTransport, TableStorage
 from tablestone.tools.transport import PooledTransport
 
 ORDERS = [{"PartitionKey": "p", "RowKey": str(n)} for n in range(3)]

@@ -112,10 +112,7 @@ def test_the_policy_is_on_the_wire_while_there_is_one(
     sessions(storage)
     assert endpoint.expiry("Sessions") is None
     assert endpoint.expiry("Other") is None
-    for policy in (
-        ExpiryPolicy(after=3600),
-        ExpiryPolicy(property_name="expires"),
-    ):
+    for policy in (ExpiryPolicy(after=3600), ExpiryPolicy(property_name="expires")):
         after = None if policy.after is None else timedelta(seconds=policy.after)
         storage.set_expiry("Sessions", after=after, property=policy.property_name)
         assert endpoint.expiry("Sessions") == policy

@@ -29,10 +29,7 @@ from azure.data.tables import (
 )
 
 from tablestone.model.errors import ERRORS
-from tablestone.testing import (
-    StorageTransport,
-    TableStorage,
-)
+from tablestone.testing import StorageTransport, TableStorage
 
 ENTITY = {"PartitionKey": "p", "RowKey": "r", "total": 5}
 

@@ -106,11 +106,7 @@ def test_files_are_seeded(memory: TableStorage, tmp_path: Path) -> None:
             LINES + '{"PartitionKey":"p/","RowKey":"r"}',
             r"line 3: OutOfRangeInput: .* is out of range\.$",
         ),
-        (
-            "x.jsonl",
-            LINES,
-            "'x': OutOfRangeInput: The specified resource name length",
-        ),
+        ("x.jsonl", LINES, "'x': OutOfRangeInput: The specified resource name length"),
         ("Orders.txt", "", r"Orders\.txt does not end in \.jsonl"),
     ],
 )
@@ -133,10 +129,7 @@ def test_of_a_bad_file_nothing_is_stored(
             {"PartitionKey": "p", "RowKey": "r", "a": "b" * 70_000},
             "entity 1 of Orders: PropertyValueTooLarge",
         ),
-        (
-            {"PartitionKey": "p", "RowKey": "r", "a": []},
-            "a: a property cannot have the type list",
-        ),
+        ({"PartitionKey": "p", "RowKey": "r", "a": []}, "a: a property cannot have the type list"),
         ({"PartitionKey": "p", "RowKey": "r", "a": (1, "Edm.Byte")}, "'Edm.Byte' is not a type"),
         ("PartitionKey", "entity 1 of Orders is not a dict"),
         (

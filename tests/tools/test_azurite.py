@@ -17,10 +17,7 @@ from bench.prerequisites import PrerequisiteError
 from tablestone.cli.commands.azurite import FLAGS
 from tools.data_tools import DataTools, entity
 
-pytestmark = [
-    pytest.mark.network,
-    pytest.mark.slow,
-]
+pytestmark = [pytest.mark.network, pytest.mark.slow]
 
 PAGES = Path(__file__).parents[2] / "docs" / "guides"
 ENTITIES: list[dict[str, Any]] = [

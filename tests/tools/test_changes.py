@@ -205,10 +205,7 @@ def test_what_is_not_kept_any_more(
 
 @pytest.mark.parametrize("arguments", [("{}",), ()])
 def test_an_endpoint_without_a_feed(
-    tools: DataTools,
-    table: str,
-    arguments: tuple[str, ...],
-    monkeypatch: pytest.MonkeyPatch,
+    tools: DataTools, table: str, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sentence = "has no feed of changes: a Tablestone server with --keep-changes has one."
     words = [table for _ in arguments]

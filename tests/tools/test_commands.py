@@ -182,11 +182,7 @@ BAD = [
         2,
         "OutOfRangeInput: The 'PartitionKey' parameter of value 'a/b'",
     ),
-    (
-        ("put", "TABLE", "a", "c", "x:Int32=3000000000"),
-        2,
-        "x is '3000000000', not of type Int32.",
-    ),
+    (("put", "TABLE", "a", "c", "x:Int32=3000000000"), 2, "x is '3000000000', not of type Int32."),
     (
         ("put", "TABLE", "a", "c", "x:Int=3"),
         2,

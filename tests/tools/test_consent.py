@@ -5,11 +5,7 @@ import io
 import pytest
 
 from tablestone.cli.data_options import require_consent
-from tablestone.tools.connection import (
-    Connection,
-    local_connection,
-    parse_connection_string,
-)
+from tablestone.tools.connection import Connection, local_connection, parse_connection_string
 from tablestone.tools.errors import TransferRefused
 
 PRODUCTION = parse_connection_string("AccountName=weather;AccountKey=c2VjcmV0")

@@ -9,15 +9,7 @@ from server_process import ServerProcess
 from tablestone.model.keys import EntityKey
 from tablestone.tools.client import Operation, Page, TableEndpoint
 from tools.data_tools import DataTools, entity
-from tools.faulty_service import (
-    ANSWER_LOST,
-    BUSY,
-    CUT_OFF,
-    RESET,
-    THROTTLED,
-    Plan,
-    faulty_service,
-)
+from tools.faulty_service import ANSWER_LOST, BUSY, CUT_OFF, RESET, THROTTLED, Plan, faulty_service
 
 
 def every(number: int, fault: str, *, of: str = "") -> Plan:
@@ -132,7 +124,4 @@ def test_what_another_client_deletes_meanwhile_is_reported(
 
     monkeypatch.setattr(TableEndpoint, "page", page)
     told = tools.run("clear", table, "--yes").lines
-    assert told == [
-        "2 entities deleted.",
-        "1 were gone already: another client deleted them.",
-    ]
+    assert told == ["2 entities deleted.", "1 were gone already: another client deleted them."]

@@ -22,12 +22,7 @@ from tablestone.insight.report import (
     TableSize,
 )
 from tablestone.query.plan import PlanKind
-from tablestone.tools.insight import (
-    shapes_of,
-    share_of,
-    takes_large_share,
-    workload_of,
-)
+from tablestone.tools.insight import shapes_of, share_of, takes_large_share, workload_of
 
 ACCOUNT = "devstoreaccount1"
 NO_SERIES = Series(60, (), (), (), (), (), (), ())

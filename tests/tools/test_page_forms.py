@@ -74,12 +74,10 @@ GIVEN = {
     ),
     "a blank row key": Given("azure-sdk-for-go 5425", (Form(400, BLANK), Form(700, BLANK))),
     "empty pages": Given(
-        "azure-storage-node 244, wire 6.6",
-        (Form(0), Form(0, MISSING), Form(900), Form(0, BLANK)),
+        "azure-storage-node 244, wire 6.6", (Form(0), Form(0, MISSING), Form(900), Form(0, BLANK))
     ),
     "1 to 1,000 rows": Given(
-        "wire 6.6, wire 6.9",
-        (Form(1), Form(1000, MISSING), Form(2), Form(999), Form(37, MISSING)),
+        "wire 6.6, wire 6.9", (Form(1), Form(1000, MISSING), Form(2), Form(999), Form(37, MISSING))
     ),
     "busy, throttled, failed": Given(
         "wire 9, auth 10",

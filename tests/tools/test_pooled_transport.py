@@ -197,9 +197,7 @@ LIMITS: list[tuple[str, AnswerLimits, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("limits", "sentence"),
-    [each[1:] for each in LIMITS],
-    ids=[each[0] for each in LIMITS],
+    ("limits", "sentence"), [each[1:] for each in LIMITS], ids=[each[0] for each in LIMITS]
 )
 def test_an_answer_that_does_not_end(limits: AnswerLimits, sentence: str) -> None:
     """The service sends a byte every 50 ms: no pause is too long, and the body never ends."""

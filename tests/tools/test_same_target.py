@@ -202,11 +202,7 @@ def with_changes_meanwhile(pair: Pair, _monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize(
     "moment",
-    [
-        pytest.param(in_the_first_copy, marks=pytest.mark.slow),
-        caught_up,
-        with_changes_meanwhile,
-    ],
+    [pytest.param(in_the_first_copy, marks=pytest.mark.slow), caught_up, with_changes_meanwhile],
 )
 @pytest.mark.parametrize(("way", "reason"), WAYS, ids=[way.__name__ for way, _ in WAYS])
 def test_a_target_that_differs_is_made_equal_or_refused(
@@ -269,10 +265,7 @@ def test_keys_that_are_gone_are_replaced(pair: Pair) -> None:
     ],
 )
 def test_a_target_that_changes_under_a_run(
-    pair: Pair,
-    monkeypatch: pytest.MonkeyPatch,
-    way: Callable[[Pair], None],
-    sentence: str,
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, way: Callable[[Pair], None], sentence: str
 ) -> None:
     """After the look at the start, and before a write: the run does not say that it has caught up."""
     for table in TABLES:

@@ -8,9 +8,7 @@ from bench.steps import STEPS
 
 
 @pytest.mark.parametrize(
-    ("owner", "name"),
-    [each for step in STEPS.values() for each in step],
-    ids=str,
+    ("owner", "name"), [each for step in STEPS.values() for each in step], ids=str
 )
 def test_the_functions_of_each_step_are_there(owner: Any, name: str) -> None:
     assert callable(getattr(owner, name))

@@ -25,18 +25,12 @@ class _Distribution:
         (None, "'tablestone[tools]'"),
         ({"url": "https://example.org/t.git"}, "'tablestone[tools]'"),
         ({"url": "file://HERE/a%20b", "dir_info": {}}, "'HERE/a b[tools]'"),
-        (
-            {"url": "file://HERE/a%20b", "dir_info": {"editable": True}},
-            "-e 'HERE/a b[tools]'",
-        ),
+        ({"url": "file://HERE/a%20b", "dir_info": {"editable": True}}, "-e 'HERE/a b[tools]'"),
         ({"url": "file://HERE/gone.whl"}, "'tablestone[tools]'"),
     ],
 )
 def test_the_command_for_each_origin(
-    origin: dict[str, object] | None,
-    expected: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    origin: dict[str, object] | None, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a b").mkdir()
     if origin is not None:

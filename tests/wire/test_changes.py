@@ -125,10 +125,7 @@ def test_lines_of_a_table(client: Client) -> None:
     inserted, merged, deleted = page.lines
     assert inserted["entity"]["Count"] == 1
     assert "before" not in inserted
-    assert merged["before"] == {
-        "odata.etag": inserted["entity"]["odata.etag"],
-        "Count": 1,
-    }
+    assert merged["before"] == {"odata.etag": inserted["entity"]["odata.etag"], "Count": 1}
     assert (merged["entity"]["Count"], merged["entity"]["Size"]) == (2, 2.5)
     assert deleted["etag"] == merged["entity"]["odata.etag"]
     assert "entity" not in deleted

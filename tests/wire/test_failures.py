@@ -6,12 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from spec_tables import load
-from tablestone.engines.contract import (
-    EngineBusy,
-    EngineDamaged,
-    EngineUnavailable,
-    OutcomeUnknown,
-)
+from tablestone.engines.contract import EngineBusy, EngineDamaged, EngineUnavailable, OutcomeUnknown
 from tablestone.engines.memory import MemoryEngine
 from wire.case_tables import error_of, prepare
 from wire.service_under_test import Response, ServiceUnderTest

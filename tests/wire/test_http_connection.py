@@ -263,12 +263,7 @@ def test_a_connection_is_not_idle_while_it_is_being_answered() -> None:
 
 
 @pytest.mark.parametrize(
-    "headers",
-    [
-        [(b"a", b"b")],
-        [(b"connection", b"close")],
-        [(b"a", b"x" * 100_000)],
-    ],
+    "headers", [[(b"a", b"b")], [(b"connection", b"close")], [(b"a", b"x" * 100_000)]]
 )
 @pytest.mark.parametrize("body", [b"", b"body", b"x" * 1_000_000])
 def test_an_answer_is_whole(headers: list[tuple[bytes, bytes]], body: bytes) -> None:

@@ -142,11 +142,7 @@ def test_another_method_is_answered_as_for_any_other_comp(client: Client, method
 
 
 @pytest.mark.parametrize(
-    "given",
-    [
-        {"ss": "t", "srt": "sco", "sp": "rwdlacu"},
-        {"tn": "Orders", "sp": "raud"},
-    ],
+    "given", [{"ss": "t", "srt": "sco", "sp": "rwdlacu"}, {"tn": "Orders", "sp": "raud"}]
 )
 def test_a_signature_does_not_suffice(client: Client, given: dict[str, str]) -> None:
     server = client.server

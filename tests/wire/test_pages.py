@@ -122,12 +122,7 @@ _ATOM = (("Accept", "application/atom+xml"), ("x-ms-version", "2012-02-12"))
 
 @pytest.mark.parametrize(
     ("query", "headers", "turns_an_entity"),
-    [
-        ("", (), 0),
-        ("?$select=a,b", (), 1),
-        ("", (_JSON,), 1),
-        ("", _ATOM, 1),
-    ],
+    [("", (), 0), ("?$select=a,b", (), 1), ("", (_JSON,), 1), ("", _ATOM, 1)],
     ids=["as stored", "$select", "full metadata", "Atom"],
 )
 def test_a_page_that_is_written_anew_lets_others_in_between(

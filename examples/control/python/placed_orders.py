@@ -3,11 +3,7 @@
 from typing import Any
 
 from azure.core import MatchConditions
-from azure.core.exceptions import (
-    ResourceExistsError,
-    ResourceModifiedError,
-    ServiceResponseError,
-)
+from azure.core.exceptions import ResourceExistsError, ResourceModifiedError, ServiceResponseError
 from azure.data.tables import TableClient, UpdateMode
 
 ATTEMPTS_MAX = 5

@@ -62,10 +62,7 @@ def alerts() -> list[dict[str, Any]]:
     return rules
 
 
-EXPRESSIONS = [
-    *expressions_of_panels(),
-    *((rule["alert"], rule["expr"]) for rule in alerts()),
-]
+EXPRESSIONS = [*expressions_of_panels(), *((rule["alert"], rule["expr"]) for rule in alerts())]
 
 
 def unknown_in(expression: str) -> list[str]:

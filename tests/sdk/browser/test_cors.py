@@ -17,10 +17,7 @@ from sdk.browser.pages import PageServer, Seen, page_server
 from server_process import ServerProcess, start_server
 from signing import signed_headers
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(missing() is not None, reason=str(missing())),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 
 TABLE = "Weather"
 RULES = """<StorageServiceProperties><Cors><CorsRule><AllowedOrigins>ORIGIN</AllowedOrigins>

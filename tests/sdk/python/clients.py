@@ -110,9 +110,7 @@ class Clients:
         kind = SyncTableServiceClient if self.synchronous else TableServiceClient
         return self.faced(
             kind(
-                url or self.endpoint.url,
-                credential=credential or self.credential(),
-                retry_total=0,
+                url or self.endpoint.url, credential=credential or self.credential(), retry_total=0
             )
         )
 

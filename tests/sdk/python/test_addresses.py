@@ -138,9 +138,6 @@ async def test_the_clients_own_way_to_the_secondary(endpoint: Endpoint) -> None:
         service.create_table(name)
         service.get_table_client(name).create_entity({"PartitionKey": "p", "RowKey": "r"})
     with SyncTableServiceClient(
-        primary,
-        credential=credential,
-        secondary_hostname=secondary_host,
-        location_mode="secondary",
+        primary, credential=credential, secondary_hostname=secondary_host, location_mode="secondary"
     ) as service:
         assert name in [table.name for table in service.list_tables()]

@@ -81,10 +81,7 @@ def bearing(
     if synchronous:
         credential = SyncCredential(tokens)
         client = SyncTableServiceClient(
-            tls_server.endpoint.url,
-            credential=credential,
-            connection_verify=certificate,
-            **options,
+            tls_server.endpoint.url, credential=credential, connection_verify=certificate, **options
         )
         return Clients.faced(client), credential
     holder = AsyncCredential(tokens)

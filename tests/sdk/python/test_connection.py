@@ -36,10 +36,7 @@ def connection_strings(endpoint: Endpoint) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize(
-    "form",
-    connection_strings(Endpoint("http://127.0.0.1:10002/a", "a", "k")),
-)
+@pytest.mark.parametrize("form", connection_strings(Endpoint("http://127.0.0.1:10002/a", "a", "k")))
 async def test_a_connection_string_reaches_the_account(
     clients: Clients, table: TableClient, form: str
 ) -> None:

@@ -167,9 +167,7 @@ def keyspace() -> Iterator[ClusterAddress]:
 @on_a_cluster
 def test_a_keyspace_is_examined_before_it_is_used(keyspace: ClusterAddress) -> None:
     from tablestone.engines.cassandra.connection import Connection  # noqa: PLC0415 - needs the driver
-    from tablestone.engines.cassandra.opening import (  # noqa: PLC0415 - needs the driver
-        examine_cluster,
-    )
+    from tablestone.engines.cassandra.opening import examine_cluster  # noqa: PLC0415 - needs the driver
 
     connection = Connection(keyspace)
 
@@ -338,10 +336,7 @@ OTHER_COLUMNS = (
 def test_nothing_is_made_in_a_keyspace_that_cannot_be_used(
     foreign: Connection, statements: list[str], why: str
 ) -> None:
-    from tablestone.engines.cassandra.opening import (  # noqa: PLC0415 - needs the driver
-        initialize,
-        open_cassandra,
-    )
+    from tablestone.engines.cassandra.opening import initialize, open_cassandra  # noqa: PLC0415 - needs the driver
 
     for statement in statements:
         foreign.define(statement)

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 
 @on_a_cluster
-def test_a_user_whom_no_node_asks_for_a_password_is_a_warning(
-    tmp_path: Path,
-) -> None:
+def test_a_user_whom_no_node_asks_for_a_password_is_a_warning(tmp_path: Path) -> None:
     """The test nodes require none, and only this machine reaches them: without a user in the URL that is fine."""
     from tablestone.engines.cassandra.opening import examine_cluster  # noqa: PLC0415 - needs the driver
 

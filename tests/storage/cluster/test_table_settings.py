@@ -44,9 +44,7 @@ def keyspace() -> Iterator[ClusterAddress]:
 @on_a_cluster
 def test_a_changed_table_is_found(keyspace: ClusterAddress) -> None:
     from tablestone.engines.cassandra.connection import Connection  # noqa: PLC0415 - needs the driver
-    from tablestone.engines.cassandra.opening import (  # noqa: PLC0415 - needs the driver
-        examine_cluster,
-    )
+    from tablestone.engines.cassandra.opening import examine_cluster  # noqa: PLC0415 - needs the driver
 
     connection = Connection(keyspace)
 

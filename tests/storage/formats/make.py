@@ -65,11 +65,7 @@ def changes(connection_string: str) -> list[str]:
 
 def run(*words: str, **environment: str) -> list[str]:
     ended = subprocess.run(
-        [COMMAND, *words],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ | environment,
+        [COMMAND, *words], capture_output=True, text=True, check=True, env=os.environ | environment
     )
     return ended.stdout.splitlines()
 

@@ -250,10 +250,7 @@ class BackupTaker(Beside):
     def complaints_of(self, backup: Path, watched: Sequence[Any]) -> Iterator[str]:
         """Where the backup contradicts the journals, which were watched while it was made."""
         data = self.data._replace(path=self.place / "restored")
-        for arguments in (
-            ["restore", "--quiet", *data.options, backup],
-            ["check", *data.options],
-        ):
+        for arguments in (["restore", "--quiet", *data.options, backup], ["check", *data.options]):
             ended = subprocess.run(
                 [COMMAND, *map(str, arguments)],
                 capture_output=True,

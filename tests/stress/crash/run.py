@@ -151,11 +151,7 @@ class Run:
         life = Life(server)
         threads: list[UntilKilled | Beside] = [*self._writers(life, randomness)]
         backups = BackupTaker(
-            life,
-            self.data,
-            self._backups,
-            self._in_backups,
-            Random(randomness.random()),
+            life, self.data, self._backups, self._in_backups, Random(randomness.random())
         )
         threads += [backups, IndexChanger(life, self.data, Random(randomness.random()))]
         self.lives += 1

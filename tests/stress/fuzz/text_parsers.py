@@ -43,8 +43,7 @@ from tablestone.wire.negotiate import negotiate
 
 KEY: Final = EntityKey("p", "r")
 _STORED: Final = entity_renderer(
-    KEY,
-    ['"s":"x"', '"n":1', '"d":1.5', '"b":true', '"l@odata.type":"Edm.Int64","l":"5"'],
+    KEY, ['"s":"x"', '"n":1', '"d":1.5', '"b":true', '"l@odata.type":"Edm.Int64","l":"5"']
 )(NOW)
 _RAW: Final = read_raw(_STORED)
 

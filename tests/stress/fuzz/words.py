@@ -20,17 +20,7 @@ ODD_TABLES: Final = (
 KEYS: Final = ("p", "r", "0", "1", "", "a b", "ü", "'", "''", "A", "%", "+", "\U0001f600")
 ODD_KEYS: Final = ("/", "\\", "#", "?", "\t", "\x7f", "x" * 1024, "x" * 1025, "\ue000", "a\nb")
 NAMES: Final = ("a", "b", "n", "s", "PartitionKey", "RowKey", "Timestamp", "é", "_x", "Ab1")
-ODD_NAMES: Final = (
-    "odata.etag",
-    "a b",
-    "1a",
-    "",
-    "x" * 255,
-    "x" * 256,
-    "a@odata.type",
-    "-",
-    "xml",
-)
+ODD_NAMES: Final = ("odata.etag", "a b", "1a", "", "x" * 255, "x" * 256, "a@odata.type", "-", "xml")
 TYPES: Final[dict[str, tuple[Any, ...]]] = {
     "Edm.String": ("", "x", "ü", "\0", "x" * 200, "'", "\ud83d\ude00", "]]>", "<&>"),
     "Edm.Int32": (0, -1, 2147483647, 2147483648, "5", 1.5),

@@ -85,10 +85,7 @@ def judge(
 
 
 def judge_lines(
-    lines: str,
-    pictures: Path | None = None,
-    *,
-    history_seconds_max: float = HISTORY_SECONDS_MAX,
+    lines: str, pictures: Path | None = None, *, history_seconds_max: float = HISTORY_SECONDS_MAX
 ) -> list[Verdict]:
     """The verdict on each history in a file that a run has written, in the same order."""
     command = [str(build()), f"-limit={history_seconds_max:.3f}s"]

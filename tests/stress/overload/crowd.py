@@ -193,9 +193,7 @@ class Crowd:
                 await asyncio.gather(answer, return_exceptions=True)
 
     async def again_and_again(
-        self,
-        kind: Callable[[Callable[[], None]], Awaitable[None]],
-        connected: Callable[[], None],
+        self, kind: Callable[[Callable[[], None]], Awaitable[None]], connected: Callable[[], None]
     ) -> None:
         """A client of this kind that comes back when its connection has ended."""
         while True:

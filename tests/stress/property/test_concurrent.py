@@ -165,10 +165,7 @@ def entity(key: EntityKey, **given: int) -> Entity:
     return Entity(*decode_entity(json.dumps(body).encode(), None))
 
 
-@pytest_asyncio.fixture(
-    params=[(engine, seed) for engine in STORAGES for seed in (1, 2)],
-    ids=str,
-)
+@pytest_asyncio.fixture(params=[(engine, seed) for engine in STORAGES for seed in (1, 2)], ids=str)
 async def scene(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Scene]:
     """A scene on each engine with several seeds; storage must be consistent at the end."""
     name, seed = request.param

@@ -42,10 +42,7 @@ def _bounds(draw: st.DrawFn) -> KeyBounds:
     texts = st.none() | _TEXTS.filter(bool)
     first, last = draw(texts), draw(texts)
     return KeyBounds(
-        first,
-        None if first is None else draw(texts),
-        last,
-        None if last is None else draw(texts),
+        first, None if first is None else draw(texts), last, None if last is None else draw(texts)
     )
 
 
@@ -97,11 +94,7 @@ def _may(sas: TableSas, operation: GetEntity | InsertEntity | DeleteEntity) -> s
     start=st.none() | _KEYS,
 )
 def test_exactly_what_is_in_the_range(
-    keys: list[EntityKey],
-    bounds: KeyBounds,
-    filter_text: str,
-    top: int,
-    start: EntityKey | None,
+    keys: list[EntityKey], bounds: KeyBounds, filter_text: str, top: int, start: EntityKey | None
 ) -> None:
     async def run() -> None:
         ids = count(1)

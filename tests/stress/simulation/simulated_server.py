@@ -114,10 +114,7 @@ class SimulatedServer(Process):
         self.engine.directory._count_every = 1
         self.engine.directory._calls_max = CALLS_MAX
         self.service = TableService(
-            self.engine,
-            self.clock,
-            self._loop.time,
-            lambda: random.randbytes(TABLE_ID_LENGTH),
+            self.engine, self.clock, self._loop.time, lambda: random.randbytes(TABLE_ID_LENGTH)
         )
         self.documents = Documents(self.engine)
         self._loop.create_task(self._clean(), context=self.context)

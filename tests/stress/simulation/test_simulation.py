@@ -18,10 +18,7 @@ from stress.histories.checker import missing as no_checker
 from stress.simulation.__main__ import failures
 
 REASON: Final = missing_driver() or no_checker()
-pytestmark = [
-    pytest.mark.skipif(REASON is not None, reason=str(REASON)),
-    pytest.mark.slow,
-]
+pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest.mark.slow]
 SEEDS: Final = 200
 SEEDS_WITH_A_BUG: Final = 25
 """Run so many at a time, until one fails or the search's minute is over."""

@@ -103,12 +103,7 @@ async def ended(what: str) -> float:
 
 
 @pytest.mark.parametrize(
-    "what",
-    [
-        "a write that is to have happened",
-        "the end of a join",
-        "the exact bounds of a node",
-    ],
+    "what", ["a write that is to have happened", "the end of a join", "the exact bounds of a node"]
 )
 def test_the_directory_gives_up_in_time(what: str) -> None:
     assert told(ended(what)) < READ_SECONDS_MAX + 2 * REQUEST_SECONDS_MAX

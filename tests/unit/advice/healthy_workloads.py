@@ -1,14 +1,7 @@
 """Workloads without a problem."""
 
 from tablestone.advice.workload import KeyForm, PartitionUse, WriteUse
-from unit.advice.workload_cases import (
-    BY_HOUR,
-    OF_FLIGHTS,
-    SENSORS,
-    Case,
-    asked,
-    table,
-)
+from unit.advice.workload_cases import BY_HOUR, OF_FLIGHTS, SENSORS, Case, asked, table
 
 HEALTHY = (
     Case(

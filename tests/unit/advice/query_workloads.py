@@ -203,11 +203,7 @@ QUERIES = (
     ),
     Case(
         "readings of all stations since a moment",
-        table(
-            "Readings",
-            **SENSORS,
-            queries=(BY_HOUR, asked("RowKey ge ?", 600, READINGS, 3)),
-        ),
+        table("Readings", **SENSORS, queries=(BY_HOUR, asked("RowKey ge ?", 600, READINGS, 3))),
         ("range-alone",),
         ("a part of RowKey",),
         "Query, A table scan does not include the PartitionKey, whether or not the filter uses the RowKey",

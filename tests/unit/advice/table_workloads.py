@@ -3,11 +3,7 @@
 from dataclasses import replace
 
 from tablestone.advice.workload import KeyForm, PartitionUse, WriteUse
-from unit.advice.workload_cases import (
-    Case,
-    asked,
-    table,
-)
+from unit.advice.workload_cases import Case, asked, table
 
 TABLES = (
     Case(

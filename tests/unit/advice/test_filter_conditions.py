@@ -63,11 +63,7 @@ def test_an_or_of_very_many_properties_is_one_condition() -> None:
 
 def test_types_are_those_of_the_values() -> None:
     (conditions,) = conditions_of(parse_filter("a eq 1L and not b and c lt 'x'"))
-    assert conditions.types == {
-        "a": EdmType.INT64,
-        "b": EdmType.BOOLEAN,
-        "c": EdmType.STRING,
-    }
+    assert conditions.types == {"a": EdmType.INT64, "b": EdmType.BOOLEAN, "c": EdmType.STRING}
 
 
 @pytest.mark.parametrize(

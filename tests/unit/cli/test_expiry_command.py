@@ -203,10 +203,7 @@ AGE: Final = "--after must be an age such as 90m, 24h or 7d, not"
         ("set Sessions --after 24", f"{AGE} '24'."),
         ("set Sessions --after -1h", f"{AGE} '-1h'."),
         ("set Sessions --after 1w", f"{AGE} '1w'."),
-        (
-            "set Sessions --after 999999999d",
-            "--after 999999999d is longer than 7,800 years.",
-        ),
+        ("set Sessions --after 999999999d", "--after 999999999d is longer than 7,800 years."),
         *(
             (
                 f"set Sessions --property {name}",

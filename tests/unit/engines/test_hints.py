@@ -9,12 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spec_tables import Row, load
-from tablestone.engines.sqlite.hinted_read import (
-    VALUES_LOOKED_INTO,
-    Skipped,
-    Sql,
-    conditions_of,
-)
+from tablestone.engines.sqlite.hinted_read import VALUES_LOOKED_INTO, Skipped, Sql, conditions_of
 from tablestone.model.edm import (
     INT32_MAX,
     INT32_MIN,
@@ -25,12 +20,7 @@ from tablestone.model.edm import (
     geography_point,
     parse_date_time,
 )
-from tablestone.model.entity_json import (
-    entity_renderer,
-    members,
-    read_raw,
-    typed_property,
-)
+from tablestone.model.entity_json import entity_renderer, members, read_raw, typed_property
 from tablestone.model.filter_tree import Comparison, ComparisonOperator, FilterNode
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY, EntityKey, encode_key
 from tablestone.query.evaluate import compile_filter

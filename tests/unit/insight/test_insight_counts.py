@@ -109,9 +109,7 @@ class Row:
 
 ROWS = {
     "a point read": Row(
-        get(),
-        Activity(reads=1, entities_read=1, entities_returned=1, **BYTES),
-        plans=("point",),
+        get(), Activity(reads=1, entities_read=1, entities_returned=1, **BYTES), plans=("point",)
     ),
     "a point read that finds nothing": Row(
         record_of(GetEntity("Readings", KEY, None), None, "ResourceNotFound", status=404),
@@ -383,12 +381,7 @@ LONG = "k" * 400
 
 @pytest.mark.parametrize(
     ("key", "shown"),
-    [
-        ("", ""),
-        ("Straße 日本 😀", "Straße 日本 😀"),
-        ("k" * 128, "k" * 128),
-        ("\ud800", "?"),
-    ],
+    [("", ""), ("Straße 日本 😀", "Straße 日本 😀"), ("k" * 128, "k" * 128), ("\ud800", "?")],
 )
 def test_a_shown_key(key: str, shown: str) -> None:
     assert shown_key(key) == shown

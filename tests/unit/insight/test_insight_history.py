@@ -126,11 +126,7 @@ def test_periods() -> None:
     report = server.report()
     for period in (NOW, HOUR, DAY):
         expected[period] = set(partitions_of(report, period))
-    assert expected == {
-        NOW: {"at 80"},
-        HOUR: {"at 30", "at 80"},
-        DAY: {"at 0", "at 30", "at 80"},
-    }
+    assert expected == {NOW: {"at 80"}, HOUR: {"at 30", "at 80"}, DAY: {"at 0", "at 30", "at 80"}}
     (table,) = report.tables
     assert sum(table.hour.reads) == sum(table.hour.entities) == 2
     assert sum(table.day.reads) == 3

@@ -57,10 +57,7 @@ def _holds(found: Plan, key: tuple[bytes, bytes]) -> bool:
 
 def _assert_sound(found: Plan, node: FilterNode, entity: dict[str, EdmValue]) -> None:
     """An entity inside the ranges matches the residual exactly when it matches the filter; none outside matches."""
-    key = (
-        encode_key(str(entity[PARTITION_KEY].value)),
-        encode_key(str(entity[ROW_KEY].value)),
-    )
+    key = (encode_key(str(entity[PARTITION_KEY].value)), encode_key(str(entity[ROW_KEY].value)))
     answer = _holds(found, key) and (
         found.residual is None or compile_filter(found.residual)(entity.get)
     )

@@ -10,10 +10,7 @@ import pytest
 from cryptography import x509
 
 from certificates import key_pem, make_key, write_pair
-from tablestone.configuration import (
-    CertificateFiles,
-    SelfSigned,
-)
+from tablestone.configuration import CertificateFiles, SelfSigned
 from tablestone.server.application import request_of
 from tablestone.server.self_signed_certificate import (
     RENEWED_BEFORE,

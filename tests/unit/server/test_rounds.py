@@ -59,19 +59,13 @@ def test_addresses_have_turns_however_many_requests_each_has() -> None:
     waiting.wait("quiet ", 0)
     waiting.wait("quiet ", 1)
     waiting.loop.turn()
-    assert waiting.began == [
-        *("crowd 0", "quiet 0", "crowd 1", "quiet 1", "crowd 2", "crowd 3"),
-    ]
+    assert waiting.began == [*("crowd 0", "quiet 0", "crowd 1", "quiet 1", "crowd 2", "crowd 3")]
     assert not waiting.rounds.is_busy
 
 
 @pytest.mark.parametrize(
     ("takes", "is_task", "expected"),
-    [
-        (limits.TURN_SECONDS / 4, False, 5),
-        (10 * limits.TURN_SECONDS, False, 1),
-        (0.0, True, 16),
-    ],
+    [(limits.TURN_SECONDS / 4, False, 5), (10 * limits.TURN_SECONDS, False, 1), (0.0, True, 16)],
     ids=["quick", "one long", "tasks"],
 )
 def test_a_turn_of_the_loop_begins_what_its_time_allows(

@@ -21,12 +21,7 @@ from tablestone.engines.forwarding_engine import ForwardingEngine
 from tablestone.engines.memory import MemoryEngine
 from tablestone.engines.registry import open_engine
 from tablestone.model.edm import EdmType, EdmValue
-from tablestone.model.entity_json import (
-    entity_renderer,
-    key_of,
-    members,
-    read_raw,
-)
+from tablestone.model.entity_json import entity_renderer, key_of, members, read_raw
 from tablestone.model.keys import ContinuationToken, EntityKey
 from tablestone.model.operations import EntitiesPage, QueryEntities
 from tablestone.tables import reads, storage_keys
@@ -163,11 +158,7 @@ async def test_a_scan_without_matches_lets_others_have_their_turn(
     beside = asyncio.create_task(other())
     now = iter(range(1_000_000))
     page = await _page(
-        engines[name],
-        "n gt 1000",
-        1_000,
-        None,
-        lambda: next(now) * 2 * limits.TURN_SECONDS,
+        engines[name], "n gt 1000", 1_000, None, lambda: next(now) * 2 * limits.TURN_SECONDS
     )
     beside.cancel()
     assert not page.stored

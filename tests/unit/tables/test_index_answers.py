@@ -47,12 +47,7 @@ OWNER = Named("account")
 NOW = 638_000_000_000_000_000
 NAMES = ("a", "B", "_c")
 INDEXED = ("a", "B", "RowKey")
-LIMITS = {
-    "FEW_ENTRIES": 3,
-    "SORTED_ENTRIES_MAX": 6,
-    "ENTRIES_PER_READ": 2,
-    "ROWS_PER_READ_MIN": 1,
-}
+LIMITS = {"FEW_ENTRIES": 3, "SORTED_ENTRIES_MAX": 6, "ENTRIES_PER_READ": 2, "ROWS_PER_READ_MIN": 1}
 """Small, so that every way to read is taken with some twenty entities."""
 
 

@@ -145,10 +145,7 @@ def test_a_directory_that_is_there_already_is_refused(tmp_path: Path, is_there: 
     [
         (None, []),
         (DELETE, ["The entity PartitionKey='p1', RowKey='r0001' of table tab is missing."]),
-        (
-            always(b"x"),
-            ["The entity PartitionKey='p1', RowKey='r0001' of table tab differs."],
-        ),
+        (always(b"x"), ["The entity PartitionKey='p1', RowKey='r0001' of table tab differs."]),
     ],
 )
 def test_a_row_that_differs_or_is_missing_is_named(change: Put | None, how: list[str]) -> None:

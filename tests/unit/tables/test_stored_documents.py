@@ -41,13 +41,7 @@ WHOLE: dict[str, tuple[DocumentKind, str, Any]] = {
     "an account that is being deleted": (
         ACCOUNT,
         "weather",
-        {
-            "name": "weather",
-            "keys": [KEY, KEY],
-            "isBeingDeleted": True,
-            "id": "1",
-            "tenure": 7,
-        },
+        {"name": "weather", "keys": [KEY, KEY], "isBeingDeleted": True, "id": "1", "tenure": 7},
     ),
     "roles": (ROLES, "weather", {"assignments": [ROLE, {**ROLE, "table": "readings"}]}),
     "a role of a later version": (ROLES, "weather", {"assignments": [{**ROLE, "role": "x"}]}),

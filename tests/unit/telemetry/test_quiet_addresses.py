@@ -68,11 +68,7 @@ def test_a_failure_after_the_minute_logs_the_count_of_another_process_first(
     seconds.now += QUIET_SECONDS
     refuse(second, "10.0.0.1")
     first.log_counts()
-    assert told(caplog) == [
-        "for 10.0.0.1",
-        "3 more times for 10.0.0.1 within 60 s",
-        "for 10.0.0.1",
-    ]
+    assert told(caplog) == ["for 10.0.0.1", "3 more times for 10.0.0.1 within 60 s", "for 10.0.0.1"]
 
 
 def test_a_process_that_ends_logs_its_addresses(caplog: pytest.LogCaptureFixture) -> None:

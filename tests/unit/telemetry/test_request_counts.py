@@ -95,10 +95,7 @@ ROWS = {
     ),
     "a point read that finds nothing": Row(
         record_of(POINT, None, StorageError("ResourceNotFound"), status=404),
-        {
-            "requests": {("GetEntity", "404", "ResourceNotFound"): 1},
-            "queries": {("point",): 1},
-        },
+        {"requests": {("GetEntity", "404", "ResourceNotFound"): 1}, "queries": {("point",): 1}},
     ),
     "a scan": Row(
         record_of(QUERY, EntitiesPage((b"{}", b"{}"), None, "table", 900)),
@@ -113,10 +110,7 @@ ROWS = {
     ),
     "a write": Row(
         record_of(INSERT, EntityWritten(5), status=204),
-        {
-            "requests": {("InsertEntity", "204", ""): 1},
-            "entities_written": {("InsertEntity",): 1},
-        },
+        {"requests": {("InsertEntity", "204", ""): 1}, "entities_written": {("InsertEntity",): 1}},
     ),
     "a transaction": Row(
         record_of(TRANSACTION, TransactionCommitted([EntityWritten(5)] * 3), status=202),
@@ -167,10 +161,7 @@ def test_a_request(row: Row) -> None:
 def test_requests_of_one_operation_share_a_histogram() -> None:
     slow = record_of(POINT, None, StorageError("ServerBusy"), status=503, seconds=99)
     read = counted(*(record_of(POINT) for _ in range(3)), slow)
-    assert read["requests"] == {
-        ("GetEntity", "200", ""): 3,
-        ("GetEntity", "503", "ServerBusy"): 1,
-    }
+    assert read["requests"] == {("GetEntity", "200", ""): 3, ("GetEntity", "503", "ServerBusy"): 1}
     (seconds, *numbers) = read["request_duration_seconds"]["GetEntity",]
     assert seconds == pytest.approx(99.006)
     assert (numbers[DURATION_BOUNDS.index(0.0025)], numbers[-1]) == (3, 1)

@@ -6,10 +6,7 @@ import pytest
 
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.entity import is_identifier
-from tablestone.model.entity_json import (
-    entity_renderer,
-    members,
-)
+from tablestone.model.entity_json import entity_renderer, members
 from tablestone.model.keys import EntityKey
 from tablestone.wire.atom_payload import AtomWriter
 from tablestone.wire.negotiate import AtomForm

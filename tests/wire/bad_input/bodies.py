@@ -102,9 +102,7 @@ ENCODING = (
         body=entity(b'"a\\ud800":1'),
     ),
     BadRequest(
-        "a lone surrogate in a key",
-        "wire 5.5",
-        body=b'{"PartitionKey":"p","RowKey":"\\ud800"}',
+        "a lone surrogate in a key", "wire 5.5", body=b'{"PartitionKey":"p","RowKey":"\\ud800"}'
     ),
     BadRequest(
         "invalid UTF-8 in the URL's key",
@@ -142,9 +140,7 @@ SYNTAX = (
     BadRequest("a list as a value", "wire 5.4", body=entity(b'"l":[1]')),
     BadRequest("an object as a value", "wire 5.4", body=entity(b'"o":{"a":1}')),
     BadRequest(
-        "lists 100,000 deep",
-        "wire 5.5",
-        body=entity(b'"l":' + b"[" * 100_000 + b"]" * 100_000),
+        "lists 100,000 deep", "wire 5.5", body=entity(b'"l":' + b"[" * 100_000 + b"]" * 100_000)
     ),
     BadRequest(
         "objects 100,000 deep",

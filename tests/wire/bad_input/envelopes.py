@@ -13,13 +13,7 @@ CHANGE_SET = b"Content-Type: multipart/mixed; boundary=c\r\n\r\n"
 WHOLE = b"--b\r\n" + CHANGE_SET + b"--c\r\n" + PART + b"\r\n--c--\r\n--b--\r\n"
 
 BATCHES = tuple(
-    BadRequest(
-        f"a batch with {name}",
-        source,
-        path="/$batch",
-        content_type=content_type,
-        body=body,
-    )
+    BadRequest(f"a batch with {name}", source, path="/$batch", content_type=content_type, body=body)
     for name, source, content_type, body in (
         ("no boundary named", "wire 7.3", "multipart/mixed", WHOLE),
         ("an empty boundary", "wire 7.3", "multipart/mixed; boundary=", WHOLE),
@@ -240,12 +234,7 @@ HEADERS = (
         body=INSERT,
         more_headers=(("Content-Type", "application/atom+xml"),),
     ),
-    plain(
-        "two of Host",
-        "RFC 9112 3.2",
-        body=INSERT,
-        more_headers=(("Host", "elsewhere"),),
-    ),
+    plain("two of Host", "RFC 9112 3.2", body=INSERT, more_headers=(("Host", "elsewhere"),)),
     plain(
         "a header of 1 MB",
         "wire 9",

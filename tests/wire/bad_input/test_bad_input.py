@@ -81,10 +81,7 @@ def test_an_endless_body_with_a_length_is_refused(client: RawClient) -> None:
 @pytest.mark.usefixtures("unchanged")
 def test_an_endless_body_in_chunks_is_refused(client: RawClient) -> None:
     case = BadRequest(
-        "endless",
-        "wire 9",
-        content_length="",
-        more_headers=(("Transfer-Encoding", "chunked"),),
+        "endless", "wire 9", content_length="", more_headers=(("Transfer-Encoding", "chunked"),)
     )
     chunk = b"%x\r\n%b\r\n" % (PIECE_BYTES, b"x" * PIECE_BYTES)
     answer = client.send(endless(client.bytes_of(case), chunk))

@@ -26,7 +26,7 @@ IGNORED_HEADERS = {
     "x-ms-request-id": "scrubbed from the recordings; its presence and form are checked",
 }
 IGNORED_HEADER_VALUES = {
-    ("vary", "Origin"): "CORS rules that other tests had left on the recorded account (wire 2.2)",
+    ("vary", "Origin"): "CORS rules that other tests had left on the recorded account (wire 2.2)"
 }
 STREAMED = ("transfer-encoding", "chunked")
 

@@ -53,9 +53,7 @@ def test_the_list_of_recordings_is_the_archive_s(recordings: list[Recording]) ->
     assert [recording.name for recording in recordings] == RECORDING_NAMES
 
 
-def test_nearly_every_exchange_is_answered_identically(
-    outcomes: dict[str, list[Outcome]],
-) -> None:
+def test_nearly_every_exchange_is_answered_identically(outcomes: dict[str, list[Outcome]]) -> None:
     of_all = [outcome for of_recording in outcomes.values() for outcome in of_recording]
     identical = sum(outcome.is_identical for outcome in of_all)
     assert len(of_all) == EXCHANGES

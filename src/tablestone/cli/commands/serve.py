@@ -74,10 +74,7 @@ def served_explorer(configuration: Configuration, accounts: list[AccountKeys]) -
         from tablestone.explorer.account import ExplorerSettings  # noqa: PLC0415 - an extra
         from tablestone.explorer.application import create_explorer  # noqa: PLC0415 - an extra
         from tablestone.explorer.grid_query import saved_queries_file  # noqa: PLC0415 - an extra
-        from tablestone.tools.connection import (  # noqa: PLC0415
-            CERTIFICATES_VARIABLE,
-            parse_connection_string,
-        )
+        from tablestone.tools.connection import CERTIFICATES_VARIABLE, parse_connection_string  # noqa: PLC0415
 
         if tls is not None:
             files = tls.files if isinstance(tls, SelfSigned) else tls
