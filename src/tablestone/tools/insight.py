@@ -215,8 +215,10 @@ def _writes(table: TableInsight, period: str) -> WriteUse:
 
 def query_use(shape: QueryShape) -> QueryUse | None:
     """One shape with its numbers; None if its filter is cut off and cannot be parsed."""
+    # A newer server may have types that are unknown here.
+    types = {term.property: _TYPES[term.type] for term in shape.terms if term.type in _TYPES}
     try:
-        tree = read_shape(shape.filter, _types(shape))
+        tree = read_shape(shape.filter, types)
     except NoShape:
         return None
     return QueryUse(
@@ -227,11 +229,6 @@ def query_use(shape: QueryShape) -> QueryUse | None:
         _KINDS.get(shape.plan),
         values=shape.values or None,
     )
-
-
-def _types(shape: QueryShape) -> dict[str, EdmType]:
-    """The types by property, without unknown types of a newer server."""
-    return {term.property: _TYPES[term.type] for term in shape.terms if term.type in _TYPES}
 
 
 SCAN_RATIO: Final = 10

@@ -148,7 +148,7 @@ def entity_of_members(
     `PropertiesNeedValue` if an insert lacks a key, and the error of the first limit that is broken (wire 9). The error
     of an unreadable value wins over that of an invalid name, whichever comes first.
     """
-    key = key_in_url or _key_in_body(found)
+    key = key_in_url or EntityKey(_key_part(found, "PartitionKey"), _key_part(found, "RowKey"))
     shape = _shape_of(found, control_information)
     texts: dict[str, str] = {}
     name = ""
@@ -241,10 +241,6 @@ _SHORT_NAMES: Final = 2048
 """A shape whose names together have more characters is not cached, so that the cache stays small."""
 _annotations_kept = functools.lru_cache(maxsize=256)(_annotations)
 _shape_kept = functools.lru_cache(maxsize=256)(_shape)
-
-
-def _key_in_body(found: Members) -> EntityKey:
-    return EntityKey(_key_part(found, "PartitionKey"), _key_part(found, "RowKey"))
 
 
 def _key_part(found: Members, name: str) -> str:

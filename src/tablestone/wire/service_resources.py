@@ -515,10 +515,7 @@ def _lacks_xml(accept: bytes) -> bool:
 
 
 def _asks_for_json_alone(accept: bytes) -> bool:
-    return _JSON_TYPE.search(accept) is not None and b"xml" not in accept
-
-
-_JSON_TYPE: Final = re.compile(rb"application/json(?![\w.+-])")
+    return bool(re.search(rb"application/json(?![\w.+-])", accept)) and b"xml" not in accept
 
 
 def _set_table_expiry(decoded: DecodedRequest) -> Operation:
