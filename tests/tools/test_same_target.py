@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from tablestone.model.keys import EntityKey
 from tablestone.testing import TableStorage
-from tablestone.tools import copying, following, odata, positions
+from tablestone.tools import copying, following, odata, positions, same_target
 from tablestone.tools.client import Operation, Query, TableEndpoint
 from tablestone.tools.connection import parse_connection_string
 from tablestone.tools.copying import TableCopy
@@ -18,7 +19,7 @@ from tablestone.tools.errors import TransferFailed, Unreachable
 from tablestone.tools.following import Follower
 from tablestone.tools.positions import KEYS_LENGTH_MAX, TABLE, Followed
 from tablestone.tools.resume_journal import Journal
-from tablestone.tools.same_target import Evidence, Verdict, judge
+from tablestone.tools.same_target import Evidence, Judgement, Verdict, judge
 from tools.data_tools import DataTools, entity
 
 SAME, AGAIN, ASKED = Verdict
@@ -302,6 +303,52 @@ def test_a_target_is_known_by_what_was_there_before_a_large_change(
     assert "is not the table any more that was followed" in told
     assert "caught up" not in told
     pair.follow("--on-conflict", "replace")
+    pair.require_equal()
+
+
+def keys_deleted(pair: Pair) -> None:
+    pair.delete(pair.source, "Orders", *ROWS[-8:])
+
+
+def lowest_keys_rewritten_too(pair: Pair) -> None:
+    keys_deleted(pair)
+    pair.seed(pair.source, "Orders", *ROWS[: same_target.SAMPLE], N=2)
+
+
+def keys_rewritten(pair: Pair) -> None:
+    pair.seed(pair.source, "Orders", *ROWS[-8:], N=2)
+
+
+@pytest.mark.parametrize("expires", [False, True])
+@pytest.mark.parametrize("change", [keys_deleted, lowest_keys_rewritten_too, keys_rewritten])
+def test_an_emptied_table_is_not_known_by_what_the_feed_does_to_its_keys(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, change: Callable[[Pair], None], *, expires: bool
+) -> None:
+    monkeypatch.setattr(same_target, "SAMPLE", 16)
+    pair.seed(pair.source, "Orders", *ROWS)
+    pair.follow()
+    if expires:
+        pair.target.set_expiry("Orders", after=timedelta(days=30))
+    emptied(pair)
+    change(pair)
+    pair.follow()
+    pair.require_equal()
+
+
+def test_an_emptied_table_of_which_nothing_is_remembered(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run that follows finds none of its keys, and forgets them as the source deletes them."""
+    pair.seed(pair.source, "Orders", *ROWS)
+    pair.follow()
+    emptied(pair)
+    keys_deleted(pair)
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            Judgement, "verdicts", lambda _, tables, *__, **___: [Verdict.SAME] * len(tables)
+        )
+        pair.follow()
+    pair.follow()
     pair.require_equal()
 
 

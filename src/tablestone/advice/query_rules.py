@@ -44,7 +44,6 @@ _PLANS: Final = {
 _SCAN: Final = "The query `{filter}` of {table} is a {plan}: it {reads}."
 _COPY: Final = "{because} each entity a second time, under PartitionKey `{partition_key}` and RowKey `{row_key}`"
 FREQUENT_RUNS: Final = 10
-_RUNS_MIN: Final = 6
 """Runs from which an observed query deserves a warning: fewer may be a search by hand."""
 
 COMPOUND_KEY: Final = Rule(
@@ -367,7 +366,7 @@ def _few_parts(query: AskedQuery) -> str:
         return f"A key of {names} would make two partitions, each with half of the load"
     values, runs = query.use.values, query.use.runs
     # A value that comes again shows that there are few; some runs of one value each show nothing.
-    if values is None or values > thresholds.KEY_VALUES or runs < max(_RUNS_MIN, 2 * values):
+    if values is None or values > thresholds.KEY_VALUES or runs < max(thresholds.KEY_VALUES, 2 * values):
         return ""
     named = counted(values, "value", "values")
     return f"{runs:,} queries named {named} of {names}, and so few make a few large partitions"

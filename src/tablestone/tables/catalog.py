@@ -8,7 +8,6 @@ entity, so one planner serves queries for both.
 import functools
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final
 
 import orjson
@@ -414,7 +413,8 @@ async def query_tables(
         for record in records:
             if len(found) == query.top:
                 return TablesPage(found, (record.name, record.ticks))
-            if predicate is None or predicate(partial(_property, record.name.lower())):
+            key = {PARTITION_KEY: EdmValue(EdmType.STRING, record.name.lower())}
+            if predicate is None or predicate(key.get):
                 found.append(record.name)
         if after is None:
             break
@@ -428,7 +428,3 @@ def _of_key(comparison: Comparison) -> Comparison:
     """The comparison as one of PartitionKey. A filter of tables names only TableName, which is a string (wire 3.1)."""
     folded = EdmValue(EdmType.STRING, str(comparison.literal.value).lower())
     return Comparison(PARTITION_KEY, comparison.operator, folded)
-
-
-def _property(folded: str, name: str) -> EdmValue | None:
-    return EdmValue(EdmType.STRING, folded) if name == PARTITION_KEY else None

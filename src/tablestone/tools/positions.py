@@ -96,7 +96,10 @@ class Followed:
 
     @classmethod
     def from_members(cls, members: Mapping[str, Any]) -> "Followed":
-        keys, looked = (_read_keys(json.loads(members[name])) for name in ("Keys", "Looked"))
+        keys, looked = (
+            {EntityKey(*key): etag for *key, etag in json.loads(members[name])}
+            for name in ("Keys", "Looked")
+        )
         return cls(members["Table"], json.loads(members["Copy"]), keys, looked)
 
 
@@ -105,10 +108,6 @@ def _written_keys(keys: Mapping[EntityKey, str]) -> str:
     while len(text := json.dumps(kept)) > KEYS_LENGTH_MAX:
         del kept[0]
     return text
-
-
-def _read_keys(kept: Iterable[Sequence[str]]) -> dict[EntityKey, str]:
-    return {EntityKey(partition, row): etag for partition, row, etag in kept}
 
 
 def tables_of_earlier(journal: Journal) -> dict[str, Followed]:

@@ -10,6 +10,7 @@ import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from tablestone.clock import system_clock
@@ -20,13 +21,14 @@ from tablestone.model.keys import PARTITION_KEY, ROW_KEY, EntityKey
 from tablestone.tools import odata
 from tablestone.tools.changes import ChangesPage
 from tablestone.tools.client import Query
-from tablestone.tools.copying import Side
+from tablestone.tools.copying import MARGIN_TICKS, Side
 from tablestone.tools.errors import TransferFailed, read_json
 from tablestone.tools.positions import Followed
 from tablestone.tools.writing import same_properties
 
 SAMPLE: Final = 1000
-"""Keys to read from the source, to find some that the feed does not name."""
+"""Keys to read from the source, to find some that the feed does not name; doubled while it names all of them."""
+SAMPLE_MAX: Final = 64_000
 UNNAMED_MAX: Final = 8
 """The most of those to look for at the target."""
 
@@ -90,10 +92,13 @@ class Judgement:
             for followed, found in zip(tables, evidence, strict=True)
             if found.is_begun
             and found.unnamed is None
-            and (found.keys or is_adopted or not found.exists)
+            and (found.keys or followed.is_copied or is_adopted or not found.exists)
         }
-        if doubts:
-            self._read_feed({name: found for name, (_, found) in doubts.items()}, cursor)
+        size, left = SAMPLE, {name: found for name, (_, found) in doubts.items()}
+        while left and size <= SAMPLE_MAX:
+            self._read_feed(left, cursor, size)
+            left = {name: each for name, each in left.items() if each.has_more and not each.sample}
+            size *= 2
         for followed, found in doubts.values():
             followed.is_deleted_later = found.is_deleted
             if found.exists and not found.is_deleted:
@@ -121,17 +126,15 @@ class Judgement:
                 found.exists = False
         return found
 
-    def _read_feed(self, doubts: Mapping[str, Evidence], cursor: str) -> None:
+    def _read_feed(self, doubts: Mapping[str, Evidence], cursor: str, size: int) -> None:
         for name, found in doubts.items():
-            query = Query(name, select=(PARTITION_KEY, ROW_KEY), top=SAMPLE)
+            entities = self._source.reader().entities(Query(name, select=(PARTITION_KEY, ROW_KEY)))
             try:
-                page = self._source.reader().page(query, None)
+                found.sample = {odata.key_of(raw) for raw in islice(entities, size)}
+                found.has_more = next(entities, None) is not None
             except TransferFailed as failed:
                 if failed.code != "TableNotFound":
                     raise
-            else:
-                found.sample = {odata.key_of(raw) for raw in page.entities}
-                found.has_more = page.next_token is not None
         for line in (read_json(line) for page in self._feed(cursor) for line in page.lines):
             if (table := doubts.get(line["table"].lower())) is None:
                 continue
@@ -145,7 +148,8 @@ class Judgement:
 
     def _explain(self, followed: Followed, found: Evidence, *, is_adopted: bool) -> None:
         """Look at the source for the remembered keys, and at both sides for entities that the feed does not name."""
-        name, now = followed.name, system_clock()
+        name = followed.name
+        now = (self._target(lambda target: target.service_time()) or system_clock()) + MARGIN_TICKS
         policy = self._target(lambda target: target.expiry(name))
 
         def is_kept(key: EntityKey, etag: str) -> bool:
@@ -157,18 +161,21 @@ class Judgement:
             return raw is not None
 
         found.explained = sum(not is_kept(*each) for each in followed.keys.items())
-        if not policy and any(
+        if any(
             self._target.get(name, key) is None and is_kept(key, etag)
             for key, etag in followed.looked.items()
         ):
             found.unnamed = False
             return
-        if policy is not None and not policy.suspended and not is_adopted:
-            return  # the entities of the sample may have expired
         if is_adopted and found.has_more and not found.sample:
             found.unnamed = False
-        for key in sorted(found.sample)[:UNNAMED_MAX]:
-            if raw := self._source.get(name, key):
+        # Remembered keys may have been written after everything else was lost. A copy begins with the lowest keys.
+        sample = sorted(found.sample - followed.keys.keys() - followed.looked.keys())
+        sample = sample or sorted(found.sample)
+        step = max(1, len(sample) // UNNAMED_MAX) if followed.is_copied else 1
+        for key in sample[::step][:UNNAMED_MAX]:
+            raw = self._source.get(name, key)
+            if raw and not (policy and policy.has_ended(raw, now)):
                 there = self._target.get(name, key)
                 found.unnamed = there is not None and (
                     not is_adopted or same_properties(raw, there)
