@@ -364,9 +364,9 @@ def _few_parts(query: AskedQuery) -> str:
     types, names = query.conditions.types, " and ".join(query.equal)
     if all(types.get(name) is EdmType.BOOLEAN for name in query.equal):
         return f"A key of {names} would make two partitions, each with half of the load"
-    values, runs = query.use.values, query.use.runs
+    values, runs, few = query.use.values, query.use.runs, thresholds.KEY_VALUES
     # A value that comes again shows that there are few; some runs of one value each show nothing.
-    if values is None or values > thresholds.KEY_VALUES or runs < max(thresholds.KEY_VALUES, 2 * values):
+    if values is None or values > few or runs < max(few, 2 * values):
         return ""
     named = counted(values, "value", "values")
     return f"{runs:,} queries named {named} of {names}, and so few make a few large partitions"
