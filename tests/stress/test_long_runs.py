@@ -25,14 +25,18 @@ def test_the_commit_of_the_last_run_that_passed(rows: str, commit: str, tmp_path
 
 
 @pytest.mark.parametrize(("status", "ended"), [(0, "passed"), (3, "failed (3)")])
-def test_a_run_is_added(status: int, ended: str, tmp_path: Path) -> None:
+def test_a_run_is_added(
+    status: int, ended: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A copy of the checkout has no git.
+    monkeypatch.setattr(long_runs, "_git", lambda *words: "c1" * (words[0] == "rev-parse"))
     log = tmp_path / "log.csv"
     log.write_text(HEAD)
     long_runs.add("a", status, 'found 1, "all"', log)
     with log.open(newline="") as file:
         (row,) = csv.DictReader(file)
     assert (row["run"], row["ended"], row["result"]) == ("a", ended, 'found 1, "all"')
-    assert row["commit"]
+    assert row["commit"] == "c1"
 
 
 def test_the_log_is_whole_and_says_where_planted_bugs_begin() -> None:

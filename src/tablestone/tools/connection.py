@@ -227,16 +227,16 @@ def _table_of(signature: str) -> str:
     return dict(parse_qsl(signature.removeprefix("?"))).get("tn", "")
 
 
-def _with_signature(url: str, signature: str, account: str | None = None) -> Connection:
+def _with_signature(url: str, query: str, account: str | None = None) -> Connection:
     """The connection of a signature. The URL may end in the signature's table."""
     parts = urlsplit(url)
     above, _, last = parts.path.rpartition("/")
     # An emulator's path begins with the account, which may be named like the table.
     is_table = bool(above) or ".table." in (parts.hostname or "")
-    if last and is_table and last.lower() == _table_of(signature).lower():
+    if last and is_table and last.lower() == _table_of(query).lower():
         url = urlunsplit((parts.scheme, parts.netloc, above, "", ""))
     account = account or _account_of(url)
-    return Connection(url, account, Scheme.SHARED_ACCESS_SIGNATURE, _signature(signature))
+    return Connection(url, account, Scheme.SHARED_ACCESS_SIGNATURE, _signature(query))
 
 
 def _account_of(url: str) -> str:
