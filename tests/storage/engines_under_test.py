@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from storage.slow_engine import LEASE_SECONDS, SlowEngine
+from storage.slow_engine import LEASE_SECONDS, RememberingMemory, SlowEngine
 from storage.two_engines import TwoEngines
 from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.kind import EngineUrl
@@ -76,7 +76,7 @@ def _directory() -> TemporaryDirectory[str]:
 
 SLOW: dict[str, Callable[[Clock], Engine]] = {
     "slow": lambda clock: SlowEngine(
-        MemoryEngine(clock), Random(5), leases=Leases(LEASE_SECONDS), decides_first=True
+        RememberingMemory(clock), Random(5), leases=Leases(LEASE_SECONDS), decides_first=True
     ),
     "slow, without leases": lambda clock: SlowEngine(MemoryEngine(clock), Random(6), passes=True),
 }

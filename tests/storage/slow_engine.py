@@ -18,8 +18,9 @@ from tablestone.engines.contract import (
     Conflict,
     EngineBusy,
     EngineUnavailable,
+    Key,
     KeyRange,
-    MomentPassed,
+    SnapshotPassed,
     Update,
     decide_updates,
 )
@@ -41,16 +42,7 @@ if TYPE_CHECKING:
         Note,
         Retention,
     )
-    from tablestone.engines.contract import (
-        Engine,
-        Entry,
-        Hint,
-        Key,
-        Rows,
-        Snapshot,
-        StoredRow,
-        WriteSet,
-    )
+    from tablestone.engines.contract import Engine, Entry, Hint, Rows, Snapshot, StoredRow, WriteSet
 
 Answer = TypeVar("Answer")
 
@@ -61,6 +53,30 @@ TIMEOUT_SECONDS = 0.002
 """Seconds until a missing answer is asked for again."""
 PAUSES = (None, 0, 0, 0, 0.0005)
 """The delays of a call: none, one turn of the loop, or half a millisecond."""
+
+
+class RememberingMemory(MemoryEngine):
+    """The memory engine with versions that outlive their rows, as an engine with leases must have."""
+
+    capabilities = replace(MemoryEngine.capabilities, versions_outlive_rows=True)
+
+    def __init__(self, clock: Clock) -> None:
+        self._last_versions: dict[Key, int] = {}
+        """Of rows that were deleted."""
+        self._earliest = 0
+        super().__init__(lambda: max(clock(), self._earliest))
+
+    async def commit(self, write_set: WriteSet) -> Committed | Conflict:
+        keys = [Key(write_set.partition, change.row) for change in write_set.changes]
+        stored, last = self._rows.stored, self._last_versions
+        found = {key: stored[key][0] for key in keys if key in stored}
+        self._earliest = 1 + max((last.get(key, 0) for key in keys), default=0)
+        outcome = await super().commit(
+            write_set
+        )  # never suspends, so no other commit comes in between
+        last.update({key: found[key] for key in found if key not in self._rows.stored})
+        self._earliest = 0
+        return outcome
 
 
 class SlowEngine(ForwardingEngine):
@@ -93,6 +109,7 @@ class SlowEngine(ForwardingEngine):
         self._capabilities = replace(
             engine.capabilities,
             waits=True,
+            leases=leases is not None,
             snapshots_pass=passes,
             checks_relied_rows=engine.capabilities.checks_relied_rows and not passes,
             keeps_entries=engine.capabilities.keeps_entries and not passes,
@@ -213,7 +230,7 @@ class SlowSnapshot(ForwardingSnapshot):
         if self._commits is None:
             self._commits = self._engine.commits
         elif self._engine.capabilities.snapshots_pass and self._commits != self._engine.commits:
-            raise MomentPassed
+            raise SnapshotPassed
         return await self._engine._ask(
             lambda: self._snapshot.read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
         )
@@ -252,9 +269,12 @@ class SlowChangeLog:
 
 
 def _open(_place: str, clock: Clock, *_: object) -> SlowEngine:
-    return SlowEngine(MemoryEngine(clock), Random(1), leases=Leases(LEASE_SECONDS))
+    return SlowEngine(RememberingMemory(clock), Random(1), leases=Leases(LEASE_SECONDS))
 
 
 KIND = EngineKind(
-    replace(MemoryEngine.capabilities, waits=True), ("slow",), _open, contract=CONTRACT
+    replace(RememberingMemory.capabilities, waits=True, leases=True),
+    ("slow",),
+    _open,
+    contract=CONTRACT,
 )

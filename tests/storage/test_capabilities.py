@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from storage.engines_under_test import on_engines_that
-from storage.write_sets import WHOLE, committed, moment_of, put, read_all, upsert
-from tablestone.engines.contract import ANY, Change, Key, KeyRange, MomentPassed, WriteSet
-from tablestone.engines.registry import OWN_KINDS, kind_of
+from storage.write_sets import WHOLE, committed, put, read_all, snapshot_of, upsert
+from tablestone.engines.contract import ANY, Change, Key, KeyRange, SnapshotPassed, WriteSet
 
 if TYPE_CHECKING:
     from tablestone.engines.contract import Engine
@@ -28,7 +27,7 @@ async def test_a_snapshot_sees_one_moment_and_others_the_present(engine: Engine)
     await committed(engine, WriteSet(b"p", [Change(row, ANY, put(b"new")) for row in rows]))
     rest = [KeyRange(first.next_key, Key(b"p", b"04")), KeyRange(Key(b"p", b"04"), WHOLE.end)]
     if engine.capabilities.snapshots_pass:
-        with pytest.raises(MomentPassed):
+        with pytest.raises(SnapshotPassed):
             await snapshot.read(rest, rows_max=9, bytes_max=1 << 20)
     else:
         assert (await snapshot.read(rest, rows_max=9, bytes_max=1 << 20)).values == [b"old"] * 4
@@ -49,7 +48,7 @@ async def test_snapshots_are_as_many_as_are_asked_for(engine: Engine) -> None:
         snapshots.append(snapshot)
     for generation, snapshot in enumerate(snapshots):
         if engine.capabilities.snapshots_pass and generation < 9:
-            with pytest.raises(MomentPassed):
+            with pytest.raises(SnapshotPassed):
                 await snapshot.read([WHOLE], rows_max=1, bytes_max=1 << 20)
         else:
             values = (await snapshot.read([WHOLE], rows_max=1, bytes_max=1 << 20)).values
@@ -61,6 +60,7 @@ async def test_snapshots_are_as_many_as_are_asked_for(engine: Engine) -> None:
 async def test_what_an_engine_can_do_is_what_its_kind_can_do(engine: Engine) -> None:
     capabilities = engine.capabilities
     assert capabilities == engine.capabilities
+    assert (engine.leases is not None) == capabilities.leases
     if engine.leases is not None:
         assert engine.leases.seconds > 0
         assert engine.generation is not None
@@ -82,12 +82,6 @@ async def test_the_generation_is_another_one_after_an_invalidating_commit_or_a_l
     assert before.isdisjoint(after)
 
 
-def test_an_engine_with_leases_never_gives_a_row_a_version_twice() -> None:
-    """Records of changes reuse their rows, and only the version tells them apart."""
-    outlive = [scheme for scheme in OWN_KINDS if kind_of(scheme).capabilities.versions_outlive_rows]
-    assert outlive == ["cassandra"]  # the one with leases
-
-
 @on_engines_that(lambda can: not can.waits)
 def test_a_read_of_an_engine_that_does_not_wait_needs_no_task(opened: Engine) -> None:
     """A read never suspends, and uses nothing of asyncio that needs a task."""
@@ -96,8 +90,8 @@ def test_a_read_of_an_engine_that_does_not_wait_needs_no_task(opened: Engine) ->
         await opened.get(Key(b"p", b"r"))
         await opened.read([WHOLE], rows_max=9, bytes_max=1 << 20)
         await opened.scan(WHOLE, rows_max=9)
-        async with moment_of(opened) as moment:
-            await moment.read([WHOLE], rows_max=9, bytes_max=1 << 20)
+        async with snapshot_of(opened) as snapshot:
+            await snapshot.read([WHOLE], rows_max=9, bytes_max=1 << 20)
 
     reading = reads()
     with pytest.raises(StopIteration):

@@ -99,6 +99,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
         "does not check the rows on which a write set relies",
     ),
     (INDEXED | {"snapshots_pass": True}, "are read in one moment, and its snapshots pass"),
+    ({"versions_outlive_rows": False}, "told apart by its version, and a version comes twice"),
     ({"processes": True}, "of one process, which several processes cannot have open"),
     ({"stored_in": StoredIn.SERVERS, "waits": False}, "on other servers, and a read does not wait"),
     (

@@ -29,7 +29,9 @@ class Capabilities:
     """A read may suspend: it waits for a network or a thread. All calls then run inside a task of the event loop, where
     time-outs and task groups work. If False, a read never suspends, and its caller may run it outside any task."""
     snapshots_pass: bool = False
-    """A snapshot lasts only until a row that it reads changes: then a read raises `MomentPassed`."""
+    """A snapshot lasts only until a row that it reads changes: then a read raises `SnapshotPassed`."""
+    leases: bool = False
+    """Leases give the generation, since the engine does not learn of other processes' commits."""
     versions_outlive_rows: bool = False
     """A row that is deleted and created again continues from its last version."""
     keeps_changes: bool = False
@@ -49,6 +51,10 @@ _RULES: Final[tuple[tuple[str, Callable[[Capabilities], bool]], ...]] = (
     (
         "it keeps entries of indexes, which are read in one moment, and its snapshots pass",
         lambda can: not (can.keeps_entries and can.snapshots_pass),
+    ),
+    (
+        "it has leases, under which a mark is told apart by its version, and a version comes twice",
+        lambda can: can.versions_outlive_rows or not can.leases,
     ),
     (
         "its rows are in the memory of one process, which several processes cannot have open",

@@ -54,7 +54,7 @@ class NothingStored(EngineRefused):
     """The storage was opened read-only and holds no data yet."""
 
 
-class MomentPassed(Exception):
+class SnapshotPassed(Exception):
     """A snapshot has ended: rows that it has not read yet were changed."""
 
 
@@ -351,7 +351,7 @@ class Snapshot(Protocol):
     ) -> Rows:
         """As `Engine.read`, at the moment of this snapshot's first read: later commits do not show.
 
-        If `capabilities.snapshots_pass`, any read but the first may raise `MomentPassed`; the reader then continues
+        If `capabilities.snapshots_pass`, any read but the first may raise `SnapshotPassed`; the reader then continues
         without the snapshot. With a hint, `rows_max` limits the examined rows, and `next_key` is the first row that
         was not examined: a result without values may have one.
         """
@@ -403,11 +403,11 @@ class Engine(Protocol):
 
     @property
     def leases(self) -> Leases | None:
-        """Leases give the generation if the engine does not learn of other processes' commits; else None.
+        """The leases that give the generation if `capabilities.leases`; else None.
 
-        Such an engine has `capabilities.versions_outlive_rows`: changes reuse the rows of their marks, and must not
-        take another change's mark for their own. All processes on one storage must agree on the length of a lease: it
-        is a constant, or stored with the rows.
+        Such an engine has `versions_outlive_rows`: changes reuse the rows of their marks, and must not take another
+        change's mark for their own. All processes on one storage must agree on the length of a lease: it is a
+        constant, or stored with the rows.
         """
         ...
 

@@ -25,6 +25,7 @@ CAPABILITIES: Final = Capabilities(
     hints=False,
     waits=True,
     snapshots_pass=True,
+    leases=True,
     versions_outlive_rows=True,
 )
 
