@@ -2,7 +2,7 @@
 
 Each option has a function that parses its value. It raises `BrokenOption` with the end of a sentence; `option_sources`
 knows where the text came from, and puts that before it. click only collects the texts: it reads variables from this
-process alone, and its messages name the flag even if the value came from a variable or from the file.
+process alone, takes unknown keys of a file, and names the flag even if the value came from a variable or the file.
 """
 
 import ipaddress

@@ -222,7 +222,9 @@ class Application:
     def start(
         self, run: Callable[[], Coroutine[Any, Any, None]], *, of_leader: bool = False
     ) -> None:
-        """Run a task beside requests until `shutdown`; one `of_leader` only in the worker that leads."""
+        """Run a task beside requests until `shutdown`: in each worker if it serves its caches, clocks and logs, and
+        only in the one that leads (`of_leader`) if it must run once for the whole server.
+        """
         if self._slot.leads or not of_leader:
             self._background.append(asyncio.create_task(run()))
 

@@ -108,6 +108,7 @@ async def serve_worker(
     try:
         certificate = open_certificate()  # a self-signed one is in the data directory
         if certificate is not None:
+            # Not of the application, which the control of the test kit replaces while the server runs.
             watching = asyncio.create_task(certificate.watch(leads=slot.leads))
         server = HttpServer(configuration, application, source, on_ready, certificate)
         application.count_connections(
