@@ -20,7 +20,7 @@ from tablestone.engines.contract import (
     Conflict,
     Key,
     KeyRange,
-    MomentPassed,
+    SnapshotPassed,
     WriteSet,
 )
 
@@ -164,7 +164,7 @@ async def test_a_snapshot_does_not_go_on_past_a_partition_that_was_emptied_and_t
     await committed(other, WriteSet(first, deletions))
     assert await other.empty_partitions.clean(first)
     assert rows.next_key is not None
-    with pytest.raises(MomentPassed):
+    with pytest.raises(SnapshotPassed):
         await snapshot.read([KeyRange(rows.next_key, end)], rows_max=10, bytes_max=1 << 20)
 
 

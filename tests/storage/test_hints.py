@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from storage.opened import close_healthy, open_sqlite
-from storage.write_sets import WHOLE, committed, moment_of, put
+from storage.write_sets import WHOLE, committed, put, snapshot_of
 from tablestone.engines.contract import (
     ANY,
     AllOf,
@@ -79,12 +79,12 @@ async def _pieces(
 ) -> list[list[bytes]]:
     """The values of each read, until there is no next key."""
     pieces = []
-    moment = await engine.snapshot()
+    snapshot = await engine.snapshot()
     while True:
-        rows = await moment.read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
+        rows = await snapshot.read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
         pieces.append(rows.values)
         if rows.next_key is None:
-            await moment.close()
+            await snapshot.close()
             return pieces
         ranges = [
             KeyRange(max(start, rows.next_key), end) for start, end in ranges if end > rows.next_key
@@ -196,11 +196,11 @@ async def test_rows_that_are_left_out_are_counted(data: Path, hint: Hint, rows_m
     engine = open_sqlite(data)
     await _store(engine)
     examined = 0
-    async with moment_of(engine) as moment:
+    async with snapshot_of(engine) as snapshot:
         at: Key | None = WHOLE.start
         while at is not None:
             ranges = [KeyRange(at, WHOLE.end)]
-            rows = await moment.read(ranges, rows_max=rows_max, bytes_max=1 << 20, hint=hint)
+            rows = await snapshot.read(ranges, rows_max=rows_max, bytes_max=1 << 20, hint=hint)
             examined += len(rows.values) + rows.left_out
             at = rows.next_key
     assert examined == len(VALUES)
@@ -214,15 +214,15 @@ async def test_a_marker_is_looked_for_where_the_first_values_have_it(data: Path)
     long, short = b"x" * 500 + b',"n":5}', b',"n":5}'
     changes = [Change(b"%d" % row, ANY, put(long if row < 7 else short)) for row in range(9)]
     await committed(engine, WriteSet(b"p", changes))
-    async with moment_of(engine) as moment:
+    async with snapshot_of(engine) as snapshot:
         for hint, values in (
             (NumberAfter(N, 5.0, 5.0), [long] * 7 + [short] * 2),
             (NumberAfter(N, 6.0, 7.0), []),
             (NumberAfter(b',"m":', 6.0, 7.0), []),
         ):
-            rows = await moment.read([WHOLE], rows_max=100, bytes_max=1 << 20, hint=hint)
+            rows = await snapshot.read([WHOLE], rows_max=100, bytes_max=1 << 20, hint=hint)
             assert rows.values == values
-        skipped = moment._rows._hinted._skipped
+        skipped = snapshot._rows._hinted._skipped
         assert skipped == {N: 500 - SAMPLE_MARGIN, b',"m":': 0}
     await close_healthy(engine)
 
@@ -236,10 +236,10 @@ async def test_places_of_markers_are_remembered_within_a_bound(
     engine = open_sqlite(data)
     value = b'{"z":1,"n":5}'
     await committed(engine, WriteSet(b"p", [Change(b"r", ANY, put(value))]))
-    async with moment_of(engine) as moment:
+    async with snapshot_of(engine) as snapshot:
         for number in range(10):
             hint = AnyOf((NumberAfter(N, 5.0, 5.0), NumberAfter(b',"m%d":' % number, 5.0, 5.0)))
-            rows = await moment.read([WHOLE], rows_max=100, bytes_max=1 << 20, hint=hint)
+            rows = await snapshot.read([WHOLE], rows_max=100, bytes_max=1 << 20, hint=hint)
             assert rows.values == [value]
-            assert len(moment._rows._hinted._skipped) <= 3
+            assert len(snapshot._rows._hinted._skipped) <= 3
     await close_healthy(engine)

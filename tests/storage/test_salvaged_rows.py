@@ -111,7 +111,7 @@ def places_of(data: Path) -> Callable[[int], tuple[Path, int]]:
     pages.close()
 
     def place(number: int) -> tuple[Path, int]:
-        in_log = pages.log.places.get(number)
+        in_log = pages.log.offsets.get(number)
         if in_log is not None:
             return data / "tablestone.db-wal", in_log
         return data / "tablestone.db", (number - 1) * PAGE_SIZE_BYTES

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from storage.opened import close_healthy, open_sqlite
 from storage.test_sqlite import plan_of
-from storage.write_sets import WHOLE, committed, moment_of, put
+from storage.write_sets import WHOLE, committed, put, snapshot_of
 from tablestone.engines.contract import (
     ANY,
     AllOf,
@@ -149,15 +149,15 @@ async def _steps(engine: SqliteEngine, hint: Hint, key_range: KeyRange = WHOLE) 
         steps += 1
         return False
 
-    async with moment_of(engine) as moment:
-        moment._rows._connection.set_progress_handler(count, 1)
+    async with snapshot_of(engine) as snapshot:
+        snapshot._rows._connection.set_progress_handler(count, 1)
         at: Key | None = key_range.start
         while at is not None:
-            values, at, _ = await moment.read(
+            values, at, _ = await snapshot.read(
                 [KeyRange(at, key_range.end)], rows_max=1_000, bytes_max=1 << 20, hint=hint
             )
             found += len(values)
-        moment._rows._connection.set_progress_handler(None)
+        snapshot._rows._connection.set_progress_handler(None)
     return found, steps
 
 

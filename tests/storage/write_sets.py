@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tablestone.engines.contract import Engine, Expectation
 
-Moment_co = TypeVar("Moment_co", bound=Snapshot, covariant=True)
+Snapshot_co = TypeVar("Snapshot_co", bound=Snapshot, covariant=True)
 
 WHOLE = KeyRange(Key(b"", b""), Key(b"\xff" * 8, b""))
 """All keys that these tests use."""
@@ -63,12 +63,12 @@ def value_of(partition: bytes, row: bytes) -> bytes:
     return b"%r at %r" % (row, partition)
 
 
-class _HasSnapshots(Protocol[Moment_co]):
-    async def snapshot(self) -> Moment_co: ...
+class _HasSnapshots(Protocol[Snapshot_co]):
+    async def snapshot(self) -> Snapshot_co: ...
 
 
 @asynccontextmanager
-async def moment_of(engine: _HasSnapshots[Moment_co]) -> AsyncIterator[Moment_co]:
+async def snapshot_of(engine: _HasSnapshots[Snapshot_co]) -> AsyncIterator[Snapshot_co]:
     """A snapshot that is closed after the block."""
     snapshot = await engine.snapshot()
     try:

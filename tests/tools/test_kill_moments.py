@@ -50,7 +50,7 @@ sys.exit(main({arguments!r}))
 """
 
 
-class Moment(NamedTuple):
+class KillMoment(NamedTuple):
     """The call of a function with this number, and whether the process dies after it or before."""
 
     module: str
@@ -59,15 +59,15 @@ class Moment(NamedTuple):
     is_after: bool
 
 
-def before(module: str, place: str, number: int = 1) -> Moment:
-    return Moment(f"tablestone.{module}", place, number, is_after=False)
+def before(module: str, place: str, number: int = 1) -> KillMoment:
+    return KillMoment(f"tablestone.{module}", place, number, is_after=False)
 
 
-def after(module: str, place: str, number: int = 1) -> Moment:
-    return Moment(f"tablestone.{module}", place, number, is_after=True)
+def after(module: str, place: str, number: int = 1) -> KillMoment:
+    return KillMoment(f"tablestone.{module}", place, number, is_after=True)
 
 
-def kill_at(tools: DataTools, moment: Moment, *arguments: str) -> None:
+def kill_at(tools: DataTools, moment: KillMoment, *arguments: str) -> None:
     """Run the command in its own process, which must die at that moment."""
     program = PROGRAM.format(moment=tuple(moment), arguments=list(arguments))
     ended = subprocess.run(
@@ -81,7 +81,7 @@ def kill_at(tools: DataTools, moment: Moment, *arguments: str) -> None:
     assert ended.returncode == -signal.SIGKILL, ended
 
 
-def names(moment: Moment | str) -> str:
+def names(moment: KillMoment | str) -> str:
     if isinstance(moment, str):
         return moment
     side = "after" if moment.is_after else "before"
@@ -108,7 +108,7 @@ IMPORT_MOMENTS = [
 
 
 @pytest.mark.parametrize("moment", IMPORT_MOMENTS, ids=names)
-def test_an_import_is_completed(tools: DataTools, table: str, moment: Moment) -> None:
+def test_an_import_is_completed(tools: DataTools, table: str, moment: KillMoment) -> None:
     """Under the strictest rule for conflicts, a row of the killed run is not one."""
     path = tools.write_lines("a.jsonl", ENTITIES)
     command = ("import", str(path), table, "--on-conflict", "fail", "--quiet")
@@ -131,7 +131,9 @@ EXPORT_MOMENTS = [
 
 
 @pytest.mark.parametrize(("name", "moment"), EXPORT_MOMENTS, ids=names)
-def test_an_export_is_completed(tools: DataTools, table: str, moment: Moment, name: str) -> None:
+def test_an_export_is_completed(
+    tools: DataTools, table: str, moment: KillMoment, name: str
+) -> None:
     """The command recognises the file that the killed run completed; `--overwrite` is not necessary."""
     tools.run("import", tools.write_lines("a.jsonl", ENTITIES), table, "--quiet")
     target = tools.directory / name
@@ -155,7 +157,7 @@ COPY_MOMENTS = [
 
 @pytest.mark.parametrize("moment", COPY_MOMENTS, ids=names)
 def test_a_copy_is_completed(
-    tools: DataTools, table: str, private_server: StartServer, tmp_path: Path, moment: Moment
+    tools: DataTools, table: str, private_server: StartServer, tmp_path: Path, moment: KillMoment
 ) -> None:
     target = private_server(tmp_path / "target")
     tools.run("import", tools.write_lines("a.jsonl", ENTITIES), table, "--quiet")

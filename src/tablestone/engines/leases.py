@@ -17,7 +17,7 @@ from tablestone.clock import elapsed_seconds
 Renewal = Callable[[int, Callable[[bool], None]], None]
 """Begins to read rows for the lease of this number. Calls the function once: with False if the reads failed."""
 
-MomentOf = Callable[[bytes], Awaitable[int]]
+LastChangeOf = Callable[[bytes], Awaitable[int]]
 """Reads a number that changes with each commit to a partition. It shows every commit acknowledged before the call."""
 
 EARLIEST: Final = 0.5
@@ -50,10 +50,10 @@ class Leases:
         self,
         seconds: float,
         elapsed: Callable[[], float] = elapsed_seconds,
-        moment_of: MomentOf | None = None,
+        last_change_of: LastChangeOf | None = None,
     ) -> None:
         self.seconds = seconds
-        self.moment_of = moment_of
+        self.last_change_of = last_change_of
         """Given by an engine for which it costs less than to read the rows of a partition."""
         self._elapsed = elapsed
         self._present = _Lease(float("-inf"), float("-inf"))

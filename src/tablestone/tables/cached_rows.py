@@ -58,7 +58,7 @@ class _Rows:
     were_used: set[Key] = field(default_factory=set)
     """The rows that were used in the lease before."""
     moments: dict[bytes, int] = field(default_factory=dict)
-    """When partitions had last changed (`moment_of`), asked before any of their rows here was read."""
+    """When partitions had last changed (`last_change_of`), asked before any of their rows here was read."""
     being_read: dict[Key, _Reading] = field(default_factory=dict)
     read_alone: set[bytes] = field(default_factory=set)
     """The partitions from which a request has read a row for this lease."""
@@ -72,8 +72,8 @@ class CachedRows:
 
     With `absence_by_lease` False, the absence of a row is not kept under a lease, so that rows of this kind can be
     created without waiting for leases. Under a lease, the rows in use are read again in the background before it ends,
-    so that requests seldom wait. If the engine knows when a partition last changed (`moment_of`), only that is read
-    while it stays the same.
+    so that requests seldom wait. If the engine knows when a partition last changed (`last_change_of`), only that is
+    read while it stays the same.
     """
 
     def __init__(self, engine: Engine, *, absence_by_lease: bool = True) -> None:
@@ -281,10 +281,12 @@ class CachedRows:
     async def _unchanged(self, lease: _Rows) -> tuple[set[bytes], dict[bytes, int]]:
         """The partitions to which nothing was committed since their moments were noted, and new moments to note."""
         leases = self._engine.leases
-        if leases is None or leases.moment_of is None:
+        if leases is None or leases.last_change_of is None:
             return set(), {}
         partitions = list({key.partition: None for key in lease.ahead})
-        moments = await asyncio.gather(*[leases.moment_of(partition) for partition in partitions])
+        moments = await asyncio.gather(
+            *[leases.last_change_of(partition) for partition in partitions]
+        )
         present = list(zip(partitions, moments, strict=True))
         unchanged = {part for part, moment in present if lease.moments.get(part) == moment}
         # A row that a request has read for this lease before these moments may be of an earlier one.

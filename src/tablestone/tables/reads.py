@@ -13,7 +13,7 @@ from tablestone import limits
 from tablestone.clock import Clock
 from tablestone.cooperative_scheduling import Seconds, Turn, Turns
 from tablestone.engines.capabilities import StoredIn
-from tablestone.engines.contract import Engine, Hint, Key, KeyRange, MomentPassed, Rows, Snapshot
+from tablestone.engines.contract import Engine, Hint, Key, KeyRange, Rows, Snapshot, SnapshotPassed
 from tablestone.model.entity_json import RawEntity, key_of, read_raw, typed_property, version_of
 from tablestone.model.errors import StorageError
 from tablestone.model.filter_tree import Constant, FilterNode
@@ -132,7 +132,7 @@ class FilteredScan:
         while True:
             try:
                 rows = await self._read(ranges)
-            except MomentPassed:  # never at the first read, so the ranges begin with the next key
+            except SnapshotPassed:  # never at the first read, so the ranges begin with the next key
                 return EntitiesPage(found, _token(ranges[0].start))
             if self._rows_per_read < self._rows_per_read_max:
                 self._rows_per_read = min(2 * self._rows_per_read, self._rows_per_read_max)
@@ -188,6 +188,6 @@ class FilteredScan:
             return None
         try:
             rows = await self._snapshot.read(rest, rows_max=1, bytes_max=1)
-        except MomentPassed:
+        except SnapshotPassed:
             rows = await self._engine.read(rest, rows_max=1, bytes_max=1)
         return ContinuationToken(*key_of(read_raw(rows.values[0]))) if rows.values else None

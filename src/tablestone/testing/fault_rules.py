@@ -45,7 +45,7 @@ CONDITIONAL_WRITES: Final = frozenset(
 WITHOUT_TABLE: Final = frozenset(
     operation.__name__ for operation in _OPERATIONS if "table" not in operation.__annotations__
 )
-Moment = Literal["before", "within", "after"]
+ResetMoment = Literal["before", "within", "after"]
 Share = Literal["account", "table", "partition"]
 
 Draw = Callable[[], float]
@@ -188,8 +188,8 @@ class Rule:
     status: int | None = _part(WHOLE, "Answer an error with this status.")
     retry_after: int | None = _part(WHOLE, "Seconds for the header Retry-After of the error.")
     committed: bool = _part(TRUTH, "Carry out the operation before the error is answered.", False)
-    reset: Moment | None = _part(
-        _one_of(get_args(Moment)), "Reset the connection: before, within or after."
+    reset: ResetMoment | None = _part(
+        _one_of(get_args(ResetMoment)), "Reset the connection: before, within or after."
     )
     truncate: int | None = _part(WHOLE, "End the connection after this many bytes of the body.")
     page_max: int | None = _part(

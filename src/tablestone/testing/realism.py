@@ -23,9 +23,9 @@ from tablestone.engines.contract import (
     Hint,
     Key,
     KeyRange,
-    MomentPassed,
     Rows,
     Snapshot,
+    SnapshotPassed,
     WriteSet,
 )
 from tablestone.engines.forwarding_engine import ForwardingEngine, ForwardingSnapshot
@@ -193,7 +193,7 @@ class RangedEngine(ForwardingEngine):
 
 
 class _RangedSnapshot(ForwardingSnapshot):
-    """A snapshot that raises `MomentPassed` where a partition range ends, to end the page there, even an empty one."""
+    """A snapshot that raises `SnapshotPassed` where a partition range ends: the page ends there, even an empty one."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)
@@ -208,7 +208,7 @@ class _RangedSnapshot(ForwardingSnapshot):
         hint: Hint | None = None,  # noqa: ARG002
     ) -> Rows:
         if self._has_passed:
-            raise MomentPassed
+            raise SnapshotPassed
         # No hint: rows that the engine would leave out may begin a range.
         rows = await super().read(ranges, rows_max=rows_max, bytes_max=bytes_max)
         first = _of_first_range(rows, ranges[0].start)

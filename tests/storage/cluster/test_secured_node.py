@@ -315,8 +315,8 @@ def test_more_deleted_tables_than_may_be_read_are_in_the_way_of_no_request(node:
             await engine.scan(notes, rows_max=1)
         leases = engine.leases
         assert leases is not None
-        assert leases.moment_of is not None
-        assert await leases.moment_of(notes.start.partition) > 0
+        assert leases.last_change_of is not None
+        assert await leases.last_change_of(notes.start.partition) > 0
         await catalog.create(owner, "last")
         assert await catalog.find(owner, "last") is not None
         await catalog.delete(owner, "last")

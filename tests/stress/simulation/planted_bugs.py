@@ -42,7 +42,7 @@ def blind_renewal(server: SimulatedServer) -> None:
     async def always_the_same(_partition: bytes) -> int:
         return 1
 
-    server.engine.leases.moment_of = always_the_same
+    server.engine.leases.last_change_of = always_the_same
 
 
 def late_listing(server: SimulatedServer) -> None:

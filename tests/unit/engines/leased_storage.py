@@ -32,7 +32,7 @@ class Elapsed:
 
 
 class CountingEngine(MemoryEngine):
-    """Counts the calls. `moment_of` returns the moments of its partitions, as `leases.MomentOf`."""
+    """Counts the calls. `last_change_of` returns the moments of its partitions, as `leases.LastChangeOf`."""
 
     def __init__(self) -> None:
         super().__init__(count(1_000).__next__)
@@ -40,7 +40,7 @@ class CountingEngine(MemoryEngine):
         self.moments_asked = 0
         self._commits: Counter[bytes] = Counter()
 
-    async def moment_of(self, partition: bytes) -> int:
+    async def last_change_of(self, partition: bytes) -> int:
         self.moments_asked += 1
         return self._commits[partition]
 

@@ -18,7 +18,7 @@ class Server:
 
     def __init__(self, storage: CountingEngine) -> None:
         self.elapsed = Elapsed()
-        self.leases = Leases(5.0, self.elapsed, storage.moment_of)
+        self.leases = Leases(5.0, self.elapsed, storage.last_change_of)
         self.engine = at_once(storage, self.leases)
         self.rows = CachedRows(self.engine)
 
@@ -30,14 +30,14 @@ class Server:
     def hold_moments(self) -> asyncio.Event:
         """From now on, answer moments only when this event is set."""
         let_go = asyncio.Event()
-        moment_of = self.leases.moment_of
-        assert moment_of is not None
+        last_change_of = self.leases.last_change_of
+        assert last_change_of is not None
 
         async def late(partition: bytes) -> int:
             await let_go.wait()
-            return await moment_of(partition)
+            return await last_change_of(partition)
 
-        self.leases.moment_of = late
+        self.leases.last_change_of = late
         return let_go
 
 
@@ -135,16 +135,16 @@ async def test_storage_that_needs_longer_than_a_lease_is_asked_one_question_at_a
     await used(server.rows, b"old")
     await server.renewed()
     await used(server.rows, b"old")
-    moment_of, let_go = storage.moment_of, asyncio.Semaphore(0)
+    last_change_of, let_go = storage.last_change_of, asyncio.Semaphore(0)
     asked = 0
 
     async def late(partition: bytes) -> int:
         nonlocal asked
         asked += 1
         await let_go.acquire()
-        return await moment_of(partition)
+        return await last_change_of(partition)
 
-    server.leases.moment_of = late
+    server.leases.last_change_of = late
     reads = storage.reads
     requests = []
     for _ in range(8):
@@ -209,7 +209,7 @@ async def test_a_moment_that_cannot_be_read_fails_for_every_request_that_waits_f
         await asyncio.sleep(0)
         raise EngineUnavailable("held")
 
-    server.leases.moment_of = refuse
+    server.leases.last_change_of = refuse
     server.elapsed.now += 5.0
     waiting = [server.rows.get(PLACE, bytes) for _ in range(16)]
     answers = await asyncio.gather(*waiting, return_exceptions=True)
@@ -249,14 +249,14 @@ async def test_a_moment_that_cannot_be_read_leaves_the_rows_until_their_lease_en
     async def refuse(_partition: bytes) -> int:
         raise EngineUnavailable("held")
 
-    server.leases.moment_of = refuse
+    server.leases.last_change_of = refuse
     server.elapsed.now += 4.5
     assert server.rows.kept(PLACE) == b"old"
     await until(lambda: not server.rows._renewed_by)
     assert server.rows.kept(PLACE) == b"old"
     server.elapsed.now += 0.5
     assert server.rows.kept(PLACE) is NOT_KEPT
-    server.leases.moment_of = storage.moment_of
+    server.leases.last_change_of = storage.last_change_of
     await used(server.rows, b"old")
 
 

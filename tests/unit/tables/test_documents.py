@@ -2,20 +2,19 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import orjson
 import pytest
 
+from storage.engines_under_test import engine_for
 from tablestone.clock import system_clock
 from tablestone.engines.contract import ANY, Change, Engine, Key, Put, WriteSet
-from tablestone.engines.registry import open_engine
 from tablestone.tables.cached_rows import CachedRows
 from tablestone.tables.integrity import check_rows
 from tablestone.tables.metadata import DocumentKind, Documents, Members
 
 PLACE = Key(b"\x03roles", b"name")
-ENGINES = ("memory:", "sqlite:")
+ENGINES = ("memory", "sqlite")
 
 
 class CountingReads:
@@ -29,9 +28,9 @@ class CountingReads:
         return value
 
 
-def run(url: str, data: Path, scene: Callable[[Engine], Awaitable[None]]) -> None:
+def run(url: str, scene: Callable[[Engine], Awaitable[None]]) -> None:
     async def main() -> None:
-        engine = open_engine(url + (str(data) if url == "sqlite:" else ""), system_clock)
+        engine = engine_for(url, system_clock)
         try:
             await scene(engine)
         finally:
@@ -46,7 +45,7 @@ async def put(engine: Engine, value: bytes, *, invalidates_caches: bool = True) 
 
 
 @pytest.mark.parametrize("url", ENGINES)
-def test_a_row_is_read_once_until_its_cache_is_invalidated(url: str, tmp_path: Path) -> None:
+def test_a_row_is_read_once_until_its_cache_is_invalidated(url: str) -> None:
     async def scene(engine: Engine) -> None:
         rows, read = CachedRows(engine), CountingReads()
         assert [await rows.get(PLACE, read) for _ in range(3)] == [None, None, None]
@@ -57,11 +56,11 @@ def test_a_row_is_read_once_until_its_cache_is_invalidated(url: str, tmp_path: P
         assert [await rows.get(PLACE, read) for _ in range(3)] == [b"second"] * 3
         assert read.count == 2
 
-    run(url, tmp_path, scene)
+    run(url, scene)
 
 
 @pytest.mark.parametrize("url", ENGINES)
-def test_the_generation_changes_with_invalidating_commits_only(url: str, tmp_path: Path) -> None:
+def test_the_generation_changes_with_invalidating_commits_only(url: str) -> None:
     async def scene(engine: Engine) -> None:
         before = engine.generation
         assert before is not None
@@ -70,10 +69,10 @@ def test_the_generation_changes_with_invalidating_commits_only(url: str, tmp_pat
         await put(engine, b"value")
         assert engine.generation not in (before, None)
 
-    run(url, tmp_path, scene)
+    run(url, scene)
 
 
-def test_nothing_is_kept_while_an_invalidating_commit_is_under_way(tmp_path: Path) -> None:
+def test_nothing_is_kept_while_an_invalidating_commit_is_under_way() -> None:
     async def scene(engine: Engine) -> None:
         await put(engine, b"old")
         rows = CachedRows(engine)
@@ -88,11 +87,11 @@ def test_nothing_is_kept_while_an_invalidating_commit_is_under_way(tmp_path: Pat
         assert len(values) == len(seen)
         assert values == sorted(values, reverse=True), "an old value was read after the new one"
 
-    run("sqlite:", tmp_path, scene)
+    run("sqlite", scene)
 
 
 @pytest.mark.parametrize("url", ENGINES)
-def test_documents_are_changed_one_edit_after_the_other(url: str, tmp_path: Path) -> None:
+def test_documents_are_changed_one_edit_after_the_other(url: str) -> None:
     def add_one(members: Members | None) -> Members:
         return {"count": 1 + (0 if members is None else members["count"])}
 
@@ -107,7 +106,7 @@ def test_documents_are_changed_one_edit_after_the_other(url: str, tmp_path: Path
         assert await documents.names(DocumentKind.ROLES) == ["two"]
         assert await check_rows(engine) == []
 
-    run(url, tmp_path, scene)
+    run(url, scene)
 
 
 def test_a_document_in_the_wrong_place_is_found() -> None:
@@ -119,4 +118,4 @@ def test_a_document_in_the_wrong_place_is_found() -> None:
         assert "no known kind" in unknown
         assert "says version 1" in version
 
-    run("memory:", Path(), scene)
+    run("memory", scene)

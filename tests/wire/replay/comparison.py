@@ -56,7 +56,7 @@ class Difference:
 
 
 @dataclass
-class Comparison:
+class AnswerComparison:
     """The comparison of one exchange in progress; `differences` is its result."""
 
     exchange: Exchange

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from .account import Account
 from .bearer import has_token, token_for
 from .bindings import Bindings
-from .comparison import Comparison
+from .comparison import AnswerComparison
 from .outgoing import request_to_send
 from .settings import FRESH_PROPERTIES, properties_before
 from .shared_access import with_policies_in_force
@@ -67,7 +67,7 @@ def replay(recording: Recording, target: Target, account: Account) -> list[Outco
         request = request_to_send(exchange, bindings, target.endpoint)
         answer = perform(exchange, request, target)
         account.follow(exchange)
-        comparison = Comparison(exchange, request, answer, target, bindings)
+        comparison = AnswerComparison(exchange, request, answer, target, bindings)
         outcomes.append(Outcome(exchange, tuple(comparison.run())))
     return outcomes
 

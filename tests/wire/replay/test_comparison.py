@@ -10,7 +10,7 @@ import pytest
 
 from .bindings import Bindings
 from .cassettes import Exchange
-from .comparison import Comparison
+from .comparison import AnswerComparison
 from .normalised import GUID
 from .outgoing import SERVICE_BASE, request_to_send
 from .target import Answer, Target
@@ -40,7 +40,7 @@ def as_our_own(exchange: Exchange) -> Answer:
 
 def compared(exchange: Exchange, answer: Answer, bindings: Bindings) -> list[Difference]:
     request = request_to_send(exchange, bindings, ENDPOINT)
-    return Comparison(exchange, request, answer, TARGET, bindings).run()
+    return AnswerComparison(exchange, request, answer, TARGET, bindings).run()
 
 
 @pytest.mark.slow

@@ -24,8 +24,8 @@ from tablestone.engines.contract import (
     Hint,
     Key,
     KeyRange,
-    MomentPassed,
     Rows,
+    SnapshotPassed,
     StoredRow,
 )
 
@@ -145,7 +145,7 @@ class Piece(NamedTuple):
     """The read asks for another part of the partition too."""
 
 
-class Moment(NamedTuple):
+class PartitionMark(NamedTuple):
     """A partition while it had this mark."""
 
     partition: bytes
@@ -195,11 +195,11 @@ class Reads:
         ranges: Sequence[KeyRange],
         rows_max: int,
         bytes_max: int,
-        before: Moment | None = None,
-    ) -> tuple[Rows, Moment | None]:
+        before: PartitionMark | None = None,
+    ) -> tuple[Rows, PartitionMark | None]:
         """As `Engine.read`, with the moment of the last partition. The page also ends where a partition has changed.
 
-        `before` is the moment of an earlier page: `MomentPassed` if that partition has changed.
+        `before` is the moment of an earlier page: `SnapshotPassed` if that partition has changed.
         """
         found, next_key, moment = await self._rows(ranges, rows_max, bytes_max, before, _values)
         return Rows(found, next_key), moment
@@ -222,9 +222,9 @@ class Reads:
         ranges: Sequence[KeyRange],
         rows_max: int,
         bytes_max: int,
-        before: Moment | None,
+        before: PartitionMark | None,
         take: Callable[[bytes, Sequence[Row]], list[_Taken]],
-    ) -> tuple[list[_Taken], Key | None, Moment | None]:
+    ) -> tuple[list[_Taken], Key | None, PartitionMark | None]:
         """A page of what `take` makes of rows, the key of the next row, and the moment of the last partition."""
         attempts: Attempts | None = None
         while True:
@@ -240,9 +240,9 @@ class Reads:
         ranges: Sequence[KeyRange],
         rows_max: int,
         bytes_max: int,
-        earlier: Moment | None,
+        earlier: PartitionMark | None,
         take: Callable[[bytes, Sequence[Row]], list[_Taken]],
-    ) -> tuple[list[_Taken], Key | None, Moment | None]:
+    ) -> tuple[list[_Taken], Key | None, PartitionMark | None]:
         found: list[_Taken] = []
         before = earlier
         size = 0
@@ -251,7 +251,7 @@ class Reads:
             if before is not None and before.partition == partition:
                 if not await self._is_same(before, piece, rows):
                     if not found:
-                        raise MomentPassed if before is earlier else _Changed
+                        raise SnapshotPassed if before is earlier else _Changed
                     return found, Key(partition, rows[0][0] if rows else _start(piece)), before
             elif not rows and piece.is_listed:
                 self._found_empty(partition)
@@ -262,18 +262,18 @@ class Reads:
                 if again and found:
                     return found, Key(partition, _start(piece)), before
                 if again:
-                    before = Moment(partition, again[0][3])
+                    before = PartitionMark(partition, again[0][3])
                     return take(partition, again[:1]), Key(partition, again[0][0] + b"\0"), before
-                before = Moment(partition, mark)
+                before = PartitionMark(partition, mark)
             count, size = _fitting(rows, rows_max - len(found), bytes_max, size, is_empty=not found)
             if count:
-                before = Moment(partition, rows[0][3])
+                before = PartitionMark(partition, rows[0][3])
                 found += take(partition, rows if count == len(rows) else rows[:count])
             if count < len(rows):
                 return found, Key(partition, rows[count][0]), before
         return found, None, before
 
-    async def _is_same(self, before: Moment, piece: Piece, rows: Sequence[Row]) -> bool:
+    async def _is_same(self, before: PartitionMark, piece: Piece, rows: Sequence[Row]) -> bool:
         partition, mark = before
         if rows:
             return bool(rows[0][3] == mark)
@@ -288,7 +288,7 @@ class Reads:
         return answer[0][0] or 0 if answer else 0
 
     async def _ahead(
-        self, ranges: Sequence[KeyRange], rows_max: int, earlier: Moment | None
+        self, ranges: Sequence[KeyRange], rows_max: int, earlier: PartitionMark | None
     ) -> AsyncIterator[tuple[Piece, Answer]]:
         """The pieces with their rows, in order; a long piece comes several times, each time with further rows."""
         waiting: list[tuple[Piece, int, asyncio.Task[Answer]]] = []
@@ -340,7 +340,7 @@ class Reads:
         )
 
     async def _pieces(
-        self, ranges: Sequence[KeyRange], earlier: Moment | None
+        self, ranges: Sequence[KeyRange], earlier: PartitionMark | None
     ) -> AsyncGenerator[Piece]:
         shared = {
             later.start.partition
@@ -431,7 +431,7 @@ class PassingSnapshot:
 
     def __init__(self, reads: Reads) -> None:
         self._reads = reads
-        self._moment: Moment | None = None
+        self._moment: PartitionMark | None = None
 
     async def read(
         self,

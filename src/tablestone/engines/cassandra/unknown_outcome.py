@@ -69,7 +69,7 @@ class Outcomes:
         return State(mark or 0, floor or 0, listed or 0), last
 
     async def moment(self, partition: bytes, attempts: Attempts | None = None) -> int:
-        """The mark of a partition, as `leases.MomentOf`; 0 if it has no rows."""
+        """The mark of a partition, as `leases.LastChangeOf`; 0 if it has no rows."""
         answer = await self._connection.read(self._moment, (partition,), attempts)
         return answer[0][0] or 0 if answer else 0
 

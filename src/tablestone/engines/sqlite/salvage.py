@@ -206,9 +206,9 @@ class StoredPages:
 
     def _stored(self, number: int) -> bytes | None:
         """A page as the log or the database has it."""
-        place = self.log.places.get(number)
-        if place is not None:
-            return self.log.read(place)
+        offset = self.log.offsets.get(number)
+        if offset is not None:
+            return self.log.read(offset)
         if not 1 <= number <= self.count:
             return None
         content = self._file.read((number - 1) * PAGE_SIZE_BYTES, PAGE_SIZE_BYTES)
@@ -231,12 +231,9 @@ LOG_DAMAGED: Final = (
 
 def altered_files(directory: DataDirectory) -> list[str]:
     """A sentence for each altered page, or one for a damaged log. Raises `apsw.Error`, `OSError`."""
-    with (
-        closing(directory.connect_reader()) as moment,
-        closing(directory.connect_reader()) as other,
-    ):
+    with closing(directory.connect_reader()) as held, closing(directory.connect_reader()) as other:
         # Until this read transaction ends, pages that are not in the log do not change.
-        moment.execute("BEGIN; SELECT count(*) FROM sqlite_schema").fetchall()
+        held.execute("BEGIN; SELECT count(*) FROM sqlite_schema").fetchall()
         if all(_log_is_damaged(directory, other) for _attempt in range(LOOKS)):
             return [LOG_DAMAGED]
         with closing(StoredPages(directory.path, directory.key)) as pages:
@@ -527,15 +524,15 @@ class SalvagedRows:
             count = int.from_bytes(content[4:8], "big")
             if count > self._usable // 4 - 2:
                 return
-            for place in range(8, 8 + 4 * count, 4):
-                free = int.from_bytes(content[place : place + 4], "big")
+            for offset in range(8, 8 + 4 * count, 4):
+                free = int.from_bytes(content[offset : offset + 4], "big")
                 if free not in self._seen:
                     yield free
             number = int.from_bytes(content[:4], "big")
 
     def _has(self, rowid: int) -> bool:
-        place = bisect_left(self._found, rowid)
-        return place < len(self._found) and self._found[place] == rowid
+        index = bisect_left(self._found, rowid)
+        return index < len(self._found) and self._found[index] == rowid
 
 
 @contextmanager

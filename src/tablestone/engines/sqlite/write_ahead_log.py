@@ -34,7 +34,7 @@ class StoredLog:
 
     def __init__(self, path: Path, page_bytes: int) -> None:
         self._page_bytes = page_bytes
-        self.places: dict[int, int] = {}
+        self.offsets: dict[int, int] = {}
         """By number of the page: where in the log its latest committed content is."""
         self.pages: int | None = None
         """The pages of the database after the last commit; None without one."""
@@ -49,9 +49,9 @@ class StoredLog:
             return
         self._read()
 
-    def read(self, place: int) -> bytes:
+    def read(self, offset: int) -> bytes:
         assert self._file is not None
-        self._file.seek(place)
+        self._file.seek(offset)
         return self._file.read(self._page_bytes)
 
     def close(self) -> None:
@@ -64,7 +64,7 @@ class StoredLog:
         order = _order(header, self._page_bytes)
         if order is not None:
             sums = _sums(header)
-            place = LOG_HEADER_BYTES + FRAME_HEADER_BYTES
+            offset = LOG_HEADER_BYTES + FRAME_HEADER_BYTES
             waiting: dict[int, int] = {}
             for frame in _frames(self._file, self._page_bytes):
                 # A frame with other salts is from before the log's last restart.
@@ -73,10 +73,10 @@ class StoredLog:
                 sums = _sums(frame)
                 self.frames += 1
                 number, pages_after = struct.unpack(">2I", frame[:8])
-                waiting[number] = place
-                place += len(frame)
+                waiting[number] = offset
+                offset += len(frame)
                 if pages_after:  # a commit
-                    self.places.update(waiting)
+                    self.offsets.update(waiting)
                     waiting.clear()
                     self.pages = pages_after
         self.lost_commits = loses_commits(self._file, self._page_bytes, self.frames)
