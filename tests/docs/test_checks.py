@@ -22,11 +22,14 @@ def test_each_line_of_the_constraints_is_one_version() -> None:
     assert len([line for line in lines if not line.startswith("#")]) == len(PINNED)
 
 
-@pytest.mark.parametrize("extra", ["test", "testing", "dev", "docs", "deploy"])
+@pytest.mark.parametrize("extra", ["test", "testing", "dev", "docs", "deploy", "build"])
 def test_what_checks_has_a_version_that_the_project_allows(extra: str) -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    written = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     pinned = {canonicalize_name(name): version for name, version in PINNED.items()}
-    asked = map(Requirement, project["optional-dependencies"][extra])
+    extras = written["project"]["optional-dependencies"] | {
+        "build": written["build-system"]["requires"]
+    }
+    asked = map(Requirement, extras[extra])
     assert [
         str(each)
         for each in asked

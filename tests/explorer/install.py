@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-PACKAGE = "axe-core@4"
+PACKAGE = "axe-core@4.14.1"
 PACKAGES = Path(__file__).parent / ".packages"
 AXE = PACKAGES / "node_modules" / "axe-core" / "axe.min.js"
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
