@@ -204,11 +204,14 @@ async def test_a_write_set_is_applied_if_the_rows_on_which_it_relies_are_as_they
     assert len(await entries(engine)) == (1 + rows if is_applied else 1)
 
 
+@pytest.mark.parametrize("knows_generation", [True, False])
 @on_engines_that(lambda can: can.keeps_entries and not can.waits, servers_max=1)
-async def test_a_change_in_the_same_group_counts(engine: Engine, clock: HeldClock) -> None:
+async def test_a_change_in_the_same_group_counts(
+    engine: Engine, clock: HeldClock, *, knows_generation: bool
+) -> None:
     """It comes first, and the generation does not say so yet."""
     read = await committed(engine, of_catalog(put(b"t")))
-    relied = ReliedRows([(CATALOG, read[0])], engine.generation)
+    relied = ReliedRows([(CATALOG, read[0])], engine.generation if knows_generation else None)
     clock.now += 10
     late = [
         write(b"0", put(b"a"), ABSENT)._replace(relies_on=relied),

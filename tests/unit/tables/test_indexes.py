@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
-from storage.engines_under_test import engine_for
+from storage.engines_under_test import named
 from tablestone.clock import TICKS_PER_SECOND
 from tablestone.engines.contract import (
     ANY,
@@ -141,10 +141,10 @@ class Tables:
         return {index.property: index.state for index in table.indexes}
 
 
-@pytest_asyncio.fixture(params=["memory", "sqlite"])
+@pytest_asyncio.fixture(params=["memory", "sqlite", "slow"])
 async def tables(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Tables]:
     """Seven things of two colors in three partitions."""
-    opened = Tables(engine_for(request.param, lambda: opened.now, directory=str(tmp_path)))
+    opened = Tables(named(request.param, lambda: opened.now, str(tmp_path)))
     await opened.service.catalog.create(OWNER, "Things")
     for number in range(7):
         await opened.put(f"r{number}", "red" if number % 2 else "blue", f"p{number % 3}")
@@ -152,6 +152,9 @@ async def tables(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     assert await check_rows(opened.engine) == []
     await opened.engine.close()
 
+
+of_embedded_engines = pytest.mark.parametrize("tables", ["memory", "sqlite"], indirect=True)
+"""For a test that counts commits, of which an engine with leases makes more."""
 
 BY_INDEX = (["r3", "r1", "r5"], PlanKind.INDEX.value)
 BY_SCAN = (["r3", "r1", "r5"], PlanKind.TABLE.value)
@@ -406,6 +409,7 @@ async def test_what_is_not_possible_is_said_in_one_sentence(
     assert await tables.states() == dict.fromkeys(before, IndexState.READY)
 
 
+@of_embedded_engines
 async def test_two_builds_at_once(tables: Tables) -> None:
     killed = StoppingEngine(tables.engine, 2, after=False)
     with pytest.raises(Stopped):
@@ -421,6 +425,7 @@ async def test_two_builds_at_once(tables: Tables) -> None:
     assert await tables.red() == BY_INDEX
 
 
+@of_embedded_engines
 @pytest.mark.parametrize("act", ["create", "drop", "check"])
 async def test_a_disk_that_is_full_in_the_middle(
     tables: Tables, act: str, monkeypatch: pytest.MonkeyPatch
@@ -484,6 +489,7 @@ async def test_work_that_goes_on_late_touches_no_other_index(
     assert states == {IndexState.READY}  # and `check_rows` compares their entries
 
 
+@of_embedded_engines
 async def test_an_index_that_lacks_entries_is_not_used_while_it_is_repaired(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:

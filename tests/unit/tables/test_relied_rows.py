@@ -32,7 +32,7 @@ from tablestone.tables.service import TableService
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from tablestone.engines.contract import Committed, Conflict, Entry, WriteSet
+    from tablestone.engines.contract import Committed, Conflict, Entry, Key, WriteSet
 
 pytestmark = pytest.mark.asyncio
 
@@ -54,10 +54,19 @@ class Tables(ForwardingEngine):
         self.service = TableService(self, self._clock, lambda: 0.0, fresh_id)
         self.other = TableService(self.memory, self._clock, lambda: 0.0, fresh_id)
         self.meanwhile: Callable[[], Awaitable[Any]] | None = None
+        self.after_look: Callable[[], Awaitable[Any]] | None = None
+        """Another client's act after the next look at a table's row, which a later generation would hide."""
 
     def _clock(self) -> int:
         self.now += 1
         return self.now
+
+    async def get(self, key: Key) -> bytes | None:
+        found = await super().get(key)
+        if storage_keys.is_table_row(key.row) and self.after_look is not None:
+            after_look, self.after_look = self.after_look, None
+            await after_look()
+        return found
 
     async def commit(self, write_set: WriteSet) -> Committed | Conflict:
         if write_set.partition.startswith(storage_keys.ENTITIES) and self.meanwhile is not None:
@@ -95,6 +104,22 @@ async def test_a_write_goes_to_the_table_that_has_the_name_now(tables: Tables) -
     await tables.service.execute(owner, WRITE)
     assert rows_of(tables, old) == 0
     assert await tables.service.execute(owner, GetEntity("Orders", KEY, None))
+
+
+async def test_a_write_reads_the_generation_before_the_table(tables: Tables) -> None:
+    owner = Named("account")
+    await tables.service.catalog.create(owner, "Orders")
+    old = (await tables.service.catalog.require(owner, "Orders")).table_id
+
+    async def made_again() -> None:
+        await tables.other.catalog.delete(owner, "Orders")
+        await tables.other.catalog.create(owner, "Orders")
+
+    await tables.other.catalog.create(owner, "Others")  # the row of Orders is read again
+    tables.after_look = made_again
+    await tables.service.execute(owner, WRITE)
+    assert tables.after_look is None
+    assert rows_of(tables, old) == 0
 
 
 async def test_a_write_fails_if_its_account_is_deleted(tables: Tables) -> None:
@@ -138,6 +163,32 @@ async def test_a_build_writes_no_entry_of_an_index_that_was_dropped(tables: Tabl
     tables.meanwhile = dropped
     with pytest.raises(IndexGone):
         await IndexWork(tables.service.catalog, owner, "Orders", "color").create()
+    assert entries_left(tables, table) == []
+
+
+async def test_a_build_reads_the_generation_before_the_table(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tablestone.tables.index_building.ROWS_PER_STEP", 1)
+    owner = Named("account")
+    await tables.service.catalog.create(owner, "Orders")
+    for row in "abc":
+        entity = Entity(EntityKey("p", row), members({"color": EdmValue(EdmType.STRING, "red")}))
+        await tables.other.execute(owner, InsertOrReplaceEntity("Orders", entity))
+    table = await tables.service.catalog.require(owner, "Orders")
+
+    async def dropped() -> None:
+        tables.now += 10**9  # the claim of the build is over
+        await IndexWork(tables.other.catalog, owner, "Orders", "color").drop()
+
+    async def changed() -> None:
+        await tables.other.catalog.create(owner, "Others")  # the row of Orders is read again
+        tables.after_look = dropped
+
+    tables.meanwhile = changed
+    with pytest.raises(IndexGone):
+        await IndexWork(tables.service.catalog, owner, "Orders", "color").create()
+    assert tables.after_look is None
     assert entries_left(tables, table) == []
 
 
