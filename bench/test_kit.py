@@ -5,6 +5,7 @@ each; then a server under control, beside Azurite where Node is installed: the s
 Azurite has no reset, so its tables are deleted one by one. Each figure is the median of its repetitions.
 """
 
+import argparse
 import json
 import subprocess
 import sys
@@ -184,6 +185,8 @@ def _credential() -> AzureNamedKeyCredential:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.test_kit", description=__doc__)
+    parser.parse_args()
     in_process()
     snapshots()
     tests_with_accounts()

@@ -133,7 +133,7 @@ def test_the_commands_of_the_guide(tmp_path: Path) -> None:
     ("options", "sentence"),
     [
         ("--engine memory", "Indexes cannot be stored: the engine memory stores nothing."),
-        ("--engine cassandra://127.0.0.1:1/t", "This engine keeps no indexes, because a commit "),
+        ("--engine cassandra://127.0.0.1:1/t", "This engine keeps no indexes, which a commit "),
         ("--data {nowhere}", "The data directory {nowhere} holds no Tablestone data."),
     ],
 )

@@ -19,6 +19,7 @@ import pytest
 from storage.slow_engine import LEASE_SECONDS, RememberingMemory, SlowEngine
 from storage.two_engines import TwoEngines
 from tablestone.engines.capabilities import StoredIn
+from tablestone.engines.contract import EngineRefused
 from tablestone.engines.kind import EngineUrl
 from tablestone.engines.leases import Leases
 from tablestone.engines.memory import MemoryEngine
@@ -59,8 +60,6 @@ def engines_for(
     stored_in = kind_of(scheme).capabilities.stored_in
     if url == scheme:
         url += ":" if stored_in is StoredIn.PROCESS else f":{FRESH}"
-    if stored_in is not StoredIn.PROCESS and FRESH not in url:
-        raise ValueError(f"ENGINE_UNDER_TEST={url} needs {FRESH}: each test has storage of its own")
     name = f"test_{secrets.token_hex(8)}"
     if stored_in is StoredIn.DIRECTORY:
         name = f"{directory or _directory().name}/{name}"
@@ -85,13 +84,19 @@ SLOW: dict[str, Callable[[Clock], Engine]] = {
 
 def _storages(url: str) -> dict[str, tuple[str, int]]:
     """The engine of one server, and that of two if several processes may share the storage."""
-    scheme = EngineUrl.parse(url).scheme
+    scheme, place = EngineUrl.parse(url)
+    is_in_process = kind_of(scheme).capabilities.stored_in is StoredIn.PROCESS
+    if not (place is None or is_in_process or FRESH in url or scheme == "cassandra"):
+        raise EngineRefused(f"{url} needs {FRESH}, since each test has storage of its own.")
     one = {scheme: (url, 1)}
     several = kind_of(scheme).capabilities.processes
     return one | {f"two on {scheme}": (url, 2)} if several else one
 
 
-STORAGES = _storages("memory") | _storages("sqlite") if URL is None else _storages(URL)
+try:
+    STORAGES = _storages("memory") | _storages("sqlite") if URL is None else _storages(URL)
+except EngineRefused as refused:
+    raise SystemExit(f"ENGINE_UNDER_TEST: {refused}") from None
 """URLs and numbers of servers by the names that tests show."""
 ENGINES = [*STORAGES, *(SLOW if URL is None else ())]
 

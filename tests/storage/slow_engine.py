@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, TypeVar
 from tablestone.engines import request_time
 from tablestone.engines.capabilities import Capabilities
 from tablestone.engines.contract import (
+    ABSENT,
+    OUTDATED,
     Committed,
     Conflict,
     EngineBusy,
@@ -155,13 +157,21 @@ class SlowEngine(ForwardingEngine):
             found = {each.row: (each.version, each.value) for each in stored}
             decided = decide_updates(write_set, found)
             if isinstance(decided, Conflict):
-                return decided
+                return OUTDATED if await self._is_outdated(write_set) else decided
             outcome = await self._commit(decided)
             if isinstance(outcome, Committed) or outcome.outdated:
                 return outcome
             if changes[outcome.index].row not in rows:
                 return outcome  # else another commit came in between
         return await self._commit(write_set)
+
+    async def _is_outdated(self, write_set: WriteSet) -> bool:
+        relied = () if write_set.relies_on is None else write_set.relies_on.rows
+        present = [await self.scan(KeyRange.of_row(*key), rows_max=1) for key, _ in relied]
+        return any(
+            (rows[0].version if rows else ABSENT) != version
+            for rows, (_, version) in zip(present, relied, strict=True)
+        )
 
     async def _commit(self, write_set: WriteSet) -> Committed | Conflict:
         applied: asyncio.Future[Committed | Conflict] | None = None

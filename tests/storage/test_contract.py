@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from storage.engines_under_test import on_engines_that
 from storage.write_sets import WHOLE, committed, insert, put, read_all, replace, upsert
 from tablestone.engines.contract import (
     ABSENT,
     ANY,
     DELETE,
+    OUTDATED,
     PRESENT,
     Change,
     Committed,
@@ -25,6 +27,7 @@ from tablestone.engines.contract import (
     KeyRange,
     Put,
     Refusal,
+    ReliedRows,
     StoredRow,
     Update,
     WriteSet,
@@ -89,6 +92,30 @@ EXPECTATIONS_AND_MUTATIONS: list[
     (True, VERSION, REFUSE, Conflict(0, VERSION, REFUSED), [b"old"]),
     (True, ABSENT, REFUSE, Conflict(0, VERSION), [b"old"]),
 ]
+
+
+@on_engines_that(lambda can: can.checks_relied_rows)
+@pytest.mark.parametrize("mutation", [PUT, APPEND], ids=["put", "update"])
+@pytest.mark.parametrize("meanwhile", [None, PUT, DELETE], ids=["nothing", "put", "deleted"])
+@pytest.mark.parametrize("is_there", [True, False])
+async def test_a_write_set_is_applied_only_if_the_rows_it_relies_on_are_as_they_were(
+    engine: Engine, mutation: Mutation, meanwhile: Mutation | None, *, is_there: bool
+) -> None:
+    """They are in another partition. Nothing is applied otherwise, and a conflict comes after this."""
+    versions = await committed(engine, upsert(b"c", b"table")) if is_there else [ABSENT]
+    if meanwhile is not None:
+        await committed(engine, WriteSet(b"c", [Change(b"table", ANY, meanwhile)]))
+    relied = ReliedRows([(Key(b"c", b"table"), versions[0])], None)
+    outcomes = [
+        await engine.commit(WriteSet(b"p", [Change(row, expected, mutation)], relies_on=relied))
+        for row, expected in ((b"r", ABSENT), (b"s", PRESENT))
+    ]
+    if meanwhile is None or (meanwhile is DELETE and not is_there):
+        assert isinstance(outcomes[0], Committed)
+        assert outcomes[1] == Conflict(0, ABSENT)
+    else:
+        assert outcomes == [OUTDATED, OUTDATED]
+        assert await read_all(engine, KeyRange.of_partition(b"p")) == []
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_a_kind_of_another_package_is_found_by_its_entry_point(other_package: Pa
     assert other_package.is_dir()
     assert capabilities_of("slow:place").waits
     assert isinstance(open_engine("slow:", HeldClock()), SlowEngine)
-    assert forms() == ["sqlite", "sqlite:DIR", "memory", CLUSTER, "broken:", "gone:", "slow:"]
+    assert forms() == ["sqlite", "sqlite:DIR", "memory", CLUSTER, "broken:…", "gone:…", "slow:…"]
 
 
 @pytest.mark.parametrize(
@@ -100,6 +100,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ),
     (INDEXED | {"snapshots_pass": True}, "are read in one moment, and its snapshots pass"),
     ({"versions_outlive_rows": False}, "told apart by its version, and a version comes twice"),
+    ({"stored_in": StoredIn.DIRECTORY, "processes": True}, "exactly if it has a `hold`"),
     ({"processes": True}, "of one process, which several processes cannot have open"),
     ({"stored_in": StoredIn.SERVERS, "waits": False}, "on other servers, and a read does not wait"),
     (
@@ -175,13 +176,13 @@ def test_what_is_asked_of_an_engine_without_a_directory_is_asked_of_no_url(
         ({"data": "/d"}, "--data names a data directory, but the engine slow stores nothing: "),
         (
             {"engine": "slow:x"},
-            f"--engine must be sqlite, sqlite:DIR, memory, {CLUSTER}, broken:, gone: or slow:, ",
+            f"--engine must be sqlite, sqlite:DIR, memory, {CLUSTER}, broken:…, gone:… or slow:…, ",
         ),
     ):
         with pytest.raises(BrokenOption) as broken:
             read_configuration({"engine": "slow"} | given, {})
         assert str(broken.value).startswith(message)
-    with pytest.raises(EngineRefused, match="it cannot have several"):
+    with pytest.raises(EngineRefused, match=r"^Only one process can have the engine slow: open"):
         held_for_processes("slow:")
 
 

@@ -81,7 +81,7 @@ def local_directory(given: Mapping[str, Any], on_servers: str) -> LocalDirectory
     if stored_in is StoredIn.SERVERS:
         raise BrokenOption(f"The engine {engine.scheme} has no data directory. {on_servers}")
     if engine.scheme != SCHEME or configuration.data_directory is None:
-        raise BrokenOption(f"The engine {engine.scheme} has a directory of another kind.")
+        raise BrokenOption(f"This needs a directory of SQLite, and the engine is {engine.scheme}.")
     return LocalDirectory(configuration.data_directory, configuration.encryption_key)
 
 

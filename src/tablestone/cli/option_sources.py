@@ -502,7 +502,7 @@ def _workers(given: int | None, engine: str) -> int:
     if given not in (None, 1):
         scheme = EngineUrl.parse(engine).scheme
         raise BrokenOption(
-            f"{given} workers cannot share the engine {scheme}, which has its rows in one process."
+            f"{given} workers cannot share the engine {scheme}, which one process has open."
         )
     return 1
 

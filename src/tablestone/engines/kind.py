@@ -118,7 +118,7 @@ class EngineKind:
     """The forms of its URL, for messages and `--help`: `sqlite`, `sqlite:DIR`."""
     open: OpenEngine
     hold: HoldStorage | None = None
-    """None if several processes cannot share the storage (`Capabilities.processes`)."""
+    """None exactly if several processes cannot share the storage (`Capabilities.processes`)."""
     figures: tuple[Figure, ...] = ()
     """An engine with figures is a `MeasuredEngine`."""
     contract: int = 1

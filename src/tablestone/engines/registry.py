@@ -45,7 +45,7 @@ def kind_of(scheme: str) -> EngineKind:
 def _checked(scheme: str, source: str, load: Callable[[], object]) -> EngineKind:
     try:
         kind = load()
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # noqa: BLE001 - another package's code
         why: str | None = f"{source} cannot be imported: {error}"
     else:
         if not isinstance(kind, EngineKind):
@@ -53,7 +53,9 @@ def _checked(scheme: str, source: str, load: Callable[[], object]) -> EngineKind
         elif kind.contract != CONTRACT:
             why = f"it keeps version {kind.contract} of the engine contract, and this Tablestone has version {CONTRACT}"
         elif (why := why_impossible(kind.capabilities)) is None:
-            return kind
+            if kind.capabilities.processes == (kind.hold is not None):
+                return kind
+            why = "several processes may open its storage exactly if it has a `hold`"
     raise EngineRefused(f"The engine {scheme} cannot be used: {why}.")
 
 
@@ -66,7 +68,7 @@ def forms() -> list[str]:
     """The forms of URLs, for messages; of other packages' kinds only the scheme."""
     own = [form for scheme in OWN_KINDS for form in _own(scheme).forms]
     others = sorted(entry_point.name for entry_point in _entry_points())
-    return own + [f"{scheme}:" for scheme in others if scheme not in OWN_KINDS]
+    return own + [f"{scheme}:…" for scheme in others if scheme not in OWN_KINDS]
 
 
 def open_engine(
@@ -101,10 +103,8 @@ def held_for_processes(
     """
     parsed = EngineUrl.parse(url)
     kind, place = _located(parsed, key)
-    if not kind.capabilities.processes or kind.hold is None:
-        raise EngineRefused(
-            f"The engine {parsed.shown} keeps its rows in the memory of one process: it cannot have several."
-        )
+    if kind.hold is None:
+        raise EngineRefused(f"Only one process can have the engine {parsed.shown} open.")
     return kind.hold(place, key)
 
 

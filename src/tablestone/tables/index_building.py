@@ -269,7 +269,7 @@ def require_keeps_entries(capabilities: Capabilities) -> None:
     """Raise `IndexRefused` if an engine cannot keep an entry in the commit of its entity."""
     if not capabilities.keeps_entries:
         raise IndexRefused(
-            "This engine keeps no indexes, because a commit there changes one partition, and an index is in another: "
+            "This engine keeps no indexes, which a commit would have to change together with its partition: "
             "write a second table with the property as its key, as on Azure."
         )
 
