@@ -13,17 +13,13 @@ from typing import TYPE_CHECKING
 
 from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration
 from tablestone.server.start import serve
+from tablestone.wire.messages import RawResponse
 
 if TYPE_CHECKING:
-    from tablestone.server.asgi import Message, Receive, Send
+    from tablestone.server.requests.body import Arriving
+    from tablestone.wire.messages import RawRequest
 
 BODY = b"x" * 1024
-START = {
-    "type": "http.response.start",
-    "status": 200,
-    "headers": [(b"content-type", b"text/plain"), (b"content-length", b"1024")],
-}
-ANSWER = {"type": "http.response.body", "body": BODY}
 CONFIGURATION = Configuration(
     host="127.0.0.1",
     port=0,
@@ -43,15 +39,12 @@ class Constant:
     async def shutdown(self) -> None:
         """Nothing to close."""
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        while (await receive()).get("more_body"):
+    async def answer(self, _request: RawRequest, arriving: Arriving, *_: object) -> RawResponse:
+        while arriving.has_more and await arriving.next_piece() is not None:
             pass
-        await send(START)
-        await send(ANSWER)
+        return RawResponse(200, [(b"content-type", b"text/plain")], BODY)
 
-    refuse = __call__
+    refuse = answer
 
     def reopen_logs(self) -> None:
         """No log to reopen."""

@@ -31,7 +31,7 @@ def processor() -> str:
 
 
 def versions(servers: list[str]) -> dict[str, str]:
-    found = {"Python": platform.python_version(), "uvicorn": metadata.version("uvicorn")}
+    found = {"Python": platform.python_version(), "httptools": metadata.version("httptools")}
     if any(name.startswith(TABLESTONE) for name in servers):
         found["Tablestone"] = f"{metadata.version('tablestone')} ({commit()}, {HOW_IT_RUNS})"
     if AZURITE in servers:

@@ -15,7 +15,7 @@ from bench.figures import (
     median_of,
     ratio,
 )
-from bench.servers import AZURITE, FLOOR, TABLESTONE, kind_of
+from bench.servers import AZURITE, FLOOR, RAW, TABLESTONE, UVICORN, kind_of
 from bench.verdicts import (
     RATIO,
     SHARE,
@@ -114,7 +114,7 @@ def plain(rate: float) -> str:
 
 def entities_per_second(workload: Figures, server: str, outcome: Figures) -> str:
     rate = entity_rate(workload, outcome).whole
-    return f"{rate:,.0f}" if rate and kind_of(server) != FLOOR else ""
+    return f"{rate:,.0f}" if rate and kind_of(server) not in {FLOOR, RAW, UVICORN} else ""
 
 
 def whose_ratios(run: Figures) -> str:

@@ -33,6 +33,7 @@ STOP_SECONDS = 10.0
 POLL_SECONDS = 0.005
 TABLESTONE, METRICS, CHANGES = "tablestone", "metrics", "changes"
 AZURITE, FLOOR, ENGINE = "azurite", "floor", "engine"
+RAW, UVICORN = "raw", "uvicorn"
 
 
 @dataclass
@@ -117,6 +118,12 @@ def start_floor(name: str, _data: Path, workers: str) -> Server:
     return start_announced(name, floor, constant=True)
 
 
+def start_raw(name: str, _data: Path, workers: str) -> Server:
+    raw = [sys.executable, "-m", "bench.raw_floor", workers or str(default_workers())]
+    raw += [UVICORN] if kind_of(name) == UVICORN else []
+    return start_announced(name, raw, constant=True)
+
+
 def start_announced(name: str, command: list[str], *, constant: bool) -> Server:
     """Start a server that prints its endpoint when it is ready."""
     log = fresh_log(name)
@@ -142,6 +149,8 @@ STARTERS: dict[str, Callable[[str, Path, str], Server]] = {
     CHANGES: start_with_changes,
     AZURITE: start_azurite,
     FLOOR: start_floor,
+    RAW: start_raw,
+    UVICORN: start_raw,
     ENGINE: start_on_engine,
 }
 

@@ -17,14 +17,12 @@ from contextlib import contextmanager
 from statistics import median
 from typing import Any, Final, NamedTuple
 
-from uvicorn.server import ServerState
-
 from bench.floor import CONFIGURATION, Constant
 from tablestone.cli.main import HOW_IT_RUNS
 from tablestone.engines.sqlite.commit import GroupCommit
 from tablestone.engines.sqlite.read import RowReader
-from tablestone.server.http_connection import HttpConnection
-from tablestone.server.http_server import admission_of, uvicorn_config
+from tablestone.server.http_connection import HttpConnection, Serving
+from tablestone.server.http_server import admission_of
 from tablestone.server.requests import account_address, batch, pipeline
 from tablestone.tables import service, writes
 
@@ -103,22 +101,9 @@ class _Connection(HttpConnection):
 
 def connections(application: Any, number: int) -> list[_Connection]:
     """Connections to an application, with the server's options."""
-    state = ServerState()
-    state.default_headers = [(b"date", b"Thu, 05 Jan 2017 03:25:45 GMT")]
-    loop, admission = asyncio.get_running_loop(), admission_of(CONFIGURATION)
-    config = uvicorn_config(CONFIGURATION, application, admission)
-    made = [
-        _Connection(
-            config,
-            state,
-            {},
-            loop,
-            admission=admission,
-            waits=application.waits,
-            refuse=application.refuse,
-        )
-        for _ in range(number)
-    ]
+    loop = asyncio.get_running_loop()
+    serving = Serving(application, admission_of(CONFIGURATION))
+    made = [_Connection(serving, loop) for _ in range(number)]
     for connection in made:
         connection.connection_made(_Transport())
     return made

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from bench import workloads
 from bench.figures import Figures, Spread, entity_rate, first_of, late_page, ratio, slow_page
-from bench.servers import AZURITE, FLOOR, TABLESTONE
+from bench.servers import AZURITE, FLOOR, RAW, TABLESTONE
 
 DECIMALS_MAX = 15
 """A float has no meaningful digits beyond this."""
@@ -118,10 +118,13 @@ def other_verdicts(run: Figures) -> Iterator[Verdict]:
     """The verdicts on figures that are not ratios to Azurite."""
     found = run["workloads"]
     if "point-read" in found:
-        share = ratio(found["point-read"]["outcomes"], TABLESTONE, FLOOR)
-        if share is not None:
-            least = workloads.HTTP_FLOOR_SHARE_LEAST
-            yield Verdict.of("point read, of the HTTP floor", share, least, SHARE)
+        for floor, title, least in (
+            (FLOOR, "point read, of the HTTP floor", workloads.HTTP_FLOOR_SHARE_LEAST),
+            (RAW, "point read, of the raw floor", workloads.RAW_FLOOR_SHARE_LEAST),
+        ):
+            share = ratio(found["point-read"]["outcomes"], TABLESTONE, floor)
+            if share is not None:
+                yield Verdict.of(title, share, least, SHARE)
     own = own_outcome(found.get("transaction", {"outcomes": {}}))
     if own is not None:
         rate = entity_rate(found["transaction"], own)

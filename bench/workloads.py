@@ -19,6 +19,8 @@ EIGHT = 8
 
 HTTP_FLOOR_SHARE_LEAST = 0.5
 """A point read's throughput, as a share of the constant answer's."""
+RAW_FLOOR_SHARE_LEAST = 0.2
+"""The same, of the constant answer by the loop and the parser alone (raw_floor.py)."""
 BY_HAND_SHARE_LEAST = 0.6
 """The speed of a filter that matches nothing, as a share of the same in SQL by hand (filter_in_sql.py)."""
 TRANSACTION_ENTITIES_LEAST = 20_000

@@ -224,7 +224,7 @@ sys.exit(main())
 
 
 @pytest.mark.parametrize(
-    "module", ["tablestone.engines.sqlite.free_space", "apsw", "unicodedata", "uvicorn.config"]
+    "module", ["tablestone.engines.sqlite.free_space", "apsw", "unicodedata", "httptools.parser"]
 )
 def test_sigint_while_a_later_module_is_looked_for_ends_the_process(
     tmp_path: Path, module: str

@@ -68,7 +68,7 @@ def test_a_query_loads_no_package_of_the_formats() -> None:
 
 @pytest.mark.parametrize("command", ["count", "import", "copy"])
 def test_a_data_tool_loads_no_package_of_the_server(command: str) -> None:
-    of_the_server = {"apsw", "cryptography", "jwt", "uvicorn", "uvloop"}
+    of_the_server = {"apsw", "cryptography", "httptools", "jwt", "uvloop"}
     assert imported_by(command, "--help") & of_the_server == set()
 
 

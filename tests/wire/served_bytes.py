@@ -5,28 +5,29 @@ bytes of the test.
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import uvloop
-from uvicorn.config import Config
-from uvicorn.server import ServerState
 
 from tablestone.configuration import AccountKeys, Configuration, WorkerSlot
-from tablestone.server.admission import MEBIBYTE, Admission
+from tablestone.server.admission import MEBIBYTE, Admission, Limit
 from tablestone.server.application import Application, Parts
-from tablestone.server.http_connection import HttpConnection
+from tablestone.server.asgi import AsgiAnswering
+from tablestone.server.exchange import Answering, Exchange
+from tablestone.server.http_connection import HttpConnection, Serving
+from tablestone.wire.messages import RawRequest
 from wire.service_under_test import ACCOUNT, KEY, Clock, Headers, Response, default_headers
 
 ANSWER_SECONDS_MAX = 20
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 ServedApplication = Callable[[Any, Any, Any], Awaitable[None]]
+"""An ASGI application."""
 
 
 async def listen(
-    served: ServedApplication,
+    served: Answering | ServedApplication,
     date: str,
     idle_seconds: int = ANSWER_SECONDS_MAX,
     *,
@@ -35,37 +36,21 @@ async def listen(
 ) -> asyncio.Server:
     """Serve an application on a free port, with the server's own HTTP connection.
 
-    An application that `waits` is called inside a task. `refuse` answers requests beyond a limit.
+    An ASGI application that `waits` is called inside a task. `refuse` answers requests beyond a limit.
     """
-    config = Config(
-        served,
-        http=HttpConnection,
-        ws="none",
-        lifespan="off",
-        interface="asgi3",
-        timeout_keep_alive=idle_seconds,
-        log_config=None,
-        log_level=logging.ERROR,
-        access_log=False,
-        proxy_headers=False,
-    )
-    config.load()
-    state = ServerState()
-    state.default_headers = [(b"date", date.encode())]
+    answering = AsgiAnswering(served, waits=waits) if callable(served) else served
+    if refuse is not None:
+        refusing = AsgiAnswering(refuse)
+
+        async def refuse_it(request: RawRequest, exchange: Exchange, _: Limit) -> None:
+            await refusing.answer(request, exchange)
+
+        answering.refuse = refuse_it  # type: ignore[method-assign]
+    admission = Admission(1000, 1000, 100 * MEBIBYTE)
+    serving = Serving(answering, admission, idle_seconds=idle_seconds)
+    serving.date.set(date)
     loop = asyncio.get_running_loop()
-    return await loop.create_server(
-        lambda: HttpConnection(
-            config,
-            state,
-            {},
-            loop,
-            admission=Admission(1000, 1000, 100 * MEBIBYTE),
-            refuse=cast("Any", refuse or served),
-            waits=waits,
-        ),
-        "127.0.0.1",
-        0,
-    )
+    return await loop.create_server(lambda: HttpConnection(serving, loop), "127.0.0.1", 0)
 
 
 class ServedBytes:
@@ -81,8 +66,7 @@ class ServedBytes:
 
     async def _open(self) -> None:
         await self._application.startup()
-        waits = self._application.waits
-        self._server = await listen(self._application, self.clock.http_date(), waits=waits)
+        self._server = await listen(self._application, self.clock.http_date())
         address = self._server.sockets[0].getsockname()
         self._reader, self._writer = await asyncio.open_connection(*address)
 

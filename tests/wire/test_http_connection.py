@@ -294,7 +294,7 @@ def test_a_body_of_another_length_than_was_announced_ends_the_connection(
         writer.write(GET)
         assert (await reader.read()).endswith(b"\r\n\r\nfour")
 
-    with caplog.at_level(logging.ERROR, "uvicorn.error"):
+    with caplog.at_level(logging.ERROR, "tablestone"):
         talk_to(application, talk)
     assert "The body is shorter than its content-length." in caplog.text
 
@@ -331,6 +331,6 @@ def test_a_peer_that_is_gone_is_no_error(caplog: pytest.LogCaptureFixture) -> No
         writer.transport.abort()
         await asyncio.sleep(0.3)
 
-    with caplog.at_level(logging.ERROR, "uvicorn.error"):
+    with caplog.at_level(logging.ERROR, "tablestone"):
         talk_to(application, talk)
     assert caplog.text == ""

@@ -1,6 +1,6 @@
-"""The ASGI application: puts the parts of the server together, and answers each request through the pipeline.
+"""The application: puts the parts of the server together, and answers each request through the pipeline.
 
-Turns an ASGI call into a `RawRequest` and a `RawResponse` into ASGI messages, and starts what runs beside requests.
+It also starts what runs beside requests.
 """
 
 import asyncio
@@ -26,12 +26,11 @@ from tablestone.extras import needs
 from tablestone.insight.counts import InsightCounts
 from tablestone.model.errors import StorageError
 from tablestone.server.admission import Admission, Limit
-from tablestone.server.asgi import Message, Receive, Send
 from tablestone.server.requests.account_address import Addresses
 from tablestone.server.requests.body import (
+    Arriving,
     BodyTimeLimit,
     RequestBody,
-    has_body,
     is_worth_discarding,
 )
 from tablestone.server.requests.pipeline import Pipeline
@@ -46,14 +45,12 @@ from tablestone.telemetry.refused_callers import RefusedCallers
 from tablestone.telemetry.request_counts import RequestCounts
 from tablestone.telemetry.request_record import RequestDetails, RequestRecord
 from tablestone.telemetry.worker_reports import WorkerReporter
-from tablestone.wire.messages import RawRequest, RawResponse, Wait, single_headers
+from tablestone.wire.messages import RawRequest, RawResponse, Wait
 
 log = logging.getLogger(__name__)
 
-_LENGTHLESS = frozenset((204, 304))
-"""Statuses without a body: their Content-Length, if any, comes with the answer."""
-
 _PLAIN_TEXT = (b"content-type", b"text/plain; charset=utf-8")
+_CLOSE = (b"connection", b"close")
 _TOO_LONG = b"The headers of a request have at most %d bytes." % limits.HEADERS_BYTES_MAX
 EXPORT_SECONDS_MAX = 5.0
 """Seconds that a stop waits for the last traces to be exported."""
@@ -120,7 +117,7 @@ def _open_tracing(*, logs_warnings: bool) -> Tracing | None:
 
 
 class Application:
-    """The ASGI application of one process. Call `startup` before the first request, `shutdown` after the last."""
+    """The application of one process. Call `startup` before the first request, `shutdown` after the last."""
 
     def __init__(
         self, configuration: Configuration, slot: WorkerSlot, parts: Parts | None = None
@@ -357,25 +354,19 @@ class Application:
         if self._access_log is not None:
             self._access_log.reopen()
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def answer(self, request: RawRequest, arriving: Arriving) -> RawResponse:
+        """The answer to one request. Its last header says so if the connection has to end with it."""
         assert self._pipeline is not None
-        headers = scope["headers"]
-        duplicated: StorageError | None = None
-        try:
-            by_name = single_headers(headers)
-        except StorageError as error:
-            by_name, duplicated = dict(headers), error
-        if len(b"".join(by_name)) + len(b"".join(by_name.values())) > limits.HEADERS_BYTES_MAX:
-            await _send_and_close(send, RawResponse(431, [_PLAIN_TEXT], _TOO_LONG))
-            return
-        request = request_of(scope, by_name, duplicated)
-        body = RequestBody(receive, by_name, self._body_time_limit)
+        headers = request.headers
+        if len(b"".join(headers)) + len(b"".join(headers.values())) > limits.HEADERS_BYTES_MAX:
+            return RawResponse(431, [_PLAIN_TEXT, _CLOSE], _TOO_LONG)
+        body = RequestBody(arriving, headers, self._body_time_limit)
         record = self._new_record(request)
         trace = None if self._tracing is None else self._tracing.begin(record, request)
         try:
             response = await self._pipeline.answer(request, body.read, record)
             if response.wait is not None and self._waits is not None:
-                response = await self._answer_later(request, receive, record, response.wait)
+                response = await self._answer_later(request, arriving, record, response.wait)
             record.bytes_in = body.size
             self._note(record, response)
         finally:
@@ -384,17 +375,15 @@ class Application:
         if record.details is None:
             record.forget()
             self._spare = record
-        if not body.is_whole and has_body(by_name):
-            if not body.is_read and is_worth_discarding(by_name):
+        if arriving.has_more:
+            if not body.is_read and is_worth_discarding(headers):
                 await body.discard()
-            if not body.is_whole:
-                response.headers.append((b"connection", b"close"))
-        if response.status not in _LENGTHLESS:
-            response.headers.append((b"content-length", b"%d" % len(response.body)))
-        await _send(send, response)
+            if arriving.has_more:
+                response.headers.append(_CLOSE)
+        return response
 
     async def _answer_later(
-        self, request: RawRequest, receive: Receive, record: RequestRecord, wait: Wait
+        self, request: RawRequest, arriving: Arriving, record: RequestRecord, wait: Wait
     ) -> RawResponse:
         admission, waits, pipeline = self._admission, self._waits, self._pipeline
         assert admission is not None
@@ -405,21 +394,20 @@ class Application:
             return pipeline.refusal(request.headers, Limit.WAITING.value, record)
         admission.waiting += 1
         try:
-            return await waits.answer(request, receive, record, wait)
+            return await waits.answer(request, arriving, record, wait)
         finally:
             admission.waiting -= 1
 
-    async def refuse(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer that the scope's `limit` is reached, and close the connection."""
+    async def refuse(self, request: RawRequest, arriving: Arriving, limit: Limit) -> RawResponse:
+        """Answer that a limit is reached, and close the connection."""
         assert self._pipeline is not None
-        headers = dict(scope["headers"])
-        details = RequestDetails(scope["method"], _address(scope["client"]))
-        record = RequestRecord(monotonic_seconds(), details)
-        response = self._pipeline.refusal(headers, scope["limit"].value, record)
+        record = RequestRecord(monotonic_seconds(), RequestDetails(request.method, request.client))
+        response = self._pipeline.refusal(request.headers, limit.value, record)
         self._note(record, response)
-        if is_worth_discarding(headers):
-            await RequestBody(receive, headers, self._body_time_limit).discard()
-        await _send_and_close(send, response)
+        if is_worth_discarding(request.headers):
+            await RequestBody(arriving, request.headers, self._body_time_limit).discard()
+        response.headers.append(_CLOSE)
+        return response
 
     def _new_record(self, request: RawRequest) -> RequestRecord:
         """A record for a request: that of the last one if possible, which costs less than a new one."""
@@ -452,41 +440,3 @@ class Application:
         while True:
             await asyncio.sleep(REFUSED_SECONDS)
             self._refused.log_counts()
-
-
-def request_of(
-    scope: Message, headers: dict[bytes, bytes], duplicated: StorageError | None
-) -> RawRequest:
-    return RawRequest(
-        scope["method"],
-        scope["raw_path"],
-        scope["query_string"],
-        headers,
-        scope["scheme"],
-        _address(scope["client"]),
-        duplicated,
-    )
-
-
-def _address(client: tuple[str, int] | None) -> str:
-    """The address of the client; without the prefix that IPv4 has on a socket for both families."""
-    return client[0].removeprefix("::ffff:") if client else ""
-
-
-async def _send_and_close(send: Send, response: RawResponse) -> None:
-    """Send an answer with which the connection ends."""
-    length = b"%d" % len(response.body)
-    response.headers += [(b"content-length", length), (b"connection", b"close")]
-    await _send(send, response)
-
-
-async def _send(send: Send, response: RawResponse) -> None:
-    await send(
-        {
-            "type": "http.response.start",
-            "status": response.status,
-            "headers": response.headers,
-            "reason": response.reason,  # ASGI has none; our own connection writes it
-        }
-    )
-    await send({"type": "http.response.body", "body": response.body})

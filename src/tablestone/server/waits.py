@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tablestone.engines.contract import Engine
     from tablestone.model.operations import ChangeCursor
     from tablestone.server.admission import Admission
-    from tablestone.server.asgi import Receive
+    from tablestone.server.requests.body import Arriving
     from tablestone.server.requests.pipeline import ReadBody
     from tablestone.wire.messages import RawRequest, RawResponse, Wait
 
@@ -85,12 +85,12 @@ class Waits:
         self._asking: asyncio.Task[None] | None = None
 
     async def answer(
-        self, request: RawRequest, receive: Receive, record: RequestRecord, wait: Wait
+        self, request: RawRequest, arriving: Arriving, record: RequestRecord, wait: Wait
     ) -> RawResponse:
         """The answer once it has lines or is an error, or when the time of the wait is over."""
         now = monotonic_seconds()
         end, next_at = now + wait.seconds, now
-        gone = asyncio.ensure_future(_ended(receive))
+        gone = asyncio.ensure_future(arriving.until_ended())
         try:
             while True:
                 if wait.has_more:
@@ -204,13 +204,6 @@ class Waits:
         for members in self._waiting.values():
             for waiting in members:
                 waiting.wake(self._examined)
-
-
-async def _ended(receive: Receive) -> None:
-    """Return when the client has closed the connection, or its side of it."""
-    while (await receive()).get("more_body"):
-        pass
-    await receive()  # nothing is left of the request, so this is its end
 
 
 async def _no_body() -> bytes:

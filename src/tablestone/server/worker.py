@@ -17,7 +17,8 @@ from tablestone.configuration import Configuration, WorkerSlot
 from tablestone.engines.contract import EngineRefused
 from tablestone.server.admission import Admission
 from tablestone.server.connection_handover import WorkerEnd
-from tablestone.server.http_server import Answering, HttpServer
+from tablestone.server.exchange import Answering
+from tablestone.server.http_server import HttpServer
 from tablestone.server.tls_certificate import ServedCertificate
 from tablestone.telemetry.access_log import AccessLogRefused
 
@@ -111,9 +112,7 @@ async def serve_worker(
             # Not of the application, which the control of the test kit replaces while the server runs.
             watching = asyncio.create_task(certificate.watch(leads=slot.leads))
         server = HttpServer(configuration, application, source, on_ready, certificate)
-        application.count_connections(
-            server.server_state.connections, server.accepted, server.admission
-        )
+        application.count_connections(server.connections, server.accepted, server.admission)
         await serve_until(stop_asked, server)
     finally:
         if watching is not None:
@@ -135,5 +134,4 @@ async def serve_until(stop_asked: asyncio.Event, server: HttpServer) -> None:
     if not serving.done():
         logger.warning("Stopped with requests unfinished after %d s.", STOP_SECONDS_MAX)
         # Closing the loop cuts these requests off, and each would log a traceback.
-        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)

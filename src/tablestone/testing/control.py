@@ -27,6 +27,7 @@ from tablestone import __version__
 from tablestone.accounts.stored_accounts import AccountRefused
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME, Configuration
 from tablestone.dns_rebinding import cannot_be_rebound
+from tablestone.server.asgi import AsgiAnswering
 from tablestone.server.http_server import HttpServer
 from tablestone.server.start import base_address, listen
 from tablestone.testing import control_schema as schema
@@ -314,8 +315,6 @@ def json_of_rule(number: int, rule: Rule) -> dict[str, Any]:
 
 
 class ControlApplication(Starlette):
-    waits = True
-
     def __init__(self, control: Control, address: str) -> None:
         async def document(_request: Request) -> Response:
             names = {perform.__name__: each for perform, each in OPERATIONS.items()}
@@ -347,9 +346,6 @@ class ControlApplication(Starlette):
             await _refusal(403, sentence)(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
-
-    async def refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await _refusal(503, "There are too many connections.")(scope, receive, send)
 
 
 async def _unknown_path(scope: Scope, receive: Receive, send: Send) -> None:
@@ -452,7 +448,8 @@ class ControlledService(StorageService):
     def begin_control(self, address: str) -> None:
         """Serve the control API of the server at this address. Runs on the event loop."""
         application = ControlApplication(Control(self, address), self.control_address)
-        self._control = HttpServer(self._plain, application, self._listener, lambda: None)
+        answering = AsgiAnswering(application)
+        self._control = HttpServer(self._plain, answering, self._listener, lambda: None)
         self._serving = asyncio.create_task(self._control.serve())
 
     async def shutdown(self) -> None:

@@ -1,7 +1,7 @@
 """Faults: the rules of a storage act on its requests, between the check of the signature and the tables.
 
-A rule that cuts or loses an answer only notes this in the record of the request: `AnswerSender`, which has the
-connection, does it. All runs on the loop of the storage; any thread may change the rules.
+A rule that cuts or loses an answer only notes this in the record of the request: `end_connection`
+does it. All runs on the loop of the storage; any thread may change the rules.
 """
 
 import asyncio
@@ -29,13 +29,15 @@ from tablestone.model.operations import (
     Result,
     entity_key,
 )
-from tablestone.server.asgi import Message, Send
+from tablestone.server.exchange import Exchange
+from tablestone.server.requests.body import Arriving
 from tablestone.tables.account_incarnation import Owner
 from tablestone.tables.throughput_targets import Allowances, SharedSlots
 from tablestone.testing.clock import StorageClock
 from tablestone.testing.fault_rules import Draw, FaultRefused, Rule, chance, long_tail
 from tablestone.testing.realism import EVENTUAL_SECONDS, Secondary
 from tablestone.testing.recorded_requests import Ending, Next, RecordedRequest
+from tablestone.wire.messages import RawResponse
 
 _AT_FRONT_DOOR: Final = frozenset(
     ("AuthenticationFailed", "InvalidAuthenticationInfo", "NoAuthenticationInformation")
@@ -236,49 +238,24 @@ class ConnectionLost(Exception):
         self.began = began
 
 
-class AnswerSender:
-    """An ASGI `send` that notes the answer in the request's record, and ends the connection if a fault says so."""
+async def end_connection(ending: Ending, response: RawResponse, arriving: Arriving) -> None:
+    """Write the part of an answer that a fault lets through, and end the connection.
 
-    def __init__(self, record: RecordedRequest, send: Send) -> None:
-        self._record = record
-        self._send = send
-        self._start: Message = {}
-
-    async def __call__(self, message: Message) -> None:
-        record = self._record
-        if message["type"] == "http.response.start":
-            if record.retry_after is not None:
-                message["headers"].append((b"retry-after", b"%d" % record.retry_after))
-            if record.ending is None:
-                record.status = message["status"]
-                if record.status >= 400 and not record.error:
-                    codes = dict(message["headers"])
-                    record.error = codes.get(b"x-ms-error-code", b"").decode("ascii")
-                await self._send(message)
-            self._start = message
-        elif record.ending is None:
-            await self._send(message)
-        else:
-            await self._end(record.ending, message["body"])
-
-    async def _end(self, ending: Ending, body: bytes) -> None:
-        # uvicorn's `send` is a method of the request's cycle, which has the transport. Other `send`s have no socket.
-        cycle: Any = getattr(self._send, "__self__", None)
-        transport: asyncio.Transport | None = getattr(cycle, "transport", None)
-        if transport is None:
-            raise ConnectionLost(began=ending.sent is not None)
-        if ending.sent is not None:
-            sent = body[: int(ending.sent * len(body) if ending.is_reset else ending.sent)]
-            await self._send(self._start)
-            await self._send({"type": "http.response.body", "body": sent, "more_body": True})
-            await asyncio.sleep(0.001)  # the bytes leave before the reset
-        if ending.is_reset:
-            transport.get_extra_info("socket").setsockopt(
-                socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT
-            )
-            transport.abort()
-        else:
-            transport.close()
-        while not cycle.disconnected:  # noqa: ASYNC110 - uvicorn has no event for it
-            # uvicorn must see the disconnection first, or it would answer 500.
-            await asyncio.sleep(0)
+    Raises `ConnectionLost` if there is no connection, as in the transports without a socket.
+    """
+    if not isinstance(arriving, Exchange):
+        raise ConnectionLost(began=ending.sent is not None)
+    transport, body = arriving.connection.transport, response.body
+    if ending.sent is not None:
+        sent = body[: int(ending.sent * len(body) if ending.is_reset else ending.sent)]
+        head = arriving.head(response.status, response.sized_headers(), response.reason)
+        arriving.write(head, sent)
+        await asyncio.sleep(0.001)  # the bytes leave before the reset
+    if ending.is_reset:
+        transport.get_extra_info("socket").setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT
+        )
+        transport.abort()
+    else:
+        transport.close()
+    await arriving.until_lost()

@@ -413,7 +413,7 @@ class _ServingThread:
                 lambda: self._started.set_result(None),
             )
             self.service.count_connections(
-                self._server.server_state.connections, self._server.accepted, self._server.admission
+                self._server.connections, self._server.accepted, self._server.admission
             )
             await self._server.serve()
         finally:

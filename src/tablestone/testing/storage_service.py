@@ -7,11 +7,11 @@ from tablestone.clock import Clock, system_clock
 from tablestone.configuration import Configuration, WorkerSlot
 from tablestone.engines.contract import Engine
 from tablestone.server.application import Application, Parts
-from tablestone.server.asgi import Message, Receive, Send
+from tablestone.server.requests.body import Arriving
 from tablestone.server.requests.pipeline import loggable_path
 from tablestone.tables.service import TableService
 from tablestone.testing.clock import StorageClock
-from tablestone.testing.faults import AnswerSender, Faults
+from tablestone.testing.faults import Faults, end_connection
 from tablestone.testing.realism import FollowedEngine, RangedEngine
 from tablestone.testing.recorded_requests import (
     CURRENT,
@@ -20,13 +20,14 @@ from tablestone.testing.recorded_requests import (
     ObservedTables,
 )
 from tablestone.testing.state import State
+from tablestone.wire.messages import RawRequest, RawResponse
 
 AZURE_DELETION_SECONDS: Final = 40
 """With realism, how long the name of a deleted table stays taken (wire 3.4), unless configured otherwise."""
 
 
 class StorageService:
-    """The ASGI application of a storage. `startup` and `shutdown` run on the same loop."""
+    """The application of a storage. `startup` and `shutdown` run on the same loop."""
 
     waits = True
     """Each request needs a task of its own, because its record is a context variable."""
@@ -72,16 +73,26 @@ class StorageService:
         if self._state is not None:
             await self._state.primary.close()
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def answer(self, request: RawRequest, arriving: Arriving) -> RawResponse | None:
         record = self.requests.begin(
-            scope["method"], loggable_path(scope["raw_path"]), _headers_without_secrets(scope)
+            request.method, loggable_path(request.raw_path), _headers_without_secrets(request)
         )
-        record.has_machine_date = _is_signed_with_key(scope)
+        signed = request.headers.get(b"authorization", b"")
+        record.has_machine_date = signed[:9].lower() == b"sharedkey"  # or SharedKeyLite
         token = CURRENT.set(record)
         try:
-            await self._application(scope, receive, AnswerSender(record, send))
+            response = await self._application.answer(request, arriving)
         finally:
             CURRENT.reset(token)
+        if record.retry_after is not None:
+            response.headers.append((b"retry-after", b"%d" % record.retry_after))
+        if record.ending is not None:
+            await end_connection(record.ending, response, arriving)
+            return None
+        record.status = response.status
+        if record.status >= 400 and not record.error:
+            record.error = dict(response.headers).get(b"x-ms-error-code", b"").decode("ascii")
+        return response
 
     def _now(self) -> int:
         """The time for checking the present request.
@@ -104,17 +115,9 @@ class StorageService:
         return ObservedTables(engine, self.clock.ticks, *arguments, around=around, **options)
 
 
-def _is_signed_with_key(scope: Message) -> bool:
-    """Whether the request is signed with an account key: `SharedKey` or `SharedKeyLite`."""
-    return any(
-        name == b"authorization" and value[:9].lower() == b"sharedkey"
-        for name, value in scope["headers"]
-    )
-
-
-def _headers_without_secrets(scope: Message) -> dict[str, str]:
+def _headers_without_secrets(request: RawRequest) -> dict[str, str]:
     return {
         name.decode("latin-1"): value.decode("latin-1")
-        for name, value in scope["headers"]
+        for name, value in request.headers.items()
         if name != b"authorization"
     }

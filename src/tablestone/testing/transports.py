@@ -7,9 +7,8 @@ transports raise what the SDK's own would raise. Only HTTP's connections and tim
 import asyncio
 from collections.abc import AsyncIterator
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from azure.core.exceptions import IncompleteReadError, ServiceResponseError
@@ -21,22 +20,14 @@ from azure.core.pipeline.transport import (
 )
 from azure.core.rest import HttpRequest
 
-from tablestone.server.asgi import AsgiApplication, Message, Receive, Send
+from tablestone.server.asgi import Message, Receive, Send
 from tablestone.testing.faults import ConnectionLost
-from tablestone.testing.storage import TableStorage
+from tablestone.testing.storage import HOST, TableStorage
+from tablestone.testing.storage_service import StorageService
 from tablestone.tools.transport import ReadResponse
-
-_PORTS: Final = {"http": 80, "https": 443}
+from tablestone.wire.messages import RawRequest, RawResponse, raw_request
 
 Response = TypeVar("Response", bound=ReadResponse)
-
-
-@dataclass(slots=True)
-class ReceivedAnswer:
-    status: int = 0
-    reason: str | None = None
-    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
-    body: bytes = b""
 
 
 class _AsyncResponse(AsyncHttpResponse, ReadResponse):  # type: ignore[misc]
@@ -51,29 +42,30 @@ class _AsyncResponse(AsyncHttpResponse, ReadResponse):  # type: ignore[misc]
             )
 
 
-def exchange(storage: TableStorage, scope: Message, body: bytes) -> Future[ReceivedAnswer]:
+class _Arrived:
+    """The body of a request that has arrived whole, from a client that stays."""
+
+    has_more = False
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    async def next_piece(self) -> bytes:
+        return self._body
+
+    async def until_ended(self) -> None:
+        await asyncio.get_running_loop().create_future()
+
+
+def exchange(storage: TableStorage, request: RawRequest, body: bytes) -> Future[RawResponse]:
     """Answer a request on the storage's loop. The future raises `ConnectionLost` if a fault cuts the answer off."""
-    return storage.begin(lambda service: _answer(service, scope, body))
 
+    async def answer(service: StorageService) -> RawResponse:
+        response = await service.answer(request, _Arrived(body))
+        assert response is not None, "the answer of a fault needs a connection"
+        return response
 
-async def _answer(application: AsgiApplication, scope: Message, body: bytes) -> ReceivedAnswer:
-    answer = ReceivedAnswer()
-    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def receive() -> Message:
-        if not messages:  # it waits for a disconnection, and none comes
-            await asyncio.get_running_loop().create_future()
-        return messages.pop()
-
-    async def send(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            answer.status, answer.reason = message["status"], message["reason"]
-            answer.headers = list(message["headers"])
-        else:
-            answer.body += message.get("body", b"")
-
-    await application(scope, receive, send)
-    return answer
+    return storage.begin(answer)
 
 
 class StorageTransport(HttpTransport[HttpRequest, HttpResponse]):
@@ -137,14 +129,17 @@ class StorageAsgi:
             body += message.get("body", b"")
             if not message.get("more_body", False):
                 break
-        answer = await asyncio.wrap_future(exchange(self._storage, scope, body))
-        await send(
-            {"type": "http.response.start", "status": answer.status, "headers": answer.headers}
+        request = raw_request(
+            *(scope["method"], scope["raw_path"], scope["query_string"], scope["headers"]),
+            *(scope["scheme"], scope["client"][0] if scope["client"] else ""),
         )
+        answer = await asyncio.wrap_future(exchange(self._storage, request, body))
+        headers = answer.sized_headers()
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": answer.body})
 
 
-def _exchange_request(storage: TableStorage, request: HttpRequest) -> Future[ReceivedAnswer]:
+def _exchange_request(storage: TableStorage, request: HttpRequest) -> Future[RawResponse]:
     content: Any = request.content or b""
     body = content.encode("utf-8") if isinstance(content, str) else bytes(content)
     url = urlsplit(request.url)
@@ -157,23 +152,16 @@ def _exchange_request(storage: TableStorage, request: HttpRequest) -> Future[Rec
         headers.append((b"host", url.netloc.encode("latin-1")))
     if body and not names & {b"content-length", b"transfer-encoding"}:
         headers.append((b"content-length", b"%d" % len(body)))
-    scope = {
-        "type": "http",
-        "method": request.method,
-        "scheme": url.scheme,
-        "path": url.path,
-        "raw_path": url.path.encode("latin-1") or b"/",
-        "query_string": url.query.encode("latin-1"),
-        "headers": headers,
-        "client": ("127.0.0.1", 0),
-        "server": (url.hostname, url.port or _PORTS.get(url.scheme, 0)),
-    }
-    return exchange(storage, scope, body)
+    path, query = url.path.encode("latin-1") or b"/", url.query.encode("latin-1")
+    asked = raw_request(request.method, path, query, headers, url.scheme, HOST)
+    return exchange(storage, asked, body)
 
 
-def _response(kind: type[Response], request: HttpRequest, answer: ReceivedAnswer) -> Response:
+def _response(kind: type[Response], request: HttpRequest, answer: RawResponse) -> Response:
     reason = answer.reason or HTTPStatus(answer.status).phrase
-    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in answer.headers}
+    headers = {
+        name.decode("latin-1"): value.decode("latin-1") for name, value in answer.sized_headers()
+    }
     return kind(request, answer.status, reason, headers, answer.body)
 
 

@@ -47,6 +47,23 @@ class RawRequest:
         return None if value is None else value.decode("latin-1")
 
 
+def raw_request(
+    method: str,
+    raw_path: bytes,
+    query_string: bytes,
+    fields: Sequence[tuple[bytes, bytes]],
+    scheme: str,
+    client: str,
+) -> RawRequest:
+    """A request whose headers are `fields`, in their order."""
+    duplicated: StorageError | None = None
+    try:
+        headers = single_headers(fields)
+    except StorageError as error:
+        headers, duplicated = dict(fields), error
+    return RawRequest(method, raw_path, query_string, headers, scheme, client, duplicated)
+
+
 class Wait(NamedTuple):
     """How long a request waits for changes, and where its answer so far ends."""
 
@@ -69,6 +86,15 @@ class RawResponse:
     """The reason phrase; None: HTTP's own."""
     wait: Wait | None = None
     """Set if the body is empty and the request asked to wait for changes."""
+
+    def sized_headers(self) -> list[tuple[bytes, bytes]]:
+        """The headers and the length of the body. A status without a body has one only if `headers` has it."""
+        if self.status in _LENGTHLESS:
+            return self.headers
+        return [*self.headers, (b"content-length", b"%d" % len(self.body))]
+
+
+_LENGTHLESS: Final = frozenset((204, 304))
 
 
 def single_headers(pairs: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:

@@ -53,12 +53,5 @@ def test_an_index_that_cannot_be_reached() -> None:
 def test_the_packages_of_users_are_looked_up() -> None:
     """The packages of the base installation and their dependencies, not those of the tests."""
     packages = needed_by_users()
-    assert {
-        "apsw-sqlite3mc",
-        "cffi",
-        "click",
-        "cryptography",
-        "pyjwt",
-        "uvicorn",
-    } <= packages.keys()
+    assert {"apsw-sqlite3mc", "cffi", "click", "cryptography", "pyjwt", "uvloop"} <= packages.keys()
     assert not {"pytest", "mypy", "ruff"} & packages.keys()

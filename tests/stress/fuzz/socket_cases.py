@@ -125,6 +125,7 @@ TWO_FRAMINGS: Final = (
                 b"identity",
             ),
             *(b"gzip", b'"chunked"', b"chunked;a", b"", b"chunked\0"),
+            *(b"gzip, chunked", b"identity, chunked"),
         )
     ),
     _put(
@@ -146,7 +147,19 @@ TWO_FRAMINGS: Final = (
         BODY,
         (DONE,),
     ),
-    _put("two transfer codings", "6.1", CHUNKED + b"Transfer-Encoding: identity\r\n", CHUNKS),
+    *(
+        _put(f"the transfer coding {first!r} and another", "6.1", first + second, CHUNKS)
+        for first, second in (
+            (CHUNKED, b"Transfer-Encoding: identity\r\n"),
+            (b"Transfer-Encoding: gzip\r\n", CHUNKED),
+            (CHUNKED, CHUNKED),
+        )
+    ),
+    SocketCase(
+        "chunks of HTTP/1.0",
+        "6.1",
+        b"POST /devstoreaccount1/S HTTP/1.0\r\nHost: h\r\n@CHUNKED@\r\n" + CHUNKS,
+    ),
 )
 
 CHUNK_GRAMMAR: Final = (

@@ -106,7 +106,9 @@ class Target:
                     connection.sendall(content[start : start + size])
                 if is_shut:
                     connection.shutdown(socket.SHUT_WR)
-            return list(_answers(_everything(connection) if is_shut else connection.recv(1 << 20)))
+            return list(
+                answers_in(_everything(connection) if is_shut else connection.recv(1 << 20))
+            )
 
     def reset(self, content: bytes) -> None:
         """Send the bytes, and reset the connection."""
@@ -124,7 +126,7 @@ def _everything(connection: socket.socket) -> bytes:
     return b"".join(pieces)
 
 
-def _answers(stream: bytes) -> Iterator[Answer]:
+def answers_in(stream: bytes) -> Iterator[Answer]:
     """The answers in a stream; raises `ValueError` if it has anything else."""
     while stream:
         head, end, stream = stream.partition(b"\r\n\r\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -55,13 +55,18 @@ def test_work_for_no_request_has_no_limit(now: Elapsed) -> None:
 
 @pytest.mark.asyncio
 async def test_the_time_in_which_the_body_arrives_does_not_count(now: Elapsed) -> None:
-    async def receive() -> dict[str, Any]:
-        now.now += 20
-        return {"type": "http.request", "body": b"x", "more_body": False}
+    class Slow:
+        has_more = False
+
+        async def next_piece(self) -> bytes:
+            now.now += 20
+            return b"x"
+
+        async def until_ended(self) -> None: ...
 
     request_time.begin()
     now.now += 1
-    assert await RequestBody(receive, {b"content-length": b"1"}, BodyTimeLimit()).read() == b"x"
+    assert await RequestBody(Slow(), {b"content-length": b"1"}, BodyTimeLimit()).read() == b"x"
     assert request_time.left() == ALLOWED - 1
 
 

@@ -1,17 +1,21 @@
 """The certificate that a server makes for itself, the one that it serves, and the client's address."""
 
+import asyncio
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from cryptography import x509
 
 from certificates import key_pem, make_key, write_pair
 from tablestone.configuration import CertificateFiles, SelfSigned
-from tablestone.server.application import request_of
+from tablestone.server.admission import MEBIBYTE, Admission
+from tablestone.server.http_connection import HttpConnection, Serving
 from tablestone.server.self_signed_certificate import (
     RENEWED_BEFORE,
     VALID,
@@ -20,6 +24,7 @@ from tablestone.server.self_signed_certificate import (
     moment,
 )
 from tablestone.server.tls_certificate import CertificateRefused, ServedCertificate
+from tablestone.wire.messages import RawRequest, RawResponse
 
 NOW = datetime(2026, 3, 1, 12, 30, 15, 250_000, UTC)
 ALWAYS = {"localhost", "*.localhost", "*.table.localhost", "127.0.0.1", "::1"}
@@ -199,12 +204,22 @@ CLIENTS = {
 def test_a_request_knows_its_client_and_scheme(
     client: tuple[str, int] | None, expected: str
 ) -> None:
-    scope: dict[str, Any] = {
-        "type": "http",
-        "method": "GET",
-        "raw_path": b"/a",
-        "query_string": b"",
-    }
-    scope |= {"scheme": "https", "client": client}
-    request = request_of(scope, {b"host": b"h"}, None)
-    assert (request.client, request.scheme) == (expected, "https")
+    seen: list[RawRequest] = []
+
+    class Noting:
+        waits = False
+
+        async def answer(self, request: RawRequest, *_: Any) -> RawResponse:
+            seen.append(request)
+            return RawResponse(204, [])
+
+        refuse = answer
+
+    serving = Serving(Noting(), Admission(9, 9, MEBIBYTE))
+    transport = Mock(is_closing=lambda: False)
+    transport.get_extra_info = {"peername": client, "sslcontext": object()}.get
+    with closing(asyncio.new_event_loop()) as loop:
+        connection = HttpConnection(serving, loop)
+        connection.connection_made(transport)
+        connection.data_received(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n")
+    assert [(request.client, request.scheme) for request in seen] == [(expected, "https")]

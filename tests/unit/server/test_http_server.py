@@ -6,9 +6,9 @@ import socket
 from typing import Any
 
 from tablestone.configuration import Configuration
-from tablestone.server.asgi import Message, Receive, Send
 from tablestone.server.http_server import LOOK_SECONDS_MAX, HttpServer
 from tablestone.server.start import listen
+from tablestone.wire.messages import RawResponse
 
 ANSWER_SECONDS = 3.0
 REQUEST = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n\r\n"
@@ -34,16 +34,12 @@ class SlowApplication:
     def __init__(self) -> None:
         self.is_asked = asyncio.Event()
 
-    async def startup(self) -> None: ...
-    async def shutdown(self) -> None: ...
-    async def refuse(self, scope: Message, receive: Receive, send: Send) -> None: ...
-    def reopen_logs(self) -> None: ...
-
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's
+    async def answer(self, *_: Any) -> RawResponse:
         self.is_asked.set()
         await asyncio.sleep(ANSWER_SECONDS)
-        await send({"type": "http.response.start", "status": 204, "headers": []})
-        await send({"type": "http.response.body", "body": b""})
+        return RawResponse(204, [])
+
+    refuse = answer
 
 
 async def stop_took(*, with_request: bool) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -19,9 +19,6 @@ from tablestone.tables.change_notes import About, CommitKind, note_of
 from tablestone.telemetry.request_record import RequestRecord
 from tablestone.wire.changes import parse_cursor
 from tablestone.wire.messages import RawRequest, RawResponse, Wait
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 pytestmark = pytest.mark.asyncio
 
@@ -72,22 +69,19 @@ class Served:
         cursor = ChangeCursor(bytes(8), bytes(8), number, 0, table)
         request = RawRequest("GET", caller + b"/" + table, b"", {})
         wait = Wait(seconds, cursor, False, caller)
-        return asyncio.create_task(
-            line.answer(request, open_connection(), RequestRecord(0.0), wait)
-        )
+        return asyncio.create_task(line.answer(request, OpenConnection(), RequestRecord(0.0), wait))
 
 
-def open_connection() -> Callable[[], Awaitable[dict[str, Any]]]:
+class OpenConnection:
     """What a client sends that stays: the request has no body, and nothing follows."""
-    messages = iter([{"more_body": False}])
 
-    async def receive() -> dict[str, Any]:
-        for message in messages:
-            return message
+    has_more = False
+
+    async def next_piece(self) -> bytes:
+        return b""
+
+    async def until_ended(self) -> None:
         await asyncio.Event().wait()
-        raise AssertionError
-
-    return receive
 
 
 @pytest.fixture

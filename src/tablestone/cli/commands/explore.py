@@ -4,19 +4,20 @@ import asyncio
 import contextlib
 import os
 import secrets
+import signal
 import socket
 import sys
-import threading
 import webbrowser
-from types import FrameType
 from typing import Final
 
 import click
-import uvicorn
 
 from tablestone.cli.data_options import connection_for, with_connection
+from tablestone.configuration import Configuration
 from tablestone.explorer.account import ExplorerSettings
 from tablestone.explorer.grid_query import saved_queries_file
+from tablestone.server.asgi import AsgiAnswering, AsgiApplication
+from tablestone.server.http_server import HttpServer
 from tablestone.server.start import listen
 from tablestone.server.worker import StartRefused
 from tablestone.tools.connection import Connection, GivenConnection, open_profiles, parse_place
@@ -80,11 +81,7 @@ def explore(
         print("Ctrl+C ends it.", file=sys.stderr, flush=True)
         if not no_browser:
             open_browser(address)
-        config = uvicorn.Config(
-            application, log_level="warning", access_log=False, server_header=False, lifespan="off"
-        )
-        with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
-            _Server(config).run(sockets=[listener])
+        asyncio.run(_serve(application, listener))
 
 
 def open_browser(address: str) -> None:
@@ -94,14 +91,19 @@ def open_browser(address: str) -> None:
         webbrowser.open(address)
 
 
-class _Server(uvicorn.Server):
-    """The server of the page. It ends soon even if a page waits for an endpoint that does not answer."""
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        super().handle_exit(sig, frame)
-        end = threading.Timer(END_SECONDS_MAX, os._exit, (0,))
-        end.daemon = True
-        end.start()
+async def _serve(application: AsgiApplication, listener: socket.socket) -> None:
+    """Serve the page until Ctrl+C. Ends soon even if a page waits for an endpoint that does not answer."""
+    loop, stop_asked = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop_asked.set)
+    configuration = Configuration(HOST, 0, None, "", (), "warning")
+    server = HttpServer(configuration, AsgiAnswering(application), listener, lambda: None)
+    serving = asyncio.create_task(server.serve())
+    await stop_asked.wait()
+    server.stop()
+    await asyncio.wait({serving}, timeout=END_SECONDS_MAX)
+    if not serving.done():
+        os._exit(0)
 
 
 def _connection(place: str | None, words: GivenConnection) -> Connection:

@@ -52,9 +52,6 @@ def text_answer(text: str, status: int = 200) -> PageAnswer:
 class AdminApplication:
     """Answers by `pages`, whose keys are whole paths, and by `mounts`, whose keys are prefixes that end with `/`."""
 
-    waits: Final = True
-    """A page may wait, so every request is a task of its own."""
-
     def __init__(self, pages: Mapping[str, Page], mounts: Mapping[str, AsgiApplication]) -> None:
         self._pages = pages
         self._mounts = mounts
@@ -66,9 +63,6 @@ class AdminApplication:
                 await mounted({**scope, "root_path": prefix.rstrip("/")}, receive, send)
                 return
         await _send(scope, await self._answer(scope, path), send)
-
-    async def refuse(self, scope: Message, receive: Receive, send: Send) -> None:  # noqa: ARG002 - the form of ASGI
-        await _send(scope, text_answer("There are too many connections.", 503), send)
 
     async def _answer(self, scope: Message, path: str) -> PageAnswer:
         page = self._pages.get(path)

@@ -23,7 +23,7 @@ from tablestone.server.admin.insight_page import InsightPage, insight_is_off
 from tablestone.server.admin.prometheus_page import PrometheusPage
 from tablestone.server.admin.readiness import Readiness, StorageProbe
 from tablestone.server.admission import MEBIBYTE, Admission
-from tablestone.server.asgi import AsgiApplication
+from tablestone.server.asgi import AsgiAnswering, AsgiApplication
 from tablestone.server.connection_handover import WorkerEnd
 from tablestone.server.http_server import HttpServer
 from tablestone.server.worker import serve_until
@@ -76,7 +76,8 @@ async def serve_admin(
         watching = asyncio.create_task(shown.run())
     application = AdminApplication(pages(configuration, readiness, metrics, insight_page), mounts)
     admission = Admission(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_MAX, ADMIN_BYTES_MAX)
-    server = HttpServer(configuration, application, listener, end.tell_ready, admission=admission)
+    answering = AsgiAnswering(application)
+    server = HttpServer(configuration, answering, listener, end.tell_ready, admission=admission)
     try:
         await serve_until(stop_asked, server)
     finally:

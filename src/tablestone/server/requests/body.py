@@ -5,14 +5,27 @@ it sends may never see the answer.
 """
 
 import asyncio
-from typing import Any
+from typing import Any, Protocol
 
 from tablestone import limits
 from tablestone.clock import monotonic_seconds
 from tablestone.engines import request_time
 from tablestone.model.errors import StorageError
-from tablestone.server.asgi import Receive
 from tablestone.wire.messages import Headers
+
+
+class Arriving(Protocol):
+    """What a client sends after the head of its request (`server.exchange.Exchange`)."""
+
+    @property
+    def has_more(self) -> bool:
+        """Whether a part of the body has not arrived."""
+
+    async def next_piece(self) -> bytes | None:
+        """What has arrived of the body since the last call, or None if the client is gone. Waits for some."""
+
+    async def until_ended(self) -> None:
+        """Return when the client has closed the connection, or its side of it after the whole request."""
 
 
 class BodyTimeLimit:
@@ -45,20 +58,15 @@ class BodyTimeLimit:
 
 
 class RequestBody:
-    """The body of one request, of `size` bytes; `is_read` once `read` has begun.
+    """The body of one request, of `size` bytes; `is_read` once `read` has begun."""
 
-    Until it `is_whole`, it has not left the connection, and no other request can be read from there.
-    """
+    __slots__ = ("_arriving", "_headers", "_time_limit", "is_read", "size")
 
-    __slots__ = ("_headers", "_length", "_receive", "_time_limit", "is_read", "is_whole", "size")
-
-    def __init__(self, receive: Receive, headers: Headers, time_limit: BodyTimeLimit) -> None:
-        self._receive = receive
+    def __init__(self, arriving: Arriving, headers: Headers, time_limit: BodyTimeLimit) -> None:
+        self._arriving = arriving
         self._headers = headers
-        self._length: int | None = None
         self._time_limit = time_limit
         self.is_read = False
-        self.is_whole = False
         self.size = 0
 
     async def read(self) -> bytes:
@@ -69,8 +77,8 @@ class RequestBody:
         answer; `OperationTimedOut` if the body does not arrive; `InvalidInput` if the client stops in the middle.
         """
         self.is_read = True
-        self._length = _content_length(self._headers)
-        if self._length is not None and self._length > limits.BODY_BYTES_MAX:
+        length = _content_length(self._headers)
+        if length is not None and length > limits.BODY_BYTES_MAX:
             self.is_read = False  # it need not be waited for, only discarded
             raise StorageError("RequestBodyTooLarge", at_front_door=True)
         began = monotonic_seconds()
@@ -105,16 +113,13 @@ class RequestBody:
         pieces: list[bytes] = []
         size = 0
         while True:
-            message = await self._receive()
-            if message["type"] != "http.request":
+            piece = await self._arriving.next_piece()
+            if piece is None:
                 raise StorageError("InvalidInput", early=True)
-            piece = message["body"]
             size += len(piece)
             if size <= kept_max:
                 pieces.append(piece)
-            # The whole Content-Length is here, so the empty last message need not be waited for.
-            self.is_whole = size == self._length or not message.get("more_body", False)
-            if self.is_whole or size > read_max:
+            if not self._arriving.has_more or size > read_max:
                 return b"".join(pieces) if size <= kept_max else None
 
 
@@ -130,9 +135,5 @@ def _content_length(headers: Headers) -> int | None:
 
 def is_worth_discarding(headers: Headers) -> bool:
     """True if there is a body, and the client does not ask first whether to send it (`Expect`)."""
-    return b"expect" not in headers and has_body(headers)
-
-
-def has_body(headers: Headers) -> bool:
-    """True if the request has a body, whether it has arrived or not."""
-    return headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
+    has_body = headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
+    return has_body and b"expect" not in headers
