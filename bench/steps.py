@@ -21,7 +21,8 @@ from bench.floor import CONFIGURATION, Constant
 from tablestone.cli.main import HOW_IT_RUNS
 from tablestone.engines.sqlite.commit import GroupCommit
 from tablestone.engines.sqlite.read import RowReader
-from tablestone.server.http_connection import HttpConnection, Serving
+from tablestone.server.exchange import Serving
+from tablestone.server.http_connection import HttpConnection
 from tablestone.server.http_server import admission_of
 from tablestone.server.requests import account_address, batch, pipeline
 from tablestone.tables import service, writes

@@ -15,8 +15,8 @@ from tablestone.configuration import AccountKeys, Configuration, WorkerSlot
 from tablestone.server.admission import MEBIBYTE, Admission, Limit
 from tablestone.server.application import Application, Parts
 from tablestone.server.asgi import AsgiAnswering
-from tablestone.server.exchange import Answering, Exchange
-from tablestone.server.http_connection import HttpConnection, Serving
+from tablestone.server.exchange import Answering, Exchange, Serving
+from tablestone.server.http_connection import HttpConnection
 from tablestone.wire.messages import RawRequest
 from wire.service_under_test import ACCOUNT, KEY, Clock, Headers, Response, default_headers
 
@@ -48,7 +48,7 @@ async def listen(
         answering.refuse = refuse_it  # type: ignore[method-assign]
     admission = Admission(1000, 1000, 100 * MEBIBYTE)
     serving = Serving(answering, admission, idle_seconds=idle_seconds)
-    serving.date.set(date)
+    serving.set_date(date)
     loop = asyncio.get_running_loop()
     return await loop.create_server(lambda: HttpConnection(serving, loop), "127.0.0.1", 0)
 

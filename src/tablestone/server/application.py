@@ -1,17 +1,14 @@
-"""The application: puts the parts of the server together, and answers each request through the pipeline.
+"""The application of one process: puts its parts together, and starts what runs beside requests."""
 
-It also starts what runs beside requests.
-"""
+from __future__ import annotations
 
 import asyncio
 import logging
 import os
 from collections.abc import Callable, Coroutine, Mapping, Sized
 from functools import partial
-from importlib import import_module
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tablestone import limits
 from tablestone.accounts.identities import Identities
 from tablestone.accounts.known_accounts import KnownAccounts
 from tablestone.clock import Clock, elapsed_seconds, monotonic_seconds, system_clock, unix_seconds
@@ -19,22 +16,16 @@ from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration, WorkerS
 from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.change_record import ChangeLog, not_taken
 from tablestone.engines.contract import Engine, EngineRefused, EngineUnavailable
-from tablestone.engines.figures import FigureKind, MeasuredEngine, Values
-from tablestone.engines.kind import EngineUrl
-from tablestone.engines.registry import capabilities_of, kind_of, open_engine
+from tablestone.engines.registry import capabilities_of, open_engine
 from tablestone.extras import needs
 from tablestone.insight.counts import InsightCounts
 from tablestone.model.errors import StorageError
 from tablestone.server.admission import Admission, Limit
+from tablestone.server.measures import Measures
 from tablestone.server.requests.account_address import Addresses
-from tablestone.server.requests.body import (
-    Arriving,
-    BodyTimeLimit,
-    RequestBody,
-    is_worth_discarding,
-)
+from tablestone.server.requests.body import Arriving
+from tablestone.server.requests.entry import RequestEntry
 from tablestone.server.requests.pipeline import Pipeline
-from tablestone.server.waits import Waits
 from tablestone.tables.expiry_sweeping import ExpirySweeper
 from tablestone.tables.service import TableService
 from tablestone.tables.storage_keys import fresh_table_id
@@ -43,15 +34,14 @@ from tablestone.tables.throughput_targets import SharedSlots, Throughput
 from tablestone.telemetry.access_log import AccessLog
 from tablestone.telemetry.refused_callers import RefusedCallers
 from tablestone.telemetry.request_counts import RequestCounts
-from tablestone.telemetry.request_record import RequestDetails, RequestRecord
 from tablestone.telemetry.worker_reports import WorkerReporter
-from tablestone.wire.messages import RawRequest, RawResponse, Wait
+from tablestone.wire.messages import RawRequest, RawResponse
+
+if TYPE_CHECKING:
+    from tablestone.server.tracing import Tracing
 
 log = logging.getLogger(__name__)
 
-_PLAIN_TEXT = (b"content-type", b"text/plain; charset=utf-8")
-_CLOSE = (b"connection", b"close")
-_TOO_LONG = b"The headers of a request have at most %d bytes." % limits.HEADERS_BYTES_MAX
 EXPORT_SECONDS_MAX = 5.0
 """Seconds that a stop waits for the last traces to be exported."""
 REFUSED_SECONDS = 5.0
@@ -70,23 +60,6 @@ class Parts(NamedTuple):
     """The clock that `RecordAge` begins with; None: records of changes age by `clock` alone."""
 
 
-class Trace(Protocol):
-    """The span of a request that is under way (`server.tracing.RequestTrace`)."""
-
-    def end(self) -> None: ...
-
-
-class Tracing(Protocol):
-    """The traces of this process (`server.tracing.Tracing`)."""
-
-    def begin(self, record: RequestRecord, request: RawRequest) -> Trace: ...
-    def traced_engine(self, engine: Engine, url: str) -> Engine: ...
-    def traced_tables(
-        self, make_service: Callable[..., TableService]
-    ) -> Callable[..., TableService]: ...
-    def close(self) -> None: ...
-
-
 def asks_for_traces(environment: Mapping[str, str]) -> bool:
     """Whether OpenTelemetry's variables name an exporter of traces or an endpoint, and none switches it off."""
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
@@ -103,8 +76,7 @@ def _open_tracing(*, logs_warnings: bool) -> Tracing | None:
     if not asks_for_traces(os.environ):
         return None
     try:
-        # By name: this module is compiled, which reads its imports, and the compiler has no OpenTelemetry.
-        tracing: Tracing = import_module("tablestone.server.tracing").Tracing()
+        from tablestone.server import tracing  # noqa: PLC0415 - OpenTelemetry is an extra
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "opentelemetry":
             raise
@@ -113,11 +85,16 @@ def _open_tracing(*, logs_warnings: bool) -> Tracing | None:
                 "%s", needs("Sending traces, as the environment asks,", "opentelemetry", "otel")
             )
         return None
-    return tracing
+    return tracing.Tracing()
 
 
 class Application:
     """The application of one process. Call `startup` before the first request, `shutdown` after the last."""
+
+    answer: Callable[[RawRequest, Arriving], Coroutine[Any, Any, RawResponse]]
+    """Answers a request; `startup` sets it."""
+    refuse: Callable[[RawRequest, Arriving, Limit], Coroutine[Any, Any, RawResponse]]
+    """Answers a request beyond a limit."""
 
     def __init__(
         self, configuration: Configuration, slot: WorkerSlot, parts: Parts | None = None
@@ -126,36 +103,19 @@ class Application:
         self._slot = slot
         self._parts = Parts() if parts is None else parts
         self._engine: Engine | None = None
-        self._pipeline: Pipeline | None = None
-        self._body_time_limit = BodyTimeLimit()
         self._background: list[asyncio.Task[None]] = []
         self._refused = RefusedCallers(monotonic_seconds, slot.quiet)
         self._access_log: AccessLog | None = None
-        self._windows = None if slot.insight is None else InsightCounts(unix_seconds())
-        self._counts = (
-            None
-            if slot.reports is None
-            else RequestCounts(names_tables=configuration.metrics_tables, insight=self._windows)
-        )
-        self._is_watched = self._counts is not None
-        """Whether metrics, an access log or traces need the records of requests."""
-        self._wants_details = False
-        self._spare: RequestRecord | None = None
-        """A record that is not in use."""
-        self._measures: Callable[[], tuple[dict[str, Any], dict[str, Any]]] | None = None
-        self._connections: Sized = ()
-        self._accepted: Callable[[], int] = int
         self._tracing: Tracing | None = None
         self._throughput: Throughput | None = None
-        self._admission: Admission | None = None
-        self._waits: Waits | None = None
+        self._entry: RequestEntry | None = None
+        self._measures: Measures | None = None
 
     async def startup(self) -> None:
         """Open the engine; raises `EngineRefused` with one sentence if it cannot be opened."""
         configuration = self._configuration
         if configuration.access_log is not None:
             self._access_log = AccessLog(configuration.access_log, monotonic_seconds)
-            self._is_watched = self._wants_details = True
         clock, seconds = self._parts.clock, self._parts.seconds
         service = self._open_service()
         assert self._engine is not None
@@ -171,7 +131,7 @@ class Application:
             (DEVELOPMENT_ACCOUNT,) if configuration.has_development_account else (),
         )
         addresses = Addresses(accounts, configuration.domains, dict(configuration.custom_domains))
-        self._pipeline = Pipeline(
+        pipeline = Pipeline(
             service,
             addresses,
             identities,
@@ -180,6 +140,13 @@ class Application:
             unknown_versions=configuration.any_version,
             refused=self._refused,
         )
+        windows = None if self._slot.insight is None else InsightCounts(unix_seconds())
+        counts: RequestCounts | None = None
+        if self._slot.reports is not None:
+            counts = RequestCounts(names_tables=configuration.metrics_tables, insight=windows)
+        begin_trace = None if self._tracing is None else self._tracing.begin
+        self._entry = RequestEntry(pipeline, counts, self._access_log, begin_trace)
+        self.answer, self.refuse = self._entry.answer, self._entry.refuse
         if self._slot.leads:
             await self._create_tables(service, accounts)
         sweeper = Sweeper(
@@ -197,15 +164,16 @@ class Application:
             fresh_table_id().hex(),
             self._slot.began,
         )
-        self.start(self._body_time_limit.watch)
         self.start(self._log_refused)
         self.start(identities.watch)
         self.start(partial(self._engine.watch, leads=self._slot.leads))
         self.start(sweeper.run, of_leader=True)  # two sweepers would disturb each other
         self.start(expiry.run, of_leader=True)
-        if self._slot.reports is not None and self._counts is not None:
-            self._measures = partial(self._measured, self._counts, service, sweeper, expiry)
-            windows = self._windows
+        if self._slot.reports is not None and counts is not None:
+            self._measures = Measures(
+                *(counts, self._engine, configuration.engine, service, sweeper, expiry),
+                self._throughput,
+            )
             reporter = WorkerReporter(
                 self._slot.reports,
                 self._slot.worker,
@@ -260,27 +228,27 @@ class Application:
 
     def _open_service(self) -> TableService:
         configuration = self._configuration
-        clock, seconds, open_the_engine, make_service, *_ = self._parts
-        self._engine = open_the_engine(
+        parts = self._parts
+        make_service = parts.make_service
+        self._engine = parts.open_engine(
             configuration.engine,
-            clock,
+            parts.clock,
             shared=self._slot.workers > 1 or self._slot.storage is not None,
             storage=self._slot.storage,
             key=configuration.encryption_key,
         )
         self._tracing = _open_tracing(logs_warnings=self._slot.leads)
         if self._tracing is not None:
-            self._is_watched = self._wants_details = True
             self._engine = self._tracing.traced_engine(self._engine, configuration.engine)
             make_service = self._tracing.traced_tables(make_service)
         targets = configuration.targets
         if targets is not None:
             kept = self._slot.shares or SharedSlots()
-            self._throughput = Throughput(targets.account, targets.partition, seconds, kept)
+            self._throughput = Throughput(targets.account, targets.partition, parts.seconds, kept)
         return make_service(
             self._engine,
-            clock,
-            seconds,
+            parts.clock,
+            parts.seconds,
             fresh_table_id,
             table_deletion_seconds=configuration.table_deletion_seconds,
             throughput=self._throughput,
@@ -311,130 +279,17 @@ class Application:
         self, connections: Sized, accepted: Callable[[], int], admission: Admission
     ) -> None:
         """Give metrics the open and accepted connections and what was refused. Requests may now wait for changes."""
-        self._admission = admission
+        assert self._entry is not None
         if self._engine is not None and self._engine.changes is not None:
-            assert self._pipeline is not None
-            self._waits = Waits(self._engine, self._pipeline.answer, admission)
-        self._connections, self._accepted = connections, accepted
-
-    def _measured(
-        self, counts: RequestCounts, service: TableService, sweeper: Sweeper, expiry: ExpirySweeper
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What this worker reports: the counts since its start, and the present values."""
-        engine: object = self._engine
-        values: Values = engine.measure() if isinstance(engine, MeasuredEngine) else {}
-        figures = kind_of(EngineUrl.parse(self._configuration.engine).scheme).figures
-        gauges = {figure.name for figure in figures if figure.kind is FigureKind.GAUGE}
-        refused: dict[str, int] = {}
-        if self._admission is not None:
-            refused.update(self._admission.refused)
-        if self._throughput is not None:
-            refused.update(self._throughput.refused)
-        totals = {
-            **counts.totals(),
-            "cache_hits": sum(cache.hits for cache in service.caches),
-            "cache_misses": sum(cache.misses for cache in service.caches),
-            "swept_rows": sweeper.swept_rows,
-            "expired": expiry.swept,
-            "accepted": self._accepted(),
-            "refused_by_limit": refused,
-            "engine": {name: each for name, each in values.items() if name not in gauges},
-        }
-        now = {
-            "connections": len(self._connections),
-            "sweeping": int(sweeper.is_busy),
-            "expiry_suspended": int(expiry.is_suspended),
-            "changes_lag_seconds": service.feeds.lag_seconds(),
-            "engine": {name: each for name, each in values.items() if name in gauges},
-        }
-        return totals, now
+            self._entry.allow_waits(self._engine, admission)
+        if self._measures is not None:
+            self._measures.connections, self._measures.accepted = connections, accepted
+            self._measures.admission = admission
 
     def reopen_logs(self) -> None:
         """Open the files of the log again: a program has moved them away."""
         if self._access_log is not None:
             self._access_log.reopen()
-
-    async def answer(self, request: RawRequest, arriving: Arriving) -> RawResponse:
-        """The answer to one request. Its last header says so if the connection has to end with it."""
-        assert self._pipeline is not None
-        headers = request.headers
-        if len(b"".join(headers)) + len(b"".join(headers.values())) > limits.HEADERS_BYTES_MAX:
-            return RawResponse(431, [_PLAIN_TEXT, _CLOSE], _TOO_LONG)
-        body = RequestBody(arriving, headers, self._body_time_limit)
-        record = self._new_record(request)
-        trace = None if self._tracing is None else self._tracing.begin(record, request)
-        try:
-            response = await self._pipeline.answer(request, body.read, record)
-            if response.wait is not None and self._waits is not None:
-                response = await self._answer_later(request, arriving, record, response.wait)
-            record.bytes_in = body.size
-            self._note(record, response)
-        finally:
-            if trace is not None:
-                trace.end()
-        if record.details is None:
-            record.forget()
-            self._spare = record
-        if arriving.has_more:
-            if not body.is_read and is_worth_discarding(headers):
-                await body.discard()
-            if arriving.has_more:
-                response.headers.append(_CLOSE)
-        return response
-
-    async def _answer_later(
-        self, request: RawRequest, arriving: Arriving, record: RequestRecord, wait: Wait
-    ) -> RawResponse:
-        admission, waits, pipeline = self._admission, self._waits, self._pipeline
-        assert admission is not None
-        assert waits is not None
-        assert pipeline is not None
-        if admission.waiting >= admission.waits_max:
-            admission.count_refused(Limit.WAITING, request.client)
-            return pipeline.refusal(request.headers, Limit.WAITING.value, record)
-        admission.waiting += 1
-        try:
-            return await waits.answer(request, arriving, record, wait)
-        finally:
-            admission.waiting -= 1
-
-    async def refuse(self, request: RawRequest, arriving: Arriving, limit: Limit) -> RawResponse:
-        """Answer that a limit is reached, and close the connection."""
-        assert self._pipeline is not None
-        record = RequestRecord(monotonic_seconds(), RequestDetails(request.method, request.client))
-        response = self._pipeline.refusal(request.headers, limit.value, record)
-        self._note(record, response)
-        if is_worth_discarding(request.headers):
-            await RequestBody(arriving, request.headers, self._body_time_limit).discard()
-        response.headers.append(_CLOSE)
-        return response
-
-    def _new_record(self, request: RawRequest) -> RequestRecord:
-        """A record for a request: that of the last one if possible, which costs less than a new one."""
-        if self._wants_details:
-            return RequestRecord(
-                monotonic_seconds(), RequestDetails(request.method, request.client)
-            )
-        record = self._spare
-        if record is None:
-            return RequestRecord(monotonic_seconds())
-        self._spare = None
-        record.started = monotonic_seconds()
-        return record
-
-    def _note(self, record: RequestRecord, response: RawResponse) -> None:
-        """Count and log a request whose answer is ready."""
-        if not self._is_watched:
-            return
-        record.ended = monotonic_seconds()
-        record.status = response.status
-        record.bytes_out = len(response.body)
-        if self._counts is not None:
-            self._counts.count(record)
-        if self._access_log is not None:
-            assert record.details is not None
-            record.details.at_seconds = unix_seconds()
-            self._access_log.write(record, record.details)
 
     async def _log_refused(self) -> None:
         while True:

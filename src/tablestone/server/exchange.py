@@ -1,24 +1,27 @@
 """One request over a connection, and its answer: the body as it arrives, and the bytes that go back.
 
-A connection makes an `Exchange` when the head of a request is whole. The application reads the body from it, and the
-connection writes the answer through it: head and body in one call, which is one system call and one packet.
+The application reads the body from the `Exchange`. The answer is written through it: head and body in one call, which
+is one system call and one packet.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from tablestone.wire.messages import RawResponse
+from tablestone import limits
+from tablestone.model.errors import RETRY_AFTER, StorageError
+from tablestone.server.admission import Admission, Limit
+from tablestone.wire.messages import RawRequest, RawResponse
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, TimerHandle
     from collections.abc import Coroutine, Sequence
 
-    from tablestone.server.admission import Limit
-    from tablestone.server.client_channel import ClientChannel
-    from tablestone.wire.messages import RawRequest
+    from tablestone.server.trusted_proxies import TrustedProxies
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +34,8 @@ _STATUS_LINES: Final = {
     status.value: b"HTTP/1.1 %d %b\r\n" % (status, status.phrase.encode()) for status in HTTPStatus
 }
 _FAILED: Final = b"Internal Server Error"
+KEEP_ALIVE_SECONDS: Final = 120
+"""Seconds until an idle connection is closed: more than in the SDKs' pools, so that the client closes first."""
 _PLAIN_TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
 _CLOSES: Final = b"\r\nconnection: close\r\n"
 
@@ -51,13 +56,134 @@ class Answering(Protocol):
     ) -> Coroutine[object, None, RawResponse | None]: ...
 
 
+class Serving:
+    """What the connections of one server share: the application, its limits, and the date of the answers."""
+
+    def __init__(
+        self,
+        application: Answering,
+        admission: Admission,
+        proxies: TrustedProxies | None = None,
+        idle_seconds: float = KEEP_ALIVE_SECONDS,
+    ) -> None:
+        self.application = application
+        self.admission = admission
+        self.proxies = proxies
+        self.idle_seconds = idle_seconds
+        self.connections: set[Any] = set()
+        """The open connections, and those of TLS that are being opened."""
+        self.tasks: set[asyncio.Task[None]] = set()
+        """The requests under way that need a task."""
+        self.date_line = b""
+
+    def set_date(self, date: str) -> None:
+        """Set the date of the next answers."""
+        self.date_line = b"date: %b\r\n" % date.encode("ascii")
+
+
+class ClientChannel(asyncio.Protocol):
+    """The bytes of one connection in both directions, and those that wait in memory for the client.
+
+    A client that does not read its answers is cut off. `admission` counts what arrived of requests that are not whole,
+    and what is unsent of answers.
+    """
+
+    transport: asyncio.Transport
+
+    def __init__(self, serving: Serving, loop: AbstractEventLoop) -> None:
+        self.serving = serving
+        self.admission = serving.admission
+        self.loop = loop
+        self.address = ""
+        """The IP address of the client, or of a proxy."""
+        self.is_lost = False
+        self._held_arrived = 0
+        """Bytes of a request that has not arrived whole, which `admission` counts."""
+        self._held_unsent = 0
+        """Bytes of an answer that waits for its reader, which `admission` counts."""
+        self._is_reading_paused = False
+        self._writable: asyncio.Event | None = None
+        """Set when the client has read enough of the answers; None if it has."""
+        self._reader_timer: TimerHandle | None = None
+
+    def on_response_complete(self) -> None:
+        """The answer to the request under way is written whole."""
+        raise NotImplementedError
+
+    def pause_reading(self) -> None:
+        if not self._is_reading_paused:
+            self._is_reading_paused = True
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._is_reading_paused:
+            self._is_reading_paused = False
+            self.transport.resume_reading()
+
+    def hold(self, number: int) -> bool:
+        """Count bytes that have arrived; False if there is no room for them."""
+        admission = self.admission
+        if admission.held_bytes + number > admission.held_bytes_max:
+            admission.count_refused(Limit.BUFFERS, self.address)
+            return False
+        admission.held_bytes += number
+        self._held_arrived += number
+        return True
+
+    def require_room(self, number: int) -> None:
+        """Count bytes of a body. Raises `ServerBusy` if there is no room for them."""
+        if number and not self.hold(number):
+            raise StorageError("ServerBusy", reason=Limit.BUFFERS.value, headers=RETRY_AFTER)
+
+    def release_arrived(self) -> None:
+        """Stop counting what has arrived: it is answered."""
+        self.admission.held_bytes -= self._held_arrived
+        self._held_arrived = 0
+
+    def write(self, data: bytes) -> None:
+        if not self.is_lost:
+            self.transport.write(data)
+
+    def pause_writing(self) -> None:
+        """Count the rest of an answer that its client reads too slowly, and watch the client."""
+        self.end_unsent()
+        self._writable = asyncio.Event()
+        self._held_unsent = self.transport.get_write_buffer_size()
+        self.admission.held_bytes += self._held_unsent  # whether there is room or not
+        self._watch_reader(math.inf)
+
+    def resume_writing(self) -> None:
+        self.end_unsent()
+
+    async def until_writable(self) -> None:
+        """Return when the client has read enough of the answers before, or is gone."""
+        while self._writable is not None:
+            await self._writable.wait()
+
+    def end_unsent(self) -> None:
+        self.admission.held_bytes -= self._held_unsent
+        self._held_unsent = 0
+        writable, self._writable = self._writable, None
+        if writable is not None:
+            writable.set()
+        if self._reader_timer is not None:
+            self._reader_timer.cancel()
+            self._reader_timer = None
+
+    def _watch_reader(self, before: float) -> None:
+        """End the connection unless its client reads `ANSWER_READ_BYTES_MIN` in each `ANSWER_READ_SECONDS_MAX`."""
+        unsent = self.transport.get_write_buffer_size()
+        if before - unsent < limits.ANSWER_READ_BYTES_MIN:
+            self.admission.count_refused(Limit.SLOW_READER, self.address)
+            self.transport.abort()
+        else:
+            self._reader_timer = self.loop.call_later(
+                limits.ANSWER_READ_SECONDS_MAX, self._watch_reader, unsent
+            )
+
+
 class Exchange:
     """One request and its answer."""
-
-    __slots__ = (
-        *("_arrived", "_has_ended", "_news", "connection", "expects_continue", "fields"),
-        *("has_more", "is_begun", "is_complete", "keep_alive", "limit", "request"),
-    )
 
     def __init__(
         self, connection: ClientChannel, request: RawRequest, fields: Fields, *, keep_alive: bool
@@ -72,6 +198,8 @@ class Exchange:
             headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
         )
         """Whether a part of the body has not arrived."""
+        self.is_read = request.method == "GET" and not self.has_more
+        """Whether there is no body to wait for: only a task can wait."""
         self.expects_continue = headers.get(b"expect", b"").lower() == b"100-continue"
         self.limit: Limit | None = None
         """The limit that this request exceeds, if it is refused before its turn has come."""
@@ -81,16 +209,6 @@ class Exchange:
         self._has_ended = False
         self._arrived = b""
         self._news: asyncio.Event | None = None
-
-    @property
-    def is_read(self) -> bool:
-        """Whether the request is a read without a body to wait for; only a task can wait."""
-        headers = self.request.headers
-        return (
-            self.request.method == "GET"
-            and b"content-length" not in headers
-            and b"transfer-encoding" not in headers
-        )
 
     # The request, as it arrives.
 
@@ -178,7 +296,9 @@ class Exchange:
         if reason is not None or status_line is None:
             phrase = " ".join((reason or "").split()).encode("latin-1", "replace")
             status_line = b"HTTP/1.1 %d %b\r\n" % (status, phrase)
-        head = b"".join((status_line, self.connection.date.line, lines, b"\r\n" if lines else b""))
+        head = b"".join(
+            (status_line, self.connection.serving.date_line, lines, b"\r\n" if lines else b"")
+        )
         if _CLOSES in head:
             self.keep_alive = False
         elif not self.keep_alive:

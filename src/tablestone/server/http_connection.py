@@ -11,7 +11,7 @@ import logging
 import types
 from asyncio import AbstractEventLoop, TimerHandle
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -19,9 +19,8 @@ from typing import Any, Final
 import httptools
 
 from tablestone import limits
-from tablestone.server.admission import Admission, Limit
-from tablestone.server.client_channel import AnswerDate, ClientChannel
-from tablestone.server.exchange import Answering, Exchange, Fields
+from tablestone.server.admission import Limit
+from tablestone.server.exchange import ClientChannel, Exchange, Fields, Serving
 from tablestone.server.trusted_proxies import TrustedProxies, unmapped
 from tablestone.telemetry.logs import OnceAMinute
 from tablestone.wire.messages import RawResponse, raw_request
@@ -31,42 +30,12 @@ TLS_RECORD: Final = b"\x16\x03"
 """The beginning of a TLS handshake."""
 _tls_clients = OnceAMinute(is_shared=True)
 
-KEEP_ALIVE_SECONDS: Final = 120
-"""Seconds until an idle connection is closed: more than in the SDKs' pools, so that the client closes first."""
-
-
-class Serving:
-    """What the connections of one server share: the application, its limits, and the date of the answers."""
-
-    def __init__(
-        self,
-        application: Answering,
-        admission: Admission,
-        proxies: TrustedProxies | None = None,
-        idle_seconds: float = KEEP_ALIVE_SECONDS,
-    ) -> None:
-        self.application = application
-        self.admission = admission
-        self.proxies = proxies
-        self.idle_seconds = idle_seconds
-        self.connections: set[Any] = set()
-        """The open connections, and those of TLS that are being opened."""
-        self.tasks: set[asyncio.Task[None]] = set()
-        """The requests under way that need a task."""
-        self.date = AnswerDate()
-
-
-async def _rest_of(
-    answering: Coroutine[Any, Any, RawResponse | None], awaited: Any
-) -> RawResponse | None:
-    """The rest of a coroutine that ran up to its first `await`, as a coroutine for a task."""
-    return await _resumed(answering, awaited)
-
 
 @types.coroutine
-def _resumed(
+def _rest_of(
     answering: Coroutine[Any, Any, RawResponse | None], awaited: Any
 ) -> Generator[Any, Any, RawResponse | None]:
+    """The rest of a coroutine that ran up to its first `await`."""
     try:
         while True:
             try:
@@ -109,21 +78,6 @@ TLS_CLOSE_SECONDS_MAX: Final = 2.0
 class HttpConnection(ClientChannel):
     """One connection of `serving`. `on_made` and `on_lost` are called when it begins and has ended."""
 
-    __slots__ = (
-        *("_bytes_without_progress", "_fields", "_head_is_open", "_head_timer", "_idle_since"),
-        *(
-            "_idle_timer",
-            "_is_overrun",
-            "_last",
-            "_last_words",
-            "_may_begin_at_once",
-            "_method",
-            "_on_lost",
-        ),
-        *("_on_made", "_pipelined", "_proxies", "_scheme", "_serving", "_under_way", "_url"),
-        *("_version", "parser"),
-    )
-
     def __init__(
         self,
         serving: Serving,
@@ -131,8 +85,7 @@ class HttpConnection(ClientChannel):
         on_made: Callable[[], None] | None = None,
         on_lost: Callable[[], None] | None = None,
     ) -> None:
-        super().__init__(serving.admission, serving.date, loop)
-        self._serving = serving
+        super().__init__(serving, loop)
         self._on_made, self._on_lost = on_made, on_lost
         self._scheme = "http"
         self._proxies: TrustedProxies | None = None
@@ -177,12 +130,12 @@ class HttpConnection(ClientChannel):
             self.address = unmapped(peer[0]) if peer else ""
         if transport.get_extra_info("sslcontext"):
             self._scheme = "https"
-        proxies = self._serving.proxies
+        proxies = self.serving.proxies
         if proxies is not None and proxies.trusts(self.address):
             self._proxies = proxies
-        self._serving.connections.add(self)
+        self.serving.connections.add(self)
         self._wait_for_head()  # otherwise a client that connects and sends nothing would stay for ever
-        self.admission.connections.make(self._serving.connections, self.loop)
+        self.admission.connections.make(self.serving.connections, self.loop)
 
     @property
     def idle_since(self) -> float | None:
@@ -197,7 +150,7 @@ class HttpConnection(ClientChannel):
 
     def end_idle(self) -> None:
         """Close it and count it no more, without waiting until a TLS client closes its side."""
-        self._serving.connections.discard(self)
+        self.serving.connections.discard(self)
         if self._scheme == "https":
             self.transport.abort()
         else:
@@ -207,7 +160,7 @@ class HttpConnection(ClientChannel):
         self._idle_timer = None
         if self._idle_since is None:
             return  # the next answer starts the timer again
-        rest = self._idle_since + self._serving.idle_seconds - self.loop.time()
+        rest = self._idle_since + self.serving.idle_seconds - self.loop.time()
         if rest <= 0 and self.transport.get_write_buffer_size():
             self.transport.abort()  # a close would wait until the client reads the answer
         elif rest <= 0:
@@ -244,7 +197,7 @@ class HttpConnection(ClientChannel):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's
         self.is_lost = True
-        self._serving.connections.discard(self)
+        self.serving.connections.discard(self)
         self._end_head()
         self.release_arrived()
         self.end_unsent()
@@ -259,7 +212,7 @@ class HttpConnection(ClientChannel):
     # Requests out of bytes.
 
     def data_received(self, data: bytes) -> None:
-        self._may_begin_at_once = not self._serving.application.waits
+        self._may_begin_at_once = not self.serving.application.waits
         self._idle_since = None  # the timer stays: it checks this when it fires
         self._bytes_without_progress += len(data)
         try:
@@ -287,7 +240,7 @@ class HttpConnection(ClientChannel):
     def _refuse_bytes(self) -> None:
         """Answer bytes that are not HTTP; not those after the last request that is answered."""
         if not self._is_overrun:
-            self._end_with(_INVALID.replace(b"\r\n", b"\r\n" + self.date.line, 1))
+            self._end_with(_INVALID.replace(b"\r\n", b"\r\n" + self.serving.date_line, 1))
 
     def _end_with(self, answer: bytes) -> None:
         """Write a last answer, after those to the whole requests before it, and close."""
@@ -423,7 +376,7 @@ class HttpConnection(ClientChannel):
         If the application waits for a network, none does: `asyncio.timeout` and task groups raise outside a task.
         """
         self._under_way = exchange
-        admission, serving = self.admission, self._serving
+        admission, serving = self.admission, self.serving
         limit = exchange.limit or admission.limit_reached(len(serving.connections))
         if limit is not None:
             admission.count_refused(limit, self.address)
@@ -446,12 +399,12 @@ class HttpConnection(ClientChannel):
     def _begin_in_turn(self, exchange: Exchange) -> bool:
         """Begin a request that has waited; True if the rest of it is a task."""
         self.admission.requests -= 1
-        at_once = exchange.is_read and not self._serving.application.waits
+        at_once = exchange.is_read and not self.serving.application.waits
         return not self.is_lost and self._begin(exchange, at_once=at_once)
 
     def _begin(self, exchange: Exchange, *, at_once: bool) -> bool:
         """Run a read to its first wait at once, because most reads never wait; anything else in a task."""
-        answering = self._serving.application.answer(exchange.request, exchange)
+        answering = self.serving.application.answer(exchange.request, exchange)
         if not at_once or self._writable is not None:
             self._begin_task(self._respond(exchange, answering))
             return True
@@ -466,9 +419,7 @@ class HttpConnection(ClientChannel):
         self._begin_task(self._respond(exchange, _rest_of(answering, awaited)))
         return True
 
-    async def _respond(
-        self, exchange: Exchange, answering: Coroutine[Any, Any, RawResponse | None]
-    ) -> None:
+    async def _respond(self, exchange: Exchange, answering: Awaitable[RawResponse | None]) -> None:
         try:
             response = await answering
             await self.until_writable()
@@ -482,10 +433,10 @@ class HttpConnection(ClientChannel):
         self.admission.requests += 1
         task = self.loop.create_task(answering)
         task.add_done_callback(self._end_task)
-        self._serving.tasks.add(task)
+        self.serving.tasks.add(task)
 
     def _end_task(self, task: asyncio.Task[None]) -> None:
-        self._serving.tasks.discard(task)
+        self.serving.tasks.discard(task)
         self.admission.requests -= 1
 
     def on_response_complete(self) -> None:
@@ -511,7 +462,7 @@ class HttpConnection(ClientChannel):
             self._end_with(self._last_words)
         self._idle_since = self.loop.time()
         if self._idle_timer is None:
-            self._idle_timer = self.loop.call_later(self._serving.idle_seconds, self._end_if_idle)
+            self._idle_timer = self.loop.call_later(self.serving.idle_seconds, self._end_if_idle)
 
 
 def _require_chunked(fields: Fields, version: str) -> None:

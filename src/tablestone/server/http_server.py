@@ -17,8 +17,8 @@ from tablestone import limits
 from tablestone.configuration import Configuration
 from tablestone.server.admission import MEBIBYTE, Admission, Limit, TlsHandshake
 from tablestone.server.connection_handover import CONNECTIONS_PER_MESSAGE_MAX, WorkerEnd
-from tablestone.server.exchange import Answering
-from tablestone.server.http_connection import HttpConnection, Serving
+from tablestone.server.exchange import Answering, Serving
+from tablestone.server.http_connection import HttpConnection
 from tablestone.server.tls_certificate import ServedCertificate
 from tablestone.server.trusted_proxies import TrustedProxies
 
@@ -83,7 +83,7 @@ class HttpServer:
         """Serve until `stop` is called and the requests under way are answered."""
         await self._begin()
         while not self._exit_asked.is_set():
-            self._serving.date.set(formatdate(usegmt=True))
+            self._serving.set_date(formatdate(usegmt=True))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._exit_asked.wait(), TICK_SECONDS)
         await self._end()

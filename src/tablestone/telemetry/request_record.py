@@ -74,20 +74,6 @@ class RequestRecord:
         """Bytes of the body."""
         self.bytes_out = 0
 
-    def forget(self) -> None:
-        """Clear the record for another request, which sets the other members itself."""
-        self.account = ""
-        self.is_batch = False
-        self.operation = None
-        if self.result is not None:
-            self.result = None
-            self.from_tools = False
-        if self.failure is not None:
-            self.failure = None
-            self.refused = None
-            self.asked = ""
-        self.bytes_in = 0
-
     @property
     def operation_name(self) -> str:
         """The operation's name in `model.operations`; empty if the request failed too early."""

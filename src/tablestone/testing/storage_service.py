@@ -55,7 +55,6 @@ class StorageService:
             aging=None,
         )
         self._application = Application(configuration, WorkerSlot(0, 1), parts)
-        self.refuse = self._application.refuse
         self.reopen_logs = self._application.reopen_logs
         self.count_connections = self._application.count_connections
 
@@ -67,6 +66,7 @@ class StorageService:
     async def startup(self) -> None:
         self._state = State(self._configuration, self.clock, self.faults.secondary)
         await self._application.startup()
+        self.refuse = self._application.refuse
 
     async def shutdown(self) -> None:
         await self._application.shutdown()

@@ -14,8 +14,8 @@ from stress.fuzz.mutation import mutated
 from stress.fuzz.socket_cases import CASES, CHUNKED, SocketCase
 from stress.fuzz.socket_runs import WORDS, answers_in
 from tablestone.server.admission import MEBIBYTE, Admission
-from tablestone.server.exchange import Exchange
-from tablestone.server.http_connection import HttpConnection, Serving
+from tablestone.server.exchange import Exchange, Serving
+from tablestone.server.http_connection import HttpConnection
 from tablestone.wire.messages import RawRequest, RawResponse
 
 TURNS_MAX: Final = 100

@@ -13,7 +13,7 @@ from tablestone.engines import request_time
 from tablestone.engines.contract import EngineBusy
 from tablestone.engines.leases import Leases
 from tablestone.server.requests import body as body_module
-from tablestone.server.requests.body import BodyTimeLimit, RequestBody
+from tablestone.server.requests.body import RequestBody
 from tablestone.tables.cached_rows import CachedRows
 from unit.engines.leased_storage import PLACE, CountingEngine, Elapsed, HeldEngine, at_once, stored
 
@@ -66,7 +66,7 @@ async def test_the_time_in_which_the_body_arrives_does_not_count(now: Elapsed) -
 
     request_time.begin()
     now.now += 1
-    assert await RequestBody(Slow(), {b"content-length": b"1"}, BodyTimeLimit()).read() == b"x"
+    assert await RequestBody(Slow(), {b"content-length": b"1"}).read() == b"x"
     assert request_time.left() == ALLOWED - 1
 
 

@@ -266,12 +266,6 @@ def test_a_table_that_is_gone_is_no_longer_known() -> None:
     assert not present.tables
 
 
-def test_a_record_that_is_used_again_forgets_what_was_refused() -> None:
-    record = refused("InvalidInput", "Readings")
-    record.forget()
-    assert (record.refused, record.failure, record.table) == (None, None, "")
-
-
 def test_queries_by_their_shape() -> None:
     found = counted(
         record_of(query("a gt 1"), page("table", 40, "pq", token="r"), seconds=0.004),

@@ -15,7 +15,8 @@ from cryptography import x509
 from certificates import key_pem, make_key, write_pair
 from tablestone.configuration import CertificateFiles, SelfSigned
 from tablestone.server.admission import MEBIBYTE, Admission
-from tablestone.server.http_connection import HttpConnection, Serving
+from tablestone.server.exchange import Serving
+from tablestone.server.http_connection import HttpConnection
 from tablestone.server.self_signed_certificate import (
     RENEWED_BEFORE,
     VALID,

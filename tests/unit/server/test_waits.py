@@ -12,9 +12,9 @@ from tablestone.engines.change_record import Retention
 from tablestone.engines.contract import ANY, Change, Put, WriteSet
 from tablestone.engines.memory import MemoryEngine
 from tablestone.model.operations import ChangeCursor
-from tablestone.server import waits
 from tablestone.server.admission import Admission
-from tablestone.server.waits import Waits
+from tablestone.server.requests import waits
+from tablestone.server.requests.waits import Waits
 from tablestone.tables.change_notes import About, CommitKind, note_of
 from tablestone.telemetry.request_record import RequestRecord
 from tablestone.wire.changes import parse_cursor

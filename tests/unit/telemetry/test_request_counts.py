@@ -26,7 +26,7 @@ from tablestone.model.operations import (
 from tablestone.telemetry import metrics, request_counts
 from tablestone.telemetry.metrics import Metric, MetricKind, Samples
 from tablestone.telemetry.request_counts import DURATION_BOUNDS, RequestCounts
-from tablestone.telemetry.request_record import RefusedTable, RequestRecord
+from tablestone.telemetry.request_record import RequestRecord
 
 POINT = GetEntity("Readings", EntityKey("p", "r"), None)
 QUERY = QueryEntities("Readings", None, 1000, None, None)
@@ -228,31 +228,3 @@ def test_names_follow_the_conventions(metric: Metric) -> None:
     assert not {"partition_key", "row_key", "key", "client"} & set(metric.labels)
     assert bool(metric.bounds) == (metric.kind is MetricKind.HISTOGRAM)
     assert metric.help.endswith(".")
-
-
-def test_a_record_that_forgets_is_as_a_new_one() -> None:
-    """Another request gets it. The four members that each request sets itself may be left from the last one."""
-    record = record_of(TRANSACTION, TransactionCommitted([]), StorageError("ServerBusy"))
-    record.is_batch = record.from_tools = True
-    record.refused, record.asked = RefusedTable("Trips", is_found=True), "InsertEntity"
-    record.forget()
-    new = RequestRecord(record.started)
-    own = {"started", "ended", "status", "bytes_out"}
-    kept = {
-        *(
-            "account",
-            "is_batch",
-            "operation",
-            "result",
-            "failure",
-            "refused",
-            "asked",
-            "bytes_in",
-            "details",
-        ),
-        "from_tools",
-    }
-    for name in kept:
-        assert getattr(record, name) == getattr(new, name), name
-    if hasattr(new, "__dict__"):  # a compiled one has none
-        assert vars(new).keys() == kept | own

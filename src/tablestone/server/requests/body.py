@@ -5,7 +5,7 @@ it sends may never see the answer.
 """
 
 import asyncio
-from typing import Any, Protocol
+from typing import Protocol
 
 from tablestone import limits
 from tablestone.clock import monotonic_seconds
@@ -28,44 +28,14 @@ class Arriving(Protocol):
         """Return when the client has closed the connection, or its side of it after the whole request."""
 
 
-class BodyTimeLimit:
-    """Ends the reading of bodies that do not arrive. One check a second costs less than a timer for each body."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[asyncio.Task[Any], float] = {}
-        self._ended: set[asyncio.Task[Any]] = set()
-
-    async def watch(self) -> None:
-        while True:
-            await asyncio.sleep(1)
-            now = monotonic_seconds()
-            for task in [task for task, until in self._waiting.items() if until < now]:
-                del self._waiting[task]
-                self._ended.add(task)
-                task.cancel()
-
-    def begin(self, task: asyncio.Task[Any]) -> None:
-        """Note that the task starts to wait for a body."""
-        self._waiting[task] = monotonic_seconds() + limits.BODY_READ_SECONDS_MAX
-
-    def end(self, task: asyncio.Task[Any]) -> bool:
-        """Note that the task waits no more; True if `watch` has cancelled it."""
-        self._waiting.pop(task, None)
-        if task in self._ended:
-            self._ended.remove(task)
-            return True
-        return False
-
-
 class RequestBody:
     """The body of one request, of `size` bytes; `is_read` once `read` has begun."""
 
-    __slots__ = ("_arriving", "_headers", "_time_limit", "is_read", "size")
+    __slots__ = ("_arriving", "_headers", "is_read", "size")
 
-    def __init__(self, arriving: Arriving, headers: Headers, time_limit: BodyTimeLimit) -> None:
+    def __init__(self, arriving: Arriving, headers: Headers) -> None:
         self._arriving = arriving
         self._headers = headers
-        self._time_limit = time_limit
         self.is_read = False
         self.size = 0
 
@@ -82,18 +52,13 @@ class RequestBody:
             self.is_read = False  # it need not be waited for, only discarded
             raise StorageError("RequestBodyTooLarge", at_front_door=True)
         began = monotonic_seconds()
-        task = asyncio.current_task()
-        assert task is not None
-        self._time_limit.begin(task)
+        # Without a time, this makes no timer: a body that is here already needs none.
+        seconds = limits.BODY_READ_SECONDS_MAX if self._arriving.has_more else None
         try:
-            body = await self._collect(limits.BODY_BYTES_MAX, limits.BODY_BYTES_DISCARDED_MAX)
-        except asyncio.CancelledError as error:
-            if not self._time_limit.end(task):
-                raise
-            task.uncancel()
-            raise StorageError("OperationTimedOut", early=True) from error
-        finally:
-            self._time_limit.end(task)
+            async with asyncio.timeout(seconds):
+                body = await self._collect(limits.BODY_BYTES_MAX, limits.BODY_BYTES_DISCARDED_MAX)
+        except TimeoutError:
+            raise StorageError("OperationTimedOut", early=True) from None
         request_time.extend(monotonic_seconds() - began)
         if body is None:
             raise StorageError("RequestBodyTooLarge", at_front_door=True)
