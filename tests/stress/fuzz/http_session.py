@@ -77,7 +77,7 @@ class Session:
         return Answer(status, headers, self._take(length))
 
     def _read_chunks(self) -> bytes:
-        """The body of uvicorn's plain refusal, which has no length."""
+        """A body of chunks, as an application behind ASGI may stream it."""
         pieces = []
         while True:
             while b"\r\n" not in self._unread:
