@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -19,13 +21,15 @@ from tablestone.wire.messages import RawRequest, RawResponse
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, TimerHandle
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Sequence
 
     from tablestone.server.trusted_proxies import TrustedProxies
 
 logger = logging.getLogger(__name__)
 
 Fields = list[tuple[bytes, bytes]]
+Response = Coroutine[Any, Any, RawResponse | None]
+"""The answer to come; None once it is written already."""
 BODY_WAITING_BYTES_MAX: Final = 65_536
 """Bytes of a body that wait for the application; then the connection is not read any more."""
 _JOINED_BYTES_MAX: Final = 16_384
@@ -41,40 +45,27 @@ _CLOSES: Final = b"\r\nconnection: close\r\n"
 
 
 class Answering(Protocol):
-    """What answers requests. If it `waits`, each request needs a task of its own.
-
-    `refuse` answers a request beyond a limit, and may take its time. Both return None if they have written the answer.
-    """
+    """What answers requests; `refuse` those beyond a limit. If it `waits`, each request needs a task of its own."""
 
     @property
     def waits(self) -> bool: ...
-    def answer(
-        self, request: RawRequest, exchange: Exchange, /
-    ) -> Coroutine[object, None, RawResponse | None]: ...
-    def refuse(
-        self, request: RawRequest, exchange: Exchange, limit: Limit, /
-    ) -> Coroutine[object, None, RawResponse | None]: ...
+    def answer(self, request: RawRequest, exchange: Exchange, /) -> Response: ...
+    def refuse(self, request: RawRequest, exchange: Exchange, limit: Limit, /) -> Response: ...
 
 
+@dataclass(eq=False)
 class Serving:
     """What the connections of one server share: the application, its limits, and the date of the answers."""
 
-    def __init__(
-        self,
-        application: Answering,
-        admission: Admission,
-        proxies: TrustedProxies | None = None,
-        idle_seconds: float = KEEP_ALIVE_SECONDS,
-    ) -> None:
-        self.application = application
-        self.admission = admission
-        self.proxies = proxies
-        self.idle_seconds = idle_seconds
-        self.connections: set[Any] = set()
-        """The open connections, and those of TLS that are being opened."""
-        self.tasks: set[asyncio.Task[None]] = set()
-        """The requests under way that need a task."""
-        self.date_line = b""
+    application: Answering
+    admission: Admission
+    proxies: TrustedProxies | None = None
+    idle_seconds: float = KEEP_ALIVE_SECONDS
+    connections: set[Any] = field(default_factory=set)
+    """The open connections, and those of TLS that are being opened."""
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    """The requests under way that need a task."""
+    date_line: bytes = b""
 
     def set_date(self, date: str) -> None:
         """Set the date of the next answers."""

@@ -20,7 +20,7 @@ import httptools
 
 from tablestone import limits
 from tablestone.server.admission import Limit
-from tablestone.server.exchange import ClientChannel, Exchange, Fields, Serving
+from tablestone.server.exchange import ClientChannel, Exchange, Fields, Response, Serving
 from tablestone.server.trusted_proxies import TrustedProxies, unmapped
 from tablestone.telemetry.logs import OnceAMinute
 from tablestone.wire.messages import RawResponse, raw_request
@@ -32,9 +32,7 @@ _tls_clients = OnceAMinute(is_shared=True)
 
 
 @types.coroutine
-def _rest_of(
-    answering: Coroutine[Any, Any, RawResponse | None], awaited: Any
-) -> Generator[Any, Any, RawResponse | None]:
+def _rest_of(answering: Response, awaited: Any) -> Generator[Any, Any, RawResponse | None]:
     """The rest of a coroutine that ran up to its first `await`."""
     try:
         while True:
