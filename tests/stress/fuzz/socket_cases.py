@@ -147,14 +147,9 @@ TWO_FRAMINGS: Final = (
         BODY,
         (DONE,),
     ),
-    *(
-        _put(f"the transfer coding {first!r} and another", "6.1", first + second, CHUNKS)
-        for first, second in (
-            (CHUNKED, b"Transfer-Encoding: identity\r\n"),
-            (b"Transfer-Encoding: gzip\r\n", CHUNKED),
-            (CHUNKED, CHUNKED),
-        )
-    ),
+    _put("two transfer codings", "6.1", CHUNKED + b"Transfer-Encoding: identity\r\n", CHUNKS),
+    _put("chunks, twice", "6.1", CHUNKED + CHUNKED, CHUNKS),
+    _put("a coding before chunks", "6.1", b"Transfer-Encoding: gzip\r\n" + CHUNKED, CHUNKS),
     SocketCase(
         "chunks of HTTP/1.0",
         "6.1",
