@@ -54,7 +54,7 @@ async def _answer(application: AsgiApplication, request: RawRequest, exchange: E
         "root_path": "",
         "headers": exchange.fields,
         "client": (request.client, 0),
-        "server": exchange.connection.transport.get_extra_info("sockname"),
+        "server": None,
     }
     await application(scope, messages.receive, messages.send)
     if not (exchange.is_complete or exchange.connection.is_lost):
