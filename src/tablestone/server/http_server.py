@@ -81,11 +81,12 @@ class HttpServer:
 
     async def serve(self) -> None:
         """Serve until `stop` is called and the requests under way are answered."""
+        self._serving.set_date(formatdate(usegmt=True))
         await self._begin()
         while not self._exit_asked.is_set():
-            self._serving.set_date(formatdate(usegmt=True))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._exit_asked.wait(), TICK_SECONDS)
+            self._serving.set_date(formatdate(usegmt=True))
         await self._end()
 
     async def _begin(self) -> None:
