@@ -43,14 +43,16 @@ class TrustedProxies:
     ) -> tuple[str, str]:
         """The address of the client and the scheme; what no header says stays as it is."""
         forwarded: list[str] = []
+        said = b""
         for name, value in fields:
             if name == b"x-forwarded-proto":
-                scheme = forwarded_scheme(value) or scheme
+                said = value  # the last one counts
             elif name == b"x-forwarded-for":
                 forwarded += value.decode("latin-1").split(",")
         hosts = [_without_port(each.strip()) for each in forwarded]
         strangers = (host for host in reversed(hosts) if not self.trusts(host))
-        return unmapped(next(strangers, hosts[0] if hosts else "") or client), scheme
+        named = unmapped(next(strangers, hosts[0] if hosts else "") or client)
+        return named, forwarded_scheme(said) or scheme
 
 
 def forwarded_scheme(value: bytes) -> str:
