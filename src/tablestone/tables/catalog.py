@@ -43,7 +43,7 @@ from tablestone.tables.account_incarnation import Incarnations, Owner, condition
 from tablestone.tables.cache_invalidation import InvalidatingChange, one_more_conflict, outlast
 from tablestone.tables.cached_rows import CachedRows
 from tablestone.tables.change_notes import About, CommitKind, note_of
-from tablestone.tables.indexes import EntriesOf, Index, entries_function, marks_of, read_indexes
+from tablestone.tables.indexes import EntriesOf, Index, entries_function, read_indexes, states_of
 
 SWEEPING_SECONDS: Final = 8
 """Where a commit cannot rely on a policy (`WriteSet.relies_on`), expired entities are deleted for so long at most
@@ -342,7 +342,7 @@ class Catalog:
         is_last: bool = True,
     ) -> Committed | Conflict:
         """Commit changes that begin with the owner's conditions; `ResourceNotFound` if those do not hold."""
-        outcome = await change.commit(changes, last=is_last, note=note, entries_of=marks_of)
+        outcome = await change.commit(changes, last=is_last, note=note, entries_of=states_of)
         if (
             isinstance(outcome, Conflict)
             and changes[outcome.index].row == storage_keys.INCARNATION_ROW
