@@ -149,7 +149,7 @@ async def test_a_piece_counts_the_rows_looked_at_and_not_those_found(data: Path)
 
 
 @pytest.mark.asyncio
-async def test_a_piece_ends_by_bytes_and_goes_on_behind_the_last_value(engine: Engine) -> None:
+async def test_a_piece_ends_by_bytes_and_goes_on_after_the_last_value(engine: Engine) -> None:
     await _store(engine)
     hint = AnyOf((Contains(b'"y"'), Contains(b'"z"')))
     pieces = await _pieces(engine, hint, [WHOLE], rows_max=100, bytes_max=1)

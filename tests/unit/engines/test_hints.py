@@ -136,12 +136,12 @@ def test_what_matches_is_never_left_out(node: FilterNode, entity: Stored) -> Non
 @pytest.mark.parametrize("operator", list(ComparisonOperator))
 def test_every_value_against_every_literal(operator: ComparisonOperator) -> None:
     """Beside others that could be taken for it."""
-    before, behind = EdmValue(EdmType.STRING, ',"a":'), EdmValue(EdmType.INT32, 5)
+    before, after = EdmValue(EdmType.STRING, ',"a":'), EdmValue(EdmType.INT32, 5)
     for value in [*_POOL, _POINT]:
-        entity = ("p", "r", {"A": before, "_": _POINT, "a": value, "ab": behind})
+        entity = ("p", "r", {"A": before, "_": _POINT, "a": value, "ab": after})
         for wanted in _POOL:
             _require_kept(Comparison("a", operator, wanted), entity)
-        _require_kept(Comparison("coordinates", operator, behind), entity)
+        _require_kept(Comparison("coordinates", operator, after), entity)
 
 
 @pytest.mark.slow
