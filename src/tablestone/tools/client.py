@@ -1,4 +1,4 @@
-"""The one place where the tools speak HTTP: requests that the official SDK signs, sends and authenticates.
+"""The one place where the tools speak to a table endpoint: the official SDK signs, sends and authenticates requests.
 
 The SDK's own methods list and create tables. All other requests go through the SDK's pipeline as JSON text, not as
 its models: these lose a digit of a time and the type of some values, and cost more CPU than the server (bench/README.md
