@@ -161,7 +161,7 @@ class Catalog:
         self.incarnations = Incarnations(engine)
 
     async def find(self, owner: Owner, table: str) -> TableRecord | None:
-        """The owner's table of this name, in any case, if there is one."""
+        """The owner's table of this name, in upper or lower case, if there is one."""
         if len(table) > limits.TABLE_NAME_LENGTH_MAX:
             return None  # no table has such a name, and its place is not cached
         record = await self.rows.get(_table_place(owner.name, table), read_record)

@@ -311,7 +311,7 @@ async def _snapshot(engine: Engine) -> AsyncIterator[Snapshot]:
 
 
 async def indexes_of(engine: Engine, table: TableRecord) -> list[Index]:
-    """The indexes of a table. Without the entry of its state, a ready one is broken and a building one begins anew."""
+    """The indexes of a table. One without the entry of its state is broken if it was ready, and else built anew."""
     if not table.indexes or not engine.capabilities.keeps_entries:
         return []
     found = []

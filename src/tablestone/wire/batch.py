@@ -238,7 +238,7 @@ def _parse_head(head: bytes, scheme: str, client: str) -> RawRequest | None:
     """The request of a part, without its body; None if it cannot be read.
 
     The target lies between the first and the last blank of the line, because some clients encode nothing (wire 7.1). A
-    `#` belongs to the path, as in a single request, where it is out of range (wire 1.3).
+    `#` stays in the path and is refused there, as in a single request (wire 1.3).
     """
     line, _, rest = head.partition(b"\n")
     method, _, target_and_version = line.rstrip().partition(b" ")

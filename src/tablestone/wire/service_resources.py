@@ -123,7 +123,7 @@ def _optional_text(element: Element | None) -> str | None:
 
 
 def _boolean(element: Element) -> bool:
-    """`true` or `false`, in any case (wire 3.5)."""
+    """`true` or `false`, in upper or lower case (wire 3.5)."""
     text = _text(element).strip().lower()
     _require(text in {"true", "false"}, "a value is neither true nor false", element.tag)
     return text == "true"

@@ -117,7 +117,7 @@ class RowReader:
         self._execute("BEGIN")
 
     def end(self) -> None:
-        """End the snapshot."""
+        """End the snapshot: later reads see later commits."""
         self._execute("ROLLBACK")
 
     def close(self) -> None:
