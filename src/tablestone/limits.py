@@ -90,7 +90,7 @@ PAGE_ENTITIES_MAX: Final = 1000
 PAGE_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes at which a page ends (wire 6.6; wire 14 row 17)."""
 PAGE_WRITTEN_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Bytes of a page as it is sent, four times the stored ones: Atom is longer, and so are selected names. Ours."""
+"""Bytes of a page as it is sent, four times the stored ones: Atom is longer, so are selected names that miss. Ours."""
 PAGE_SECONDS_MAX: Final = 5
 """The time after which a page ends with a continuation token, even if the page is empty (wire 6.6)."""
 SELECT_NAMES_MAX: Final = 255
