@@ -71,8 +71,10 @@ def request(
 ) -> bytes:
     """A signed request as bytes."""
     date = formatdate(usegmt=True)
-    path = PREFIX + target.partition("?")[0]
-    signed = f"{method}\n\n{content_type}\n{date}\n/{DEVELOPMENT_ACCOUNT.name}{path}"
+    path, _, query = target.partition("?")
+    signed = f"{method}\n\n{content_type}\n{date}\n/{DEVELOPMENT_ACCOUNT.name}{PREFIX}{path}"
+    if query.startswith("comp="):
+        signed += f"?{query}"
     key = base64.b64decode(DEVELOPMENT_ACCOUNT.keys[0])
     mac = base64.b64encode(hmac.digest(key, signed.encode(), hashlib.sha256)).decode()
     content = body.encode()
