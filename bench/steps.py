@@ -27,6 +27,7 @@ from tablestone.server.http_connection import HttpConnection
 from tablestone.server.http_server import admission_of, uvicorn_config
 from tablestone.server.requests import account_address, batch, pipeline
 from tablestone.tables import service, writes
+from tablestone.wire import encode
 
 STEPS: Final[dict[str, tuple[tuple[Any, str], ...]]] = {
     "address": (
@@ -45,8 +46,8 @@ STEPS: Final[dict[str, tuple[tuple[Any, str], ...]]] = {
     "decide": ((writes, "change_of"), (service, "require_conditions")),
     "engine": ((RowReader, "get"), (GroupCommit, "_apply")),
     "encode": (
-        (pipeline, "encode_result"),
-        (pipeline, "respond"),
+        (encode, "encode_result"),
+        (encode, "respond"),
         (batch, "encode_result"),
         (batch, "format_batch_answer"),
     ),

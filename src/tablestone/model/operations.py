@@ -406,6 +406,12 @@ class CommitFound(NamedTuple):
     entities: Sequence[EntityChange] = ()
 
 
+CURSOR_HEADER: Final = "x-tablestone-cursor"
+"""The header with the cursor after everything that a page of changes has examined."""
+MORE_HEADER: Final = "x-tablestone-more"
+"""`true` if more changes follow the cursor, even if the page has no lines."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChangesFound:
     commits: Sequence[CommitFound]

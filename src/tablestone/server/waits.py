@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tablestone.model.operations import ChangeCursor
     from tablestone.server.admission import Admission
     from tablestone.server.asgi import Receive
-    from tablestone.server.requests.pipeline import ReadBody
+    from tablestone.server.requests.authenticated import ReadBody
     from tablestone.wire.messages import RawRequest, RawResponse, Wait
 
     Answer = Callable[[RawRequest, ReadBody, RequestRecord], Awaitable[RawResponse]]

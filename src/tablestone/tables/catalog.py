@@ -174,7 +174,7 @@ class Catalog:
     async def require(self, owner: Owner, table: str) -> TableRecord:
         record = await self.find(owner, table)
         if record is None:
-            raise StorageError("TableNotFound", early=True)
+            raise StorageError("TableNotFound")
         return record
 
     async def create(self, owner: Owner, table: str) -> None:
@@ -272,7 +272,7 @@ class Catalog:
         def decide(old: TableRecord) -> Mapping[str, Any]:
             nonlocal before
             if table_id not in (None, old.table_id):
-                raise StorageError("TableNotFound", early=True)
+                raise StorageError("TableNotFound")
             before = old.expiry
             policy = edit(before)
             return {"expiry": None if policy is None else policy.members()}
@@ -298,7 +298,7 @@ class Catalog:
         async with self._change(owner) as change:
             kind = CommitKind.SETTINGS
             if not await self._change_table(owner, table, replacement, change, kind):
-                raise StorageError("TableNotFound", early=True)
+                raise StorageError("TableNotFound")
 
     def _change(self, owner: Owner) -> InvalidatingChange:
         return InvalidatingChange(self.engine, storage_keys.catalog_partition(owner.name))

@@ -84,7 +84,7 @@ def require_conditions(conditions: ReadConditions, stored: bytes) -> None:
     if conditions.if_match is not None and conditions.if_match not in (IF_MATCH_ANY, version):
         raise StorageError("UpdateConditionNotSatisfied")
     if conditions.if_none_match is not None and conditions.if_none_match in (IF_MATCH_ANY, version):
-        raise StorageError("ConditionNotMet", status=304)
+        raise StorageError("ConditionNotMet", status=304, early=False)
 
 
 def _token(key: Key | None) -> ContinuationToken | None:

@@ -22,7 +22,7 @@ from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
 from tablestone.extras import needs
 from tablestone.model.expiry import ExpiryPolicy
 from tablestone.model.keys import EntityKey
-from tablestone.model.operations import IndexFound
+from tablestone.model.operations import CURSOR_HEADER, MORE_HEADER, IndexFound
 from tablestone.tools.connection import Connection, Scheme
 from tablestone.tools.errors import (
     BUSY_STATUSES,
@@ -75,10 +75,6 @@ _PART = re.compile(rb"HTTP/1\.1 (?=\d{3})")
 _PART_ETAG = re.compile(rb"\r\nETag: ([^\r\n]+)", re.IGNORECASE)
 _NO_RETRIES: Final[Mapping[str, int]] = {"retry_total": 0, "retry_status": 0}
 _NEXT: Final = ("NextPartitionKey", "NextRowKey")
-CURSOR_HEADER: Final = "x-tablestone-cursor"
-"""Has the cursor after a page of changes."""
-MORE_HEADER: Final = "x-tablestone-more"
-"""Present if the feed has more changes after the page."""
 
 
 class ContinuationToken(NamedTuple):

@@ -32,10 +32,12 @@ _LENGTH_DIGITS_MAX: Final = 10
 
 
 class BatchPart(NamedTuple):
-    """A request in a batch, and its body. Parts with the same head share one request object."""
+    """A request in a batch, and its body."""
 
     request: RawRequest
     body: bytes
+    head: int
+    """Counts the heads of the batch: parts in a row with the same head have the same number."""
 
     @property
     def content_id(self) -> bytes | None:
@@ -53,13 +55,13 @@ class BatchRequest(NamedTuple):
 
 
 def _malformed() -> StorageError:
-    return StorageError("InvalidInput", early=True)
+    return StorageError("InvalidInput")
 
 
 def parse_batch(content_type: bytes | None, body: bytes, outer: RawRequest) -> BatchRequest:
     """The requests in a batch; raises `InvalidInput` for a malformed envelope, or a second part after the first."""
     if not content_type:
-        raise StorageError("InvalidInput", NO_CONTENT_TYPE, early=True)
+        raise StorageError("InvalidInput", NO_CONTENT_TYPE)
     mark = b"--" + _boundary(content_type)
     opening = _next_delimiter(body, mark, 0)
     is_whole = outer.headers.get(b"content-length") == b"%d" % len(body)
@@ -160,10 +162,14 @@ class _ChangeSetReader:
                 continue
             if part is not None and head and body.startswith(head, here.end):
                 content = body[here.end + len(head) : after.start].strip(b"\r\n")
-                part, follows = BatchPart(part.request, content), after
+                part, follows = BatchPart(part.request, content, part.head), after
             else:
                 part, follows, head_end = _read_part(body, inner, here.end, after, self._outer)
                 head = body[here.end : head_end]
+                if part is not None and parts:
+                    before = parts[-1]
+                    is_new = part.request is not before.request
+                    part = part._replace(head=before.head + 1 if is_new else before.head)
             # A Content-Length reaches beyond `after`, so that is part of a value and not a delimiter.
             if follows is not after:
                 self._pass_envelope(after.start, follows.start)
@@ -230,7 +236,7 @@ def _read_part(
         end = content + int(declared)
         if head_end is not None and end > after.start:
             after = _delimiter_at(body, mark, end) or after
-    part = BatchPart(request, body[content : after.start].strip(b"\r\n"))
+    part = BatchPart(request, body[content : after.start].strip(b"\r\n"), 0)
     return part, after, start if head_end is None or declared is not None else content
 
 

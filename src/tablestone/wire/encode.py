@@ -16,9 +16,9 @@ from tablestone.model.edm import format_date_time_fixed
 from tablestone.model.entity_json import etag_of
 from tablestone.model.errors import StorageError
 from tablestone.model.etag import format_etag
-from tablestone.model.keys import ContinuationToken
 from tablestone.model.operations import (
     CreateTable,
+    EntitiesPage,
     EntityFound,
     EntityInserted,
     EntityWritten,
@@ -35,7 +35,7 @@ from tablestone.model.operations import (
 from tablestone.wire.address import format_entity_path, format_table_path
 from tablestone.wire.atom_payload import AtomWriter
 from tablestone.wire.continuation import entity_token_headers, table_token_header
-from tablestone.wire.json_payload import JsonWriter, json_error
+from tablestone.wire.json_payload import JsonWriter, json_error, unreadable
 from tablestone.wire.messages import Answer, RawResponse
 from tablestone.wire.negotiate import RETURN_NO_CONTENT, AtomForm, Negotiated
 from tablestone.wire.versions import VERSION_ECHOED, VERSION_UNNAMED
@@ -112,17 +112,8 @@ class Stamp(NamedTuple):
     version: str
 
 
-def encode_page(
-    query: QueryEntities, listed: Sequence[bytes], token: ContinuationToken | None, form: Form
-) -> Answer:
-    """The answer to a query; `listed` are its entities as `PayloadWriter.listed` wrote them."""
-    body = form.writer.entities(query.table, listed, query.projection)
-    extra = None if token is None else entity_token_headers(token)
-    return Answer(200, body, form.writer.feed_type, extra=extra)
-
-
 def encode_result(operation: Operation, result: Result, form: Form) -> Answer:
-    """The answer to an operation that succeeded, except for a page of entities (`encode_page`)."""
+    """The answer to an operation that succeeded. The entities of a page are as `PayloadWriter.listed` wrote them."""
     writer = form.writer
     if isinstance(result, EntityFound):
         assert isinstance(operation, GetEntity)
@@ -136,6 +127,11 @@ def encode_result(operation: Operation, result: Result, form: Form) -> Answer:
         if form.negotiated.preference is not None:  # whichever was sent (wire 3.10)
             answer.preference_applied = RETURN_NO_CONTENT
         return answer
+    if isinstance(result, EntitiesPage):
+        assert isinstance(operation, QueryEntities)
+        body = writer.entities(operation.table, result.stored, operation.projection)
+        extra = None if result.token is None else entity_token_headers(result.token)
+        return Answer(200, body, writer.feed_type, extra=extra)
     if isinstance(result, TablesPage):
         extra = None if result.next_table is None else [table_token_header(*result.next_table)]
         return Answer(200, writer.tables(result.tables), writer.feed_type, extra=extra)
@@ -169,9 +165,11 @@ def _table(operation: Operation, result: TableFound, form: Form) -> Answer:
     return answer
 
 
-def encode_error(error: StorageError, form: Form, stamp: Stamp, now: int) -> Answer:
-    """The answer to an operation that failed (wire 8.1, 8.2). `now` is in ticks."""
-    body = form.writer.error(error.code, message_of(error, stamp, now))
+def encode_error(
+    error: StorageError, form: Form, stamp: Stamp, now: int, index: int | None = None
+) -> Answer:
+    """The answer to an operation that failed (wire 8.1, 8.2). `now` is in ticks; `index` is told in a batch."""
+    body = form.writer.error(error.code, message_of(error, stamp, now, index))
     answer = Answer(error.status, body, form.writer.error_type, early=error.early)
     if not error.early:
         answer.preference_applied = form.negotiated.preference
@@ -184,10 +182,10 @@ def encode_error(error: StorageError, form: Form, stamp: Stamp, now: int) -> Ans
     return answer
 
 
-def message_of(error: StorageError, stamp: Stamp, now: int) -> str:
+def message_of(error: StorageError, stamp: Stamp, now: int, index: int | None = None) -> str:
     """The whole text of an error: its index, its own text, request id and time (wire 8.1)."""
-    index = "" if error.operation_index is None else f"{error.operation_index}:"
-    return f"{index}{error.text}\nRequestId:{stamp.request_id}\nTime:{format_date_time_fixed(now)}"
+    text = error.text if index is None else f"{index}:{error.text}"
+    return f"{text}\nRequestId:{stamp.request_id}\nTime:{format_date_time_fixed(now)}"
 
 
 @functools.lru_cache(maxsize=256)
@@ -227,6 +225,12 @@ def respond(answer: Answer, stamp: Stamp) -> RawResponse:
     if stamp.client_request_id is not None:
         headers.append((b"x-ms-client-request-id", stamp.client_request_id))
     return RawResponse(answer.status, headers, answer.body)
+
+
+def respond_with_result(
+    operation: Operation, result: Result, form: Form, stamp: Stamp
+) -> RawResponse:
+    return respond(encode_result(operation, result, form), stamp)
 
 
 _VERSIONS_OF_OLD_FORM: Final = (VERSION_UNNAMED, VERSION_ECHOED)
@@ -276,11 +280,8 @@ def respond_at_front_door(
 
 def unreadable_error(stamp: Stamp, now: int) -> bytes:
     """The error for an unreadable part of a batch. Its form is fixed: its Accept cannot be read (wire 7.3)."""
-    message = message_of(StorageError("InvalidInput", _UNREADABLE), stamp, now)
+    message = message_of(unreadable(), stamp, now)
     return AtomWriter("", "", AtomForm.ODATA_3, 0).error("InvalidInput", message)
-
-
-_UNREADABLE: Final = "An error occurred while processing this request."
 
 
 _DECLARATION: Final = '<?xml version="1.0" encoding="utf-8"?>'

@@ -67,7 +67,7 @@ _SYSTEM: Final = frozenset(("PartitionKey", "RowKey", "Timestamp"))
 
 def unreadable() -> StorageError:
     """The error for a body that cannot be read, or a value that does not fit its type (wire 5.5)."""
-    return StorageError("InvalidInput", _UNREADABLE, early=True)
+    return StorageError("InvalidInput", _UNREADABLE)
 
 
 def _refuse_constant(_name: str) -> NoReturn:
@@ -78,7 +78,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> Members:
     """The members of one object; raises `DuplicatePropertiesSpecified` (wire 5.5)."""
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise StorageError("DuplicatePropertiesSpecified", early=True)
+        raise StorageError("DuplicatePropertiesSpecified")
     return found
 
 
@@ -126,7 +126,7 @@ def table_name_of(found: Members) -> str:
     """The TableName of an object without other properties (wire 3.3)."""
     name = found.get("TableName")
     if not isinstance(name, str):
-        raise StorageError("PropertiesNeedValue" if name is None else "InvalidInput")
+        raise StorageError("PropertiesNeedValue" if name is None else "InvalidInput", early=False)
     for member in found:
         is_control = member.startswith(_CONTROL_INFORMATION) or "@" in member
         if member != "TableName" and not is_control:
@@ -249,7 +249,7 @@ def _key_part(found: Members, name: str) -> str:
     if value is None:
         raise StorageError("PropertiesNeedValue")
     if not isinstance(value, str) or found.get(name + ANNOTATION, "Edm.String") != "Edm.String":
-        raise StorageError("InvalidInput", early=True)
+        raise StorageError("InvalidInput")
     require_key_in_body(name, _text(value))
     return value
 
@@ -288,7 +288,7 @@ def _unreadable_value(_value: Any) -> str:
 def _unstorable_date(name: str, ticks: int) -> StorageError:
     shown = "01/01/0001 00:00:00" if ticks < 0 else _american(ticks)
     text = f"The '{name}' parameter of value '{shown}' is out of range."
-    return StorageError("OutOfRangeInput", text, early=True)
+    return StorageError("OutOfRangeInput", text)
 
 
 def _american(ticks: int) -> str:

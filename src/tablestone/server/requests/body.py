@@ -107,7 +107,7 @@ class RequestBody:
         while True:
             message = await self._receive()
             if message["type"] != "http.request":
-                raise StorageError("InvalidInput", early=True)
+                raise StorageError("InvalidInput")
             piece = message["body"]
             size += len(piece)
             if size <= kept_max:
