@@ -22,10 +22,11 @@ import uvloop
 from bench.options import how_many
 from bench.steps import Load, ask, connections, table
 from tablestone.cli.options import parse_retention
-from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration, WorkerSlot
+from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration
 from tablestone.engines.change_record import Retention
 from tablestone.engines.kind import KEY_BYTES, EncryptionKey
 from tablestone.server.application import Application
+from tablestone.server.worker_slot import WorkerSlot
 
 READ = 1_000
 PREFIX = f"/{DEVELOPMENT_ACCOUNT.name}/"

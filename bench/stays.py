@@ -23,11 +23,12 @@ import tablestone
 from bench.in_process import BATCH, JSON, address, request, transaction
 from tablestone.cli.main import HOW_IT_RUNS
 from tablestone.clock import system_clock
-from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration, WorkerSlot
+from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration
 from tablestone.engines.change_record import Retention
 from tablestone.engines.contract import Engine
 from tablestone.engines.registry import open_engine
 from tablestone.server.application import Application, Parts
+from tablestone.server.worker_slot import WorkerSlot
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog
 from tablestone.tables.index_building import IndexWork

@@ -14,10 +14,11 @@ import uvloop
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from tablestone.configuration import AccountKeys, Configuration, WorkerSlot
+from tablestone.configuration import AccountKeys, Configuration
 from tablestone.server.admission import MEBIBYTE, Admission
 from tablestone.server.application import Application, Parts
 from tablestone.server.http_connection import HttpConnection
+from tablestone.server.worker_slot import WorkerSlot
 from wire.service_under_test import ACCOUNT, KEY, Clock, Headers, Response, default_headers
 
 ANSWER_SECONDS_MAX = 20

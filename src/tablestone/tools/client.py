@@ -2,7 +2,7 @@
 
 The SDK's own methods list and create tables. All other requests go through the SDK's pipeline as JSON text, not as
 its models: these lose a digit of a time and the type of some values, and cost more CPU than the server (bench/README.md
-has the profile). A call makes one attempt; `errors.Retry` makes more. The SDK is imported when an endpoint is opened,
+has the profile). A call makes one attempt; `retrying.Retry` makes more. The SDK is imported when an endpoint is opened,
 so that `--help` needs no extra.
 """
 
@@ -25,7 +25,6 @@ from tablestone.model.keys import EntityKey
 from tablestone.model.operations import CURSOR_HEADER, MORE_HEADER, IndexFound
 from tablestone.tools.connection import Connection, Scheme
 from tablestone.tools.errors import (
-    BUSY_STATUSES,
     ServiceError,
     TransferFailed,
     TransferRefused,
@@ -38,6 +37,7 @@ from tablestone.tools.errors import (
     read_json,
     service_error,
 )
+from tablestone.tools.retrying import BUSY_STATUSES
 
 if TYPE_CHECKING:
     from azure.core.exceptions import AzureError
