@@ -39,7 +39,7 @@ STEPS: Final[dict[str, tuple[tuple[Any, str], ...]]] = {
     "authentication": ((pipeline, "authenticate"),),
     "decode": (
         (pipeline, "decode_operation"),
-        (pipeline, "_form"),
+        (pipeline, "negotiate"),
         (batch, "parse_batch"),
         (batch, "decode_operation"),
     ),

@@ -186,7 +186,7 @@ PRECEDENCE: Final = (
 """Which error wins if several apply: the earliest (auth 11, wire 3.9). A test checks this list."""
 
 
-RETRY_AFTER: Final = (("Retry-After", "1"),)
+RETRY_AFTER: Final = ((b"Retry-After", b"1"),)
 """The header of `ServerBusy`: seconds after which a client may try again (wire 9)."""
 
 
@@ -208,7 +208,7 @@ class StorageError(Exception):
         *,
         early: bool | None = None,
         status: int | None = None,
-        headers: tuple[tuple[str, str], ...] = (),
+        headers: tuple[tuple[bytes, bytes], ...] = (),
         reason: str | None = None,
         detail: str | None = None,
         table: str | None = None,

@@ -104,7 +104,7 @@ def has_forbidden_key_character(text: str) -> bool:
 
 def require_key_in_body(name: str, value: str) -> None:
     """Raise `OutOfRangeInput` for a forbidden character in a key in a body (wire 1.3)."""
-    if has_forbidden_key_character(value):
+    if _FORBIDDEN_IN_KEY.search(value) is not None:
         text = f"The '{name}' parameter of value '{value}' is out of range."
         raise StorageError("OutOfRangeInput", text)
 

@@ -266,8 +266,16 @@ class ListIndexes:
     table: str
 
 
-ServiceOperation = (
-    GetTableAcl
+Operation = (
+    CreateTable
+    | GetTable
+    | DeleteTable
+    | QueryTables
+    | GetEntity
+    | QueryEntities
+    | EntityWrite
+    | EntityGroupTransaction
+    | GetTableAcl
     | ListIndexes
     | GetTableExpiry
     | SetTableExpiry
@@ -278,19 +286,6 @@ ServiceOperation = (
     | SetServiceProperties
     | GetServiceStats
     | GetUserDelegationKey
-)
-"""The operations of requests with `comp` or `restype`."""
-
-Operation = (
-    CreateTable
-    | GetTable
-    | DeleteTable
-    | QueryTables
-    | GetEntity
-    | QueryEntities
-    | EntityWrite
-    | EntityGroupTransaction
-    | ServiceOperation
 )
 
 
@@ -440,17 +435,6 @@ class UserDelegationKey:
     value: bytes = field(repr=False)
 
 
-ServiceResult = (
-    TableAclFound
-    | IndexesFound
-    | TableExpiryFound
-    | ServicePropertiesFound
-    | ServiceStats
-    | SettingsChanged
-    | UserDelegationKey
-    | ChangesFound
-)
-
 Result = (
     TableFound
     | TablesPage
@@ -458,7 +442,14 @@ Result = (
     | EntitiesPage
     | WriteResult
     | TransactionCommitted
-    | ServiceResult
+    | TableAclFound
+    | IndexesFound
+    | TableExpiryFound
+    | ServicePropertiesFound
+    | ServiceStats
+    | SettingsChanged
+    | UserDelegationKey
+    | ChangesFound
 )
 
 

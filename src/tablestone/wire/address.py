@@ -88,11 +88,11 @@ class AddressKind(enum.Enum):
 
 
 class Address(NamedTuple):
-    """A resource. `table` is empty and `key` is None for kinds that have none."""
+    """A resource. `table` and `key` are empty for kinds that have none."""
 
     kind: AddressKind
     table: str = ""
-    key: EntityKey | None = None
+    key: EntityKey = EntityKey("", "")
 
 
 _SYNTAX: Final = "Bad Request - Error in query syntax."

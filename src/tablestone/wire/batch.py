@@ -75,7 +75,7 @@ def parse_batch(content_type: bytes | None, body: bytes, outer: RawRequest) -> B
     kind = headers.get(b"content-type", b"").strip()
     if kind.lower().startswith(b"multipart/mixed"):
         inner = b"--" + _boundary(kind)
-        return _ChangeSetReader(body, mark, after, inner, outer).read(at)
+        return _read_change_set(body, at, inner, outer, mark, after)
     if after is None:
         raise _malformed()
     part, after, _ = _read_part(body, mark, opening.end, after, outer)
@@ -132,68 +132,57 @@ _PARTS_READ: Final = limits.CHANGE_SET_OPERATIONS_MAX + 1
 """One more than allowed is enough for the error, and a body can hold thousands."""
 
 
-class _ChangeSetReader:
-    """Reads the change set of a batch from start to end. `after` is the next delimiter of the outer envelope."""
+def _read_change_set(
+    body: bytes, at: int, inner: bytes, outer: RawRequest, mark: bytes, closing: _Delimiter | None
+) -> BatchRequest:
+    """The parts from this position to the closing delimiter, which must exist; at most `_PARTS_READ`.
 
-    def __init__(
-        self, body: bytes, mark: bytes, after: _Delimiter | None, inner: bytes, outer: RawRequest
-    ) -> None:
-        self._body = body
-        self._mark = mark
-        self._after = after
-        self._inner = inner
-        self._outer = outer
-
-    def read(self, at: int) -> BatchRequest:
-        """The parts from this position to the closing delimiter, which must exist; at most `_PARTS_READ`."""
-        body, inner = self._body, self._inner
-        parts: list[BatchPart] = []
-        part: BatchPart | None = None
-        head = b""  # all before the body of the last part: most parts of a batch have the same
-        ends_unreadable = False
-        here = _next_delimiter(body, inner, at)
-        self._require_before_envelope(here)
-        while here is not None and not here.closes:
-            after = _next_delimiter(body, inner, here.end)
-            if after is None:
-                raise _malformed()
-            if ends_unreadable:
-                here = after
-                continue
-            if part is not None and head and body.startswith(head, here.end):
-                content = body[here.end + len(head) : after.start].strip(b"\r\n")
-                part, follows = BatchPart(part.request, content, part.head), after
-            else:
-                part, follows, head_end = _read_part(body, inner, here.end, after, self._outer)
-                head = body[here.end : head_end]
-                if part is not None and parts:
-                    before = parts[-1]
-                    is_new = part.request is not before.request
-                    part = part._replace(head=before.head + 1 if is_new else before.head)
-            # A Content-Length reaches beyond `after`, so that is part of a value and not a delimiter.
-            if follows is not after:
-                self._pass_envelope(after.start, follows.start)
-            self._require_before_envelope(follows)
-            here = follows
-            if part is None:
-                ends_unreadable = True
-            else:
-                parts.append(part)
-                if len(parts) == _PARTS_READ:
-                    return BatchRequest(parts, is_change_set=True, ends_unreadable=False)
-        # Nothing may follow. The end of the outer envelope may be missing or lack its dashes (wire 7.1).
-        last = self._after
-        if last is not None and not last.closes and body[last.end :].strip():
+    `closing` is the next delimiter of the outer envelope, whose mark is `mark`.
+    """
+    parts: list[BatchPart] = []
+    part: BatchPart | None = None
+    head = b""  # all before the body of the last part: most parts of a batch have the same
+    ends_unreadable = False
+    here = _next_delimiter(body, inner, at)
+    _require_before(here, closing)
+    while here is not None and not here.closes:
+        after = _next_delimiter(body, inner, here.end)
+        if after is None:
             raise _malformed()
-        return BatchRequest(parts, is_change_set=True, ends_unreadable=ends_unreadable)
+        if ends_unreadable:
+            here = after
+            continue
+        if part is not None and head and body.startswith(head, here.end):
+            content = body[here.end + len(head) : after.start].strip(b"\r\n")
+            part, follows = BatchPart(part.request, content, part.head), after
+        else:
+            part, follows, head_end = _read_part(body, inner, here.end, after, outer)
+            head = body[here.end : head_end]
+            if part is not None and parts:
+                before = parts[-1]
+                is_new = part.request is not before.request
+                part = part._replace(head=before.head + 1 if is_new else before.head)
+        # A Content-Length reaches beyond `after`, so that is part of a value and not a delimiter.
+        if closing is not None and after.start <= closing.start < follows.start:
+            closing = _next_delimiter(body, mark, follows.start)
+        _require_before(follows, closing)
+        here = follows
+        if part is None:
+            ends_unreadable = True
+        else:
+            parts.append(part)
+            if len(parts) == _PARTS_READ:
+                return BatchRequest(parts, is_change_set=True, ends_unreadable=False)
+    # Nothing may follow. The end of the outer envelope may be missing or lack its dashes (wire 7.1).
+    if closing is not None and not closing.closes and body[closing.end :].strip():
+        raise _malformed()
+    return BatchRequest(parts, is_change_set=True, ends_unreadable=ends_unreadable)
 
-    def _require_before_envelope(self, here: _Delimiter | None) -> None:
-        if here is None or (self._after is not None and self._after.start < here.start):
-            raise _malformed()
 
-    def _pass_envelope(self, start: int, end: int) -> None:
-        if self._after is not None and start <= self._after.start < end:
-            self._after = _next_delimiter(self._body, self._mark, end)
+def _require_before(here: _Delimiter | None, closing: _Delimiter | None) -> None:
+    """Raise unless a delimiter of the change set is there, and comes before that of the envelope."""
+    if here is None or (closing is not None and closing.start < here.start):
+        raise _malformed()
 
 
 def _mime_headers(body: bytes, start: int, stop: int) -> tuple[Headers, int]:

@@ -282,7 +282,7 @@ def get_entity(decoded: DecodedRequest) -> Operation:
         filter_node = parse_filter(parameters.get("$filter", ""))
         projection = _projection(decoded)
     if filter_node is None and b"if-match" not in headers and b"if-none-match" not in headers:
-        return GetEntity(table, _key(decoded), projection)
+        return GetEntity(table, decoded.address.key, projection)
     tags = [decoded.raw.text(name) for name in (b"if-match", b"if-none-match")]
     if None not in tags:
         raise StorageError("InvalidInput", _BOTH_CONDITIONS)
@@ -291,12 +291,7 @@ def get_entity(decoded: DecodedRequest) -> Operation:
         for text in tags
     )
     conditions = ReadConditions(filter_node, match, none_match)
-    return GetEntity(table, _key(decoded), projection, conditions)
-
-
-def _key(decoded: DecodedRequest) -> EntityKey:
-    assert decoded.address.key is not None
-    return decoded.address.key
+    return GetEntity(table, decoded.address.key, projection, conditions)
 
 
 def insert(decoded: DecodedRequest) -> Operation:
@@ -307,30 +302,29 @@ def insert(decoded: DecodedRequest) -> Operation:
     return InsertEntity(table, entity)
 
 
-def _entity_write(decoded: DecodedRequest, method: str) -> tuple[str, Entity, IfMatch | None]:
-    """Table, entity and condition of a replace or merge."""
+def _entity_write(
+    decoded: DecodedRequest,
+    method: str,
+    under_condition: Callable[[str, Entity, IfMatch], Operation],
+    upsert: Callable[[str, Entity], Operation],
+) -> Operation:
     table = table_in_url(decoded.address)
     if_match = _if_match(decoded.raw, method)
     if if_match is None and decoded.version < VERSION_UPSERTS:
         raise StorageError("MissingRequiredHeader")
-    entity = _reader(decoded).entity(decoded.body, _key(decoded))
-    if if_match is None:  # with If-Match, no entity with too long a key is found (wire 9)
-        require_key_length(entity.key)
-    return table, entity, if_match
+    entity = _reader(decoded).entity(decoded.body, decoded.address.key)
+    if if_match is not None:  # no entity with too long a key is found (wire 9)
+        return under_condition(table, entity, if_match)
+    require_key_length(entity.key)
+    return upsert(table, entity)
 
 
 def replace(decoded: DecodedRequest) -> Operation:
-    table, entity, if_match = _entity_write(decoded, "PUT")
-    if if_match is None:
-        return InsertOrReplaceEntity(table, entity)
-    return UpdateEntity(table, entity, if_match)
+    return _entity_write(decoded, "PUT", UpdateEntity, InsertOrReplaceEntity)
 
 
 def merge(decoded: DecodedRequest) -> Operation:
-    table, entity, if_match = _entity_write(decoded, "MERGE")
-    if if_match is None:
-        return InsertOrMergeEntity(table, entity)
-    return MergeEntity(table, entity, if_match)
+    return _entity_write(decoded, "MERGE", MergeEntity, InsertOrMergeEntity)
 
 
 def delete_entity(decoded: DecodedRequest) -> Operation:
@@ -340,7 +334,7 @@ def delete_entity(decoded: DecodedRequest) -> Operation:
         is_alone = decoded.raw.method == "DELETE" and not decoded.is_part
         is_known = is_alone and decoded.version == _VERSION_OF_BARE_DELETE
         raise StorageError("InvalidInput" if is_known else "MissingRequiredHeader")
-    return DeleteEntity(table, _key(decoded), if_match)
+    return DeleteEntity(table, decoded.address.key, if_match)
 
 
 def read_below_entity_set(decoded: DecodedRequest) -> NoReturn:

@@ -141,26 +141,30 @@ def encode_result(operation: Operation, result: Result, form: Form) -> Answer:
 
 
 def _inserted(operation: InsertEntity, result: EntityInserted, form: Form) -> Answer:
-    location = form.base + format_entity_path(operation.table, entity_key(operation))
-    answer = Answer(204, etag=format_etag(result.version), location=location, is_insert=True)
+    table, version = operation.table, result.version
+    answer = _created(form, format_entity_path(table, entity_key(operation)))
+    answer.etag = format_etag(version)
+    if answer.status == 201:
+        answer.body = form.writer.entity(table, result.render(version), None)
+    return answer
+
+
+def _created(form: Form, path: str) -> Answer:
+    """The answer to an insert or create, without the body."""
+    answer = Answer(204, location=form.base + path, is_insert=True)
     answer.preference_applied = form.negotiated.preference
     if form.negotiated.preference != RETURN_NO_CONTENT:
         answer.status = 201
         answer.is_of_odata_2 = form.negotiated.form is AtomForm.ODATA_2
         answer.content_type = form.writer.entry_type
-        answer.body = form.writer.entity(operation.table, result.render(result.version), None)
     return answer
 
 
 def _table(operation: Operation, result: TableFound, form: Form) -> Answer:
-    content_type = form.writer.entry_type
     if not isinstance(operation, CreateTable):
-        return Answer(200, form.writer.table(result.table), content_type)
-    answer = Answer(204, location=form.base + format_table_path(result.table), is_insert=True)
-    answer.preference_applied = form.negotiated.preference
-    if form.negotiated.preference != RETURN_NO_CONTENT:
-        answer.status = 201
-        answer.content_type = content_type
+        return Answer(200, form.writer.table(result.table), form.writer.entry_type)
+    answer = _created(form, format_table_path(result.table))
+    if answer.status == 201:
         answer.body = form.writer.table(result.table)
     return answer
 
@@ -174,9 +178,7 @@ def encode_error(
     if not error.early:
         answer.preference_applied = form.negotiated.preference
     if error.headers:
-        answer.extra = [
-            (name.encode("ascii"), value.encode("latin-1")) for name, value in error.headers
-        ]
+        answer.extra = list(error.headers)
     if error.status == 304:
         answer.body, answer.content_type = b"", None
     return answer
@@ -270,9 +272,7 @@ def respond_at_front_door(
         else:
             body = xml_error(error, stamp, now, _STORAGE_ERROR if is_too_large else _ODATA_ERROR)
     headers.append((b"content-type", content_type))
-    headers.extend(
-        (name.lower().encode("ascii"), value.encode("latin-1")) for name, value in error.headers
-    )
+    headers.extend((name.lower(), value) for name, value in error.headers)
     if stamp.client_request_id is not None:
         headers.append((b"x-ms-client-request-id", stamp.client_request_id))
     return RawResponse(error.status, headers, body, error.text)

@@ -7,37 +7,14 @@ indexes and expiry. Does not know how an operation is carried out.
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from tablestone.model import operations
 from tablestone.model.errors import StorageError, unknown_comp
-from tablestone.model.operations import (
-    CreateTable,
-    DeleteEntity,
-    DeleteTable,
-    GetEntity,
-    GetServiceProperties,
-    GetServiceStats,
-    GetTable,
-    GetTableAcl,
-    GetTableExpiry,
-    GetUserDelegationKey,
-    InsertEntity,
-    InsertOrMergeEntity,
-    InsertOrReplaceEntity,
-    ListIndexes,
-    MergeEntity,
-    Operation,
-    QueryEntities,
-    QueryTables,
-    ReadAccountChanges,
-    ReadTableChanges,
-    SetServiceProperties,
-    SetTableAcl,
-    SetTableExpiry,
-    UpdateEntity,
-)
+from tablestone.model.operations import Operation
 from tablestone.query.filter_parser import INCOMPATIBLE
 from tablestone.wire import decode
 from tablestone.wire import service_resources as service
-from tablestone.wire.address import Address, AddressKind, Parameters, is_service_request
+from tablestone.wire.address import Address, Parameters, is_service_request
+from tablestone.wire.address import AddressKind as Kind
 from tablestone.wire.changes import (
     decode_account_changes,
     decode_table_changes,
@@ -49,82 +26,82 @@ from tablestone.wire.messages import RawRequest, RawResponse
 from tablestone.wire.service_resources import respond_on_service
 from tablestone.wire.versions import VERSION_EXACT_TEXTS, VERSION_JSON
 
+_Decode = Callable[[DecodedRequest], Operation]
+
 
 class Route(NamedTuple):
     """A method on a resource."""
 
     asked: type[Operation] | None
     """The operation that a refused request counts as; None: as none."""
-    decode: Callable[[DecodedRequest], Operation]
+    decode: _Decode
     respond: Callable[[Any, Any, Form, Stamp], RawResponse]
     """The response to an operation and its result."""
     since: str = ""
     """The first version that has the resource."""
 
 
-def _odata(asked: type[Operation] | None, decode: Callable[[DecodedRequest], Operation]) -> Route:
+def _odata(asked: type[Operation] | None, decode: _Decode) -> Route:
     return Route(asked, decode, respond_with_result)
+
+
+def _on_service(asked: type[Operation] | None, decode: _Decode, since: str = "") -> Route:
+    return Route(asked, decode, respond_on_service, since)
 
 
 _POLICIES: Final = "2012-02-12"
 """The first version with stored access policies (wire 3.8)."""
 _STATS: Final = VERSION_JSON
 """The first version with replication statistics (wire 10.1)."""
-_USER_DELEGATION: Final = "2025-07-05"
+_DELEGATION: Final = "2025-07-05"
 """The first version with user delegation of tables (auth 3.11)."""
 
-_A_TABLE: Final = AddressKind.ENTITY_SET
-_SERVICE: Final = AddressKind.SERVICE
-ROUTES: Final[dict[tuple[AddressKind, str | None, str | None, str], Route]] = {
-    (AddressKind.TABLE_SET, None, None, "GET"): _odata(QueryTables, decode.query_tables),
-    (AddressKind.TABLE_SET, None, None, "POST"): _odata(CreateTable, decode.create_table),
-    (AddressKind.TABLE, None, None, "GET"): _odata(GetTable, decode.get_table),
-    (AddressKind.TABLE, None, None, "DELETE"): _odata(DeleteTable, decode.delete_table),
-    (_A_TABLE, None, None, "GET"): _odata(QueryEntities, decode.query_entities),
-    (_A_TABLE, None, None, "POST"): _odata(InsertEntity, decode.insert),
-    (AddressKind.BELOW_ENTITY_SET, None, None, "GET"): _odata(None, decode.read_below_entity_set),
-    (AddressKind.BELOW_ENTITY_SET, None, None, "POST"): _odata(InsertEntity, decode.insert),
-    (AddressKind.ENTITY, None, None, "GET"): _odata(GetEntity, decode.get_entity),
-    (AddressKind.ENTITY, None, None, "PUT"): _odata(UpdateEntity, decode.replace),
-    (AddressKind.ENTITY, None, None, "MERGE"): _odata(MergeEntity, decode.merge),
-    (AddressKind.ENTITY, None, None, "PATCH"): _odata(MergeEntity, decode.merge),
-    (AddressKind.ENTITY, None, None, "DELETE"): _odata(DeleteEntity, decode.delete_entity),
-    (AddressKind.METADATA, None, None, "GET"): _odata(None, decode.not_implemented),
-    (_A_TABLE, None, "acl", "GET"): Route(
-        GetTableAcl, service.get_table_acl, respond_on_service, _POLICIES
+ROUTES: Final[dict[tuple[Kind, str | None, str | None, str], Route]] = {
+    (Kind.TABLE_SET, None, None, "GET"): _odata(operations.QueryTables, decode.query_tables),
+    (Kind.TABLE_SET, None, None, "POST"): _odata(operations.CreateTable, decode.create_table),
+    (Kind.TABLE, None, None, "GET"): _odata(operations.GetTable, decode.get_table),
+    (Kind.TABLE, None, None, "DELETE"): _odata(operations.DeleteTable, decode.delete_table),
+    (Kind.ENTITY_SET, None, None, "GET"): _odata(operations.QueryEntities, decode.query_entities),
+    (Kind.ENTITY_SET, None, None, "POST"): _odata(operations.InsertEntity, decode.insert),
+    (Kind.BELOW_ENTITY_SET, None, None, "GET"): _odata(None, decode.read_below_entity_set),
+    (Kind.BELOW_ENTITY_SET, None, None, "POST"): _odata(operations.InsertEntity, decode.insert),
+    (Kind.ENTITY, None, None, "GET"): _odata(operations.GetEntity, decode.get_entity),
+    (Kind.ENTITY, None, None, "PUT"): _odata(operations.UpdateEntity, decode.replace),
+    (Kind.ENTITY, None, None, "MERGE"): _odata(operations.MergeEntity, decode.merge),
+    (Kind.ENTITY, None, None, "PATCH"): _odata(operations.MergeEntity, decode.merge),
+    (Kind.ENTITY, None, None, "DELETE"): _odata(operations.DeleteEntity, decode.delete_entity),
+    (Kind.METADATA, None, None, "GET"): _odata(None, decode.not_implemented),
+    (Kind.ENTITY_SET, None, "acl", "GET"): _on_service(
+        operations.GetTableAcl, service.get_table_acl, _POLICIES
     ),
-    (_A_TABLE, None, "acl", "HEAD"): Route(
-        GetTableAcl, service.get_table_acl, respond_on_service, _POLICIES
+    (Kind.ENTITY_SET, None, "acl", "HEAD"): _on_service(
+        operations.GetTableAcl, service.get_table_acl, _POLICIES
     ),
-    (_A_TABLE, None, "acl", "PUT"): Route(
-        SetTableAcl, service.set_table_acl, respond_on_service, _POLICIES
+    (Kind.ENTITY_SET, None, "acl", "PUT"): _on_service(
+        operations.SetTableAcl, service.set_table_acl, _POLICIES
     ),
-    (_A_TABLE, None, "indexes", "GET"): Route(
-        None, lambda decoded: ListIndexes(decode.table_in_url(decoded.address)), respond_on_service
+    (Kind.ENTITY_SET, None, "indexes", "GET"): _on_service(None, service.list_indexes),
+    (Kind.ENTITY_SET, None, "expiry", "GET"): _on_service(None, service.get_table_expiry),
+    (Kind.ENTITY_SET, None, "expiry", "PUT"): _on_service(
+        operations.SetTableExpiry, service.set_table_expiry
     ),
-    (_A_TABLE, None, "expiry", "GET"): Route(
-        None, lambda decoded: GetTableExpiry(decoded.address.table), respond_on_service
+    (Kind.ENTITY_SET, None, "changes", "GET"): Route(
+        operations.ReadTableChanges, decode_table_changes, respond_with_changes
     ),
-    (_A_TABLE, None, "expiry", "PUT"): Route(
-        SetTableExpiry, service.set_table_expiry, respond_on_service
+    (Kind.SERVICE, "service", "changes", "GET"): Route(
+        operations.ReadAccountChanges, decode_account_changes, respond_with_changes
     ),
-    (_A_TABLE, None, "changes", "GET"): Route(
-        ReadTableChanges, decode_table_changes, respond_with_changes
+    (Kind.SERVICE, "service", "properties", "GET"): _on_service(
+        operations.GetServiceProperties, lambda _decoded: operations.GetServiceProperties()
     ),
-    (_SERVICE, "service", "changes", "GET"): Route(
-        ReadAccountChanges, decode_account_changes, respond_with_changes
+    (Kind.SERVICE, "service", "properties", "PUT"): _on_service(
+        operations.SetServiceProperties, service.set_service_properties
     ),
-    (_SERVICE, "service", "properties", "GET"): Route(
-        GetServiceProperties, lambda _decoded: GetServiceProperties(), respond_on_service
+    (Kind.SERVICE, "service", "stats", "GET"): _on_service(
+        operations.GetServiceStats, lambda _decoded: operations.GetServiceStats(), _STATS
     ),
-    (_SERVICE, "service", "properties", "PUT"): Route(
-        SetServiceProperties, service.set_service_properties, respond_on_service
-    ),
-    (_SERVICE, "service", "stats", "GET"): Route(
-        GetServiceStats, lambda _decoded: GetServiceStats(), respond_on_service, _STATS
-    ),
-    (_SERVICE, "service", "userdelegationkey", "POST"): Route(
-        GetUserDelegationKey, service.get_user_delegation_key, respond_on_service, _USER_DELEGATION
+    (Kind.SERVICE, "service", "userdelegationkey", "POST"): _on_service(
+        operations.GetUserDelegationKey, service.get_user_delegation_key, _DELEGATION
     ),
 }
 """The routes by the kind of address, `restype`, `comp` and the method."""
@@ -133,8 +110,8 @@ _SINCE: Final = {key[:3]: route.since for key, route in ROUTES.items()}
 _OWN: Final = frozenset(("changes", "indexes", "expiry"))
 """Values of `comp` that the service does not have: whatever is wrong with them, they are unknown."""
 _UNCONDITIONAL: Final[dict[type[Operation] | None, type[Operation]]] = {
-    UpdateEntity: InsertOrReplaceEntity,
-    MergeEntity: InsertOrMergeEntity,
+    operations.UpdateEntity: operations.InsertOrReplaceEntity,
+    operations.MergeEntity: operations.InsertOrMergeEntity,
 }
 """The operation that a write without If-Match asks for."""
 
@@ -164,11 +141,11 @@ def decode_operation(method: str, decoded: DecodedRequest) -> tuple[Route, Opera
 
 
 def _no_route(
-    decoded: DecodedRequest, resource: tuple[AddressKind, str | None, str | None]
+    decoded: DecodedRequest, resource: tuple[Kind, str | None, str | None]
 ) -> StorageError:
     kind, restype, comp = resource
     if restype is None and comp is None:
-        presumed = decoded.address.table if kind is AddressKind.BELOW_ENTITY_SET else None
+        presumed = decoded.address.table if kind is Kind.BELOW_ENTITY_SET else None
         return StorageError("MethodNotAllowed", table=presumed)
     since = None if comp in _OWN else _SINCE.get(resource)
     if since is None or decoded.version < since:
@@ -183,8 +160,8 @@ def operation_asked(
     kind, restype, comp = address.kind, None, None
     if is_service_request(parameters):
         comp = parameters.get("comp", "")
-        kind = _SERVICE if kind is _SERVICE else _A_TABLE
-        restype = "service" if kind is _SERVICE else None
+        kind = Kind.SERVICE if kind is Kind.SERVICE else Kind.ENTITY_SET
+        restype = "service" if kind is Kind.SERVICE else None
     route = ROUTES.get((kind, restype, comp, method))
     asked = None if route is None else route.asked
     if asked in _UNCONDITIONAL and b"if-match" not in request.headers:

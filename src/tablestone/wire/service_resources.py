@@ -27,9 +27,11 @@ from tablestone.model.expiry import ExpiryPolicy
 from tablestone.model.operations import (
     AccessPolicy,
     GetTableAcl,
+    GetTableExpiry,
     GetUserDelegationKey,
     IndexesFound,
     IndexFound,
+    ListIndexes,
     Operation,
     Result,
     ServicePropertiesFound,
@@ -455,6 +457,14 @@ def _asks_for_json_alone(accept: bytes) -> bool:
     return bool(re.search(rb"application/json(?![\w.+-])", accept)) and b"xml" not in accept
 
 
+def list_indexes(decoded: DecodedRequest) -> Operation:
+    return ListIndexes(table_in_url(decoded.address))
+
+
+def get_table_expiry(decoded: DecodedRequest) -> Operation:
+    return GetTableExpiry(decoded.address.table)
+
+
 def set_table_expiry(decoded: DecodedRequest) -> Operation:
     members = {"suspended": False} | decode_object(decoded.body)
     try:
@@ -517,9 +527,7 @@ def respond_with_service_error(
     response.status, response.reason = error.status, error.text
     if stamp.version >= VERSION_XML_ERROR_CODE:
         response.headers.append((b"x-ms-error-code", error.code.encode("ascii")))
-    response.headers.extend(
-        (name.lower().encode("ascii"), value.encode("latin-1")) for name, value in error.headers
-    )
+    response.headers.extend((name.lower(), value) for name, value in error.headers)
     return response
 
 

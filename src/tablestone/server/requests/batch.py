@@ -73,8 +73,12 @@ class _Head(NamedTuple):
     parameters: Parameters
 
 
-async def answer_batch(step: Authenticated, body: bytes) -> Answer:
+async def answer_batch(step: Authenticated, method: str) -> Answer:
     """The outer answer. Raises only for an envelope that cannot be read, and for changes at the secondary."""
+    if method != "POST":
+        raise StorageError("MethodNotAllowed")
+    step.record.is_batch = True
+    body = await step.read_body()
     batch = parse_batch(step.request.headers.get(b"content-type"), body, step.request)
     if batch.is_change_set and step.found.is_secondary:
         raise StorageError("InsufficientAccountPermissions")
@@ -110,8 +114,8 @@ def _form(step: Authenticated, request: RawRequest) -> Form:
     if negotiated.form is AtomForm.ODATA_3 and outer is AtomForm.ODATA_2:
         # Old clients declare their OData outside only.
         negotiated = negotiated._replace(form=outer)
-    shared = form_for(step.form.base, step.found.account.name, negotiated)
-    return shared.at(step.means.clock())
+    form = form_for(step.form.base, step.found.account.name, negotiated)
+    return form.at(step.means.clock())
 
 
 def _head(step: Authenticated, request: RawRequest, form: Form) -> _Head:

@@ -69,7 +69,7 @@ from tablestone.wire.encode import (
     respond,
     respond_at_front_door,
 )
-from tablestone.wire.messages import Answer, Headers, RawRequest, RawResponse
+from tablestone.wire.messages import Headers, RawRequest, RawResponse
 from tablestone.wire.negotiate import negotiate
 from tablestone.wire.routes import decode_operation, operation_asked
 from tablestone.wire.service_resources import respond_with_service_error
@@ -125,8 +125,16 @@ class Pipeline:
         cors_rules: tuple[CorsRule, ...] = ()
         found: FoundAccount | None = None
         parameters = NO_PARAMETERS
+        repeated: frozenset[str] = frozenset()
+        """The names of parameters that occur twice."""
+        unreadable: StorageError | None = None
+        """The error of a query string that cannot be read."""
         try:
-            parameters, repeated, unreadable = _read_parameters(request.query_string)
+            try:
+                parameters = parse_query_string(request.query_string)
+            except StorageError as error:
+                unreadable = error
+                parameters, repeated = readable_parameters(request.query_string)
             host = request.headers.get(b"host", b"")
             found = await self._addresses.find(request.raw_path, host)
             account = record.account = found.account.name
@@ -151,7 +159,9 @@ class Pipeline:
             if details is not None:
                 details.caller = _caller_kind(caller, request)
                 details.authenticated_at = monotonic_seconds()
-            answer_form = _form(request, found, parameters, version, now)
+            base = f"{request.scheme}://{host.decode('latin-1')}/{found.prefix}"
+            negotiated = negotiate(request.headers, parameters, version)
+            answer_form = form_for(base, account, negotiated).at(now)
             step = Authenticated(
                 request,
                 found,
@@ -212,8 +222,9 @@ class Pipeline:
             if method != "GET" or b"x-http-method" in request.headers:
                 method = effective_method(request)
             if is_odata and address.kind is AddressKind.BATCH:
-                return respond(await self._carry_out_batch(step, method), stamp)
-            _require_writable(method, found)
+                return respond(await answer_batch(step, method), stamp)
+            if found.is_secondary and method not in _READS:  # wire 1.1
+                raise StorageError("InsufficientAccountPermissions")  # noqa: TRY301
             body = b"" if method in _BODILESS else await read_body()
             if is_odata:
                 require_answerable(method, form.negotiated)
@@ -226,7 +237,10 @@ class Pipeline:
         else:
             record.operation = asked
             operation = asked if caller is OWNER else caller.permit(asked)
-            result = await self._execute(step, operation)
+            if is_odata:
+                result = await self._service.execute(found.account, operation)
+            else:
+                result = await self._execute_on_service(step, operation)
             if isinstance(operation, QueryEntities):
                 assert isinstance(result, EntitiesPage)
                 record.from_tools = request.headers.get(b"user-agent", b"").startswith(TOOL_AGENTS)
@@ -240,12 +254,6 @@ class Pipeline:
             return response
         raise await error_to_answer(failure, step) if is_odata else failure
 
-    async def _carry_out_batch(self, step: Authenticated, method: str) -> Answer:
-        if method != "POST":
-            raise StorageError("MethodNotAllowed")
-        step.record.is_batch = True
-        return await answer_batch(step, await step.read_body())
-
     async def _is_there(self, step: Authenticated, address: Address) -> bool:
         """Whether a resource that only we have is there for the caller. If not, it is an unknown one of the service."""
         comp, found = step.parameters.get("comp"), step.found
@@ -255,7 +263,7 @@ class Pipeline:
             return step.caller is OWNER
         return comp != "indexes" or await self._service.has_indexes(found.account, address.table)
 
-    async def _execute(self, step: Authenticated, operation: Operation) -> Result:
+    async def _execute_on_service(self, step: Authenticated, operation: Operation) -> Result:
         found = step.found
         if isinstance(operation, GetServiceStats) and not found.is_secondary and not found.prefix:
             # In path style, an SDK can only ask the primary. In host style, it can ask the secondary (auth 9).
@@ -295,17 +303,6 @@ def request_ids() -> Iterator[str]:
     prefix = f"{start[:8]}-{start[8:12]}-{start[12:16]}-{start[16:20]}-"
     for number in count(1):
         yield f"{prefix}{number:012x}"
-
-
-_NONE: Final[frozenset[str]] = frozenset()
-
-
-def _read_parameters(raw: bytes) -> tuple[Parameters, frozenset[str], StorageError | None]:
-    """The parameters, the names that occur twice, and the error of a query string that cannot be read, or None."""
-    try:
-        return parse_query_string(raw), _NONE, None
-    except StorageError as error:
-        return *readable_parameters(raw), error
 
 
 def _require_sound(request: RawRequest, *, https_only: bool) -> None:
@@ -366,24 +363,6 @@ def _who(request: RawRequest, account: Account, caller: Caller) -> Hashable:
         return account.identity, account.incarnation, keys
     given = tuple(other_parameters(request.query_string, (b"since", b"wait")))
     return account.identity, account.incarnation, keys, request.text(b"authorization"), given
-
-
-def _form(
-    request: RawRequest, found: FoundAccount, parameters: Parameters, version: str, now: int
-) -> Form:
-    host = request.headers[b"host"]
-    form = form_for(
-        f"{request.scheme}://{host.decode('latin-1')}/{found.prefix}",
-        found.account.name,
-        negotiate(request.headers, parameters, version),
-    )
-    return form if form.dated is None else form.at(now)
-
-
-def _require_writable(method: str, found: FoundAccount) -> None:
-    """Raise for a write at the secondary (wire 1.1)."""
-    if found.is_secondary and method not in _READS:
-        raise StorageError("InsufficientAccountPermissions")
 
 
 def _failure_of(fault: Exception, request_id: str, method: str) -> StorageError:
