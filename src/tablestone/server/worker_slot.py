@@ -11,8 +11,6 @@ from tablestone.telemetry.worker_reports import WorkerReports
 
 @dataclass(frozen=True, slots=True)
 class WorkerSlot:
-    """What one worker process gets from the process that started it."""
-
     worker: int = 0
     """From 0 to `workers` - 1."""
     workers: int = 1

@@ -175,7 +175,7 @@ def _attribute(text: str) -> str:
 
 
 class AtomWriter:
-    """A `PayloadWriter` of Atom, for one account.
+    """Writes bodies in Atom, for one account, as `JsonWriter` does in JSON.
 
     `base` is its URL with a slash at the end. `updated` is `now`, in ticks, cut to seconds, as recorded.
     """

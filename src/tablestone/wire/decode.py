@@ -73,6 +73,8 @@ class DecodedRequest(NamedTuple):
     """The input of decoding: a request whose address is parsed and whose body is read."""
 
     raw: RawRequest
+    method: str
+    """The method that is meant (`effective_method`)."""
     address: Address
     parameters: Parameters
     body: bytes

@@ -9,8 +9,8 @@ from __future__ import annotations
 import codecs
 import functools
 import html
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from tablestone.model.edm import format_date_time_fixed
 from tablestone.model.entity_json import etag_of
@@ -25,7 +25,6 @@ from tablestone.model.operations import (
     GetEntity,
     InsertEntity,
     Operation,
-    Projection,
     QueryEntities,
     Result,
     TableFound,
@@ -48,37 +47,8 @@ _SERVER: Final = (b"server", SERVER)
 _ERROR_NAMESPACE: Final = "http://schemas.microsoft.com/ado/2007/08/dataservices/metadata"
 
 
-class PayloadWriter(Protocol):
-    """Writes bodies in one form, with links below one base URL. `stored` is an entity in the form of `entity_json`."""
-
-    entry_type: bytes
-    """The Content-Type of a single table or entity."""
-    feed_type: bytes
-    """The Content-Type of a list."""
-    error_type: bytes
-
-    def table(self, table: str) -> bytes:
-        """One table (wire 3.2, 3.3)."""
-
-    def tables(self, tables: Sequence[str]) -> bytes:
-        """A list of tables (wire 3.1)."""
-
-    def entity(self, table: str, stored: bytes, projection: Projection | None) -> bytes:
-        """One entity, with the selected properties only (wire 5.2, 5.7)."""
-
-    def lists_as_stored(self, projection: Projection | None, /) -> bool:
-        """Whether `listed` returns `stored`: then a list is joined from stored entities without encoding them."""
-
-    def listed(self, table: str, stored: bytes, projection: Projection | None) -> bytes:
-        """One entity in the form that it has in a list."""
-
-    def entities(
-        self, table: str, listed: Sequence[bytes], projection: Projection | None, /
-    ) -> bytes:
-        """A list of entities, each in the form of `listed`."""
-
-    def error(self, code: str, message: str) -> bytes:
-        """An error; `message` is its whole text (wire 8.1, 8.2)."""
+PayloadWriter = JsonWriter | AtomWriter
+"""Writes bodies in one form, with links below one base URL."""
 
 
 class Form(NamedTuple):
@@ -113,7 +83,7 @@ class Stamp(NamedTuple):
 
 
 def encode_result(operation: Operation, result: Result, form: Form) -> Answer:
-    """The answer to an operation that succeeded. The entities of a page are as `PayloadWriter.listed` wrote them."""
+    """The answer to an operation that succeeded. The entities of a page are as the writer's `listed` wrote them."""
     writer = form.writer
     if isinstance(result, EntityFound):
         assert isinstance(operation, GetEntity)

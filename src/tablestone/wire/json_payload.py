@@ -373,7 +373,11 @@ _short_context = functools.lru_cache(maxsize=512)(_context)
 
 
 class JsonWriter:
-    """A `PayloadWriter` of JSON, for one account. `base` is the URL of the account with a slash at the end."""
+    """Writes bodies in JSON, for one account. `base` is the URL of the account with a slash at the end.
+
+    `AtomWriter` has the same methods. `entry_type`, `feed_type` and `error_type` are the Content-Types of one table or
+    entity, of a list, and of an error. `stored` is an entity in the form of `entity_json`.
+    """
 
     def __init__(self, base: str, account: str, level: MetadataLevel) -> None:
         self._base = base
@@ -417,11 +421,13 @@ class JsonWriter:
         return b"{" + self._context(f"{table}/@Element{_selected(projection)}") + members
 
     def lists_as_stored(self, projection: Projection | None) -> bool:
+        """Whether `listed` returns `stored`: then a list is joined from stored entities without encoding them."""
         return self._level is MetadataLevel.MINIMAL and (
             projection is None or projection.names is None
         )
 
     def listed(self, table: str, stored: bytes, projection: Projection | None) -> bytes:
+        """One entity in the form that it has in a list."""
         text = stored
         if projection is not None and projection.names is not None:
             text = select_members(stored, projection.names)

@@ -116,7 +116,7 @@ _UNCONDITIONAL: Final[dict[type[Operation] | None, type[Operation]]] = {
 """The operation that a write without If-Match asks for."""
 
 
-def decode_operation(method: str, decoded: DecodedRequest) -> tuple[Route, Operation]:
+def decode_operation(decoded: DecodedRequest) -> tuple[Route, Operation]:
     """The operation, and the route that answers it.
 
     Raises the service's error. One that is found late is answered only if the table exists (wire 2.2).
@@ -127,7 +127,7 @@ def decode_operation(method: str, decoded: DecodedRequest) -> tuple[Route, Opera
         if restype is None and comp is None:
             decode.require_supported_options(decoded.parameters)
     kind, table, _ = decoded.address
-    route = ROUTES.get((kind, restype, comp, method))
+    route = ROUTES.get((kind, restype, comp, decoded.method))
     if route is None or decoded.version < route.since:
         raise _no_route(decoded, (kind, restype, comp))
     try:

@@ -7,7 +7,6 @@ change set that failed is answered with the failing operation's answer alone (wi
 import logging
 import uuid
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from tablestone import limits
 from tablestone.auth.permissions import OWNER
@@ -29,8 +28,6 @@ from tablestone.tables.writes import EntityGroup
 from tablestone.telemetry.request_record import RefusedTable
 from tablestone.wire.address import (
     NO_PARAMETERS,
-    Address,
-    Parameters,
     is_service_request,
     parse_query_string,
     parse_resource,
@@ -63,14 +60,6 @@ _INDEXED_ALWAYS = frozenset(
 
 _VERSION_NEEDING_ACCEPT = "2019-12-12"
 """The one version where, below an outer `*/*`, a part without Accept is known to be refused (wire 5.1)."""
-
-
-class _Head(NamedTuple):
-    """The request of a part, without its body."""
-
-    method: str
-    address: Address
-    parameters: Parameters
 
 
 async def answer_batch(step: Authenticated, method: str) -> Answer:
@@ -118,8 +107,8 @@ def _form(step: Authenticated, request: RawRequest) -> Form:
     return form.at(step.means.clock())
 
 
-def _head(step: Authenticated, request: RawRequest, form: Form) -> _Head:
-    """The resource of a part, below the URL of the outer request. Raises for one that cannot be in a batch."""
+def _head(step: Authenticated, request: RawRequest, form: Form) -> DecodedRequest:
+    """What a part asks for, without its body: a resource below the URL of the outer request, which has to be OData."""
     account = step.found.account
     method = effective_method(request)
     path, prefix = request.raw_path, f"/{step.found.prefix}".encode("ascii")
@@ -136,15 +125,13 @@ def _head(step: Authenticated, request: RawRequest, form: Form) -> _Head:
         outer = step.request.headers.get(b"accept", b"").strip()
         if outer == b"*/*" and form.negotiated.refusal == "AtomFormatNotSupported":
             raise StorageError("AtomFormatNotSupported")
-    return _Head(method, parse_resource(resource, account.name), parameters)
+    address = parse_resource(resource, account.name)
+    version = step.stamp.version
+    return DecodedRequest(request, method, address, parameters, b"", version, is_part=True)
 
 
-def _operation(step: Authenticated, part: BatchPart, head: _Head) -> Operation:
-    method, address, parameters = head
-    decoded = DecodedRequest(
-        part.request, address, parameters, part.body, step.stamp.version, is_part=True
-    )
-    _route, operation = decode_operation(method, decoded)
+def _operation(step: Authenticated, head: DecodedRequest, body: bytes) -> Operation:
+    _route, operation = decode_operation(head._replace(body=body))
     return operation if step.caller is OWNER else step.caller.permit(operation)
 
 
@@ -196,7 +183,7 @@ async def _collect(
 ) -> None:
     """Add the writes of the parts to the group; an error has the index of its part."""
     turn = step.means.turns.turn()
-    head: _Head | None = None
+    head: DecodedRequest | None = None
     known = -1
     try:
         await turn.begin()
@@ -207,7 +194,7 @@ async def _collect(
                 if head is None or part.head != known:
                     known, head = part.head, None
                     head = _head(step, part.request, forms[known])
-                operation = _operation(step, part, head)
+                operation = _operation(step, head, part.body)
                 if not isinstance(operation, EntityWrite):
                     raise _not_here()
                 group.add(operation)
@@ -215,7 +202,7 @@ async def _collect(
                 is_inexact = error.code in ("InvalidDuplicateRow", "InvalidInput")
                 if is_inexact and not error.early and step.stamp.version < VERSION_EXACT_TEXTS:
                     error = StorageError("InvalidInput", early=False)
-                _note_refused(step, part.request, head, EntityGroupTransaction)
+                _note_refused(step, head, EntityGroupTransaction)
                 # The error of the 101st operation has the index 99, as recorded (wire 7.3).
                 error.operation_index = min(index, limits.CHANGE_SET_OPERATIONS_MAX - 1)
                 raise error from None
@@ -226,10 +213,10 @@ async def _collect(
 async def _query(step: Authenticated, part: BatchPart, form: Form) -> bytes:
     """The answer to a lone query; an error has the index of this only operation (wire 7.3)."""
     failure: StorageError
-    head: _Head | None = None
+    head: DecodedRequest | None = None
     try:
         head = _head(step, part.request, form)
-        operation = _operation(step, part, head)
+        operation = _operation(step, head, part.body)
         if not isinstance(operation, GetEntity | QueryEntities):
             raise _not_here()
         result = await _execute(step, operation)
@@ -239,7 +226,7 @@ async def _query(step: Authenticated, part: BatchPart, form: Form) -> bytes:
         answer = encode_result(operation, result, form)
     except StorageError as error:
         failure = error
-        _note_refused(step, part.request, head, None)
+        _note_refused(step, head, None)
     else:
         return format_part(answer, part.content_id)
     step.record.failure = failure
@@ -256,13 +243,13 @@ async def _execute(step: Authenticated, operation: Operation) -> Result:
 
 
 def _note_refused(
-    step: Authenticated, request: RawRequest, head: _Head | None, asked: type[Operation] | None
+    step: Authenticated, head: DecodedRequest | None, asked: type[Operation] | None
 ) -> None:
     """Note what a part asked for, if it was refused before its operation was known."""
     record = step.record
     if head is None or record.operation is not None:
         return
-    asked = asked or operation_asked(head.method, head.address, NO_PARAMETERS, request)
+    asked = asked or operation_asked(head.method, head.address, NO_PARAMETERS, head.raw)
     record.asked = "" if asked is None else asked.__name__
     if head.address.table:
         record.refused = RefusedTable(head.address.table, is_found=False)

@@ -10,7 +10,7 @@ import re
 import uuid
 from collections.abc import Hashable, Iterator
 from itertools import count
-from typing import Final, Literal
+from typing import Final
 
 from tablestone import limits
 from tablestone.accounts.identities import Identities
@@ -189,9 +189,10 @@ class Pipeline:
         else:
             return response
         _note_failure(record, failure, found, request, parameters)
-        form: Form | Literal["xml"] | None = "xml" if speaks_xml else answer_form
         stamp = Stamp(request_id, client_request_id, version)
-        response = _respond_with_error(failure, request, form, stamp, self._clock())
+        response = _respond_with_error(
+            failure, request, answer_form, stamp, self._clock(), speaks_xml=speaks_xml
+        )
         if cors_rules:
             add_cors_headers(cors_rules, request, response)
         return response
@@ -230,8 +231,8 @@ class Pipeline:
                 require_answerable(method, form.negotiated)
             elif not await self._is_there(step, address):
                 raise unknown_comp()
-            decoded = DecodedRequest(request, address, parameters, body, stamp.version)
-            route, asked = decode_operation(method, decoded)
+            decoded = DecodedRequest(request, method, address, parameters, body, stamp.version)
+            route, asked = decode_operation(decoded)
         except StorageError as error:
             failure = error  # nothing is awaited inside an `except`: decision 7
         else:
@@ -432,15 +433,17 @@ def _note_failure(
 def _respond_with_error(
     failure: StorageError,
     request: RawRequest,
-    form: Form | Literal["xml"] | None,
+    form: Form | None,
     stamp: Stamp,
     now: int,
+    *,
+    speaks_xml: bool,
 ) -> RawResponse:
     """An error in the form that the client asked for, or in the front door's if that is not known (wire 8.3)."""
     if form is None or failure.at_front_door:
-        speaks_xml = form == "xml" and failure.code != "RequestBodyTooLarge"
-        accept = b"" if speaks_xml else request.headers.get(b"accept", b"")
+        is_xml = speaks_xml and failure.code != "RequestBodyTooLarge"
+        accept = b"" if is_xml else request.headers.get(b"accept", b"")
         return respond_at_front_door(failure, accept, stamp, now)
-    if form == "xml":
+    if speaks_xml:
         return respond_with_service_error(failure, request, stamp, now)
     return respond(encode_error(failure, form, stamp, now), stamp)
