@@ -388,7 +388,9 @@ class JsonWriter:
     def error(self, code: str, message: str) -> bytes:
         return json_error(code, message)
 
-    def _context(self, fragment: str) -> bytes:
+    def _context(self, fragment: str, projection: Projection | None = None) -> bytes:
+        if projection is not None:  # as `odata.metadata` repeats it (wire 5.2)
+            fragment += f"&$select={projection.as_sent}"
         context = _short_context if len(fragment) <= _SHORT_FRAGMENT else _context
         return context(self._base, fragment)
 
@@ -418,7 +420,7 @@ class JsonWriter:
         if self._level is MetadataLevel.NONE:
             return text
         members = b"}" if text == b"{}" else b"," + text[1:]
-        return b"{" + self._context(f"{table}/@Element{_selected(projection)}") + members
+        return b"{" + self._context(f"{table}/@Element", projection) + members
 
     def lists_as_stored(self, projection: Projection | None) -> bool:
         """Whether `listed` returns `stored`: then a list is joined from stored entities without encoding them."""
@@ -441,7 +443,7 @@ class JsonWriter:
         values = b",".join(listed)
         if self._level is MetadataLevel.NONE:
             return b'{"value":[' + values + b"]}"
-        context = self._context(table + _selected(projection))
+        context = self._context(table, projection)
         return b"{" + context + b',"value":[' + values + b"]}"
 
     def _with_links(self, table: str, key: EntityKey, text: bytes) -> bytes:
@@ -452,8 +454,3 @@ class JsonWriter:
         edit_link = f',"odata.editLink":{quote(path)}'
         comma = b"" if rest == b"}" else b","
         return b"{" + links.encode("ascii") + etag + edit_link.encode("ascii") + comma + rest
-
-
-def _selected(projection: Projection | None) -> str:
-    """The projection as `odata.metadata` repeats it (wire 5.2)."""
-    return "" if projection is None else f"&$select={projection.as_sent}"
