@@ -1,7 +1,4 @@
-"""How requests are tried again, and how many are in flight.
-
-Imports nothing of the SDK: a request is a function here.
-"""
+"""How requests are tried again, and how many are in flight."""
 
 import threading
 from collections.abc import Callable, Iterator

@@ -146,8 +146,8 @@ class Pipeline:
                 cors_rules = properties.cors
             _require_sound(request, https_only=self._https_only)
             if request.method == "OPTIONS":
-                unversioned = Stamp(request_id, client_request_id, version)
-                return answer_preflight(cors_rules, request, unversioned)
+                stamp = Stamp(request_id, client_request_id, version)
+                return answer_preflight(cors_rules, request, stamp)
             version = version_of(request, parameters, self._versions)
             stamp = Stamp(request_id, client_request_id, version)
             now = self._clock()
@@ -183,7 +183,11 @@ class Pipeline:
             if cors_rules:
                 add_cors_headers(cors_rules, request, response)
         except StorageError as error:
-            failure = self._noted(error, request.client, account, request_id)
+            if error.status == 401:
+                error.headers = (self._identities.challenge,)
+            _log_reason(error, request_id)
+            self._refused.note(request.client, account, request_id, error)
+            failure = error
         except Exception as fault:  # noqa: BLE001 - every request gets an answer
             failure = _failure_of(fault, request_id, request.method)
         else:
@@ -274,16 +278,6 @@ class Pipeline:
                 found.account.identity, step.caller, operation, step.stamp.version, self._clock()
             )
         return await self._service.execute(found.account, operation)
-
-    def _noted(
-        self, error: StorageError, client: str, account: str, request_id: str
-    ) -> StorageError:
-        """Log the error and note its caller; returns it, a 401 with a challenge."""
-        if error.status == 401:
-            error.headers = (self._identities.challenge,)
-        _log_reason(error, request_id)
-        self._refused.note(client, account, request_id, error)
-        return error
 
     def refusal(self, headers: Headers, reason: str, record: RequestRecord) -> RawResponse:
         """The front door's answer to a request beyond a limit, which is not looked at (wire 8.3)."""
