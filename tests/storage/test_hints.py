@@ -1,4 +1,6 @@
-"""Hints by the contract: no matching row is left out, and a reader always knows where to continue. On every engine."""
+"""Hints by the contract: no matching row is left out, and a reader always knows where to continue. On every engine,
+and in both ways in which SQLite decides them.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hint_ways import WAYS, deciding_in
 from storage.opened import close_healthy, open_sqlite
 from storage.write_sets import WHOLE, committed, moment_of, put
 from tablestone.engines.contract import (
@@ -32,9 +35,17 @@ from tablestone.engines.sqlite.hinted_read import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tablestone.engines.contract import Engine
+
+
+@pytest.fixture(autouse=True, params=WAYS)
+def way(request: pytest.FixtureRequest) -> Iterator[str]:
+    with deciding_in(request.param):
+        yield request.param
+
 
 VALUES = [
     b'{"k":"","n":5,"s":"x"}',
@@ -163,7 +174,7 @@ async def test_a_piece_ends_by_bytes_and_goes_on_behind_the_last_value(engine: E
 
 
 @pytest.mark.asyncio
-async def test_a_hint_reads_inside_the_range_by_the_index(data: Path) -> None:
+async def test_a_hint_reads_inside_the_range_by_the_index(data: Path, way: str) -> None:
     """Rows inside the range and no others, whatever the hint says about rows, and without sorting."""
     engine = open_sqlite(data)
     everything = AllOf(tuple(hint for _, hint, _ in HOLDS))
@@ -174,7 +185,7 @@ async def test_a_hint_reads_inside_the_range_by_the_index(data: Path) -> None:
             (WHOLE, "((partition,row)>(?,?) AND (partition,row)<(?,?))"),
         ):
             walk, bindings = walk_of(key_range)
-            condition = conditions_of(hint).everywhere
+            condition = conditions_of(hint, in_c=way == "C").everywhere
             plan = [
                 str(row[3])
                 for row in engine._reader.execute(
@@ -208,7 +219,7 @@ async def test_rows_that_are_left_out_are_counted(data: Path, hint: Hint, rows_m
 
 
 @pytest.mark.asyncio
-async def test_a_marker_is_looked_for_where_the_first_values_have_it(data: Path) -> None:
+async def test_a_marker_is_looked_for_where_the_first_values_have_it(data: Path, way: str) -> None:
     """And from the start in values that have it earlier."""
     engine = open_sqlite(data)
     long, short = b"x" * 500 + b',"n":5}', b',"n":5}'
@@ -223,11 +234,13 @@ async def test_a_marker_is_looked_for_where_the_first_values_have_it(data: Path)
             rows = await moment.read([WHOLE], rows_max=100, bytes_max=1 << 20, hint=hint)
             assert rows.values == values
         skipped = moment._rows._hinted._skipped
-        assert skipped == {N: 500 - SAMPLE_MARGIN, b',"m":': 0}
+        in_sql = {N: 500 - SAMPLE_MARGIN, b',"m":': 0}
+        assert skipped == (in_sql if way == "SQL" else {})
     await close_healthy(engine)
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("way", ["SQL"], indirect=True)
 async def test_places_of_markers_are_remembered_within_a_bound(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

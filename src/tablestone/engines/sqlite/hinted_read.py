@@ -1,8 +1,9 @@
 """Reads with a hint: the hint as a condition in SQL, and the order of the statements that examine rows.
 
-Values are bound and never part of the text, so filters of one shape share a prepared statement. A hint may have a range
-of rows in each of many partitions. The read then seeks to that range in large partitions and walks through small ones,
-because a seek costs as much as some dozens of rows; it learns on its way which ones are large. For the measurements see
+The condition calls the C function of `row_hints` if the connection has it, and is SQL alone if it has not. Values are
+bound and never part of the text, so filters of one shape share a prepared statement. A hint may have a range of rows in
+each of many partitions. The read then seeks to that range in large partitions and walks through small ones, because a
+seek costs as much as some dozens of rows; it learns on its way which ones are large. For the measurements see
 docs/decisions/0006-filters-in-the-engine.md.
 """
 
@@ -28,6 +29,7 @@ from tablestone.engines.contract import (
     Rows,
     TextAfter,
 )
+from tablestone.engines.sqlite.row_hints import gives_function, program_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,6 +40,8 @@ LARGE_VALUE_BYTES: Final = 4096
 """A larger value goes to the caller unexamined, so a statement reads few bytes of rows that it leaves out."""
 VALUES_LOOKED_INTO: Final = 1000
 """Values examined in one statement, at most: with `LARGE_VALUE_BYTES`, a few milliseconds."""
+LOOKS_IN_C: Final = 4
+"""So many looks of the C function take no more time than one in SQL."""
 _NUMBER_BYTES: Final = 26
 """The longest number of JSON (-1.7976931348623157E+308), a quotation mark before it, and the byte after it."""
 
@@ -125,23 +129,29 @@ class Conditions(NamedTuple):
 
 
 @functools.lru_cache(maxsize=64)
-def conditions_of(hint: Hint) -> Conditions:
-    """Cached, because a scan needs them for every piece."""
+def conditions_of(hint: Hint, *, in_c: bool) -> Conditions:
+    """Cached, because a scan needs them for every piece. `in_c`: by the C function."""
     rows, rest = _rows_and_rest(hint)
-    return Conditions(_condition(hint), rows, _condition(rest))
+    return Conditions(_condition(hint, in_c=in_c), rows, _condition(rest, in_c=in_c))
 
 
-def _condition(hint: Hint) -> Sql:
+def _condition(hint: Hint, *, in_c: bool) -> Sql:
     asked = _sql(hint)
     if not asked.looks:
         return asked
     # Conditions on the key come first, then the length, which SQLite knows without reading the value.
+    looks = asked.looks
     found = _filled(f"(length(v.value) > {LARGE_VALUE_BYTES} OR {{asked}})", asked=asked)
+    if in_c:
+        looks = -(-looks // LOOKS_IN_C)
+        row = "v.row" if "v.row" in asked.text else "NULL"  # to read it takes time for every row
+        program = program_of(hint, LARGE_VALUE_BYTES)
+        found = _filled(f"row_may_match({{program}}, v.value, {row})", program=program)
     if isinstance(hint, AllOf):
         keys = tuple(part for part in hint.all_of if not _sql(part).looks)
         if keys:
             found = _filled("{keys} AND {found}", keys=_sql(AllOf(keys)), found=found)
-    return found._replace(looks=asked.looks)
+    return found._replace(looks=looks)
 
 
 def _rows_and_rest(hint: Hint) -> tuple[RowBetween | None, Hint]:
@@ -331,6 +341,8 @@ class HintedReader:
         """For statements with one row as the answer."""
         self.look_at: Execute = connection.cursor().execute
         """For the statement of `_Reading.look`, which fetches its rows one by one."""
+        self.in_c: Final = gives_function(connection)
+        """Whether the C function decides hints on this connection."""
         self.begin()
 
     def begin(self) -> None:
@@ -341,7 +353,7 @@ class HintedReader:
 
     def read(self, key_range: KeyRange, rows_max: int, bytes_max: int, hint: Hint) -> Rows:
         """Examine at most `rows_max` rows, and return the values for which the hint may hold."""
-        everywhere, rows, among_rows = conditions_of(hint)
+        everywhere, rows, among_rows = conditions_of(hint, in_c=self.in_c)
         start, end = key_range
         reading = _Reading(self, end, min(rows_max, everywhere.rows_max), bytes_max)
         if rows is None or start.partition == end.partition:
