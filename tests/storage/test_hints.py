@@ -26,13 +26,7 @@ from tablestone.engines.contract import (
     TextAfter,
     WriteSet,
 )
-from tablestone.engines.sqlite import hinted_read
-from tablestone.engines.sqlite.hinted_read import (
-    LARGE_VALUE_BYTES,
-    SAMPLE_MARGIN,
-    conditions_of,
-    walk_of,
-)
+from tablestone.engines.sqlite.hinted_read import LARGE_VALUE_BYTES, conditions_of, walk_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -190,7 +184,7 @@ async def test_a_hint_reads_inside_the_range_by_the_index(data: Path, way: str) 
                 str(row[3])
                 for row in engine._reader.execute(
                     f"EXPLAIN QUERY PLAN {walk.some.format(condition.text)}",
-                    (*bindings, *condition.bound(lambda _marker: 0)),
+                    (*bindings, *condition.bindings),
                 )
             ]
             search = "SEARCH v USING INDEX sqlite_autoindex_stored_rows_1 "
@@ -219,8 +213,7 @@ async def test_rows_that_are_left_out_are_counted(data: Path, hint: Hint, rows_m
 
 
 @pytest.mark.asyncio
-async def test_a_marker_is_looked_for_where_the_first_values_have_it(data: Path, way: str) -> None:
-    """And from the start in values that have it earlier."""
+async def test_a_marker_is_found_wherever_other_values_have_it(data: Path) -> None:
     engine = open_sqlite(data)
     long, short = b"x" * 500 + b',"n":5}', b',"n":5}'
     changes = [Change(b"%d" % row, ANY, put(long if row < 7 else short)) for row in range(9)]
@@ -233,26 +226,4 @@ async def test_a_marker_is_looked_for_where_the_first_values_have_it(data: Path,
         ):
             rows = await moment.read([WHOLE], rows_max=100, bytes_max=1 << 20, hint=hint)
             assert rows.values == values
-        skipped = moment._rows._hinted._skipped
-        in_sql = {N: 500 - SAMPLE_MARGIN, b',"m":': 0}
-        assert skipped == (in_sql if way == "SQL" else {})
-    await close_healthy(engine)
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize("way", ["SQL"], indirect=True)
-async def test_places_of_markers_are_remembered_within_a_bound(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Clients name properties as they like."""
-    monkeypatch.setattr(hinted_read, "MARKERS_MAX", 3)
-    engine = open_sqlite(data)
-    value = b'{"z":1,"n":5}'
-    await committed(engine, WriteSet(b"p", [Change(b"r", ANY, put(value))]))
-    async with moment_of(engine) as moment:
-        for number in range(10):
-            hint = AnyOf((NumberAfter(N, 5.0, 5.0), NumberAfter(b',"m%d":' % number, 5.0, 5.0)))
-            rows = await moment.read([WHOLE], rows_max=100, bytes_max=1 << 20, hint=hint)
-            assert rows.values == [value]
-            assert len(moment._rows._hinted._skipped) <= 3
     await close_healthy(engine)

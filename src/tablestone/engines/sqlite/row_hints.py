@@ -26,6 +26,7 @@ LIBRARY: Final = Path(__file__).with_name("librow_hints.so")
 _VERSION: Final = 1
 _CONTAINS, _NUMBER_AFTER, _TEXT_AFTER, _ROW_BETWEEN, _ALL_OF, _ANY_OF = range(1, 7)
 _QUOTED, _INTEGERS, _OR_ABSENT, _ENDLESS = 1, 2, 4, 8
+_NO_BOUNDS: Final = (0.0, 0.0)
 
 
 def program_of(hint: Hint, examined_max: int) -> bytes:
@@ -36,35 +37,30 @@ def program_of(hint: Hint, examined_max: int) -> bytes:
 def _node(hint: Hint) -> bytes:
     match hint:
         case Contains(text):
-            return _written(_CONTAINS, text)
+            return _head(_CONTAINS) + _texts(text, b"", b"")
         case NumberAfter(marker, least, greatest, quoted, integers, or_absent):
             flags = _QUOTED * quoted | _INTEGERS * integers | _OR_ABSENT * or_absent
-            return _written(_NUMBER_AFTER, marker, flags=flags, bounds=(least, greatest))
+            return _head(_NUMBER_AFTER, flags, (least, greatest)) + _texts(marker, b"", b"")
         case TextAfter(marker, first, last, or_absent):
-            return _written(_TEXT_AFTER, marker, first, last, flags=_OR_ABSENT * or_absent)
+            return _head(_TEXT_AFTER, _OR_ABSENT * or_absent) + _texts(marker, first, last)
         case RowBetween(start, end):
-            return _written(_ROW_BETWEEN, b"", start, end or b"", flags=_ENDLESS * (end is None))
-        case AllOf(parts):
-            return _written(_ALL_OF, parts=parts)
-        case AnyOf(parts):
-            return _written(_ANY_OF, parts=parts)
+            return _head(_ROW_BETWEEN, _ENDLESS * (end is None)) + _texts(b"", start, end or b"")
+        case AllOf(parts) | AnyOf(parts):
+            kind = _ALL_OF if isinstance(hint, AllOf) else _ANY_OF
+            head = _head(kind, parts=len(parts)) + _texts(b"", b"", b"")
+            return head + b"".join(map(_node, parts))
         case _:
             assert_never(hint)
 
 
-def _written(
-    kind: int,
-    marker: bytes = b"",
-    least: bytes = b"",
-    greatest: bytes = b"",
-    *,
-    flags: int = 0,
-    bounds: tuple[float, float] = (0.0, 0.0),
-    parts: tuple[Hint, ...] = (),
+def _head(
+    kind: int, flags: int = 0, bounds: tuple[float, float] = _NO_BOUNDS, parts: int = 0
 ) -> bytes:
-    head = struct.pack("<BBHdd", kind, flags, len(parts), *bounds)
-    texts = (struct.pack("<I", len(text)) + text for text in (marker, least, greatest))
-    return head + b"".join(texts) + b"".join(map(_node, parts))
+    return struct.pack("<BBHdd", kind, flags, parts, *bounds)
+
+
+def _texts(*texts: bytes) -> bytes:
+    return b"".join(struct.pack("<I", len(text)) + text for text in texts)
 
 
 _TRIED: Final = AllOf(
