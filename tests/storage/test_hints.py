@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hint_ways import WAYS, deciding_in
+from hint_ways import WAYS, deciding_in, needs_c
+from storage.encrypted_directory import KEY, open_with
 from storage.opened import close_healthy, open_sqlite
 from storage.write_sets import WHOLE, committed, moment_of, put
 from tablestone.engines.contract import (
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tablestone.engines.contract import Engine
+    from tablestone.engines.kind import EncryptionKey
 
 
 @pytest.fixture(autouse=True, params=WAYS)
@@ -226,4 +228,44 @@ async def test_a_marker_is_found_wherever_other_values_have_it(data: Path) -> No
         ):
             rows = await moment.read([WHOLE], rows_max=100, bytes_max=1 << 20, hint=hint)
             assert rows.values == values
+    await close_healthy(engine)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("key", [None, KEY], ids=["plain", "encrypted"])
+async def test_connections_are_counted_by_the_way_they_decide_hints(
+    data: Path, key: EncryptionKey | None, way: str
+) -> None:
+    engine = open_with(data, key)
+    await _store(engine)
+    async with moment_of(engine), moment_of(engine) as moment:
+        rows = await moment.read(
+            [WHOLE], rows_max=100, bytes_max=1 << 20, hint=NumberAfter(N, 6.0, 8.0, quoted=True)
+        )
+        assert {VALUES.index(value) for value in rows.values} == {2, 3, 6, LARGE}
+    async with moment_of(engine):  # on a connection that has been counted
+        measured = engine.measure()
+    counted = [measured[f"sqlite_hint_{each}_connections"] for each in ("c", "sql")]
+    assert counted == ([3, 0] if way == "C" else [0, 3])
+    await close_healthy(engine)
+
+
+@needs_c
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("way", ["SQL"], indirect=True)
+async def test_each_connection_has_its_own_way(data: Path) -> None:
+    """The library may be lost or come while a server runs."""
+    engine = open_sqlite(data)
+    await _store(engine)
+    hint = Contains(b',"s":"y"')
+    async with moment_of(engine) as in_sql:
+        with deciding_in("C"):
+            async with moment_of(engine) as in_c:
+                found = [
+                    await each.read([WHOLE], rows_max=100, bytes_max=1 << 20, hint=hint)
+                    for each in (in_sql, in_c, in_sql)
+                ]
+                assert [each._rows.hints_in_c for each in (in_sql, in_c)] == [False, True]
+    assert [each.values for each in found] == [[VALUES[1], VALUES[2], VALUES[LARGE]]] * 3
     await close_healthy(engine)
