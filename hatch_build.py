@@ -172,13 +172,13 @@ def _compile_here(modules: list[str]) -> None:
         for extension in extensions:
             name = extension.name.replace(".", "/") + suffix
             _link(extension, Path("o"), Path("so", name), threads)
-        library = Path("so", HINTS).with_name("librow_hints.so")
-        _link(
-            Extension(HINTS, [f"src/{HINTS}.c"], include_dirs=["src/vendored/sqlite"]),
-            Path("o"),
-            library,
-            threads,
+        hints = Extension(
+            HINTS,
+            [f"src/{HINTS}.c"],
+            include_dirs=["src/vendored/sqlite"],
+            extra_compile_args=["-O2", "-g0"],  # what debuggers read names the temporary directory
         )
+        _link(hints, Path("o"), Path("so", HINTS).with_name("librow_hints.so"), threads)
 
 
 def _link(extension: Extension, objects: Path, library: Path, threads: ThreadPoolExecutor) -> None:
