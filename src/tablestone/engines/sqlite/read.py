@@ -56,6 +56,7 @@ class RowReader:
         self._connection = connection
         self._execute = connection.cursor().execute
         self._hinted = HintedReader(connection)
+        self.hints_in_c = self._hinted.in_c
 
     def get(self, key: Key) -> bytes | None:
         try:
