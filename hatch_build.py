@@ -1,5 +1,7 @@
 """How a wheel is built: mypyc compiles the modules that run for each request to C, if there is a C compiler.
 
+The compiler also makes the function that decides hints for SQLite (`engines/sqlite/row_hints.c`).
+
 The wheel contains the typed source either way; docs/decisions/0007-compiled.md says why, and what compiling gains. If
 compiling fails, the wheel has the source alone. An editable installation is never compiled; `HATCH_BUILD_NO_HOOKS=true`
 turns compiling off for any other. The user's cache directory keeps compiled modules, so that the same source is
@@ -80,8 +82,8 @@ def cache_entry(source: Path, modules: list[str]) -> Path:
         *modules,
     ):
         depends.update(text.encode() + b"\0")
-    # Those that are not compiled count too: mypy reads the types in them.
-    for path in sorted(source.rglob("*.py")):
+    # Modules that are not compiled count too: mypy reads the types in them.
+    for path in sorted(each for each in source.rglob("*") if each.suffix in {".py", ".c", ".h"}):
         depends.update(path.relative_to(source).as_posix().encode() + b"\0")
         depends.update(hashlib.sha256(path.read_bytes()).digest())
     directory = platformdirs.user_cache_path("tablestone-build", appauthor=False)
@@ -137,8 +139,12 @@ def _compile(source: Path, work: Path, modules: list[str]) -> None:
         raise RuntimeError(ended.stdout.strip().rpartition("\n")[2] or "the compiler ended")
 
 
+HINTS = "tablestone/engines/sqlite/row_hints"
+
+
 def _compile_here(modules: list[str]) -> None:
     from mypyc.build import mypycify  # noqa: PLC0415 - its absence must not stop a build
+    from setuptools import Extension  # noqa: PLC0415
 
     extensions = mypycify(
         [
@@ -166,6 +172,13 @@ def _compile_here(modules: list[str]) -> None:
         for extension in extensions:
             name = extension.name.replace(".", "/") + suffix
             _link(extension, Path("o"), Path("so", name), threads)
+        hints = Extension(
+            HINTS,
+            [f"src/{HINTS}.c"],
+            include_dirs=["src/vendored/sqlite"],
+            extra_compile_args=["-O2", "-g0"],  # what debuggers read names the temporary directory
+        )
+        _link(hints, Path("o"), Path("so", HINTS).with_name("librow_hints.so"), threads)
 
 
 def _link(extension: Extension, objects: Path, library: Path, threads: ThreadPoolExecutor) -> None:

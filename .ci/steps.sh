@@ -58,7 +58,7 @@ compile() { # beside the next steps
 
 compiled() {
     finish wheel && pip install --quiet --no-deps --force-reinstall "$environment"/wheel/*.whl || return
-    ! command -v cc >/dev/null || tablestone --version | grep compiled
+    ! command -v cc >/dev/null || tablestone --version | grep "compiled, filters in C"
 }
 
 end() { # a file to print at the end, if any; exits with 0 if no step failed

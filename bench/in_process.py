@@ -22,10 +22,11 @@ import uvloop
 from bench.options import how_many
 from bench.steps import Load, ask, connections, table
 from tablestone.cli.options import parse_retention
-from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration, WorkerSlot
+from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration
 from tablestone.engines.change_record import Retention
 from tablestone.engines.kind import KEY_BYTES, EncryptionKey
 from tablestone.server.application import Application
+from tablestone.server.worker_slot import WorkerSlot
 
 READ = 1_000
 PREFIX = f"/{DEVELOPMENT_ACCOUNT.name}/"
@@ -71,8 +72,10 @@ def request(
 ) -> bytes:
     """A signed request as bytes."""
     date = formatdate(usegmt=True)
-    path = PREFIX + target.partition("?")[0]
-    signed = f"{method}\n\n{content_type}\n{date}\n/{DEVELOPMENT_ACCOUNT.name}{path}"
+    path, _, query = target.partition("?")
+    signed = f"{method}\n\n{content_type}\n{date}\n/{DEVELOPMENT_ACCOUNT.name}{PREFIX}{path}"
+    if query.startswith("comp="):
+        signed += f"?{query}"
     key = base64.b64decode(DEVELOPMENT_ACCOUNT.keys[0])
     mac = base64.b64encode(hmac.digest(key, signed.encode(), hashlib.sha256)).decode()
     content = body.encode()

@@ -10,6 +10,7 @@ from typing import Any
 from bench.prerequisites import AZURITE_VERSION
 from bench.servers import AZURITE, TABLESTONE
 from tablestone.cli.main import HOW_IT_RUNS
+from tablestone.engines.sqlite.row_hints import way
 
 
 def machine() -> dict[str, Any]:
@@ -33,7 +34,8 @@ def processor() -> str:
 def versions(servers: list[str]) -> dict[str, str]:
     found = {"Python": platform.python_version(), "httptools": metadata.version("httptools")}
     if any(name.startswith(TABLESTONE) for name in servers):
-        found["Tablestone"] = f"{metadata.version('tablestone')} ({commit()}, {HOW_IT_RUNS})"
+        how = f"{commit()}, {HOW_IT_RUNS}, filters in {way()}"
+        found["Tablestone"] = f"{metadata.version('tablestone')} ({how})"
     if AZURITE in servers:
         found["Azurite"] = AZURITE_VERSION
         found["Node"] = output_of("node", "--version").lstrip("v")

@@ -26,6 +26,7 @@ from tablestone.server.http_connection import HttpConnection
 from tablestone.server.http_server import admission_of
 from tablestone.server.requests import account_address, batch, pipeline
 from tablestone.tables import service, writes
+from tablestone.wire import encode
 
 STEPS: Final[dict[str, tuple[tuple[Any, str], ...]]] = {
     "address": (
@@ -37,15 +38,15 @@ STEPS: Final[dict[str, tuple[tuple[Any, str], ...]]] = {
     "authentication": ((pipeline, "authenticate"),),
     "decode": (
         (pipeline, "decode_operation"),
-        (pipeline, "_form"),
+        (pipeline, "negotiate"),
         (batch, "parse_batch"),
         (batch, "decode_operation"),
     ),
     "decide": ((writes, "change_of"), (service, "require_conditions")),
     "engine": ((RowReader, "get"), (GroupCommit, "_apply")),
     "encode": (
-        (pipeline, "encode_result"),
-        (pipeline, "respond"),
+        (encode, "encode_result"),
+        (encode, "respond"),
         (batch, "encode_result"),
         (batch, "format_batch_answer"),
     ),

@@ -141,6 +141,16 @@ FLOORS = (
         expect_entities=0,
     ),
     Workload(
+        "filter-two",
+        "filter of two conditions over 20,000, no match",
+        {"page": 1},
+        query="$filter=Temperature%20gt%2020.0%20and%20Name%20eq%20'Bob'",
+        entities_per_operation=0,
+        expect_entities=0,
+        connections=4,
+        factor=0.2,
+    ),
+    Workload(
         "filter-nothing-bounded",
         "the same, RowKey bounded to a tenth",
         {"page": 1},

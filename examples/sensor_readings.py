@@ -120,7 +120,7 @@ def entity_of(reading: Reading) -> dict[str, Any]:
     """The entity to send.
 
     A float goes as Edm.Double, and a property that is None is left out. The SDK has no class for
-    the last two types: their values go as text, with the annotation as a member *behind* them.
+    the last two types: their values go as text, with the annotation as a member *after* them.
     """
     station = reading.station
     position = {"type": "Point", "coordinates": [station.longitude, station.latitude]}

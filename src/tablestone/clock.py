@@ -21,16 +21,10 @@ def system_clock() -> int:
     return time.time_ns() // 100 + UNIX_EPOCH_TICKS
 
 
-def unix_seconds() -> float:
-    """The same wall clock in seconds since 1970-01-01T00:00:00Z, for texts that an operator reads."""
-    return time.time()
-
-
-def monotonic_seconds() -> float:
-    """Seconds on a clock that never steps back, for measuring durations."""
-    return time.monotonic()
-
-
+unix_seconds = time.time
+"""The same wall clock in seconds since 1970-01-01T00:00:00Z, for texts that an operator reads."""
+monotonic_seconds = time.monotonic
+"""Seconds on a clock that never steps back, for measuring durations."""
 _ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """The clock that also counts the time of a machine's sleep: CLOCK_BOOTTIME on Linux, CLOCK_MONOTONIC on macOS."""
 

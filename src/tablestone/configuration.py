@@ -9,15 +9,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from tablestone.clock import Moment
 from tablestone.engines.change_record import Retention
-from tablestone.engines.contract import StorageId
 from tablestone.engines.kind import EncryptionKey
-from tablestone.tables.throughput_targets import SharedSlots
 from tablestone.telemetry.access_log import AccessLogTarget
 from tablestone.telemetry.logs import TEXT
-from tablestone.telemetry.refused_callers import QuietAddresses
-from tablestone.telemetry.worker_reports import WorkerReports
 from tablestone.wire.versions import UnknownVersions
 
 DEVELOPMENT_ACCOUNT_NAME = "devstoreaccount1"
@@ -201,31 +196,6 @@ class Configuration:
     ends_changes: bool = False
     yes_trim: Retention | None = None
     """A `keep_changes` that trims changes at once is accepted only if this is the same."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerSlot:
-    """What one worker process gets from the process that started it."""
-
-    worker: int = 0
-    """From 0 to `workers` - 1."""
-    workers: int = 1
-    storage: StorageId | None = None
-    """Names the storage that several processes use. A worker that replaces another gets the same value."""
-    reports: WorkerReports | None = None
-    """Takes the worker's reports, if there is an admin address."""
-    quiet: QuietAddresses | None = None
-    shares: SharedSlots | None = None
-    """What is left of the throughput targets."""
-    insight: WorkerReports | None = None
-    """Takes the counts of partitions and queries, if the admin address shows them."""
-    began: Moment | None = None
-    """When the server started; None: now."""
-
-    @property
-    def leads(self) -> bool:
-        """Whether this worker does what one of several is enough for."""
-        return self.worker == 0
 
 
 LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "::1"))

@@ -52,7 +52,7 @@ class Turn:
         self.end()
 
     async def begin(self) -> None:
-        """Wait for the turn. Compiled modules cannot use `async with` (decision 7): they call `end` in a `finally`."""
+        """Wait for the turn. Compiled code calls `end` in a `finally`: it may not await `__aexit__` (decision 7)."""
         await self._lock.acquire()
         self._is_ours = True
         self.ends = self._seconds() + limits.TURN_SECONDS

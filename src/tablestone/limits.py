@@ -33,7 +33,7 @@ GEOGRAPHY_POINT_SIZE_BYTES: Final = 24
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes of a body; a longer one is refused with 413 RequestBodyTooLarge (wire 9)."""
 BODY_BYTES_DISCARDED_MAX: Final = 64 * 1024 * 1024
-"""How much of a body that is too long the server reads and discards, so that the client receives the error. Ours."""
+"""What is read and discarded of a body that is too long, so that the client receives the error: 16 bodies. Ours."""
 HEADERS_BYTES_MAX: Final = 64 * 1024
 """Bytes of all headers together; the answer to more is a plain 431. Ours, similar to the limits of HTTP servers."""
 HOST_LENGTH_MAX: Final = 261
@@ -44,16 +44,16 @@ answered 400 in plain text. Filters can have tens of KiB (wire 6.6)."""
 XML_NODES_MAX: Final = 4096
 """Elements and attributes of an XML document; an entity of 252 properties has about 800. Ours."""
 XML_TAG_BYTES_MAX: Final = 64 * 1024
-"""Approximate length in bytes at which a tag of an XML document, with its attributes, is refused. Ours."""
+"""About the bytes of a tag in XML; the link of an entity in Atom, with both keys encoded, has up to 19 KiB. Ours."""
 XML_NAMESPACE_LENGTH_MAX: Final = 256
 """Characters of a namespace's URI in an XML document; those of Atom have up to 65. Ours."""
 XML_DEPTH_MAX: Final = 16
 """The depth of elements in an XML document; CORS rules and Atom entries need 4. Ours."""
 REQUEST_HEAD_BYTES_MAX: Final = 256 * 1024
-"""Bytes that one request may send before its head is complete, or beside its body (trailer fields, chunk extensions).
-The answer to more is 431, and the connection ends. Ours."""
+"""Bytes that one request may send before its head is complete, or beside its body (trailer fields, chunk extensions):
+twice the longest target and headers. The answer to more is 431, and the connection ends. Ours."""
 REQUEST_HEAD_SECONDS_MAX: Final = 30
-"""The time from a new connection to the end of its first headers, and for later headers that arrive in pieces. Ours."""
+"""From a new connection to the end of its first headers; also for later ones in pieces. As `BODY_READ_SECONDS_MAX`."""
 CLIENT_REQUEST_ID_LENGTH_MAX: Final = 1024
 """Bytes of an x-ms-client-request-id that the answer repeats (wire 2.2)."""
 CLOCK_SKEW_SECONDS_MAX: Final = 15 * 60
@@ -61,19 +61,19 @@ CLOCK_SKEW_SECONDS_MAX: Final = 15 * 60
 TOKEN_LENGTH_MAX: Final = 16 * 1024
 """Bytes of a bearer token; one of Entra ID with 200 groups has about 12 KiB. Ours."""
 TOKEN_LEEWAY_SECONDS: Final = 60
-"""The difference allowed between the clocks of a token's issuer and of the server; ours."""
+"""The difference allowed between the clocks of a token's issuer and of the server; with NTP it is less. Ours."""
 USER_DELEGATION_KEY_SECONDS_MAX: Final = 7 * 24 * 60 * 60
 """The longest time from now to the expiry of a user delegation key (auth 3.11; Azure's documentation)."""
 INDEXES_MAX: Final = 16
-"""Indexes of a table. Ours."""
+"""Indexes of a table. Each can cost every write of an entity one entry more. Ours."""
 EXPIRY_AGE_SECONDS_MAX: Final = 7_800 * 365 * 24 * 60 * 60
 """The longest time from an entity's Timestamp to its expiry: until the year 2200, the sum is still a DateTime. Ours."""
 PIPELINED_REQUESTS_MAX: Final = 100
 """Requests that may arrive on a connection before the first is answered. No SDK sends a second one. Ours."""
 CHANGE_WAIT_SECONDS_MAX: Final = 30
-"""The longest time that a request may ask to wait for changes. Ours."""
+"""How long a request may ask to wait for changes: many proxies end a silent connection after 60 s. Ours."""
 ANSWER_READ_SECONDS_MAX: Final = 30
-"""A client that reads less than `ANSWER_READ_BYTES_MIN` of its answer in this time loses its connection. Ours."""
+"""A client that reads less than `ANSWER_READ_BYTES_MIN` of its answer in this time loses its connection."""
 ANSWER_READ_BYTES_MIN: Final = 32 * 1024
 """1 KiB a second: slower than any network on which people use an SDK. Ours."""
 BODY_READ_SECONDS_MAX: Final = 30
@@ -82,7 +82,7 @@ STORAGE_SECONDS_MAX: Final = 16
 """A request begins no call of storage after this time. The last call may take 14 s more where a cluster does not answer
 (`engines/cassandra/commit.py`), so the client has its answer within the service's own limit of 30 s."""
 BODY_DISCARD_SECONDS_MAX: Final = 2
-"""How long the server reads and discards the body of a refused request. Ours."""
+"""How long the server reads and discards the body of a refused request, which takes a connection meanwhile. Ours."""
 
 # Queries.
 PAGE_ENTITIES_MAX: Final = 1000
@@ -90,7 +90,7 @@ PAGE_ENTITIES_MAX: Final = 1000
 PAGE_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes at which a page ends (wire 6.6; wire 14 row 17)."""
 PAGE_WRITTEN_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Bytes of a page as it is sent: Atom is longer than the stored text, and so are selected names that miss. Ours."""
+"""Bytes of a page as it is sent, four times the stored ones: Atom is longer, so are selected names that miss. Ours."""
 PAGE_SECONDS_MAX: Final = 5
 """The time after which a page ends with a continuation token, even if the page is empty (wire 6.6)."""
 SELECT_NAMES_MAX: Final = 255
@@ -98,16 +98,16 @@ SELECT_NAMES_MAX: Final = 255
 FILTER_STEPS_MAX: Final = 800
 """How deep a filter may nest, in steps of the service's parser: eight for a parenthesis, one for a `not` (wire 6.6)."""
 FILTER_KEY_RANGES_MAX: Final = 1000
-"""Disjoint key ranges of a plan. A plan with more reads the range around them. Ours."""
+"""Disjoint key ranges of a plan, one for each entity of a page. A plan with more reads the range around them. Ours."""
 SCAN_ROWS_PER_READ: Final = 500
-"""Rows that a filtered scan reads from the engine at a time; ours."""
+"""Rows that a filtered scan reads from the engine at a time: of 1 KiB each, half a MiB in memory. Ours."""
 SCAN_ROWS_PER_HINTED_READ: Final = 1000
 """The same for a read with hints, because the engine leaves out most rows. Ours."""
 SCAN_ROWS_PER_REMOTE_READ: Final = 3000
 """The most for an engine that asks other servers. Each read of a scan doubles the rows, because it costs round trips.
 Entities of 1 KiB are 3 MiB. Ours."""
 TURN_SECONDS: Final = 0.001
-"""How long a scan, a batch or the writing of a page runs before other requests have their turn. Ours."""
+"""How long a scan, a batch or the writing of a page runs before others have a turn: some ten point reads. Ours."""
 
 # Azure throttles beyond these targets, and so does a server with `--targets azure`.
 PARTITION_RATE_TARGET: Final = 2_000
@@ -121,13 +121,13 @@ CHANGE_SET_OPERATIONS_MAX: Final = 100
 
 # Changes of tables and documents.
 COMMIT_ATTEMPTS_MAX: Final = 1000
-"""Attempts to change a table or a document while other changes conflict. Then the answer is ServerBusy. Ours."""
+"""Attempts to change a table or a document; each conflict is another's success. Then it is ServerBusy. Ours."""
 
 # Table deletion.
 SWEEP_ROWS_PER_STEP: Final = 500
-"""Rows of a deleted table that are removed at a time. Requests run in between. Ours."""
+"""Rows of a deleted table that are removed at a time, as many as a scan reads. Requests run in between. Ours."""
 SWEEP_AGAIN_SECONDS: Final = 60
-"""When a deleted table is swept again, to remove writes that were under way when it was deleted. Ours."""
+"""When a deleted table is swept again, for writes that were under way at its deletion: they end within 30 s. Ours."""
 
 # Stored access policies.
 SIGNED_IDENTIFIERS_MAX: Final = 5

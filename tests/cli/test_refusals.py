@@ -16,6 +16,7 @@ import tablestone
 from certificates import key_pem, make_key, write_pair
 from server_process import COMMAND, ServerProcess, clean_environment
 from tablestone.cli.main import HOW_IT_RUNS
+from tablestone.engines.sqlite.row_hints import way
 
 StartServer = Callable[..., ServerProcess]
 
@@ -152,7 +153,7 @@ def test_no_command_shows_the_commands() -> None:
 
 
 def test_version() -> None:
-    told = f"Tablestone {tablestone.__version__}, {HOW_IT_RUNS}\n"
+    told = f"Tablestone {tablestone.__version__}, {HOW_IT_RUNS}, filters in {way()}\n"
     assert run_command("--version") == (0, told, "")
     assert HOW_IT_RUNS in {"compiled", "interpreted"}
 

@@ -222,7 +222,8 @@ def test_without_the_package_a_sentence_says_so(
 def test_nothing_is_imported_unless_it_is_asked_for(tmp_path: Path) -> None:
     program = (
         "import asyncio, sys\n"
-        "from tablestone.configuration import Configuration, WorkerSlot\n"
+        "from tablestone.configuration import Configuration\n"
+        "from tablestone.server.worker_slot import WorkerSlot\n"
         "from tablestone.server.application import Application\n"
         f"given = Configuration('', 0, None, 'sqlite:{tmp_path}/data', (), 'error')\n"
         "async def run():\n"

@@ -32,7 +32,7 @@ def source(directory: Path, **changed: str) -> Path:
     package = directory / "tablestone"
     package.mkdir(parents=True, exist_ok=True)
     for name, text in {"clock": "NOW = 1\n", "limits": "MOST = 1\n", **changed}.items():
-        (package / f"{name}.py").write_text(text)
+        (package / (name if "." in name else f"{name}.py")).write_text(text)
     return directory
 
 
@@ -45,8 +45,8 @@ def test_the_same_source_in_another_place_has_the_same_entry(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     "changed",
-    [{"clock": "NOW = 2\n"}, {"limits": "MOST = 2\n"}, {"added": ""}],
-    ids=["a compiled module", "one whose types are read", "another module"],
+    [{"clock": "NOW = 2\n"}, {"limits": "MOST = 2\n"}, {"added": ""}, {"hints.c": ""}],
+    ids=["a compiled module", "one whose types are read", "another module", "C"],
 )
 def test_another_source_has_another_entry(tmp_path: Path, changed: dict[str, str]) -> None:
     one, other = source(tmp_path / "a"), source(tmp_path / "b", **changed)

@@ -91,4 +91,4 @@ def test_the_wheels_that_are_built(platform: str, wheels: set[str]) -> None:
 
 def test_a_wheel_that_is_not_compiled_is_not_delivered() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["cibuildwheel"]
-    assert "HOW_IT_RUNS == 'compiled'" in settings["test-command"]
+    assert "(HOW_IT_RUNS, way()) == ('compiled', 'C')" in settings["test-command"]

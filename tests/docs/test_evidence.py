@@ -36,14 +36,14 @@ def without_evidence(section: str) -> list[str]:
     found: list[str] = []
     lead = ""
     every = pieces(section)
-    for piece, behind in zip(every, [*every[1:], ""], strict=True):
+    for piece, following in zip(every, [*every[1:], ""], strict=True):
         is_item, is_table = re.match(r"[*-] |\d+\. ", piece), piece.startswith("|")
         if not is_item and not is_table:
             lead = piece
             # A paragraph that ends with a colon introduces a list or table, which has the evidence.
-            known = piece if not piece.endswith(":") else piece + behind
+            known = piece if not piece.endswith(":") else piece + following
         else:
-            known = f"{piece} {lead} {behind if is_table else ''}"
+            known = f"{piece} {lead} {following if is_table else ''}"
         if not _EVIDENCE.search(known):
             found.append(piece)
     return found

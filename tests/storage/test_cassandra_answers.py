@@ -89,11 +89,11 @@ def test_what_becomes_of_a_request_that_was_given_up_is_dropped(
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: wrong.append(context))
         arrivals = Arrivals(loop)
-        given_up, behind = loop.create_future(), loop.create_future()
+        given_up, following = loop.create_future(), loop.create_future()
         given_up.cancel()
         arrivals.put(given_up, outcome)
-        arrivals.put(behind, SEVEN)
-        return await asyncio.wait_for(behind, PATIENCE_SECONDS)
+        arrivals.put(following, SEVEN)
+        return await asyncio.wait_for(following, PATIENCE_SECONDS)
 
     assert asyncio.run(send()) == [(7,)]
     assert not wrong

@@ -204,9 +204,9 @@ async def test_every_commit_moves_the_mark_however_late_the_clock_is(
         WriteSet(partition, [Change(b"r", PRESENT, None), Change(b"t", ABSENT, put(b"t"))]),
         WriteSet(partition, [Change(b"t", PRESENT, DELETE)]),
     ):
-        marks.append(await ahead._commits._outcomes.moment(partition))
+        marks.append(await ahead._commits._outcomes.mark_of(partition))
         await committed(behind, write_set)
-    marks.append(await ahead._commits._outcomes.moment(partition))
+    marks.append(await ahead._commits._outcomes.mark_of(partition))
     assert marks == sorted(set(marks))
 
 

@@ -66,7 +66,7 @@ def read(counts: list[int], rows_max: int, widest: int | None) -> tuple[int, int
     [
         ("one row each", [1] * 2000, 1, 1040, 40),
         ("large ones, known", [1000] * 100, 1, 3, 40),
-        ("large ones behind small ones, known", [1] * 50 + [1000] * 100, 1, 90, 600),
+        ("large ones after small ones, known", [1] * 50 + [1000] * 100, 1, 90, 600),
         ("large ones, not known", [1000] * 100, None, 4, 40),
         ("ten rows each", [10] * 1000, 1, 140, 350),
         ("rows of a mebibyte", [3] * 1000, 1 << 20, 1000, 30),

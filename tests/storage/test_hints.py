@@ -1,4 +1,6 @@
-"""Hints by the contract: no matching row is left out, and a reader always knows where to continue. On every engine."""
+"""Hints by the contract: no matching row is left out, and a reader always knows where to continue. On every engine,
+and in both ways in which SQLite decides them.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hint_ways import WAYS, deciding_in, needs_c
+from storage.encrypted_directory import KEY, open_with
 from storage.opened import close_healthy, open_sqlite
 from storage.write_sets import WHOLE, committed, put, snapshot_of
 from tablestone.engines.contract import (
@@ -23,18 +27,21 @@ from tablestone.engines.contract import (
     TextAfter,
     WriteSet,
 )
-from tablestone.engines.sqlite import hinted_read
-from tablestone.engines.sqlite.hinted_read import (
-    LARGE_VALUE_BYTES,
-    SAMPLE_MARGIN,
-    conditions_of,
-    walk_of,
-)
+from tablestone.engines.sqlite.hinted_read import LARGE_VALUE_BYTES, conditions_of, walk_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tablestone.engines.contract import Engine
+    from tablestone.engines.kind import EncryptionKey
+
+
+@pytest.fixture(autouse=True, params=WAYS)
+def way(request: pytest.FixtureRequest) -> Iterator[str]:
+    with deciding_in(request.param):
+        yield request.param
+
 
 VALUES = [
     b'{"k":"","n":5,"s":"x"}',
@@ -149,7 +156,7 @@ async def test_a_piece_counts_the_rows_looked_at_and_not_those_found(data: Path)
 
 
 @pytest.mark.asyncio
-async def test_a_piece_ends_by_bytes_and_goes_on_behind_the_last_value(engine: Engine) -> None:
+async def test_a_piece_ends_by_bytes_and_goes_on_after_the_last_value(engine: Engine) -> None:
     await _store(engine)
     hint = AnyOf((Contains(b'"y"'), Contains(b'"z"')))
     pieces = await _pieces(engine, hint, [WHOLE], rows_max=100, bytes_max=1)
@@ -163,7 +170,7 @@ async def test_a_piece_ends_by_bytes_and_goes_on_behind_the_last_value(engine: E
 
 
 @pytest.mark.asyncio
-async def test_a_hint_reads_inside_the_range_by_the_index(data: Path) -> None:
+async def test_a_hint_reads_inside_the_range_by_the_index(data: Path, way: str) -> None:
     """Rows inside the range and no others, whatever the hint says about rows, and without sorting."""
     engine = open_sqlite(data)
     everything = AllOf(tuple(hint for _, hint, _ in HOLDS))
@@ -174,12 +181,12 @@ async def test_a_hint_reads_inside_the_range_by_the_index(data: Path) -> None:
             (WHOLE, "((partition,row)>(?,?) AND (partition,row)<(?,?))"),
         ):
             walk, bindings = walk_of(key_range)
-            condition = conditions_of(hint).everywhere
+            condition = conditions_of(hint, in_c=way == "C").everywhere
             plan = [
                 str(row[3])
                 for row in engine._reader.execute(
                     f"EXPLAIN QUERY PLAN {walk.some.format(condition.text)}",
-                    (*bindings, *condition.bound(lambda _marker: 0)),
+                    (*bindings, *condition.bindings),
                 )
             ]
             search = "SEARCH v USING INDEX sqlite_autoindex_stored_rows_1 "
@@ -208,8 +215,7 @@ async def test_rows_that_are_left_out_are_counted(data: Path, hint: Hint, rows_m
 
 
 @pytest.mark.asyncio
-async def test_a_marker_is_looked_for_where_the_first_values_have_it(data: Path) -> None:
-    """And from the start in values that have it earlier."""
+async def test_a_marker_is_found_wherever_other_values_have_it(data: Path) -> None:
     engine = open_sqlite(data)
     long, short = b"x" * 500 + b',"n":5}', b',"n":5}'
     changes = [Change(b"%d" % row, ANY, put(long if row < 7 else short)) for row in range(9)]
@@ -222,24 +228,44 @@ async def test_a_marker_is_looked_for_where_the_first_values_have_it(data: Path)
         ):
             rows = await snapshot.read([WHOLE], rows_max=100, bytes_max=1 << 20, hint=hint)
             assert rows.values == values
-        skipped = snapshot._rows._hinted._skipped
-        assert skipped == {N: 500 - SAMPLE_MARGIN, b',"m":': 0}
     await close_healthy(engine)
 
 
 @pytest.mark.asyncio
-async def test_places_of_markers_are_remembered_within_a_bound(
-    data: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("key", [None, KEY], ids=["plain", "encrypted"])
+async def test_connections_are_counted_by_the_way_they_decide_hints(
+    data: Path, key: EncryptionKey | None, way: str
 ) -> None:
-    """Clients name properties as they like."""
-    monkeypatch.setattr(hinted_read, "MARKERS_MAX", 3)
+    engine = open_with(data, key)
+    await _store(engine)
+    async with snapshot_of(engine), snapshot_of(engine) as snapshot:
+        rows = await snapshot.read(
+            [WHOLE], rows_max=100, bytes_max=1 << 20, hint=NumberAfter(N, 6.0, 8.0, quoted=True)
+        )
+        assert {VALUES.index(value) for value in rows.values} == {2, 3, 6, LARGE}
+    async with snapshot_of(engine):  # on a connection that has been counted
+        measured = engine.measure()
+    counted = [measured[f"sqlite_hint_{each}_connections"] for each in ("c", "sql")]
+    assert counted == ([3, 0] if way == "C" else [0, 3])
+    await close_healthy(engine)
+
+
+@needs_c
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("way", ["SQL"], indirect=True)
+async def test_each_connection_has_its_own_way(data: Path) -> None:
+    """The library may be lost or come while a server runs."""
     engine = open_sqlite(data)
-    value = b'{"z":1,"n":5}'
-    await committed(engine, WriteSet(b"p", [Change(b"r", ANY, put(value))]))
-    async with snapshot_of(engine) as snapshot:
-        for number in range(10):
-            hint = AnyOf((NumberAfter(N, 5.0, 5.0), NumberAfter(b',"m%d":' % number, 5.0, 5.0)))
-            rows = await snapshot.read([WHOLE], rows_max=100, bytes_max=1 << 20, hint=hint)
-            assert rows.values == [value]
-            assert len(snapshot._rows._hinted._skipped) <= 3
+    await _store(engine)
+    hint = Contains(b',"s":"y"')
+    async with snapshot_of(engine) as in_sql:
+        with deciding_in("C"):
+            async with snapshot_of(engine) as in_c:
+                found = [
+                    await each.read([WHOLE], rows_max=100, bytes_max=1 << 20, hint=hint)
+                    for each in (in_sql, in_c, in_sql)
+                ]
+                assert [each._rows.hints_in_c for each in (in_sql, in_c)] == [False, True]
+    assert [each.values for each in found] == [[VALUES[1], VALUES[2], VALUES[LARGE]]] * 3
     await close_healthy(engine)

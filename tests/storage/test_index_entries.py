@@ -58,11 +58,11 @@ def write(
 async def entries(
     engine: Engine, start: Entry = FIRST, end: Entry = END, entries_max: int = 100
 ) -> list[Entry]:
-    moment = await engine.snapshot()
+    snapshot = await engine.snapshot()
     try:
-        return await moment.entries(start, end, entries_max=entries_max)
+        return await snapshot.entries(start, end, entries_max=entries_max)
     finally:
-        await moment.close()
+        await snapshot.close()
 
 
 def of_row(*found: bytes) -> list[Entry]:
@@ -146,13 +146,13 @@ async def test_entries_are_read_in_order_from_any_place(engine: Engine) -> None:
 @of_keeping_engines
 async def test_a_snapshot_shows_the_entries_of_its_moment(engine: Engine) -> None:
     await committed(engine, write(b"r", put(b"a"), ABSENT))
-    moment = await engine.snapshot()
-    before = await moment.entries(FIRST, END, entries_max=9)
+    snapshot = await engine.snapshot()
+    before = await snapshot.entries(FIRST, END, entries_max=9)
     await committed(engine, write(b"r", put(b"b")))
     whole = [KeyRange(Key(b"", b""), Key(b"z", b""))]
-    rows = await moment.read(whole, rows_max=9, bytes_max=99)
-    assert (await moment.entries(FIRST, END, entries_max=9), rows.values) == (before, [b"a"])
-    await moment.close()
+    rows = await snapshot.read(whole, rows_max=9, bytes_max=99)
+    assert (await snapshot.entries(FIRST, END, entries_max=9), rows.values) == (before, [b"a"])
+    await snapshot.close()
     assert await entries(engine) == of_row(b"b")
 
 

@@ -11,11 +11,12 @@ import pytest
 from storage.test_change_record import kept, log_of, records, write
 from storage.write_sets import committed, put
 from tablestone.clock import TICKS_PER_SECOND
-from tablestone.configuration import Configuration, WorkerSlot
+from tablestone.configuration import Configuration
 from tablestone.engines.change_record import FIRST, Retention
 from tablestone.engines.record_age import RecordAge
 from tablestone.engines.registry import open_engine
 from tablestone.server.application import Application, Parts
+from tablestone.server.worker_slot import WorkerSlot
 from tablestone.testing import TableStorage
 
 if TYPE_CHECKING:

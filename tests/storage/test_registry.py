@@ -94,18 +94,18 @@ def test_an_entry_point_that_names_no_kind_is_refused(
 
 INDEXED = {"keeps_entries": True, "checks_relied_rows": True}
 IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
+    (INDEXED | {"checks_relied_rows": False}, "does not check the rows on which a write relies"),
+    (INDEXED | {"snapshots_pass": True}, "entries of indexes, but its snapshots end"),
     (
-        INDEXED | {"checks_relied_rows": False},
-        "does not check the rows on which a write set relies",
+        {"versions_outlive_rows": False},
+        "leases, but a row that is deleted and made again may get an earlier",
     ),
-    (INDEXED | {"snapshots_pass": True}, "are read in one moment, and its snapshots pass"),
-    ({"versions_outlive_rows": False}, "told apart by its version, and a version comes twice"),
     ({"stored_in": StoredIn.DIRECTORY, "processes": True}, "exactly if it has a `hold`"),
-    ({"processes": True}, "of one process, which several processes cannot have open"),
-    ({"stored_in": StoredIn.SERVERS, "waits": False}, "on other servers, and a read does not wait"),
+    ({"processes": True}, "processes may open it, but its rows are in the memory of one"),
+    ({"stored_in": StoredIn.SERVERS, "waits": False}, "on other servers, but its reads never wait"),
     (
         {"keeps_entries": False, "snapshots_pass": True, "waits": False},
-        "pass, and a read does not wait",
+        "between two reads, but its reads never wait",
     ),
 ]
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hint_ways import WAYS, deciding_in
 from storage.opened import close_healthy, open_sqlite
 from storage.test_sqlite import plan_of
 from storage.write_sets import WHOLE, committed, put, snapshot_of
@@ -76,6 +77,7 @@ def _questions(draw: st.DrawFn) -> Question:
     return Question(AllOf((rows, Contains(text))) if text else rows, ranges, text)
 
 
+@pytest.mark.parametrize("way", WAYS)
 @settings(max_examples=300)
 @given(
     stored=st.fixed_dictionaries(dict.fromkeys(PARTITIONS, ROWS)),
@@ -92,6 +94,7 @@ def test_seeks_find_what_a_walk_finds(
     rows_max: int,
     bytes_max: int,
     sizes: tuple[int, int, int],
+    way: str,
 ) -> None:
     """Few rows make a partition large here, so that small and large ones follow each other in every order."""
     key_range = KeyRange(*ends)
@@ -103,6 +106,7 @@ def test_seeks_find_what_a_walk_finds(
     inside = [(key, value) for key, value in rows if key_range.start <= key < key_range.end]
     with (
         closing(_database(rows)) as connection,
+        deciding_in(way),
         mock.patch.object(hinted_read, "ROWS_TO_BEGIN", sizes[0]),
         mock.patch.object(hinted_read, "ROWS_TO_GO_ON", sizes[1]),
         mock.patch.object(hinted_read, "FIRST_STRIDE", sizes[2]),

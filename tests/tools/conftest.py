@@ -15,7 +15,7 @@ _numbers = count(1)
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the pauses between the attempts of a request."""
-    monkeypatch.setattr("tablestone.tools.errors.FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("tablestone.tools.retrying.FIRST_PAUSE_SECONDS", 0.001)
 
 
 @pytest.fixture

@@ -59,7 +59,7 @@ def cursor_in(ran: Ran) -> str:
     return ran.stderr.split()[-1]
 
 
-def test_all_that_are_kept_and_those_behind_a_cursor(kept: DataTools, table: str) -> None:
+def test_all_that_are_kept_and_those_after_a_cursor(kept: DataTools, table: str) -> None:
     put(kept, table, "1")
     put(kept, table, "2", 7)
     first = kept.run("changes", table)
@@ -246,7 +246,7 @@ def test_the_end_is_where_the_service_says_so() -> None:
     assert [since for since, _ in feed.asked] == [None, "1", "2", "2"]
 
 
-def test_follow_waits_only_where_nothing_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_follow_waits_only_where_nothing_follows(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     monkeypatch.setattr("time.sleep", pauses.append)
     pages = [([b"{}"], "1", True), ([], "1", False), ([], "2", False), ([], "2", True)]

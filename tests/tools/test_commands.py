@@ -243,7 +243,7 @@ def test_a_scan_is_explained_with_advice(
     told = tools.run("query", weather, *arguments, "--explain").stderr.splitlines()
     advice, *others = [line for line in told if line.startswith("advice (")]
     assert words in advice
-    # A filter that an index would serve is told so, behind the keys; --newest has no filter.
+    # A filter that an index would serve is told so, after the keys; --newest has no filter.
     assert [line[: len("advice (index)")] for line in others] == ["advice (index)"] * bool(
         "--filter" in arguments
     )

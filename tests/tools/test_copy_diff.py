@@ -226,7 +226,7 @@ def test_a_copy_goes_on_where_it_was(
 
     with monkeypatch.context() as patch:
         patch.setattr(TableEndpoint, "transact", transact)
-        patch.setattr("tablestone.tools.errors.FIRST_PAUSE_SECONDS", 0.0)
+        patch.setattr("tablestone.tools.retrying.FIRST_PAUSE_SECONDS", 0.0)
         tools.run("copy", "--from", places[0], "--to", places[1], table, status=1)
     (journal,) = (tools.directory / "journals").glob("*.json")
     assert "AccountKey" not in journal.read_text()

@@ -64,7 +64,7 @@ def test_an_export_is_whole(
 def test_an_endpoint_that_stays_away_is_a_sentence(
     tools: DataTools, table: str, tablestone_server: ServerProcess, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("tablestone.tools.errors.FIRST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("tablestone.tools.retrying.FIRST_PAUSE_SECONDS", 0.0)
     direct = tools.connection_string
     with faulty_service(tablestone_server.address, every(1, BUSY)) as service:
         tools.connection_string = through(tools, tablestone_server.address, service.port)

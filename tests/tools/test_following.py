@@ -35,16 +35,10 @@ from tablestone.tools.changes import ChangesPage, pages_of_changes
 from tablestone.tools.client import Operation, Page, Query, RawEntity, TableEndpoint
 from tablestone.tools.connection import Connection, local_connection, parse_connection_string
 from tablestone.tools.copying import Side
-from tablestone.tools.errors import (
-    InFlight,
-    Retry,
-    ServiceError,
-    TransferFailed,
-    UnknownHost,
-    Unreachable,
-)
+from tablestone.tools.errors import ServiceError, TransferFailed, UnknownHost, Unreachable
 from tablestone.tools.positions import TABLE, Positions
 from tablestone.tools.resume_journal import Journal
+from tablestone.tools.retrying import InFlight, Retry
 from tools.data_tools import DataTools, entity
 from tools.faulty_service import ANSWER_LOST, RESET, THROTTLED, faulty_service
 
@@ -866,7 +860,7 @@ def test_expired_entities_are_deleted_one_by_one_in_the_order_of_their_key() -> 
 def test_how_long_a_side_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, error: Exception, attempts: int, *, was_there: bool
 ) -> None:
-    monkeypatch.setattr("tablestone.tools.errors.PAUSE_SECONDS_MAX", 0.001)
+    monkeypatch.setattr("tablestone.tools.retrying.PAUSE_SECONDS_MAX", 0.001)
     made = 0
 
     def request() -> None:

@@ -201,7 +201,7 @@ def fails_after(monkeypatch: pytest.MonkeyPatch) -> Any:
             real(self, *arguments)
 
         monkeypatch.setattr(TableEndpoint, "transact", transact)
-        monkeypatch.setattr("tablestone.tools.errors.FIRST_PAUSE_SECONDS", 0.0)
+        monkeypatch.setattr("tablestone.tools.retrying.FIRST_PAUSE_SECONDS", 0.0)
 
     return arm
 
@@ -293,7 +293,7 @@ def test_an_export_goes_on_where_it_was(
 
         with monkeypatch.context() as patch:
             patch.setattr(TableEndpoint, "page", page)
-            patch.setattr("tablestone.tools.errors.FIRST_PAUSE_SECONDS", 0.0)
+            patch.setattr("tablestone.tools.retrying.FIRST_PAUSE_SECONDS", 0.0)
             tools.run("export", table, path, status=1)
         assert not path.exists()
         told = tools.run("export", table, path).lines

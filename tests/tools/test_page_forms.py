@@ -30,9 +30,10 @@ from tablestone.explorer.page_templates import PART_HEADER
 from tablestone.tools import copying, exporting
 from tablestone.tools.client import Operation, TableEndpoint, Walk
 from tablestone.tools.connection import parse_connection_string
-from tablestone.tools.errors import ATTEMPTS_MAX, ServiceError
+from tablestone.tools.errors import ServiceError
 from tablestone.tools.odata import key_of
 from tablestone.tools.progress import shown_entities
+from tablestone.tools.retrying import ATTEMPTS_MAX
 from tools.data_tools import DataTools, entity
 from tools.faulty_service import (
     BUSY,
@@ -138,7 +139,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tablestone.tools.errors.FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("tablestone.tools.retrying.FIRST_PAUSE_SECONDS", 0.001)
 
 
 def lines(tools: DataTools, words: list[str]) -> list[str]:

@@ -1,9 +1,10 @@
-"""The steps that `python -m bench.in_process` times are functions that exist."""
+"""The steps that `python -m bench.in_process` times are functions that exist; how `python -m bench.stays` counts."""
 
 from typing import Any
 
 import pytest
 
+from bench.stays import Stays, stays_of
 from bench.steps import STEPS
 
 
@@ -12,3 +13,7 @@ from bench.steps import STEPS
 )
 def test_the_functions_of_each_step_are_there(owner: Any, name: str) -> None:
     assert callable(getattr(owner, name))
+
+
+def test_a_return_is_a_call_into_a_file_that_was_left() -> None:
+    assert stays_of(["a", "b", "b", "a", "c", "b"]) == Stays(calls=6, files=3, returns=2)

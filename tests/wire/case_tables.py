@@ -153,7 +153,7 @@ def check(row: Row, response: Response) -> None:
 
 
 def batch_answer(parts: list[list[str]]) -> str:
-    """The answer to a batch with one change set, from the lines of each part behind `HTTP/1.1 `.
+    """The answer to a batch with one change set, from the lines of each part after `HTTP/1.1 `.
 
     An empty line stands before a body; without one, a part has none. Lines end in LF here.
     """

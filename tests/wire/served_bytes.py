@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 import uvloop
 
-from tablestone.configuration import AccountKeys, Configuration, WorkerSlot
+from tablestone.configuration import AccountKeys, Configuration
 from tablestone.server.admission import MEBIBYTE, Admission, Limit
 from tablestone.server.application import Application, Parts
 from tablestone.server.asgi import AsgiAnswering
 from tablestone.server.exchange import Answering, Exchange, Serving
 from tablestone.server.http_connection import HttpConnection
+from tablestone.server.worker_slot import WorkerSlot
 from tablestone.wire.messages import RawRequest
 from wire.service_under_test import ACCOUNT, KEY, Clock, Headers, Response, default_headers
 

@@ -77,7 +77,7 @@ def _require_readable(part: str) -> None:
         assert body == "\r\n", "any body is a failure (JS)"
         assert "{" not in part, "a brace is taken for a body (JS)"
     if status >= 400 and "application/json" in head:
-        assert '"value":"' in body, "compact: the index is looked for behind it (.NET)"
+        assert '"value":"' in body, "compact: the index is looked for after it (.NET)"
     else:
         has_tag = any(line.startswith('ETag: W/"') for line in headers)
         assert has_tag or "Location" not in head, "spelled like this (JS)"

@@ -22,7 +22,7 @@ async def names_application(scope: Any, receive: Any, send: Any) -> None:
 IN_CHUNKS = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n/one\r\n0\r\n"
 
 
-def test_a_field_behind_the_body_is_no_header() -> None:
+def test_a_field_after_the_body_is_no_header() -> None:
     """It could name another method, a condition or HTTPS, past every check of a proxy (RFC 9110 6.5.1)."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -35,7 +35,7 @@ def test_a_field_behind_the_body_is_no_header() -> None:
 
 @pytest.mark.parametrize("piece", [b"x" * 65_536, b"X-Field: 1\r\n" * 5_000])
 @pytest.mark.parametrize("start", [IN_CHUNKS, IN_CHUNKS[: -len(b"0\r\n")] + b"4;name="])
-def test_fields_behind_the_body_without_end_are_refused(start: bytes, piece: bytes) -> None:
+def test_fields_after_the_body_without_end_are_refused(start: bytes, piece: bytes) -> None:
     """So are the extensions of a chunk: neither counts as body, and the parser keeps a field until its end."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -99,7 +99,7 @@ def test_requests_of_a_megabyte_on_one_connection(kind: str, pieces: int, *, wai
     talk_to(application, talk, waits=waits)
 
 
-def test_a_head_in_pieces_behind_a_long_body_has_the_whole_limit() -> None:
+def test_a_head_in_pieces_after_a_long_body_has_the_whole_limit() -> None:
     """The body's last piece brings the beginning of the next head, and the body does not count for it."""
     body = b"x" * (limits.REQUEST_HEAD_BYTES_MAX - 100)
     head = GET[:-2] + b"X-Long: %b\r\n\r\n" % (b"x" * 60_000)

@@ -373,7 +373,7 @@ def half_closed(connection: socket.socket) -> None:
 @pytest.mark.parametrize(
     ("end", "waits"),
     [(closed, [20]), (reset, [20]), (half_closed, [20]), (closed, [1, 20])],
-    ids=["closed", "reset", "half-closed", "behind another request"],
+    ids=["closed", "reset", "half-closed", "after another request"],
 )
 def test_a_wait_ends_with_its_connection(
     one_waits: Client, end: Callable[[socket.socket], None], waits: list[int]

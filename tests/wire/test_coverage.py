@@ -34,7 +34,7 @@ def _all_rows() -> list[Row]:
 
 def test_every_code_has_the_status_and_text_of_the_protocol() -> None:
     expected = {row["code"]: (row["status"], row["text"]) for row in load("errors.toml")["error"]}
-    assert expected == ERRORS
+    assert expected == {code: (row.status, row.text) for code, row in ERRORS.items()}
 
 
 def test_every_code_is_shown() -> None:

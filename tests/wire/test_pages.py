@@ -149,7 +149,8 @@ def test_a_large_transaction_lets_others_in_between(service: ServiceUnderTest) -
     )
     body = f"--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n{parts}--c--\r\n--b--\r\n"
     seconds = count()
-    service._pipeline._turns = Turns(seconds.__next__)  # each turn is over at its first check
+    turns = Turns(seconds.__next__)  # each turn is over at its first check
+    service._pipeline._means = service._pipeline._means._replace(turns=turns)
     headers = [("Content-Type", "multipart/mixed; boundary=b")]
     assert service.send("POST", "/$batch", headers, body.encode()).body.count(b" 201 Created") == 30
     # The clock is read at the beginning of each turn, and before each operation.

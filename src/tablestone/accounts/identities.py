@@ -43,8 +43,8 @@ class Identities:
         # In the exact form that SDKs read (auth 4.2).
         authorize = f"{rules.authority}/{rules.tenant}/oauth2/authorize"
         self.challenge = (
-            "WWW-Authenticate",
-            f"Bearer authorization_uri={authorize} resource_id=https://storage.azure.com",
+            b"WWW-Authenticate",
+            f"Bearer authorization_uri={authorize} resource_id=https://storage.azure.com".encode(),
         )
 
     async def watch(self) -> None:

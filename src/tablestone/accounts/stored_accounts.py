@@ -49,7 +49,7 @@ class StoredAccount(NamedTuple):
     account_id: str = ""
     """New at every creation, so that rights to an earlier account of the name are not rights to this one."""
     incarnation: int | None = None
-    """That of the name at the creation (`tables.account_incarnation`); None for accounts older than incarnations."""
+    """The name's incarnation at the creation (`tables.account_incarnation`); None: the account is older than those."""
 
     @classmethod
     def from_members(cls, members: Members) -> StoredAccount:

@@ -69,7 +69,7 @@ class QueryUse:
     entities_read: int | None = None
     entities_returned: int | None = None
     plan: PlanKind | None = None
-    """The observed plan; None for that of the planner."""
+    """The plan that a server observed; None: the planner's own."""
     reads_newest: bool = False
     """The client reads to the end and uses only the last entities."""
     values: int | None = None

@@ -15,7 +15,7 @@ _NAME = re.compile(r"[a-z0-9]{3,24}", re.ASCII)
 
 
 class SigningKey:
-    """A key for HMAC-SHA256. Copying one that is ready costs less than setting up the key for each text."""
+    """A key for HMAC-SHA256, set up once: copying it for each text costs less than setting it up again."""
 
     __slots__ = ("_hmac",)
 

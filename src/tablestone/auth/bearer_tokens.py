@@ -108,7 +108,7 @@ class TokenRefused(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Issuer:
-    """A trusted issuer."""
+    """An issuer whose tokens this server accepts."""
 
     name: str
     """The `iss` of its tokens."""

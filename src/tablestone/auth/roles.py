@@ -81,7 +81,7 @@ class Assignment(NamedTuple):
     """None: the whole account."""
 
     def is_same(self, other: Assignment) -> bool:
-        """Whether both are the same, in any case."""
+        """Whether both are the same; letter case makes no difference."""
         return (
             self.role == other.role
             and self.principal.lower() == other.principal.lower()

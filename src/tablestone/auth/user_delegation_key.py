@@ -61,9 +61,7 @@ def issue_key(
     start = now if asked.start is None else asked.start
     latest = now + limits.USER_DELEGATION_KEY_SECONDS_MAX * TICKS_PER_SECOND
     if not (start < asked.expiry and now < asked.expiry and asked.expiry <= latest):
-        raise StorageError(
-            "InvalidXmlDocument", early=True, reason="a key that expires too soon or too late"
-        )
+        raise StorageError("InvalidXmlDocument", reason="a key that expires too soon or too late")
     fields = DelegationFields(
         holder.object_id,
         holder.tenant_id,

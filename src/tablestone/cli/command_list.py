@@ -89,7 +89,7 @@ DATA_TOOLS: Final = (
 REMOVED: Final = {
     "simulate-keys": "`tablestone insight` names keys for the queries that a server has seen"
 }
-"""Commands of the last release, and what helps instead."""
+"""Commands that were removed, and what helps instead."""
 COMMANDS: Final = {command.name: command for command in (*SERVER_COMMANDS, *DATA_TOOLS)}
 
 

@@ -106,11 +106,24 @@ HOW_IT_RUNS = "interpreted" if limits.__file__.endswith(".py") else "compiled"
 """Whether the modules that run for each request are compiled (docs/decisions/0007-compiled.md); a report needs it."""
 
 
+def _show_version(context: click.Context, _option: click.Parameter, is_asked: bool) -> None:  # noqa: FBT001 - click's
+    if is_asked and not context.resilient_parsing:
+        from tablestone.engines.sqlite.row_hints import way  # noqa: PLC0415 - loads SQLite
+
+        click.echo(f"Tablestone {__version__}, {HOW_IT_RUNS}, filters in {way()}")
+        context.exit()
+
+
 @click.group(
     cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True}
 )
-@click.version_option(
-    __version__, prog_name="Tablestone", message=f"%(prog)s %(version)s, {HOW_IT_RUNS}"
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    help="Show the version and exit.",
+    callback=_show_version,
 )
 def commands() -> None:
     """The Azure Table service as software anyone can run."""

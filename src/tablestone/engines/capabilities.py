@@ -45,27 +45,27 @@ class Capabilities:
 # What must hold of every kind, and why another combination cannot work.
 _RULES: Final[tuple[tuple[str, Callable[[Capabilities], bool]], ...]] = (
     (
-        "it keeps entries of indexes, and does not check the rows on which a write set relies",
+        "it keeps entries of indexes, but a commit does not check the rows on which a write relies",
         lambda can: can.checks_relied_rows or not can.keeps_entries,
     ),
     (
-        "it keeps entries of indexes, which are read in one moment, and its snapshots pass",
+        "it keeps entries of indexes, but its snapshots end as soon as a row that was read changes",
         lambda can: not (can.keeps_entries and can.snapshots_pass),
     ),
     (
-        "it has leases, under which a mark is told apart by its version, and a version comes twice",
+        "it has leases, but a row that is deleted and made again may get an earlier version",
         lambda can: can.versions_outlive_rows or not can.leases,
     ),
     (
-        "its rows are in the memory of one process, which several processes cannot have open",
+        "several processes may open it, but its rows are in the memory of one process",
         lambda can: can.stored_in is not StoredIn.PROCESS or not can.processes,
     ),
     (
-        "its rows are on other servers, and a read does not wait",
+        "its rows are on other servers, but its reads never wait for an answer",
         lambda can: can.stored_in is not StoredIn.SERVERS or can.waits,
     ),
     (
-        "its snapshots pass, and a read does not wait: nothing can come between two reads",
+        "its snapshots end if a row changes between two reads, but its reads never wait, so none can",
         lambda can: can.waits or not can.snapshots_pass,
     ),
 )

@@ -405,9 +405,9 @@ class Engine(Protocol):
     def leases(self) -> Leases | None:
         """The leases that give the generation if `capabilities.leases`; else None.
 
-        Such an engine has `versions_outlive_rows`: changes reuse the rows of their marks, and must not take another
-        change's mark for their own. All processes on one storage must agree on the length of a lease: it is a
-        constant, or stored with the rows.
+        Such an engine has `versions_outlive_rows`: a change puts a mark, a row that stops caching, into its partition.
+        Names of marks are reused, and no change may take another's mark for its own. All processes on one storage must
+        agree on the length of a lease: it is a constant, or stored with the rows.
         """
         ...
 

@@ -18,16 +18,10 @@ from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.tools import odata
 from tablestone.tools.client import RawEntity, TableEndpoint
 from tablestone.tools.connection import Connection
-from tablestone.tools.errors import (
-    InFlight,
-    Retry,
-    ServiceError,
-    TransferFailed,
-    TransferRefused,
-    Unreachable,
-)
+from tablestone.tools.errors import ServiceError, TransferFailed, TransferRefused, Unreachable
 from tablestone.tools.insight import SCAN_RATIO, ask_for_insight, takes_large_share, workload_of
 from tablestone.tools.queries import PAGES_AHEAD, TableReader
+from tablestone.tools.retrying import InFlight, Retry
 
 TABLES_KEPT_MAX: Final = 200
 """Tables whose properties completion remembers."""

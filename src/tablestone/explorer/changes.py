@@ -13,7 +13,8 @@ from tablestone.explorer.property_fields import fields_of
 from tablestone.model.edm import format_date_time, parse_date_time
 from tablestone.tools.changes import pages_of_changes
 from tablestone.tools.client import TableEndpoint
-from tablestone.tools.errors import InFlight, Retry, read_json
+from tablestone.tools.errors import read_json
+from tablestone.tools.retrying import InFlight, Retry
 
 SHOWN_MAX: Final = 100
 READS_MAX: Final = 24

@@ -263,7 +263,7 @@ class TableCounts:
         self.entity_bytes_max = 0
         """The largest entity in a request of `LARGE_BODY_BYTES` or more."""
         self.ranges: list[CountedRange] = []
-        """Where the partitions lie that are counted in the rest."""
+        """Key ranges with the partitions that `rest` counts together."""
         self.spans: dict[tuple[str, str | None], int] = {}
         """Entities read by scans, by the first and the last PartitionKey that they passed; None is the table's end."""
         self.shapes: dict[tuple[object, ...], ShapeCounts] = {}

@@ -143,7 +143,7 @@ def format_double(number: float) -> str:
 
 
 def parse_boolean(text: str) -> bool:
-    """`true` or `false` in any case (wire 5.3)."""
+    """`true` or `false`, in upper or lower case (wire 5.3)."""
     folded = text.lower()
     if folded not in ("true", "false"):
         raise ValueError(text)
@@ -158,7 +158,7 @@ def parse_guid(text: str) -> str:
 
 
 def parse_binary(text: str) -> bytes:
-    """Standard base64 with padding."""
+    """The bytes of standard base64 with padding; `ValueError` if the text is not that."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, UnicodeEncodeError) as error:
@@ -166,7 +166,7 @@ def parse_binary(text: str) -> bytes:
 
 
 def format_binary(value: bytes) -> str:
-    """Standard base64 with padding."""
+    """The bytes in standard base64 with padding."""
     return base64.b64encode(value).decode("ascii")
 
 

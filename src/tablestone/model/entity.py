@@ -31,7 +31,7 @@ def require_property_name(name: str) -> None:
     if utf16_length(name) > limits.PROPERTY_NAME_LENGTH_MAX:
         raise StorageError("PropertyNameTooLong")
     if not is_identifier(name):
-        raise StorageError("PropertyNameInvalid", early=True)
+        raise StorageError("PropertyNameInvalid")
 
 
 def is_identifier(text: str) -> bool:

@@ -15,6 +15,13 @@ class _Row(NamedTuple):
 
     status: int
     text: str
+    early: bool = False
+    """Whether the service raises it while it parses or binds, so that the answer lacks two headers (wire 2.2). Where an
+    error is raised in the other phase, as a few are, the place says so."""
+
+
+def _early(status: int, text: str) -> _Row:
+    return _Row(status, text, early=True)
 
 
 _AUTHENTICATION = (
@@ -31,7 +38,7 @@ ERRORS: Final[dict[str, _Row]] = {
     # Tables and entities (wire 11.1).
     "TableAlreadyExists": _Row(409, "The table specified already exists."),
     "TableBeingDeleted": _Row(409, "The specified table is being deleted. Try operation later."),
-    "TableNotFound": _Row(404, "The table specified does not exist."),
+    "TableNotFound": _early(404, "The table specified does not exist."),
     "EntityAlreadyExists": _Row(409, "The specified entity already exists."),
     "UpdateConditionNotSatisfied": _Row(
         412, "The update condition specified in the request was not satisfied."
@@ -39,7 +46,7 @@ ERRORS: Final[dict[str, _Row]] = {
     "PropertiesNeedValue": _Row(
         400, "The values are not specified for all properties in the entity."
     ),
-    "PropertyNameInvalid": _Row(400, "The property name is invalid."),
+    "PropertyNameInvalid": _early(400, "The property name is invalid."),
     "PropertyNameTooLong": _Row(400, "The property name exceeds the maximum allowed length (255)."),
     "PropertyValueTooLarge": _Row(
         400,
@@ -52,7 +59,7 @@ ERRORS: Final[dict[str, _Row]] = {
         "data. Each entity also has 3 system properties.",
     ),
     "EntityTooLarge": _Row(400, "The entity is larger than the maximum allowed size (1MB)."),
-    "DuplicatePropertiesSpecified": _Row(400, "A property is specified more than once."),
+    "DuplicatePropertiesSpecified": _early(400, "A property is specified more than once."),
     "CommandsInBatchActOnDifferentPartitions": _Row(
         400, "All commands in a batch must operate on same entity group."
     ),
@@ -62,26 +69,28 @@ ERRORS: Final[dict[str, _Row]] = {
         "request.",
     ),
     # Formats and verbs (wire 5.1, 3.10).
-    "JsonFormatNotSupported": _Row(415, "JSON format is not supported."),
-    "AtomFormatNotSupported": _Row(415, "Atom format is not supported."),
-    "JsonVerboseFormatNotSupported": _Row(415, "Verbose JSON format is not supported."),
-    "MediaTypeNotSupported": _Row(415, "None of the provided media types are supported"),
-    "MethodNotAllowed": _Row(405, "The requested method is not allowed on the specified resource."),
-    "NotImplemented": _Row(
+    "JsonFormatNotSupported": _early(415, "JSON format is not supported."),
+    "AtomFormatNotSupported": _early(415, "Atom format is not supported."),
+    "JsonVerboseFormatNotSupported": _early(415, "Verbose JSON format is not supported."),
+    "MediaTypeNotSupported": _early(415, "None of the provided media types are supported"),
+    "MethodNotAllowed": _early(
+        405, "The requested method is not allowed on the specified resource."
+    ),
+    "NotImplemented": _early(
         501, "The requested operation is not implemented on the specified resource."
     ),
-    "XMethodNotUsingPost": _Row(
+    "XMethodNotUsingPost": _early(
         400, "The request uses X-HTTP-Method with a Http Verb that is not POST."
     ),
-    "XMethodIncorrectValue": _Row(400, "The specified X-HTTP-Method is invalid."),
-    "XMethodIncorrectCount": _Row(400, "More than one X-HTTP-Method is specified."),
+    "XMethodIncorrectValue": _early(400, "The specified X-HTTP-Method is invalid."),
+    "XMethodIncorrectCount": _early(400, "More than one X-HTTP-Method is specified."),
     # Common (wire 11.2).
     "ResourceNotFound": _Row(404, "The specified resource does not exist."),
-    "InvalidResourceName": _Row(400, "The specifed resource name contains invalid characters."),
-    "InvalidInput": _Row(400, "One of the request inputs is not valid."),
-    "OutOfRangeInput": _Row(400, "One of the request inputs is out of range."),
+    "InvalidResourceName": _early(400, "The specifed resource name contains invalid characters."),
+    "InvalidInput": _early(400, "One of the request inputs is not valid."),
+    "OutOfRangeInput": _early(400, "One of the request inputs is out of range."),
     "InvalidUri": _Row(400, "The requested URI does not represent any resource on the server."),
-    "InvalidHttpVerb": _Row(
+    "InvalidHttpVerb": _early(
         400, "The HTTP verb specified is invalid - it is not recognized by the server."
     ),
     "HostInformationNotPresent": _Row(
@@ -92,11 +101,11 @@ ERRORS: Final[dict[str, _Row]] = {
     "InvalidHeaderValue": _Row(
         400, "The value for one of the HTTP headers is not in the correct format."
     ),
-    "MissingRequiredHeader": _Row(
+    "MissingRequiredHeader": _early(
         400, "An HTTP header that is mandatory for this request is not specified."
     ),
     "MissingContentLengthHeader": _Row(411, "The Content-Length header was not specified."),
-    "InvalidQueryParameterValue": _Row(
+    "InvalidQueryParameterValue": _early(
         400, "Value for one of the query parameters specified in the request URI is invalid."
     ),
     # The feed of changes, which the service does not have (docs/protocol/changes.md).
@@ -111,15 +120,15 @@ ERRORS: Final[dict[str, _Row]] = {
         409,
         "The table holds entities, expired or not. Use tablestone expiry, which counts them first.",
     ),
-    "InvalidXmlDocument": _Row(400, "XML specified is not syntactically valid."),
-    "InvalidXmlNodeValue": _Row(
+    "InvalidXmlDocument": _early(400, "XML specified is not syntactically valid."),
+    "InvalidXmlNodeValue": _early(
         400, "The value for one of the XML nodes is not in the correct format."
     ),
     "MultipleVersionsSpecified": _Row(
         400,
         "Request can specify either x-ms-version header or api-version query parameter but not both.",
     ),
-    "ConditionNotMet": _Row(
+    "ConditionNotMet": _early(
         412, "The condition specified using HTTP conditional header(s) is not met."
     ),
     "RequestBodyTooLarge": _Row(
@@ -177,16 +186,16 @@ PRECEDENCE: Final = (
 """Which error wins if several apply: the earliest (auth 11, wire 3.9). A test checks this list."""
 
 
-RETRY_AFTER: Final = (("Retry-After", "1"),)
+RETRY_AFTER: Final = ((b"Retry-After", b"1"),)
 """The header of `ServerBusy`: seconds after which a client may try again (wire 9)."""
 
 
 class StorageError(Exception):
     """An answer of the service that is not a success; raised anywhere above the engines, caught in one place.
 
-    `early`: the service raises this error while it parses or binds, so the answer lacks two headers (wire 2.2).
-    `operation_index`: the failed operation of an entity group transaction. `reason`: a more exact reason, for the
-    server's log only, without anything of the request. `detail`: the part of the request that the reason is about, for
+    `early`: the phase, if it is not that of the code's row. `operation_index`: the failed operation of an entity group
+    transaction, set where its operations run. `reason`: a more exact reason, for the server's log only, without
+    anything of the request. `detail`: the part of the request that the reason is about, for
     the debug level of the log, but never a key or a signature. `table`: if this table is missing, the owner gets
     TableNotFound instead (wire 2.2). `at_front_door`: the service's front door answers this error, in a form of its
     own, after authentication (wire 8.3).
@@ -197,9 +206,9 @@ class StorageError(Exception):
         code: str,
         text: str | None = None,
         *,
-        early: bool = False,
+        early: bool | None = None,
         status: int | None = None,
-        headers: tuple[tuple[str, str], ...] = (),
+        headers: tuple[tuple[bytes, bytes], ...] = (),
         reason: str | None = None,
         detail: str | None = None,
         table: str | None = None,
@@ -210,20 +219,15 @@ class StorageError(Exception):
         self.code = code
         self.status = row.status if status is None else status
         self.text = row.text if text is None else text
-        self.early = early
-        self.operation_index: int | None = None
+        self.early = row.early if early is None else early
+        self.operation_index = 0
         self.headers = headers
         self.reason = reason
         self.detail = detail
         self.table = table
         self.at_front_door = at_front_door
 
-    def at(self, operation_index: int | None) -> StorageError:
-        """This error, as that of one operation of an entity group transaction."""
-        self.operation_index = operation_index
-        return self
-
 
 def unknown_comp() -> StorageError:
     """The service's answer to a `comp` that it does not know."""
-    return StorageError("InvalidQueryParameterValue", early=True, at_front_door=True)
+    return StorageError("InvalidQueryParameterValue", at_front_door=True)

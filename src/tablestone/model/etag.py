@@ -50,10 +50,9 @@ def parse_etag(text: str) -> int:
             "InvalidInput",
             f"The etag value '{text}' specified in one of the request headers is not valid. Please make sure only "
             "one etag value is specified and is valid.",
-            early=True,
         )
     if weak[1].startswith("datetime''"):
-        raise StorageError("ConditionNotMet", early=True)
+        raise StorageError("ConditionNotMet")
     tag = _DATE_TIME_TAG.fullmatch(weak[1])
     if tag is None:
         return VERSION_OF_NOTHING

@@ -15,7 +15,7 @@ TABLE_NAME: Final = re.compile(
 """The name of a table (wire 1.4). `table_name_error` is the error for any other text."""
 
 
-def table_name_error(name: str, *, early: bool) -> StorageError:
+def table_name_error(name: str, *, early: bool | None = None) -> StorageError:
     """The error for a text that is not a table's name: of its length first, then of its characters (wire 1.4)."""
     if not limits.TABLE_NAME_LENGTH_MIN <= len(name) <= limits.TABLE_NAME_LENGTH_MAX:
         return StorageError("OutOfRangeInput", _NAME_LENGTH, early=early)
@@ -25,7 +25,7 @@ def table_name_error(name: str, *, early: bool) -> StorageError:
 def require_new_table_name(name: str) -> None:
     """Raise if a new table cannot have this name (wire 1.4)."""
     if name.lower() == "tables":
-        raise StorageError("InvalidInput")
+        raise StorageError("InvalidInput", early=False)
     if not TABLE_NAME.fullmatch(name):
         raise table_name_error(name, early=False)
 
@@ -104,9 +104,9 @@ def has_forbidden_key_character(text: str) -> bool:
 
 def require_key_in_body(name: str, value: str) -> None:
     """Raise `OutOfRangeInput` for a forbidden character in a key in a body (wire 1.3)."""
-    if has_forbidden_key_character(value):
+    if _FORBIDDEN_IN_KEY.search(value) is not None:
         text = f"The '{name}' parameter of value '{value}' is out of range."
-        raise StorageError("OutOfRangeInput", text, early=True)
+        raise StorageError("OutOfRangeInput", text)
 
 
 def require_key_length(key: EntityKey) -> None:

@@ -266,8 +266,16 @@ class ListIndexes:
     table: str
 
 
-ServiceOperation = (
-    GetTableAcl
+Operation = (
+    CreateTable
+    | GetTable
+    | DeleteTable
+    | QueryTables
+    | GetEntity
+    | QueryEntities
+    | EntityWrite
+    | EntityGroupTransaction
+    | GetTableAcl
     | ListIndexes
     | GetTableExpiry
     | SetTableExpiry
@@ -278,19 +286,6 @@ ServiceOperation = (
     | SetServiceProperties
     | GetServiceStats
     | GetUserDelegationKey
-)
-"""The operations of requests with `comp` or `restype`."""
-
-Operation = (
-    CreateTable
-    | GetTable
-    | DeleteTable
-    | QueryTables
-    | GetEntity
-    | QueryEntities
-    | EntityWrite
-    | EntityGroupTransaction
-    | ServiceOperation
 )
 
 
@@ -406,6 +401,12 @@ class CommitFound(NamedTuple):
     entities: Sequence[EntityChange] = ()
 
 
+CURSOR_HEADER: Final = "x-tablestone-cursor"
+"""The header with the cursor after everything that a page of changes has examined."""
+MORE_HEADER: Final = "x-tablestone-more"
+"""`true` if more changes follow the cursor, even if the page has no lines."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChangesFound:
     commits: Sequence[CommitFound]
@@ -434,17 +435,6 @@ class UserDelegationKey:
     value: bytes = field(repr=False)
 
 
-ServiceResult = (
-    TableAclFound
-    | IndexesFound
-    | TableExpiryFound
-    | ServicePropertiesFound
-    | ServiceStats
-    | SettingsChanged
-    | UserDelegationKey
-    | ChangesFound
-)
-
 Result = (
     TableFound
     | TablesPage
@@ -452,7 +442,14 @@ Result = (
     | EntitiesPage
     | WriteResult
     | TransactionCommitted
-    | ServiceResult
+    | TableAclFound
+    | IndexesFound
+    | TableExpiryFound
+    | ServicePropertiesFound
+    | ServiceStats
+    | SettingsChanged
+    | UserDelegationKey
+    | ChangesFound
 )
 
 

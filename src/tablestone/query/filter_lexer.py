@@ -72,11 +72,11 @@ PYTHON_DOUBLES: Final = {"nan": _WORDS["NaN"], "inf": _WORDS["INF"]}
 
 def not_implemented() -> StorageError:
     """For a feature of OData that the service does not have (wire 6.1, 6.8)."""
-    return StorageError("NotImplemented", early=True)
+    return StorageError("NotImplemented")
 
 
 def invalid_input(message: str | None = None) -> StorageError:
-    return StorageError("InvalidInput", message, early=True)
+    return StorageError("InvalidInput", message)
 
 
 def syntax_error(text: str, end: int) -> StorageError:

@@ -60,7 +60,7 @@ class _Name(str):
 
 
 class _Null:
-    """The literal `null`."""
+    """The operand `null`, which has no type."""
 
 
 _Operand = FilterNode | EdmValue | _Name | _Null

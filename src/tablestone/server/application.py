@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tablestone.accounts.identities import Identities
 from tablestone.accounts.known_accounts import KnownAccounts
 from tablestone.clock import Clock, elapsed_seconds, monotonic_seconds, system_clock, unix_seconds
-from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration, WorkerSlot
+from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration
 from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.change_record import ChangeLog, not_taken
 from tablestone.engines.contract import Engine, EngineRefused, EngineUnavailable
@@ -26,6 +26,7 @@ from tablestone.server.requests.account_address import Addresses
 from tablestone.server.requests.body import Arriving
 from tablestone.server.requests.entry import RequestEntry
 from tablestone.server.requests.pipeline import Pipeline
+from tablestone.server.worker_slot import WorkerSlot
 from tablestone.tables.expiry_sweeping import ExpirySweeper
 from tablestone.tables.service import TableService
 from tablestone.tables.storage_keys import fresh_table_id

@@ -21,7 +21,6 @@ from tablestone.configuration import (
     Configuration,
     SelfSigned,
     TrustedIssuer,
-    WorkerSlot,
 )
 from tablestone.engines.contract import EngineRefused, StorageId
 from tablestone.engines.registry import capabilities_of, held_for_processes
@@ -32,6 +31,7 @@ from tablestone.server.http_server import BACKLOG
 from tablestone.server.supervisor import Supervisor
 from tablestone.server.tls_certificate import CertificateRefused, ServedCertificate
 from tablestone.server.worker import CreateApplication, Hangup, StartRefused, serve_worker
+from tablestone.server.worker_slot import WorkerSlot
 from tablestone.tables.throughput_targets import SharedSlots
 from tablestone.telemetry.refused_callers import QuietAddresses
 from tablestone.telemetry.worker_reports import WorkerReports

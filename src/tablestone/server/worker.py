@@ -13,13 +13,14 @@ import socket
 from collections.abc import Callable, Sized
 from typing import Final, Protocol
 
-from tablestone.configuration import Configuration, WorkerSlot
+from tablestone.configuration import Configuration
 from tablestone.engines.contract import EngineRefused
 from tablestone.server.admission import Admission
 from tablestone.server.connection_handover import WorkerEnd
 from tablestone.server.exchange import Answering
 from tablestone.server.http_server import HttpServer
 from tablestone.server.tls_certificate import ServedCertificate
+from tablestone.server.worker_slot import WorkerSlot
 from tablestone.telemetry.access_log import AccessLogRefused
 
 

@@ -57,8 +57,8 @@ class _Rows:
     """The rows that are read together, until they are used. Before `is_read`, their values are of an earlier lease."""
     were_used: set[Key] = field(default_factory=set)
     """The rows that were used in the lease before."""
-    moments: dict[bytes, int] = field(default_factory=dict)
-    """When partitions had last changed (`last_change_of`), asked before any of their rows here was read."""
+    last_changes: dict[bytes, int] = field(default_factory=dict)
+    """The numbers of partitions (`last_change_of`), asked before any of their rows here was read."""
     being_read: dict[Key, _Reading] = field(default_factory=dict)
     read_alone: set[bytes] = field(default_factory=set)
     """The partitions from which a request has read a row for this lease."""
@@ -162,7 +162,8 @@ class CachedRows:
                 following = self._begin_to_read(number, None)
             else:
                 # Storage needs longer than a lease to answer. Reading the same rows once more would not help it.
-                following = _Rows(number, ahead=self._rows_in_use(), moments=dict(last.moments))
+                following = _Rows(number, ahead=self._rows_in_use())
+                following.last_changes.update(last.last_changes)
                 following.being_read, following.reader = last.being_read, last.reader
         following.were_used = set(last.values) or set(following.ahead)
         self._rows = following
@@ -238,9 +239,10 @@ class CachedRows:
         self._readings += 1
         in_use = self._rows_in_use()
         partitions = {key.partition for key in in_use}
-        moments = {part: at for part, at in self._rows.moments.items() if part in partitions}
+        known = self._rows.last_changes.items()
+        last = {part: number for part, number in known if part in partitions}
         readings = {key: _Reading(self._readings) for key in in_use}
-        lease = _Rows(number, ahead=in_use, moments=moments, being_read=readings)
+        lease = _Rows(number, ahead=in_use, last_changes=last, being_read=readings)
         if in_use or ended is not None:
             lease.reader = asyncio.ensure_future(self._read_together(lease, ended))
             self._renewed_by.add(lease.reader)
@@ -248,7 +250,7 @@ class CachedRows:
         return lease
 
     async def _read_together(self, lease: _Rows, ended: Callable[[bool], None] | None) -> None:
-        """Read the rows in use for a lease, unless the moments known of their partitions are still the present ones."""
+        """Read the rows in use for a lease, but those of a partition whose last change is still the noted one."""
         request_time.forget()  # the request that met the end of the lease does not wait for all of it
         being_read = lease.being_read
         readings = dict(being_read)
@@ -261,9 +263,9 @@ class CachedRows:
             if len(values) < len(lease.ahead):
                 rest = [key for key in lease.ahead if key not in values]
                 values.update(await self._read_again(rest))
-            # Only together: these moments are not those of the values of an earlier lease.
+            # Only together: these numbers are not those of the values of an earlier lease.
             lease.ahead = dict(values)
-            lease.moments.update(noted)
+            lease.last_changes.update(noted)
             lease.is_read = True
         except EngineUnavailable as error:
             failure = error
@@ -279,18 +281,16 @@ class CachedRows:
                 ended(lease.is_read)
 
     async def _unchanged(self, lease: _Rows) -> tuple[set[bytes], dict[bytes, int]]:
-        """The partitions to which nothing was committed since their moments were noted, and new moments to note."""
+        """The partitions to which nothing was committed since their number was noted, and new numbers to note."""
         leases = self._engine.leases
         if leases is None or leases.last_change_of is None:
             return set(), {}
         partitions = list({key.partition: None for key in lease.ahead})
-        moments = await asyncio.gather(
-            *[leases.last_change_of(partition) for partition in partitions]
-        )
-        present = list(zip(partitions, moments, strict=True))
-        unchanged = {part for part, moment in present if lease.moments.get(part) == moment}
-        # A row that a request has read for this lease before these moments may be of an earlier one.
-        noted = {part: moment for part, moment in present if part not in lease.read_alone}
+        numbers = await asyncio.gather(*[leases.last_change_of(part) for part in partitions])
+        present = list(zip(partitions, numbers, strict=True))
+        unchanged = {part for part, number in present if lease.last_changes.get(part) == number}
+        # A row that a request has read for this lease before these numbers may be of an earlier one.
+        noted = {part: number for part, number in present if part not in lease.read_alone}
         return unchanged, noted
 
     async def _read_again(self, keys: list[Key]) -> dict[Key, bytes | None]:

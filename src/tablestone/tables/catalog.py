@@ -43,7 +43,7 @@ from tablestone.tables.account_incarnation import Incarnations, Owner, condition
 from tablestone.tables.cache_invalidation import InvalidatingChange, one_more_conflict, outlast
 from tablestone.tables.cached_rows import CachedRows
 from tablestone.tables.change_notes import About, CommitKind, note_of
-from tablestone.tables.indexes import EntriesOf, Index, entries_function, marks_of, read_indexes
+from tablestone.tables.indexes import EntriesOf, Index, entries_function, read_indexes, states_of
 
 SWEEPING_SECONDS: Final = 8
 """Where a commit cannot rely on a policy (`WriteSet.relies_on`), expired entities are deleted for so long at most
@@ -161,7 +161,7 @@ class Catalog:
         self.incarnations = Incarnations(engine)
 
     async def find(self, owner: Owner, table: str) -> TableRecord | None:
-        """The owner's table of this name, in any case, if there is one."""
+        """The owner's table of this name, in upper or lower case, if there is one."""
         if len(table) > limits.TABLE_NAME_LENGTH_MAX:
             return None  # no table has such a name, and its place is not cached
         record = await self.rows.get(_table_place(owner.name, table), read_record)
@@ -174,7 +174,7 @@ class Catalog:
     async def require(self, owner: Owner, table: str) -> TableRecord:
         record = await self.find(owner, table)
         if record is None:
-            raise StorageError("TableNotFound", early=True)
+            raise StorageError("TableNotFound")
         return record
 
     async def create(self, owner: Owner, table: str) -> None:
@@ -272,7 +272,7 @@ class Catalog:
         def decide(old: TableRecord) -> Mapping[str, Any]:
             nonlocal before
             if table_id not in (None, old.table_id):
-                raise StorageError("TableNotFound", early=True)
+                raise StorageError("TableNotFound")
             before = old.expiry
             policy = edit(before)
             return {"expiry": None if policy is None else policy.members()}
@@ -298,7 +298,7 @@ class Catalog:
         async with self._change(owner) as change:
             kind = CommitKind.SETTINGS
             if not await self._change_table(owner, table, replacement, change, kind):
-                raise StorageError("TableNotFound", early=True)
+                raise StorageError("TableNotFound")
 
     def _change(self, owner: Owner) -> InvalidatingChange:
         return InvalidatingChange(self.engine, storage_keys.catalog_partition(owner.name))
@@ -342,7 +342,7 @@ class Catalog:
         is_last: bool = True,
     ) -> Committed | Conflict:
         """Commit changes that begin with the owner's conditions; `ResourceNotFound` if those do not hold."""
-        outcome = await change.commit(changes, last=is_last, note=note, entries_of=marks_of)
+        outcome = await change.commit(changes, last=is_last, note=note, entries_of=states_of)
         if (
             isinstance(outcome, Conflict)
             and changes[outcome.index].row == storage_keys.INCARNATION_ROW

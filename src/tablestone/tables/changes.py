@@ -135,7 +135,7 @@ class ChangeFeeds:
                 position, subject=subject, rows_max=rows_max, bytes_max=limits.PAGE_BYTES_MAX
             )
         if read is None or not read.kept.for_feed:
-            raise StorageError("InvalidQueryParameterValue", early=True)
+            raise StorageError("InvalidQueryParameterValue")
         return read
 
     def _require_kept(self, since: ChangesSince, read: ChangesRead, scope: bytes) -> None:

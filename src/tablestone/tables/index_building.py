@@ -44,8 +44,8 @@ from tablestone.tables.indexes import (
     IndexState,
     all_entries,
     entries_function,
+    has_state_entry,
     index_head,
-    is_marked,
 )
 
 ROWS_PER_STEP: Final = 500
@@ -311,13 +311,13 @@ async def _snapshot(engine: Engine) -> AsyncIterator[Snapshot]:
 
 
 async def indexes_of(engine: Engine, table: TableRecord) -> list[Index]:
-    """The indexes of a table. One without its mark lacks entries: a ready one is broken, a building one begins anew."""
+    """The indexes of a table. One without the entry of its state is broken if it was ready, and else built anew."""
     if not table.indexes or not engine.capabilities.keeps_entries:
         return []
     found = []
     async with _snapshot(engine) as snapshot:
         for index in table.indexes:
-            if not await is_marked(snapshot, table.table_id, index):
+            if not await has_state_entry(snapshot, table.table_id, index):
                 is_ready = index.state is IndexState.READY
                 state = IndexState.BROKEN if is_ready else index.state
                 index = replace(index, state=state, reached=None)  # noqa: PLW2901
@@ -337,7 +337,7 @@ def _reindexing(stale_of: Mapping[Key, Sequence[bytes]]) -> list[WriteSet]:
 
 
 async def remove_entries(engine: Engine, prefix: bytes) -> bool:
-    """Remove some entries that begin with the prefix, marks too; False if there are none."""
+    """Remove some entries that begin with the prefix, those of states too; False if there are none."""
     async with _snapshot(engine) as snapshot:
         entries = await snapshot.entries(*all_entries(prefix), entries_max=ROWS_PER_STEP)
     stale: defaultdict[Key, list[bytes]] = defaultdict(list)

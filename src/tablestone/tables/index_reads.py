@@ -16,7 +16,7 @@ from tablestone.model.filter_tree import FilterNode
 from tablestone.query.index_plan import AccessPath, access_paths_of, is_in_key_order
 from tablestone.tables import storage_keys
 from tablestone.tables.catalog import TableRecord
-from tablestone.tables.indexes import Index, IndexState, index_keys_head, is_marked
+from tablestone.tables.indexes import Index, IndexState, has_state_entry, index_keys_head
 
 FEW_ENTRIES: Final = 1_000
 """If a filter has no more entries than this, they are all read at once."""
@@ -96,7 +96,7 @@ async def rows_by_index(
     paths = [
         path
         for path in access_paths_of(residual, usable)
-        if all([await is_marked(snapshot, table.table_id, usable[name]) for name in path])
+        if all([await has_state_entry(snapshot, table.table_id, usable[name]) for name in path])
     ]
     best: IndexedRows | None = None
     fewest = FEW_ENTRIES + 1

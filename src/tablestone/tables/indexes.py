@@ -1,8 +1,8 @@
 """The indexes of a table: what is stored of them with the table, and the entries of its entities.
 
 An entity that has the property has one entry. From the commit that stores the index on, entries are written in the
-commit of their entity. The commit that calls an index built also writes an entry for the index, its mark. Storage that
-came without entries has no mark, so no query uses its indexes. docs/decisions/0020-indexes.md has the reasons.
+commit of their entity. An index has an entry too, for its state, which is written in the commit of that state. Storage
+that came without entries has none, so no query uses its indexes. docs/decisions/0020-indexes.md has the reasons.
 """
 
 import enum
@@ -77,9 +77,9 @@ def read_indexes(members: Mapping[str, Any]) -> tuple[Index, ...]:
     )
 
 
-# An entry of an index begins with the id of its table and its number. Then follow a mark and its state, or the index
-# key of an entity; within a partition, the partition comes before the index key.
-_MARK: Final = b"\0"
+# An entry of an index begins with the id of its table and its number. Then follows the state of the index, or the
+# index key of an entity; within a partition, the partition comes before the index key.
+_STATE: Final = b"\0"
 INDEX_KEY: Final = b"\1"
 
 
@@ -103,24 +103,24 @@ def all_entries(prefix: bytes) -> tuple[Entry, Entry]:
     return Entry(prefix, b"", b""), Entry(prefix + b"\xff" * 8, b"", b"")
 
 
-def mark_of(table_id: bytes, number: int, state: IndexState) -> bytes:
+def state_entry(table_id: bytes, number: int, state: IndexState) -> bytes:
     """The entry that the row of a table has for an index in this state."""
-    return index_head(table_id, number) + _MARK + state.value.encode("ascii")
+    return index_head(table_id, number) + _STATE + state.value.encode("ascii")
 
 
-async def is_marked(snapshot: Snapshot, table_id: bytes, index: Index) -> bool:
-    """Whether the index's mark has its state: a catalog may have come without its entries."""
-    mark = all_entries(mark_of(table_id, index.number, index.state))
-    return bool(await snapshot.entries(*mark, entries_max=1))
+async def has_state_entry(snapshot: Snapshot, table_id: bytes, index: Index) -> bool:
+    """Whether the index has the entry of its state: a catalog may have come without its entries."""
+    entry = all_entries(state_entry(table_id, index.number, index.state))
+    return bool(await snapshot.entries(*entry, entries_max=1))
 
 
-def marks_of(stored: bytes) -> list[bytes]:
-    """The entries of a row of a catalog: the marks of a table's indexes (`WriteSet.entries_of`)."""
+def states_of(stored: bytes) -> list[bytes]:
+    """The entries of a row of a catalog: the states of a table's indexes (`WriteSet.entries_of`)."""
     raw = orjson.loads(stored or b"{}")  # a mark of a change under a lease is empty
     if MEMBER not in raw:
         return []
     table_id = bytes.fromhex(raw["id"])
-    return [mark_of(table_id, index.number, index.state) for index in read_indexes(raw)]
+    return [state_entry(table_id, index.number, index.state) for index in read_indexes(raw)]
 
 
 EntriesOf = Callable[[bytes], Sequence[bytes]]

@@ -84,7 +84,7 @@ def require_conditions(conditions: ReadConditions, stored: bytes) -> None:
     if conditions.if_match is not None and conditions.if_match not in (IF_MATCH_ANY, version):
         raise StorageError("UpdateConditionNotSatisfied")
     if conditions.if_none_match is not None and conditions.if_none_match in (IF_MATCH_ANY, version):
-        raise StorageError("ConditionNotMet", status=304)
+        raise StorageError("ConditionNotMet", status=304, early=False)
 
 
 def _token(key: Key | None) -> ContinuationToken | None:
@@ -148,13 +148,16 @@ class FilteredScan:
                     if len(found) == top or size >= limits.PAGE_BYTES_MAX:
                         return EntitiesPage(found, await self._token_after(ranges, raw))
                 # Checked for every row: the cost of a row depends on the filter, and others must not wait for many.
-                if not await self._has_time():
+                now = self._seconds()
+                if now > self._turn.ends and not await self._goes_on(now):
                     return EntitiesPage(found, await self._token_after(ranges, raw))
             if rows.next_key is None:
                 return EntitiesPage(found, None)
             # The engine may have left out all rows of a piece.
-            if not rows.values and not await self._has_time():
-                return EntitiesPage(found, _token(rows.next_key))
+            if not rows.values:
+                now = self._seconds()
+                if now > self._turn.ends and not await self._goes_on(now):
+                    return EntitiesPage(found, _token(rows.next_key))
             ranges = storage_keys.ranges_from(ranges, rows.next_key)
 
     async def _read(self, ranges: list[KeyRange]) -> Rows:
@@ -169,13 +172,11 @@ class FilteredScan:
             ranges, rows_max=rows_max, bytes_max=limits.PAGE_BYTES_MAX, hint=self._hint
         )
 
-    async def _has_time(self) -> bool:
-        """Let other requests run after each turn; False once the time of the page is over."""
-        now = self._seconds()
-        if now > self._turn.ends:
-            if now > self._deadline:
-                return False
-            await self._turn.give_way()
+    async def _goes_on(self, now: float) -> bool:
+        """Let other requests run after a turn; False if the time of the page is over, too."""
+        if now > self._deadline:
+            return False
+        await self._turn.give_way()
         return True
 
     async def _token_after(

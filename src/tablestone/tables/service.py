@@ -4,13 +4,15 @@
 caller has been authorized. Existence and preconditions are decided here. Does not know HTTP.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, get_args
 
 from tablestone.clock import Clock
 from tablestone.cooperative_scheduling import Seconds, Turns
 from tablestone.engines.contract import Engine
 from tablestone.model import operations
 from tablestone.model.errors import StorageError, unknown_comp
+from tablestone.model.operations import Result
 from tablestone.model.service_properties import FRESH
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Owner
@@ -50,8 +52,29 @@ class TableService:
         self.properties = PropertiesOfAccounts(self.documents, incarnations)
         self.feeds = ChangeFeeds(engine, self.catalog, clock)
         self.caches = (self.catalog.rows, incarnations.rows, self.documents.rows)
+        self._ways: dict[type, Callable[[Owner, Any], Awaitable[Result]]] = {
+            operations.GetEntity: self._get_entity,
+            operations.QueryEntities: self._query_entities,
+            **dict.fromkeys(get_args(operations.EntityWrite), self._write),
+            operations.EntityGroupTransaction: self._write_group,
+            operations.QueryTables: self._query_tables,
+            operations.GetTable: self._get_table,
+            operations.CreateTable: self._create_table,
+            operations.DeleteTable: self._delete_table,
+            operations.GetTableAcl: self._get_acl,
+            operations.SetTableAcl: self._set_acl,
+            operations.ListIndexes: self._list_indexes,
+            operations.GetTableExpiry: self._get_expiry,
+            operations.SetTableExpiry: self._set_expiry,
+            operations.ReadTableChanges: self.feeds.of_table,
+            operations.ReadAccountChanges: self.feeds.of_account,
+            operations.GetServiceProperties: self._get_properties,
+            operations.SetServiceProperties: self._set_properties,
+            operations.GetServiceStats: self._get_stats,
+        }
+        """How each operation is carried out. The server itself issues user delegation keys."""
 
-    async def execute(self, owner: Owner, operation: operations.Operation) -> operations.Result:
+    async def execute(self, owner: Owner, operation: operations.Operation) -> Result:
         """Carry the operation out, or raise the `StorageError` that is its answer.
 
         The request was authenticated for the owner. If the owner is deleted meanwhile, the operation never reads or
@@ -59,19 +82,7 @@ class TableService:
         """
         if self._throughput is not None:
             self._throughput.begin(owner.name, operation)
-        if isinstance(operation, operations.GetEntity):
-            return await self._get_entity(owner, operation)
-        if isinstance(operation, operations.EntityWrite):
-            return await self._write(owner, operation)
-        if isinstance(operation, operations.QueryEntities):
-            return await self._query_entities(owner, operation)
-        if isinstance(operation, operations.EntityGroupTransaction):
-            return operations.TransactionCommitted(
-                await self._commit(owner, operation.table, operation.writes)
-            )
-        if isinstance(operation, operations.ServiceOperation):
-            return await self._execute_on_service(owner, operation)
-        return await self._execute_on_tables(owner, operation)
+        return await self._ways[type(operation)](owner, operation)
 
     def _rows_of(self, table: TableRecord) -> Engine | LiveRows:
         """The rows of a table's entities, without those that have expired."""
@@ -90,81 +101,72 @@ class TableService:
         record = await self.catalog.find(owner, table)
         return record is not None and bool(await indexes_of(self._engine, record))
 
-    async def _execute_on_tables(
-        self,
-        owner: Owner,
-        operation: operations.QueryTables
-        | operations.CreateTable
-        | operations.GetTable
-        | operations.DeleteTable,
-    ) -> operations.Result:
-        if isinstance(operation, operations.QueryTables):
-            return await query_tables(self.catalog, owner, operation, self._seconds)
-        if isinstance(operation, operations.CreateTable):
-            await self.catalog.create(owner, operation.table)
-            return operations.TableFound(operation.table, created=True)
-        if isinstance(operation, operations.DeleteTable):
-            await self.catalog.delete(owner, operation.table)
-            return operations.Deleted()
-        record = await self.catalog.find(owner, operation.table)
+    async def _query_tables(self, owner: Owner, asked: operations.QueryTables) -> Result:
+        return await query_tables(self.catalog, owner, asked, self._seconds)
+
+    async def _get_table(self, owner: Owner, asked: operations.GetTable) -> Result:
+        record = await self.catalog.find(owner, asked.table)
         if record is None:
             raise StorageError("ResourceNotFound")
         return operations.TableFound(record.name, created=False)
 
-    async def _execute_on_service(
-        self, owner: Owner, operation: operations.ServiceOperation
-    ) -> operations.ServiceResult:
-        if isinstance(operation, operations.GetTableAcl):
-            record = await self.catalog.require(owner, operation.table)
-            return operations.TableAclFound(record.identifiers)
-        if isinstance(operation, operations.ListIndexes):
-            record = await self.catalog.require(owner, operation.table)
-            return operations.IndexesFound(
-                [
-                    operations.IndexFound(index.property, index.within_partition, index.state.value)
-                    for index in await indexes_of(self._engine, record)
-                ]
-            )
-        if isinstance(operation, operations.GetTableExpiry):
-            found = await self.catalog.find(owner, operation.table)
-            if found is None or found.expiry is None:
-                raise unknown_comp()
-            return operations.TableExpiryFound(found.expiry)
-        if isinstance(operation, operations.ReadTableChanges):
-            return await self.feeds.of_table(owner, operation)
-        if isinstance(operation, operations.ReadAccountChanges):
-            return await self.feeds.of_account(owner, operation)
-        if isinstance(operation, operations.GetServiceProperties):
-            properties = await self.properties.get(owner.name)
-            await self.catalog.incarnations.require(owner)
-            return operations.ServicePropertiesFound(properties or FRESH)
-        if isinstance(operation, operations.GetServiceStats):
-            return operations.ServiceStats(self._clock())
-        if isinstance(operation, operations.SetServiceProperties):
-            await self.properties.change(owner, operation.changes)
-        elif isinstance(operation, operations.SetTableExpiry):
-            await self._set_expiry(owner, operation)
-        else:
-            # The server itself answers for a user delegation key, which has nothing to do with tables.
-            assert isinstance(operation, operations.SetTableAcl)
-            await self.catalog.set_identifiers(owner, operation.table, operation.identifiers)
+    async def _create_table(self, owner: Owner, asked: operations.CreateTable) -> Result:
+        await self.catalog.create(owner, asked.table)
+        return operations.TableFound(asked.table, created=True)
+
+    async def _delete_table(self, owner: Owner, asked: operations.DeleteTable) -> Result:
+        await self.catalog.delete(owner, asked.table)
+        return operations.Deleted()
+
+    async def _get_acl(self, owner: Owner, asked: operations.GetTableAcl) -> Result:
+        record = await self.catalog.require(owner, asked.table)
+        return operations.TableAclFound(record.identifiers)
+
+    async def _set_acl(self, owner: Owner, asked: operations.SetTableAcl) -> Result:
+        await self.catalog.set_identifiers(owner, asked.table, asked.identifiers)
         return operations.SettingsChanged()
 
-    async def _set_expiry(self, owner: Owner, operation: operations.SetTableExpiry) -> None:
+    async def _list_indexes(self, owner: Owner, asked: operations.ListIndexes) -> Result:
+        record = await self.catalog.require(owner, asked.table)
+        return operations.IndexesFound(
+            [
+                operations.IndexFound(index.property, index.within_partition, index.state.value)
+                for index in await indexes_of(self._engine, record)
+            ]
+        )
+
+    async def _get_properties(self, owner: Owner, _: operations.GetServiceProperties) -> Result:
+        properties = await self.properties.get(owner.name)
+        await self.catalog.incarnations.require(owner)
+        return operations.ServicePropertiesFound(properties or FRESH)
+
+    async def _set_properties(self, owner: Owner, asked: operations.SetServiceProperties) -> Result:
+        await self.properties.change(owner, asked.changes)
+        return operations.SettingsChanged()
+
+    async def _get_stats(self, _owner: Owner, _: operations.GetServiceStats) -> Result:
+        return operations.ServiceStats(self._clock())
+
+    async def _get_expiry(self, owner: Owner, asked: operations.GetTableExpiry) -> Result:
+        found = await self.catalog.find(owner, asked.table)
+        if found is None or found.expiry is None:
+            raise unknown_comp()
+        return operations.TableExpiryFound(found.expiry)
+
+    async def _set_expiry(self, owner: Owner, asked: operations.SetTableExpiry) -> Result:
         """Set the policy of an empty table. An entity that is inserted meanwhile counts as inserted before."""
-        empty = await self.catalog.require(owner, operation.table)
+        empty = await self.catalog.require(owner, asked.table)
         if await self._engine.scan(storage_keys.table_range(empty.table_id), rows_max=1):
             raise StorageError("TableNotEmpty")
-        policy = operation.policy
+        policy = asked.policy
         await self.catalog.change_expiry(owner, empty.name, lambda _old: policy, empty.table_id)
+        return operations.SettingsChanged()
 
-    async def _write(self, owner: Owner, write: operations.EntityWrite) -> operations.WriteResult:
-        try:
-            (result,) = await self._commit(owner, write.table, (write,))
-        except StorageError as error:
-            error.operation_index = None
-            raise
-        return result
+    async def _write(self, owner: Owner, write: operations.EntityWrite) -> Result:
+        return (await self._commit(owner, write.table, (write,)))[0]
+
+    async def _write_group(self, owner: Owner, asked: operations.EntityGroupTransaction) -> Result:
+        return operations.TransactionCommitted(await self._commit(owner, asked.table, asked.writes))
 
     async def _commit(
         self, owner: Owner, table: str, writes: Sequence[operations.EntityWrite]
@@ -173,11 +175,7 @@ class TableService:
         conflicts = 0
         while True:
             generation = self._engine.generation
-            try:
-                record = await self.catalog.require(owner, table)
-            except StorageError as error:
-                error.operation_index = 0
-                raise
+            record = await self.catalog.require(owner, table)
             note = note_about(CommitKind.ENTITIES, owner, record)
             relies_on = relied_rows(self._engine, owner, record, generation)
             results = await commit_writes(
@@ -187,25 +185,21 @@ class TableService:
                 return results
             conflicts = one_more_conflict(conflicts, f"the tables of {owner.name}")
 
-    async def _get_entity(
-        self, owner: Owner, operation: operations.GetEntity
-    ) -> operations.EntityFound:
-        table = await self.catalog.require(owner, operation.table)
-        place = storage_keys.entity_place(table.table_id, operation.key)
+    async def _get_entity(self, owner: Owner, asked: operations.GetEntity) -> Result:
+        table = await self.catalog.require(owner, asked.table)
+        place = storage_keys.entity_place(table.table_id, asked.key)
         stored = await self._rows_of(table).get(place)
         if stored is None:
             raise StorageError("ResourceNotFound")
-        if operation.conditions is not None:
-            require_conditions(operation.conditions, stored)
+        if asked.conditions is not None:
+            require_conditions(asked.conditions, stored)
         return operations.EntityFound(stored)
 
-    async def _query_entities(
-        self, owner: Owner, operation: operations.QueryEntities
-    ) -> operations.EntitiesPage:
-        table = await self.catalog.require(owner, operation.table)
+    async def _query_entities(self, owner: Owner, asked: operations.QueryEntities) -> Result:
+        table = await self.catalog.require(owner, asked.table)
         page = await query_entities(
-            self._engine, table, operation, self._clock, self._seconds, self._turns
+            self._engine, table, asked, self._clock, self._seconds, self._turns
         )
         if self._throughput is not None:
-            self._throughput.end(owner.name, operation, page)
+            self._throughput.end(owner.name, asked, page)
         return page

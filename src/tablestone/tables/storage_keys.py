@@ -72,7 +72,7 @@ def deleted_slots(table_id: bytes) -> list[bytes]:
 
 
 def taken_row(table: str) -> bytes:
-    """The catalog row that notes that a table of this name, in any case, was deleted, and the name may be reserved."""
+    """The catalog row that says that a table of this name, in whatever case, was deleted: the name may be reserved."""
     return _TAKEN_ROW + table_row(table)
 
 

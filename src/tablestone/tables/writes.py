@@ -129,6 +129,7 @@ class EntityGroup:
             raise StorageError(
                 "InvalidInput",
                 "The batch request operation exceeds the maximum 100 changes per change set.",
+                early=False,
             )
         key = entity_key(write)
         if self.writes:
@@ -162,6 +163,8 @@ async def commit_writes(
         return [write_result(*each) for each in zip(writes, changes, outcome.versions, strict=True)]
     if outcome.outdated:
         return None
-    if isinstance(outcome.refused, StorageError):
-        raise outcome.refused.at(outcome.index)
-    raise conflict_error(writes[outcome.index], outcome.version_found).at(outcome.index)
+    error = outcome.refused
+    if not isinstance(error, StorageError):
+        error = conflict_error(writes[outcome.index], outcome.version_found)
+    error.operation_index = outcome.index
+    raise error

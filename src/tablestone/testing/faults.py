@@ -43,8 +43,6 @@ _AT_FRONT_DOOR: Final = frozenset(
     ("AuthenticationFailed", "InvalidAuthenticationInfo", "NoAuthenticationInformation")
 )
 """Errors of authentication: the service answers them before it knows the format of the answer (wire 8.3)."""
-_EARLY: Final = frozenset(("MethodNotAllowed", "NotImplemented"))
-"""Errors found while the service parses a request. Their answers have other headers (wire 2.2)."""
 
 
 class Faults:
@@ -188,7 +186,7 @@ async def _carry_out(
             await following(owner, operation)
         record.retry_after = rule.retry_after
         code = "ServerBusy" if rule.rate is not None else rule.code
-        raise StorageError(code, early=code in _EARLY, at_front_door=code in _AT_FRONT_DOOR)
+        raise StorageError(code, at_front_door=code in _AT_FRONT_DOOR)
     if rule.reset == "before":
         record.ending = Ending(sent=None, is_reset=True)
         raise StorageError("ServerBusy")  # never sent: the connection is reset first

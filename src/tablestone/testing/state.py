@@ -47,7 +47,7 @@ from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import note_about, read_record, scan_in_steps
 from tablestone.tables.change_notes import CommitKind
 from tablestone.tables.index_building import IndexRefused, IndexWork
-from tablestone.tables.indexes import EntriesOf, marks_of
+from tablestone.tables.indexes import EntriesOf, states_of
 from tablestone.tables.metadata import PropertiesOfAccounts
 from tablestone.tables.service import TableService
 from tablestone.tables.sweeping import Sweeper
@@ -142,7 +142,7 @@ def _entries_of(rows: Mapping[Key, tuple[int, bytes]]) -> list[Entry]:
             table = read_record(value)
             if table.entries_of is not None:
                 of_entities[table.table_id] = table.entries_of
-                entries_of = marks_of
+                entries_of = states_of
         if entries_of is not None:
             entries += [Entry(entry, *key) for entry in entries_of(value)]
     return sorted(entries)

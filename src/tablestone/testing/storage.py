@@ -151,7 +151,7 @@ class TableStorage:
 
     @property
     def account(self) -> StorageAccount:
-        """The development account."""
+        """`devstoreaccount1` with its public key."""
         return self._account(DEVELOPMENT_ACCOUNT_NAME, DEVELOPMENT_ACCOUNT_KEY)
 
     @property

@@ -4,11 +4,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from tablestone.clock import Clock, system_clock
-from tablestone.configuration import Configuration, WorkerSlot
+from tablestone.configuration import Configuration
 from tablestone.engines.contract import Engine
 from tablestone.server.application import Application, Parts
 from tablestone.server.requests.body import Arriving
 from tablestone.server.requests.pipeline import loggable_path
+from tablestone.server.worker_slot import WorkerSlot
 from tablestone.tables.service import TableService
 from tablestone.testing.clock import StorageClock
 from tablestone.testing.faults import Faults, end_connection

@@ -6,7 +6,8 @@ from typing import Final, NamedTuple
 
 from tablestone.clock import monotonic_seconds
 from tablestone.tools.client import TableEndpoint
-from tablestone.tools.errors import InFlight, Retry, ServiceError, TransferFailed
+from tablestone.tools.errors import ServiceError, TransferFailed
+from tablestone.tools.retrying import InFlight, Retry
 
 WAIT_SECONDS: Final = 30
 """How long a request waits for a change: less than the 60 s after which the client gives up."""

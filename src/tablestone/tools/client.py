@@ -1,8 +1,8 @@
-"""The one place where the tools speak HTTP: requests that the official SDK signs, sends and authenticates.
+"""The one place where the tools speak to a table endpoint: the official SDK signs, sends and authenticates requests.
 
 The SDK's own methods list and create tables. All other requests go through the SDK's pipeline as JSON text, not as
 its models: these lose a digit of a time and the type of some values, and cost more CPU than the server (bench/README.md
-has the profile). A call makes one attempt; `errors.Retry` makes more. The SDK is imported when an endpoint is opened,
+has the profile). A call makes one attempt; `retrying.Retry` makes more. The SDK is imported when an endpoint is opened,
 so that `--help` needs no extra.
 """
 
@@ -22,10 +22,9 @@ from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
 from tablestone.extras import needs
 from tablestone.model.expiry import ExpiryPolicy
 from tablestone.model.keys import EntityKey
-from tablestone.model.operations import IndexFound
+from tablestone.model.operations import CURSOR_HEADER, MORE_HEADER, IndexFound
 from tablestone.tools.connection import Connection, Scheme
 from tablestone.tools.errors import (
-    BUSY_STATUSES,
     ServiceError,
     TransferFailed,
     TransferRefused,
@@ -38,6 +37,7 @@ from tablestone.tools.errors import (
     read_json,
     service_error,
 )
+from tablestone.tools.retrying import BUSY_STATUSES
 
 if TYPE_CHECKING:
     from azure.core.exceptions import AzureError
@@ -75,10 +75,6 @@ _PART = re.compile(rb"HTTP/1\.1 (?=\d{3})")
 _PART_ETAG = re.compile(rb"\r\nETag: ([^\r\n]+)", re.IGNORECASE)
 _NO_RETRIES: Final[Mapping[str, int]] = {"retry_total": 0, "retry_status": 0}
 _NEXT: Final = ("NextPartitionKey", "NextRowKey")
-CURSOR_HEADER: Final = "x-tablestone-cursor"
-"""Has the cursor after a page of changes."""
-MORE_HEADER: Final = "x-tablestone-more"
-"""Present if the feed has more changes after the page."""
 
 
 class ContinuationToken(NamedTuple):

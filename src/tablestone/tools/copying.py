@@ -19,17 +19,11 @@ from tablestone.model.keys import EntityKey
 from tablestone.tools import odata
 from tablestone.tools.client import ContinuationToken, Query, RawEntity, TableEndpoint
 from tablestone.tools.comparing import Comparer, TableComparison
-from tablestone.tools.errors import (
-    ATTEMPTS_MAX,
-    Answer,
-    InFlight,
-    Retry,
-    ServiceError,
-    TransferFailed,
-)
+from tablestone.tools.errors import ServiceError, TransferFailed
 from tablestone.tools.formats.rows import Row
 from tablestone.tools.progress import DIFFERING, Progress, Reached, progress_for
 from tablestone.tools.queries import PAGES_AHEAD, TableReader
+from tablestone.tools.retrying import ATTEMPTS_MAX, Answer, InFlight, Retry
 from tablestone.tools.writing import (
     CHOICES,
     EntityConflict,

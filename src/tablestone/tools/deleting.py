@@ -11,9 +11,10 @@ from tablestone import limits
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.tools import odata
 from tablestone.tools.client import Operation, Query, RawEntity, TableEndpoint
-from tablestone.tools.errors import InFlight, Retry, ServiceError, TransferFailed
+from tablestone.tools.errors import ServiceError, TransferFailed
 from tablestone.tools.progress import Progress, Reached
 from tablestone.tools.queries import TableReader
+from tablestone.tools.retrying import InFlight, Retry
 
 
 @dataclass

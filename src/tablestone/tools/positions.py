@@ -21,14 +21,9 @@ from tablestone.model.keys import EntityKey
 from tablestone.tools import odata
 from tablestone.tools.client import Operation, Query, RawEntity, TableEndpoint
 from tablestone.tools.copying import Side
-from tablestone.tools.errors import (
-    BUSY_STATUSES,
-    ServiceError,
-    TransferFailed,
-    TransferRefused,
-    Unreachable,
-)
+from tablestone.tools.errors import ServiceError, TransferFailed, TransferRefused, Unreachable
 from tablestone.tools.resume_journal import Journal
+from tablestone.tools.retrying import BUSY_STATUSES
 from tablestone.tools.writing import quoted
 
 TABLE: Final = "TablestonePositions"

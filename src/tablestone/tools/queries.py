@@ -43,9 +43,10 @@ from tablestone.tools.client import (
     Walk,
     endless,
 )
-from tablestone.tools.errors import InFlight, Retry, ServiceError, TransferFailed, TransferRefused
+from tablestone.tools.errors import ServiceError, TransferFailed, TransferRefused
 from tablestone.tools.formats.rows import key_text
 from tablestone.tools.progress import Progress, Reached, shown_bytes, shown_count
+from tablestone.tools.retrying import InFlight, Retry
 from tablestone.tools.writing import quoted
 
 PAGES_AHEAD: Final = 1

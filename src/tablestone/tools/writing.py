@@ -24,8 +24,9 @@ from tablestone.model.filter_tree import print_literal
 from tablestone.model.keys import EntityKey, encode_key
 from tablestone.tools import odata
 from tablestone.tools.client import Operation, Query, RawEntity, TableEndpoint
-from tablestone.tools.errors import InFlight, Retry, ServiceError, TransferFailed
+from tablestone.tools.errors import ServiceError, TransferFailed
 from tablestone.tools.formats.rows import Row
+from tablestone.tools.retrying import InFlight, Retry
 
 BATCH_BYTES_MAX: Final = 3_500_000
 """Bodies in one transaction. The service takes 4 MiB, envelope included."""

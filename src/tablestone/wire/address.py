@@ -88,11 +88,11 @@ class AddressKind(enum.Enum):
 
 
 class Address(NamedTuple):
-    """A resource. `table` is empty and `key` is None for kinds that have none."""
+    """A resource. `table` and `key` are empty for kinds that have none."""
 
     kind: AddressKind
     table: str = ""
-    key: EntityKey | None = None
+    key: EntityKey = EntityKey("", "")
 
 
 _SYNTAX: Final = "Bad Request - Error in query syntax."
@@ -141,7 +141,7 @@ def _parse_path(text: str, account: str) -> Address:
 
 
 def _syntax_error() -> StorageError:
-    return StorageError("InvalidInput", _SYNTAX, early=True)
+    return StorageError("InvalidInput", _SYNTAX)
 
 
 def _parse_set(name: str, text: str) -> Address:
@@ -164,10 +164,10 @@ def _parse_entity(match: re.Match[str], account: str) -> Address:
     if has_forbidden_key_character(first + second):
         if "/" in first or "\\" in first or "/" in second or "\\" in second:
             raise _syntax_error()
-        raise StorageError("OutOfRangeInput", early=True)
+        raise StorageError("OutOfRangeInput")
     if table.lower() == "tables":
         text = _KEY_COUNT.format(f"{account}.Tables")
-        raise StorageError("InvalidInput", text, early=True)
+        raise StorageError("InvalidInput", text)
     if first_name == "RowKey":
         first, second = second, first
     return Address(AddressKind.ENTITY, table, EntityKey(first, second))
@@ -196,7 +196,7 @@ def _parse_below_set(first: str, *segments: str, account: str) -> Address:
         raise _syntax_error()
     table, last = match[1], segments[-1]
     if not TABLE_NAME.fullmatch(table):
-        raise table_name_error(table, early=True)
+        raise table_name_error(table)
     if _ONE_KEY.fullmatch(last):
         raise _key_count_error(table, account)
     if not (_SET.fullmatch(last) or _ENTITY.fullmatch(last)):
@@ -207,9 +207,9 @@ def _parse_below_set(first: str, *segments: str, account: str) -> Address:
 def _key_count_error(table: str, account: str) -> StorageError:
     """The error for one key: entities have two. It is sent only if the table exists (wire 1.2)."""
     if not TABLE_NAME.fullmatch(table):
-        return table_name_error(table, early=True)
+        return table_name_error(table)
     text = _KEY_COUNT.format(f"{account}.{table}")
-    return StorageError("InvalidInput", text, early=True, table=table)
+    return StorageError("InvalidInput", text, table=table)
 
 
 def format_table_path(table: str) -> str:
@@ -237,6 +237,11 @@ def parse_query_string(raw: bytes) -> Parameters:
     if not raw:
         return NO_PARAMETERS
     return _parse_short(raw) if len(raw) <= _SHORT else _parse_parameters(raw)
+
+
+def is_service_request(parameters: Parameters) -> bool:
+    """Whether a request is for one of the resources that are not OData (`service_resources`)."""
+    return "comp" in parameters or "restype" in parameters
 
 
 def readable_parameters(raw: bytes) -> tuple[Parameters, frozenset[str]]:
@@ -278,11 +283,11 @@ def _parse_parameters(raw: bytes) -> Parameters:
             if not pair.isascii() or "%" in pair or "+" in pair:
                 name, value = _decode(name), _decode(value)
         except UnicodeDecodeError as error:
-            raise StorageError("InvalidInput", early=True) from error
+            raise StorageError("InvalidInput") from error
         if name.lower() in ("comp", "restype"):
             name = name.lower()
         if name in found:
-            raise StorageError("InvalidInput", early=True)
+            raise StorageError("InvalidInput")
         found[name] = value
     return MappingProxyType(found)
 

@@ -49,7 +49,7 @@ def _members(body: bytes) -> Members:
         entry = parse_xml(body)
     except StorageError as error:
         if _INVALID_NAME.search(body):
-            raise StorageError("InvalidInput", early=True) from error
+            raise StorageError("InvalidInput") from error
         raise unreadable() from error
     if entry.tag != f"{{{_ATOM}}}entry":
         raise unreadable()
@@ -58,7 +58,7 @@ def _members(body: bytes) -> Members:
         namespace, _, name = element.tag.rpartition("}")
         if namespace == "{" + _DATA:
             if name in found:
-                raise StorageError("DuplicatePropertiesSpecified", early=True)
+                raise StorageError("DuplicatePropertiesSpecified")
             found |= _member(name, element)
     return found
 
@@ -175,7 +175,7 @@ def _attribute(text: str) -> str:
 
 
 class AtomWriter:
-    """A `PayloadWriter` of Atom, for one account.
+    """Writes bodies in Atom, for one account, as `JsonWriter` does in JSON.
 
     `base` is its URL with a slash at the end. `updated` is `now`, in ticks, cut to seconds, as recorded.
     """

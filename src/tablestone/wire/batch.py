@@ -32,10 +32,12 @@ _LENGTH_DIGITS_MAX: Final = 10
 
 
 class BatchPart(NamedTuple):
-    """A request in a batch, and its body. Parts with the same head share one request object."""
+    """A request in a batch, and its body."""
 
     request: RawRequest
     body: bytes
+    head: int
+    """Counts the heads of the batch: parts in a row with the same head have the same number."""
 
     @property
     def content_id(self) -> bytes | None:
@@ -53,13 +55,13 @@ class BatchRequest(NamedTuple):
 
 
 def _malformed() -> StorageError:
-    return StorageError("InvalidInput", early=True)
+    return StorageError("InvalidInput")
 
 
 def parse_batch(content_type: bytes | None, body: bytes, outer: RawRequest) -> BatchRequest:
     """The requests in a batch; raises `InvalidInput` for a malformed envelope, or a second part after the first."""
     if not content_type:
-        raise StorageError("InvalidInput", NO_CONTENT_TYPE, early=True)
+        raise StorageError("InvalidInput", NO_CONTENT_TYPE)
     mark = b"--" + _boundary(content_type)
     opening = _next_delimiter(body, mark, 0)
     is_whole = outer.headers.get(b"content-length") == b"%d" % len(body)
@@ -73,7 +75,7 @@ def parse_batch(content_type: bytes | None, body: bytes, outer: RawRequest) -> B
     kind = headers.get(b"content-type", b"").strip()
     if kind.lower().startswith(b"multipart/mixed"):
         inner = b"--" + _boundary(kind)
-        return _ChangeSetReader(body, mark, after, inner, outer).read(at)
+        return _read_change_set(body, at, inner, outer, mark, after)
     if after is None:
         raise _malformed()
     part, after, _ = _read_part(body, mark, opening.end, after, outer)
@@ -130,64 +132,57 @@ _PARTS_READ: Final = limits.CHANGE_SET_OPERATIONS_MAX + 1
 """One more than allowed is enough for the error, and a body can hold thousands."""
 
 
-class _ChangeSetReader:
-    """Reads the change set of a batch from start to end. `after` is the next delimiter of the outer envelope."""
+def _read_change_set(
+    body: bytes, at: int, inner: bytes, outer: RawRequest, mark: bytes, closing: _Delimiter | None
+) -> BatchRequest:
+    """The parts from this position to the closing delimiter, which must exist; at most `_PARTS_READ`.
 
-    def __init__(
-        self, body: bytes, mark: bytes, after: _Delimiter | None, inner: bytes, outer: RawRequest
-    ) -> None:
-        self._body = body
-        self._mark = mark
-        self._after = after
-        self._inner = inner
-        self._outer = outer
-
-    def read(self, at: int) -> BatchRequest:
-        """The parts from this position to the closing delimiter, which must exist; at most `_PARTS_READ`."""
-        body, inner = self._body, self._inner
-        parts: list[BatchPart] = []
-        part: BatchPart | None = None
-        head = b""  # all before the body of the last part: most parts of a batch have the same
-        ends_unreadable = False
-        here = _next_delimiter(body, inner, at)
-        self._require_before_envelope(here)
-        while here is not None and not here.closes:
-            after = _next_delimiter(body, inner, here.end)
-            if after is None:
-                raise _malformed()
-            if ends_unreadable:
-                here = after
-                continue
-            if part is not None and head and body.startswith(head, here.end):
-                content = body[here.end + len(head) : after.start].strip(b"\r\n")
-                part, follows = BatchPart(part.request, content), after
-            else:
-                part, follows, head_end = _read_part(body, inner, here.end, after, self._outer)
-                head = body[here.end : head_end]
-            # A Content-Length reaches beyond `after`, so that is part of a value and not a delimiter.
-            if follows is not after:
-                self._pass_envelope(after.start, follows.start)
-            self._require_before_envelope(follows)
-            here = follows
-            if part is None:
-                ends_unreadable = True
-            else:
-                parts.append(part)
-                if len(parts) == _PARTS_READ:
-                    return BatchRequest(parts, is_change_set=True, ends_unreadable=False)
-        # Nothing may follow. The end of the outer envelope may be missing or lack its dashes (wire 7.1).
-        last = self._after
-        if last is not None and not last.closes and body[last.end :].strip():
+    `closing` is the next delimiter of the outer envelope, whose mark is `mark`.
+    """
+    parts: list[BatchPart] = []
+    part: BatchPart | None = None
+    head = b""  # all before the body of the last part: most parts of a batch have the same
+    ends_unreadable = False
+    here = _next_delimiter(body, inner, at)
+    _require_before(here, closing)
+    while here is not None and not here.closes:
+        after = _next_delimiter(body, inner, here.end)
+        if after is None:
             raise _malformed()
-        return BatchRequest(parts, is_change_set=True, ends_unreadable=ends_unreadable)
+        if ends_unreadable:
+            here = after
+            continue
+        if part is not None and head and body.startswith(head, here.end):
+            content = body[here.end + len(head) : after.start].strip(b"\r\n")
+            part, follows = BatchPart(part.request, content, part.head), after
+        else:
+            part, follows, head_end = _read_part(body, inner, here.end, after, outer)
+            head = body[here.end : head_end]
+            if part is not None and parts:
+                before = parts[-1]
+                is_new = part.request is not before.request
+                part = part._replace(head=before.head + 1 if is_new else before.head)
+        # A Content-Length reaches beyond `after`, so that is part of a value and not a delimiter.
+        if closing is not None and after.start <= closing.start < follows.start:
+            closing = _next_delimiter(body, mark, follows.start)
+        _require_before(follows, closing)
+        here = follows
+        if part is None:
+            ends_unreadable = True
+        else:
+            parts.append(part)
+            if len(parts) == _PARTS_READ:
+                return BatchRequest(parts, is_change_set=True, ends_unreadable=False)
+    # Nothing may follow. The end of the outer envelope may be missing or lack its dashes (wire 7.1).
+    if closing is not None and not closing.closes and body[closing.end :].strip():
+        raise _malformed()
+    return BatchRequest(parts, is_change_set=True, ends_unreadable=ends_unreadable)
 
-    def _require_before_envelope(self, here: _Delimiter | None) -> None:
-        if here is None or (self._after is not None and self._after.start < here.start):
-            raise _malformed()
 
-    def _pass_envelope(self, start: int, end: int) -> None:
-        if self._after is not None and start <= self._after.start < end:
-            self._after = _next_delimiter(self._body, self._mark, end)
+def _require_before(here: _Delimiter | None, closing: _Delimiter | None) -> None:
+    """Raise unless a delimiter of the change set is there, and comes before that of the envelope."""
+    if here is None or (closing is not None and closing.start < here.start):
+        raise _malformed()
 
 
 def _mime_headers(body: bytes, start: int, stop: int) -> tuple[Headers, int]:
@@ -230,7 +225,7 @@ def _read_part(
         end = content + int(declared)
         if head_end is not None and end > after.start:
             after = _delimiter_at(body, mark, end) or after
-    part = BatchPart(request, body[content : after.start].strip(b"\r\n"))
+    part = BatchPart(request, body[content : after.start].strip(b"\r\n"), 0)
     return part, after, start if head_end is None or declared is not None else content
 
 
@@ -238,7 +233,7 @@ def _parse_head(head: bytes, scheme: str, client: str) -> RawRequest | None:
     """The request of a part, without its body; None if it cannot be read.
 
     The target lies between the first and the last blank of the line, because some clients encode nothing (wire 7.1). A
-    `#` belongs to the path, as in a single request, where it is out of range (wire 1.3).
+    `#` stays in the path and is refused there, as in a single request (wire 1.3).
     """
     line, _, rest = head.partition(b"\n")
     method, _, target_and_version = line.rstrip().partition(b" ")

@@ -9,16 +9,18 @@ import binascii
 import dataclasses
 import json
 import re
-from collections.abc import Collection, Hashable
+from collections.abc import Collection
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from tablestone import limits
 from tablestone.model.edm import format_date_time_fixed
-from tablestone.model.errors import StorageError, unknown_comp
+from tablestone.model.errors import StorageError
 from tablestone.model.etag import format_etag
 from tablestone.model.keys import decode_key
 from tablestone.model.operations import (
+    CURSOR_HEADER,
+    MORE_HEADER,
     ChangeCursor,
     ChangesFound,
     ChangesSince,
@@ -29,40 +31,33 @@ from tablestone.model.operations import (
     Since,
 )
 from tablestone.model.shared_access import parse_instant
-from tablestone.wire.address import AddressKind, Parameters
 from tablestone.wire.decode import DecodedRequest, table_in_url
-from tablestone.wire.encode import Stamp
+from tablestone.wire.encode import Form, Stamp
 from tablestone.wire.messages import RawRequest, RawResponse, Wait
 from tablestone.wire.service_resources import headers_of
 
-CURSOR_HEADER: Final = b"x-tablestone-cursor"
-"""The cursor after everything that a page has examined."""
-MORE_HEADER: Final = b"x-tablestone-more"
-"""`true` if more changes follow the cursor, even if the page has no lines."""
 _CONTENT_TYPE: Final = b"application/x-ndjson"
 _CURSOR: Final = re.compile(r"([\w-]{22,400})\.(\d{1,18})\.(\d{1,18})", re.ASCII)
 
 
-def is_changes_request(parameters: Parameters) -> bool:
-    return parameters.get("comp") == "changes"
+def decode_table_changes(decoded: DecodedRequest) -> Operation:
+    wait, since = _wait(decoded), _since(decoded.parameters.get("since"))
+    return ReadTableChanges(table_in_url(decoded.address), since, wait)
 
 
-def decode_changes(method: str, decoded: DecodedRequest) -> Operation:
-    """The operation of the request; raises the service's error if the request is wrong."""
-    kind, restype = decoded.address.kind, decoded.parameters.get("restype")
-    is_of_table = kind is AddressKind.ENTITY_SET and restype is None
-    is_of_account = kind is AddressKind.SERVICE and restype == "service"
-    if method != "GET" or not (is_of_table or is_of_account):
-        raise unknown_comp()
+def decode_account_changes(decoded: DecodedRequest) -> Operation:
+    wait, since = _wait(decoded), _since(decoded.parameters.get("since"))
+    return ReadAccountChanges(since, wait)
+
+
+def _wait(decoded: DecodedRequest) -> int:
+    """The seconds to wait for a change."""
     wait = decoded.parameters.get("wait", "0")
     is_number = wait.isascii() and wait.isdecimal() and len(wait) < 3
     if not is_number or int(wait) > limits.CHANGE_WAIT_SECONDS_MAX:
         text = f"wait is a number of seconds from 0 to {limits.CHANGE_WAIT_SECONDS_MAX}."
-        raise StorageError("InvalidQueryParameterValue", text, early=True)
-    since = _since(decoded.parameters.get("since"))
-    if is_of_table:
-        return ReadTableChanges(table_in_url(decoded.address), since, int(wait))
-    return ReadAccountChanges(since, int(wait))
+        raise StorageError("InvalidQueryParameterValue", text)
+    return int(wait)
 
 
 def _since(text: str | None) -> ChangesSince:
@@ -102,28 +97,28 @@ def parse_cursor(text: str) -> ChangeCursor:
 
 def _no_cursor() -> StorageError:
     sentence = "since is now, a time such as 2026-01-31T10:14:00Z, or a cursor of this feed."
-    return StorageError("InvalidQueryParameterValue", sentence, early=True)
+    return StorageError("InvalidQueryParameterValue", sentence)
 
 
 def respond_with_changes(
     operation: ReadTableChanges | ReadAccountChanges,
     result: ChangesFound,
+    _form: Form,
     stamp: Stamp,
-    caller: Hashable,
 ) -> RawResponse:
-    """The page as JSON lines. `caller` is that of `Wait`."""
+    """The page as JSON lines. The pipeline says for which caller it may wait."""
     body = b"".join(lines_of(result))
     headers = [
         *headers_of(stamp),
         (b"content-type", _CONTENT_TYPE),
         (b"cache-control", b"no-cache"),
-        (CURSOR_HEADER, format_cursor(result.cursor).encode("ascii")),
+        (CURSOR_HEADER.encode("ascii"), format_cursor(result.cursor).encode("ascii")),
     ]
     if result.has_more:
-        headers.append((MORE_HEADER, b"true"))
+        headers.append((MORE_HEADER.encode("ascii"), b"true"))
     wait = None
     if operation.wait_seconds and not body:
-        wait = Wait(operation.wait_seconds, result.cursor, result.has_more, caller)
+        wait = Wait(operation.wait_seconds, result.cursor, result.has_more, ())
     return RawResponse(200, headers, body, wait=wait)
 
 

@@ -50,7 +50,7 @@ def parse_token(token: str) -> str:
 
 
 def _invalid() -> StorageError:
-    return StorageError("InvalidInput", early=True)
+    return StorageError("InvalidInput")
 
 
 def entity_token_headers(token: ContinuationToken) -> list[tuple[bytes, bytes]]:

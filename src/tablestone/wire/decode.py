@@ -1,7 +1,7 @@
 """Decoding: checks a request's method, address, headers, parameters and body, and turns them into an operation.
 
-The operation is valid by construction: later steps do not check it again. One table gives the operation of a method on
-a kind of resource. Knows HTTP and the service's rules for values; does not know what is stored.
+The operation is valid by construction: later steps do not check it again. `routes` has the function here that decodes a
+method on a kind of resource. Knows HTTP and the service's rules for values; does not know what is stored.
 """
 
 import functools
@@ -40,18 +40,13 @@ from tablestone.model.operations import (
     ReadConditions,
     UpdateEntity,
 )
-from tablestone.query.filter_parser import INCOMPATIBLE, TABLE_PROPERTIES, parse_filter
+from tablestone.query.filter_parser import TABLE_PROPERTIES, parse_filter
 from tablestone.wire import atom_payload, json_payload
-from tablestone.wire.address import Address, AddressKind, Parameters, select_as_sent
+from tablestone.wire.address import Address, Parameters, select_as_sent
 from tablestone.wire.continuation import parse_entity_token, parse_table_token
 from tablestone.wire.messages import NO_CONTENT_TYPE, RawRequest
 from tablestone.wire.negotiate import ATOM_TYPES, RETURN_NO_CONTENT, Negotiated
-from tablestone.wire.versions import (
-    VERSION_EXACT_TEXTS,
-    VERSION_JSON,
-    VERSION_JSON_ONLY,
-    VERSION_UPSERTS,
-)
+from tablestone.wire.versions import VERSION_JSON, VERSION_JSON_ONLY, VERSION_UPSERTS
 
 _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "MERGE", "PATCH", "DELETE", "OPTIONS"))
 _WITHOUT_ANSWER_BODY: Final = frozenset(("HEAD", "DELETE", "PUT", "MERGE", "PATCH"))
@@ -78,6 +73,8 @@ class DecodedRequest(NamedTuple):
     """The input of decoding: a request whose address is parsed and whose body is read."""
 
     raw: RawRequest
+    method: str
+    """The method that is meant (`effective_method`)."""
     address: Address
     parameters: Parameters
     body: bytes
@@ -89,7 +86,7 @@ class DecodedRequest(NamedTuple):
 def effective_method(request: RawRequest) -> str:
     """The method of the request. X-HTTP-Method replaces POST, and may only repeat any other (wire 3.10)."""
     if request.method not in _METHODS:
-        raise StorageError("InvalidHttpVerb", early=True)
+        raise StorageError("InvalidHttpVerb")
     tunnelled = request.headers.get(b"x-http-method")
     if tunnelled is None:
         return request.method
@@ -97,65 +94,35 @@ def effective_method(request: RawRequest) -> str:
     if meant == request.method:
         return meant
     if request.method != "POST":
-        raise StorageError("XMethodNotUsingPost", early=True)
+        raise StorageError("XMethodNotUsingPost")
     if "," in meant:
-        raise StorageError("XMethodIncorrectCount", early=True)
+        raise StorageError("XMethodIncorrectCount")
     if meant not in _TUNNELLED:
-        raise StorageError("XMethodIncorrectValue", early=True)
+        raise StorageError("XMethodIncorrectValue")
     return meant
 
 
-def require_answerable(method: str, parameters: Parameters, negotiated: Negotiated) -> None:
-    """Raise for a resource that is not OData, and for a form that the answer's body cannot have."""
-    if "comp" in parameters or "restype" in parameters:
-        # The resources of `service_resources` cannot be in a batch, and they are not OData (wire 7.1).
-        raise StorageError("NotImplemented", early=True)
+def require_answerable(method: str, negotiated: Negotiated) -> None:
+    """Raise for a form that the answer's body cannot have."""
     if negotiated.refusal is None or method in _WITHOUT_ANSWER_BODY:
         return
     if method != "POST" or negotiated.preference != RETURN_NO_CONTENT:
-        raise StorageError(negotiated.refusal, early=True)
+        raise StorageError(negotiated.refusal)
 
 
-def decode_operation(method: str, decoded: DecodedRequest) -> Operation:
-    """The operation. Raises the service's error; one it finds late is answered only if the table exists (wire 2.2)."""
-    if decoded.parameters:
-        _require_supported_options(decoded.parameters)
-    kind, table, _ = decoded.address
-    _asked, decode = _OPERATIONS.get((kind, method), (None, None))
-    if decode is None:
-        presumed = table if kind is AddressKind.BELOW_ENTITY_SET else None
-        raise StorageError("MethodNotAllowed", early=True, table=presumed)
-    try:
-        return decode(decoded)
-    except StorageError as error:
-        if decoded.version < VERSION_EXACT_TEXTS and error.text.startswith(INCOMPATIBLE):
-            raise StorageError("InvalidInput", early=True) from error
-        if not error.early and table:
-            error.table = table
-        raise
-
-
-def operation_asked(method: str, address: Address, request: RawRequest) -> type[Operation] | None:
-    """The operation that a request asks for by its address and method, even if the request is wrong."""
-    asked, _decode = _OPERATIONS.get((address.kind, method), (None, None))
-    if asked in _UNCONDITIONAL and b"if-match" not in request.headers:
-        return _UNCONDITIONAL[asked]
-    return asked
-
-
-def _require_supported_options(parameters: Parameters) -> None:
+def require_supported_options(parameters: Parameters) -> None:
     for name in parameters:
         if name in _UNSUPPORTED_OPTIONS:
-            raise StorageError("NotImplemented", early=True)
+            raise StorageError("NotImplemented")
     timeout = parameters.get("timeout")
     if timeout is not None and not (timeout.isascii() and timeout.isdecimal()):
-        raise StorageError("InvalidQueryParameterValue", early=True)
+        raise StorageError("InvalidQueryParameterValue")
 
 
 def table_in_url(address: Address) -> str:
     """The table that an entity operation names; raises if it is not a valid name (wire 1.4)."""
     if not TABLE_NAME.fullmatch(address.table):
-        raise table_name_error(address.table, early=True)
+        raise table_name_error(address.table)
     return address.table
 
 
@@ -173,7 +140,7 @@ def _reader(decoded: DecodedRequest) -> _Reader:
     if not content_type and not decoded.body:
         raise json_payload.unreadable()
     if not content_type:
-        raise StorageError("InvalidInput", NO_CONTENT_TYPE, early=True)
+        raise StorageError("InvalidInput", NO_CONTENT_TYPE)
     find = _reader_for_short if len(content_type) <= _SHORT else _reader_for
     return find(content_type, decoded.version)
 
@@ -183,13 +150,13 @@ def _reader_for(content_type: bytes, version: str) -> _Reader:
     media_type = content_type.split(b";", 1)[0].strip().lower().decode("latin-1")
     if media_type == "application/json":
         if version < VERSION_JSON:
-            raise StorageError("JsonFormatNotSupported", early=True)
+            raise StorageError("JsonFormatNotSupported")
         return _JSON
     if media_type in ATOM_TYPES:
         if version >= VERSION_JSON_ONLY:
-            raise StorageError("AtomFormatNotSupported", early=True)
+            raise StorageError("AtomFormatNotSupported")
         return _ATOM
-    raise StorageError("MediaTypeNotSupported", early=True)
+    raise StorageError("MediaTypeNotSupported")
 
 
 _SHORT: Final = 512
@@ -202,21 +169,19 @@ def _if_match(request: RawRequest, method: str) -> IfMatch | None:
     if_match = request.text(b"if-match")
     if b"if-none-match" in request.headers:
         text = f"If-None-Match HTTP header cannot be specified for {method} operations."
-        raise StorageError(
-            "InvalidInput", text if if_match is None else _BOTH_CONDITIONS, early=True
-        )
+        raise StorageError("InvalidInput", text if if_match is None else _BOTH_CONDITIONS)
     if if_match is None:
         return None
     if_match = if_match.strip()
     if not if_match:
-        raise StorageError("InvalidInput")
+        raise StorageError("InvalidInput", early=False)
     return IF_MATCH_ANY if if_match == "*" else parse_etag(if_match)
 
 
 def _refuse_conditions(request: RawRequest) -> None:
     """Tables have no ETags (wire 4)."""
     if b"if-match" in request.headers or b"if-none-match" in request.headers:
-        raise StorageError("InvalidInput", _NO_ETAGS, early=True)
+        raise StorageError("InvalidInput", _NO_ETAGS)
 
 
 def _top(parameters: Parameters) -> int:
@@ -226,7 +191,7 @@ def _top(parameters: Parameters) -> int:
         return limits.PAGE_ENTITIES_MAX
     is_number = text.isascii() and text.isdecimal() and len(text) < 10
     if not is_number or int(text) > limits.PAGE_ENTITIES_MAX:
-        raise StorageError("InvalidInput")
+        raise StorageError("InvalidInput", early=False)
     return int(text)
 
 
@@ -236,7 +201,7 @@ def _projection(decoded: DecodedRequest) -> Projection | None:
     if text is None:
         return None
     if decoded.version < VERSION_UPSERTS:
-        raise StorageError("NotImplemented", early=True)
+        raise StorageError("NotImplemented")
     query_string = decoded.raw.query_string
     if len(query_string) + len(text) > _SHORT:
         return _projection_of(text, query_string)
@@ -251,11 +216,11 @@ def _projection_of(text: str, query_string: bytes) -> Projection:
 
 def _select(text: str) -> tuple[str, ...] | None:
     if _NO_IDENTIFIER.match(text):
-        raise StorageError("InvalidInput", "An identifier was expected at position 0.", early=True)
+        raise StorageError("InvalidInput", "An identifier was expected at position 0.")
     listed = text.removesuffix(",")  # one comma at the end names nothing
     names = {name.strip() for name in listed.split(",")}
     if len(names) > limits.SELECT_NAMES_MAX or "" in names:
-        raise StorageError("InvalidInput", early=True)
+        raise StorageError("InvalidInput")
     if "*" in names:
         return None
     # Control information such as `odata.etag` is no property: `$select` neither adds nor removes it (wire 5.2).
@@ -276,27 +241,31 @@ _NO_IDENTIFIER: Final = re.compile(r"\s*(?:\d|[^\w\s*])")
 _projection_of_short = functools.lru_cache(maxsize=256)(_projection_of)
 
 
-def _create_table(decoded: DecodedRequest) -> Operation:
+def get_table(decoded: DecodedRequest) -> Operation:
+    return GetTable(decoded.address.table)
+
+
+def create_table(decoded: DecodedRequest) -> Operation:
     _refuse_conditions(decoded.raw)
     name = _reader(decoded).table_name(decoded.body)
     require_new_table_name(name)
     return CreateTable(name)
 
 
-def _delete_table(decoded: DecodedRequest) -> Operation:
+def delete_table(decoded: DecodedRequest) -> Operation:
     _refuse_conditions(decoded.raw)
     return DeleteTable(decoded.address.table)
 
 
-def _query_tables(decoded: DecodedRequest) -> Operation:
+def query_tables(decoded: DecodedRequest) -> Operation:
     parameters = decoded.parameters
     filter_node = parse_filter(parameters.get("$filter", ""), declared=TABLE_PROPERTIES)
     if not property_names(filter_node) <= TABLE_PROPERTIES.keys():
-        raise StorageError("InvalidInput", early=True)
+        raise StorageError("InvalidInput")
     return QueryTables(filter_node, _top(parameters), parse_table_token(parameters))
 
 
-def _query_entities(decoded: DecodedRequest) -> Operation:
+def query_entities(decoded: DecodedRequest) -> Operation:
     parameters = decoded.parameters
     return QueryEntities(
         table_in_url(decoded.address),
@@ -307,7 +276,7 @@ def _query_entities(decoded: DecodedRequest) -> Operation:
     )
 
 
-def _get_entity(decoded: DecodedRequest) -> Operation:
+def get_entity(decoded: DecodedRequest) -> Operation:
     table = table_in_url(decoded.address)
     parameters, headers = decoded.parameters, decoded.raw.headers
     filter_node = projection = None
@@ -315,24 +284,19 @@ def _get_entity(decoded: DecodedRequest) -> Operation:
         filter_node = parse_filter(parameters.get("$filter", ""))
         projection = _projection(decoded)
     if filter_node is None and b"if-match" not in headers and b"if-none-match" not in headers:
-        return GetEntity(table, _key(decoded), projection)
+        return GetEntity(table, decoded.address.key, projection)
     tags = [decoded.raw.text(name) for name in (b"if-match", b"if-none-match")]
     if None not in tags:
-        raise StorageError("InvalidInput", _BOTH_CONDITIONS, early=True)
+        raise StorageError("InvalidInput", _BOTH_CONDITIONS)
     match, none_match = (
         None if text is None else IF_MATCH_ANY if text.strip() == "*" else parse_etag(text.strip())
         for text in tags
     )
     conditions = ReadConditions(filter_node, match, none_match)
-    return GetEntity(table, _key(decoded), projection, conditions)
+    return GetEntity(table, decoded.address.key, projection, conditions)
 
 
-def _key(decoded: DecodedRequest) -> EntityKey:
-    assert decoded.address.key is not None
-    return decoded.address.key
-
-
-def _insert(decoded: DecodedRequest) -> Operation:
+def insert(decoded: DecodedRequest) -> Operation:
     """An insert; its If-Match header is ignored (wire 14 row 21)."""
     table = table_in_url(decoded.address)
     entity = _reader(decoded).entity(decoded.body, None)
@@ -340,71 +304,46 @@ def _insert(decoded: DecodedRequest) -> Operation:
     return InsertEntity(table, entity)
 
 
-def _entity_write(decoded: DecodedRequest, method: str) -> tuple[str, Entity, IfMatch | None]:
-    """Table, entity and condition of a replace or merge."""
+def _entity_write(
+    decoded: DecodedRequest,
+    method: str,
+    under_condition: Callable[[str, Entity, IfMatch], Operation],
+    upsert: Callable[[str, Entity], Operation],
+) -> Operation:
     table = table_in_url(decoded.address)
     if_match = _if_match(decoded.raw, method)
     if if_match is None and decoded.version < VERSION_UPSERTS:
-        raise StorageError("MissingRequiredHeader", early=True)
-    entity = _reader(decoded).entity(decoded.body, _key(decoded))
-    if if_match is None:  # with If-Match, no entity with too long a key is found (wire 9)
-        require_key_length(entity.key)
-    return table, entity, if_match
+        raise StorageError("MissingRequiredHeader")
+    entity = _reader(decoded).entity(decoded.body, decoded.address.key)
+    if if_match is not None:  # no entity with too long a key is found (wire 9)
+        return under_condition(table, entity, if_match)
+    require_key_length(entity.key)
+    return upsert(table, entity)
 
 
-def _replace(decoded: DecodedRequest) -> Operation:
-    table, entity, if_match = _entity_write(decoded, "PUT")
-    if if_match is None:
-        return InsertOrReplaceEntity(table, entity)
-    return UpdateEntity(table, entity, if_match)
+def replace(decoded: DecodedRequest) -> Operation:
+    return _entity_write(decoded, "PUT", UpdateEntity, InsertOrReplaceEntity)
 
 
-def _merge(decoded: DecodedRequest) -> Operation:
-    table, entity, if_match = _entity_write(decoded, "MERGE")
-    if if_match is None:
-        return InsertOrMergeEntity(table, entity)
-    return MergeEntity(table, entity, if_match)
+def merge(decoded: DecodedRequest) -> Operation:
+    return _entity_write(decoded, "MERGE", MergeEntity, InsertOrMergeEntity)
 
 
-def _delete_entity(decoded: DecodedRequest) -> Operation:
+def delete_entity(decoded: DecodedRequest) -> Operation:
     table = table_in_url(decoded.address)
     if_match = _if_match(decoded.raw, "DELETE")
     if if_match is None:
         is_alone = decoded.raw.method == "DELETE" and not decoded.is_part
         is_known = is_alone and decoded.version == _VERSION_OF_BARE_DELETE
-        raise StorageError("InvalidInput" if is_known else "MissingRequiredHeader", early=True)
-    return DeleteEntity(table, _key(decoded), if_match)
+        raise StorageError("InvalidInput" if is_known else "MissingRequiredHeader")
+    return DeleteEntity(table, decoded.address.key, if_match)
 
 
-def _read_below_entity_set(decoded: DecodedRequest) -> NoReturn:
+def read_below_entity_set(decoded: DecodedRequest) -> NoReturn:
     """Refused late, as recorded (wire 1.2)."""
     table_in_url(decoded.address)
+    raise StorageError("NotImplemented", early=False)
+
+
+def not_implemented(_decoded: DecodedRequest) -> NoReturn:
     raise StorageError("NotImplemented")
-
-
-def _not_implemented(_decoded: DecodedRequest) -> NoReturn:
-    raise StorageError("NotImplemented", early=True)
-
-
-_Decode = Callable[[DecodedRequest], Operation]
-_OPERATIONS: Final[dict[tuple[AddressKind, str], tuple[type[Operation] | None, _Decode]]] = {
-    (AddressKind.TABLE_SET, "GET"): (QueryTables, _query_tables),
-    (AddressKind.TABLE_SET, "POST"): (CreateTable, _create_table),
-    (AddressKind.TABLE, "GET"): (GetTable, lambda decoded: GetTable(decoded.address.table)),
-    (AddressKind.TABLE, "DELETE"): (DeleteTable, _delete_table),
-    (AddressKind.ENTITY_SET, "GET"): (QueryEntities, _query_entities),
-    (AddressKind.ENTITY_SET, "POST"): (InsertEntity, _insert),
-    (AddressKind.BELOW_ENTITY_SET, "GET"): (None, _read_below_entity_set),
-    (AddressKind.BELOW_ENTITY_SET, "POST"): (InsertEntity, _insert),
-    (AddressKind.ENTITY, "GET"): (GetEntity, _get_entity),
-    (AddressKind.ENTITY, "PUT"): (UpdateEntity, _replace),
-    (AddressKind.ENTITY, "MERGE"): (MergeEntity, _merge),
-    (AddressKind.ENTITY, "PATCH"): (MergeEntity, _merge),
-    (AddressKind.ENTITY, "DELETE"): (DeleteEntity, _delete_entity),
-    (AddressKind.METADATA, "GET"): (None, _not_implemented),
-}
-_UNCONDITIONAL: Final[dict[type[Operation] | None, type[Operation]]] = {
-    UpdateEntity: InsertOrReplaceEntity,
-    MergeEntity: InsertOrMergeEntity,
-}
-"""The operation that a write without If-Match asks for."""

@@ -9,23 +9,22 @@ from __future__ import annotations
 import codecs
 import functools
 import html
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from tablestone.model.edm import format_date_time_fixed
 from tablestone.model.entity_json import etag_of
 from tablestone.model.errors import StorageError
 from tablestone.model.etag import format_etag
-from tablestone.model.keys import ContinuationToken
 from tablestone.model.operations import (
     CreateTable,
+    EntitiesPage,
     EntityFound,
     EntityInserted,
     EntityWritten,
     GetEntity,
     InsertEntity,
     Operation,
-    Projection,
     QueryEntities,
     Result,
     TableFound,
@@ -35,7 +34,7 @@ from tablestone.model.operations import (
 from tablestone.wire.address import format_entity_path, format_table_path
 from tablestone.wire.atom_payload import AtomWriter
 from tablestone.wire.continuation import entity_token_headers, table_token_header
-from tablestone.wire.json_payload import JsonWriter, json_error
+from tablestone.wire.json_payload import JsonWriter, json_error, unreadable
 from tablestone.wire.messages import Answer, RawResponse
 from tablestone.wire.negotiate import RETURN_NO_CONTENT, AtomForm, Negotiated
 from tablestone.wire.versions import VERSION_ECHOED, VERSION_UNNAMED
@@ -48,37 +47,8 @@ _SERVER: Final = (b"server", SERVER)
 _ERROR_NAMESPACE: Final = "http://schemas.microsoft.com/ado/2007/08/dataservices/metadata"
 
 
-class PayloadWriter(Protocol):
-    """Writes bodies in one form, with links below one base URL. `stored` is an entity in the form of `entity_json`."""
-
-    entry_type: bytes
-    """The Content-Type of a single table or entity."""
-    feed_type: bytes
-    """The Content-Type of a list."""
-    error_type: bytes
-
-    def table(self, table: str) -> bytes:
-        """One table (wire 3.2, 3.3)."""
-
-    def tables(self, tables: Sequence[str]) -> bytes:
-        """A list of tables (wire 3.1)."""
-
-    def entity(self, table: str, stored: bytes, projection: Projection | None) -> bytes:
-        """One entity, with the selected properties only (wire 5.2, 5.7)."""
-
-    def lists_as_stored(self, projection: Projection | None, /) -> bool:
-        """Whether `listed` returns `stored`: then a list is joined from stored entities without encoding them."""
-
-    def listed(self, table: str, stored: bytes, projection: Projection | None) -> bytes:
-        """One entity in the form that it has in a list."""
-
-    def entities(
-        self, table: str, listed: Sequence[bytes], projection: Projection | None, /
-    ) -> bytes:
-        """A list of entities, each in the form of `listed`."""
-
-    def error(self, code: str, message: str) -> bytes:
-        """An error; `message` is its whole text (wire 8.1, 8.2)."""
+PayloadWriter = JsonWriter | AtomWriter
+"""Writes bodies in one form, with links below one base URL."""
 
 
 class Form(NamedTuple):
@@ -112,17 +82,8 @@ class Stamp(NamedTuple):
     version: str
 
 
-def encode_page(
-    query: QueryEntities, listed: Sequence[bytes], token: ContinuationToken | None, form: Form
-) -> Answer:
-    """The answer to a query; `listed` are its entities as `PayloadWriter.listed` wrote them."""
-    body = form.writer.entities(query.table, listed, query.projection)
-    extra = None if token is None else entity_token_headers(token)
-    return Answer(200, body, form.writer.feed_type, extra=extra)
-
-
 def encode_result(operation: Operation, result: Result, form: Form) -> Answer:
-    """The answer to an operation that succeeded, except for a page of entities (`encode_page`)."""
+    """The answer to an operation that succeeded. The entities of a page are as the writer's `listed` wrote them."""
     writer = form.writer
     if isinstance(result, EntityFound):
         assert isinstance(operation, GetEntity)
@@ -136,6 +97,11 @@ def encode_result(operation: Operation, result: Result, form: Form) -> Answer:
         if form.negotiated.preference is not None:  # whichever was sent (wire 3.10)
             answer.preference_applied = RETURN_NO_CONTENT
         return answer
+    if isinstance(result, EntitiesPage):
+        assert isinstance(operation, QueryEntities)
+        body = writer.entities(operation.table, result.stored, operation.projection)
+        extra = None if result.token is None else entity_token_headers(result.token)
+        return Answer(200, body, writer.feed_type, extra=extra)
     if isinstance(result, TablesPage):
         extra = None if result.next_table is None else [table_token_header(*result.next_table)]
         return Answer(200, writer.tables(result.tables), writer.feed_type, extra=extra)
@@ -145,49 +111,53 @@ def encode_result(operation: Operation, result: Result, form: Form) -> Answer:
 
 
 def _inserted(operation: InsertEntity, result: EntityInserted, form: Form) -> Answer:
-    location = form.base + format_entity_path(operation.table, entity_key(operation))
-    answer = Answer(204, etag=format_etag(result.version), location=location, is_insert=True)
+    table, version = operation.table, result.version
+    answer = _created(form, format_entity_path(table, entity_key(operation)))
+    answer.etag = format_etag(version)
+    if answer.status == 201:
+        answer.body = form.writer.entity(table, result.render(version), None)
+    return answer
+
+
+def _created(form: Form, path: str) -> Answer:
+    """The answer to an insert or create, without the body."""
+    answer = Answer(204, location=form.base + path, is_insert=True)
     answer.preference_applied = form.negotiated.preference
     if form.negotiated.preference != RETURN_NO_CONTENT:
         answer.status = 201
         answer.is_of_odata_2 = form.negotiated.form is AtomForm.ODATA_2
         answer.content_type = form.writer.entry_type
-        answer.body = form.writer.entity(operation.table, result.render(result.version), None)
     return answer
 
 
 def _table(operation: Operation, result: TableFound, form: Form) -> Answer:
-    content_type = form.writer.entry_type
     if not isinstance(operation, CreateTable):
-        return Answer(200, form.writer.table(result.table), content_type)
-    answer = Answer(204, location=form.base + format_table_path(result.table), is_insert=True)
-    answer.preference_applied = form.negotiated.preference
-    if form.negotiated.preference != RETURN_NO_CONTENT:
-        answer.status = 201
-        answer.content_type = content_type
+        return Answer(200, form.writer.table(result.table), form.writer.entry_type)
+    answer = _created(form, format_table_path(result.table))
+    if answer.status == 201:
         answer.body = form.writer.table(result.table)
     return answer
 
 
-def encode_error(error: StorageError, form: Form, stamp: Stamp, now: int) -> Answer:
-    """The answer to an operation that failed (wire 8.1, 8.2). `now` is in ticks."""
-    body = form.writer.error(error.code, message_of(error, stamp, now))
+def encode_error(
+    error: StorageError, form: Form, stamp: Stamp, now: int, index: int | None = None
+) -> Answer:
+    """The answer to an operation that failed (wire 8.1, 8.2). `now` is in ticks; `index` is told in a batch."""
+    body = form.writer.error(error.code, message_of(error, stamp, now, index))
     answer = Answer(error.status, body, form.writer.error_type, early=error.early)
     if not error.early:
         answer.preference_applied = form.negotiated.preference
     if error.headers:
-        answer.extra = [
-            (name.encode("ascii"), value.encode("latin-1")) for name, value in error.headers
-        ]
+        answer.extra = list(error.headers)
     if error.status == 304:
         answer.body, answer.content_type = b"", None
     return answer
 
 
-def message_of(error: StorageError, stamp: Stamp, now: int) -> str:
+def message_of(error: StorageError, stamp: Stamp, now: int, index: int | None = None) -> str:
     """The whole text of an error: its index, its own text, request id and time (wire 8.1)."""
-    index = "" if error.operation_index is None else f"{error.operation_index}:"
-    return f"{index}{error.text}\nRequestId:{stamp.request_id}\nTime:{format_date_time_fixed(now)}"
+    text = error.text if index is None else f"{index}:{error.text}"
+    return f"{text}\nRequestId:{stamp.request_id}\nTime:{format_date_time_fixed(now)}"
 
 
 @functools.lru_cache(maxsize=256)
@@ -229,6 +199,12 @@ def respond(answer: Answer, stamp: Stamp) -> RawResponse:
     return RawResponse(answer.status, headers, answer.body)
 
 
+def respond_with_result(
+    operation: Operation, result: Result, form: Form, stamp: Stamp
+) -> RawResponse:
+    return respond(encode_result(operation, result, form), stamp)
+
+
 _VERSIONS_OF_OLD_FORM: Final = (VERSION_UNNAMED, VERSION_ECHOED)
 """Versions that answer a failed authentication with Atom's old error, whatever Accept says (auth 11)."""
 
@@ -266,9 +242,7 @@ def respond_at_front_door(
         else:
             body = xml_error(error, stamp, now, _STORAGE_ERROR if is_too_large else _ODATA_ERROR)
     headers.append((b"content-type", content_type))
-    headers.extend(
-        (name.lower().encode("ascii"), value.encode("latin-1")) for name, value in error.headers
-    )
+    headers.extend((name.lower(), value) for name, value in error.headers)
     if stamp.client_request_id is not None:
         headers.append((b"x-ms-client-request-id", stamp.client_request_id))
     return RawResponse(error.status, headers, body, error.text)
@@ -276,11 +250,8 @@ def respond_at_front_door(
 
 def unreadable_error(stamp: Stamp, now: int) -> bytes:
     """The error for an unreadable part of a batch. Its form is fixed: its Accept cannot be read (wire 7.3)."""
-    message = message_of(StorageError("InvalidInput", _UNREADABLE), stamp, now)
+    message = message_of(unreadable(), stamp, now)
     return AtomWriter("", "", AtomForm.ODATA_3, 0).error("InvalidInput", message)
-
-
-_UNREADABLE: Final = "An error occurred while processing this request."
 
 
 _DECLARATION: Final = '<?xml version="1.0" encoding="utf-8"?>'

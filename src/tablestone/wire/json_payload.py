@@ -67,7 +67,7 @@ _SYSTEM: Final = frozenset(("PartitionKey", "RowKey", "Timestamp"))
 
 def unreadable() -> StorageError:
     """The error for a body that cannot be read, or a value that does not fit its type (wire 5.5)."""
-    return StorageError("InvalidInput", _UNREADABLE, early=True)
+    return StorageError("InvalidInput", _UNREADABLE)
 
 
 def _refuse_constant(_name: str) -> NoReturn:
@@ -78,7 +78,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> Members:
     """The members of one object; raises `DuplicatePropertiesSpecified` (wire 5.5)."""
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise StorageError("DuplicatePropertiesSpecified", early=True)
+        raise StorageError("DuplicatePropertiesSpecified")
     return found
 
 
@@ -126,7 +126,7 @@ def table_name_of(found: Members) -> str:
     """The TableName of an object without other properties (wire 3.3)."""
     name = found.get("TableName")
     if not isinstance(name, str):
-        raise StorageError("PropertiesNeedValue" if name is None else "InvalidInput")
+        raise StorageError("PropertiesNeedValue" if name is None else "InvalidInput", early=False)
     for member in found:
         is_control = member.startswith(_CONTROL_INFORMATION) or "@" in member
         if member != "TableName" and not is_control:
@@ -249,7 +249,7 @@ def _key_part(found: Members, name: str) -> str:
     if value is None:
         raise StorageError("PropertiesNeedValue")
     if not isinstance(value, str) or found.get(name + ANNOTATION, "Edm.String") != "Edm.String":
-        raise StorageError("InvalidInput", early=True)
+        raise StorageError("InvalidInput")
     require_key_in_body(name, _text(value))
     return value
 
@@ -288,7 +288,7 @@ def _unreadable_value(_value: Any) -> str:
 def _unstorable_date(name: str, ticks: int) -> StorageError:
     shown = "01/01/0001 00:00:00" if ticks < 0 else _american(ticks)
     text = f"The '{name}' parameter of value '{shown}' is out of range."
-    return StorageError("OutOfRangeInput", text, early=True)
+    return StorageError("OutOfRangeInput", text)
 
 
 def _american(ticks: int) -> str:
@@ -373,7 +373,11 @@ _short_context = functools.lru_cache(maxsize=512)(_context)
 
 
 class JsonWriter:
-    """A `PayloadWriter` of JSON, for one account. `base` is the URL of the account with a slash at the end."""
+    """Writes bodies in JSON, for one account. `base` is the URL of the account with a slash at the end.
+
+    `AtomWriter` has the same methods. `entry_type`, `feed_type` and `error_type` are the Content-Types of one table or
+    entity, of a list, and of an error. `stored` is an entity in the form of `entity_json`.
+    """
 
     def __init__(self, base: str, account: str, level: MetadataLevel) -> None:
         self._base = base
@@ -384,7 +388,9 @@ class JsonWriter:
     def error(self, code: str, message: str) -> bytes:
         return json_error(code, message)
 
-    def _context(self, fragment: str) -> bytes:
+    def _context(self, fragment: str, projection: Projection | None = None) -> bytes:
+        if projection is not None:  # as `odata.metadata` repeats it (wire 5.2)
+            fragment += f"&$select={projection.as_sent}"
         context = _short_context if len(fragment) <= _SHORT_FRAGMENT else _context
         return context(self._base, fragment)
 
@@ -414,14 +420,16 @@ class JsonWriter:
         if self._level is MetadataLevel.NONE:
             return text
         members = b"}" if text == b"{}" else b"," + text[1:]
-        return b"{" + self._context(f"{table}/@Element{_selected(projection)}") + members
+        return b"{" + self._context(f"{table}/@Element", projection) + members
 
     def lists_as_stored(self, projection: Projection | None) -> bool:
+        """Whether `listed` returns `stored`: then a list is joined from stored entities without encoding them."""
         return self._level is MetadataLevel.MINIMAL and (
             projection is None or projection.names is None
         )
 
     def listed(self, table: str, stored: bytes, projection: Projection | None) -> bytes:
+        """One entity in the form that it has in a list."""
         text = stored
         if projection is not None and projection.names is not None:
             text = select_members(stored, projection.names)
@@ -435,7 +443,7 @@ class JsonWriter:
         values = b",".join(listed)
         if self._level is MetadataLevel.NONE:
             return b'{"value":[' + values + b"]}"
-        context = self._context(table + _selected(projection))
+        context = self._context(table, projection)
         return b"{" + context + b',"value":[' + values + b"]}"
 
     def _with_links(self, table: str, key: EntityKey, text: bytes) -> bytes:
@@ -446,8 +454,3 @@ class JsonWriter:
         edit_link = f',"odata.editLink":{quote(path)}'
         comma = b"" if rest == b"}" else b","
         return b"{" + links.encode("ascii") + etag + edit_link.encode("ascii") + comma + rest
-
-
-def _selected(projection: Projection | None) -> str:
-    """The projection as `odata.metadata` repeats it (wire 5.2)."""
-    return "" if projection is None else f"&$select={projection.as_sent}"

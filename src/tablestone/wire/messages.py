@@ -112,7 +112,7 @@ def _require_single(pairs: Sequence[tuple[bytes, bytes]]) -> None:
     for name, _ in pairs:
         if name in seen and name in _SINGLE_HEADERS:
             code = "XMethodIncorrectCount" if name == b"x-http-method" else "InvalidHeaderValue"
-            raise StorageError(code, early=True)
+            raise StorageError(code)
         seen.add(name)
 
 

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from typing import Final, NamedTuple
+from typing import Any, Final
 from xml.etree.ElementTree import Element
 
 import orjson
@@ -22,12 +22,10 @@ import orjson
 from tablestone import limits
 from tablestone.clock import TICKS_PER_SECOND
 from tablestone.model.edm import format_date_time_fixed, utf16_length
-from tablestone.model.errors import StorageError, unknown_comp
+from tablestone.model.errors import StorageError
 from tablestone.model.expiry import ExpiryPolicy
 from tablestone.model.operations import (
     AccessPolicy,
-    GetServiceProperties,
-    GetServiceStats,
     GetTableAcl,
     GetTableExpiry,
     GetUserDelegationKey,
@@ -35,8 +33,6 @@ from tablestone.model.operations import (
     IndexFound,
     ListIndexes,
     Operation,
-    ReadAccountChanges,
-    ReadTableChanges,
     Result,
     ServicePropertiesFound,
     ServiceStats,
@@ -58,9 +54,8 @@ from tablestone.model.service_properties import (
     is_header_name,
 )
 from tablestone.model.shared_access import parse_instant
-from tablestone.wire.address import Address, AddressKind, Parameters
 from tablestone.wire.decode import DecodedRequest, table_in_url
-from tablestone.wire.encode import SERVER, Stamp, message_of, xml_error
+from tablestone.wire.encode import SERVER, Form, Stamp, message_of, xml_error
 from tablestone.wire.json_payload import decode_object, json_error
 from tablestone.wire.messages import RawRequest, RawResponse
 from tablestone.wire.versions import VERSION_ECHOED, VERSION_JSON, VERSION_XML_ERROR_CODE
@@ -80,7 +75,7 @@ _ANALYTICS_VERSION: Final = "1.0"
 
 
 def _invalid(reason: str, detail: str | None = None) -> StorageError:
-    return StorageError("InvalidXmlDocument", early=True, reason=reason, detail=detail)
+    return StorageError("InvalidXmlDocument", reason=reason, detail=detail)
 
 
 def _require(holds: object, reason: str, detail: str | None = None) -> None:
@@ -123,7 +118,7 @@ def _optional_text(element: Element | None) -> str | None:
 
 
 def _boolean(element: Element) -> bool:
-    """`true` or `false`, in any case (wire 3.5)."""
+    """`true` or `false`, in upper or lower case (wire 3.5)."""
     text = _text(element).strip().lower()
     _require(text in {"true", "false"}, "a value is neither true nor false", element.tag)
     return text == "true"
@@ -142,7 +137,7 @@ def read_key_info(body: bytes) -> tuple[int | None, int]:
     found = _members(root, ("Expiry",), "Start", "DelegatedUserTid")
     if _optional_text(found.get("DelegatedUserTid")) is not None:
         # Such a key signs for users of that tenant only; signatures that are bound to a user are not supported.
-        raise StorageError("NotImplemented", early=True)
+        raise StorageError("NotImplemented")
     expiry = _instant(found["Expiry"])
     if expiry is None:
         raise _invalid("no Expiry")
@@ -284,7 +279,7 @@ def _listed(element: Element) -> tuple[str, ...]:
 
 def _require_at_most(most: int, items: Sequence[str]) -> None:
     if len(items) > most:
-        raise StorageError("InvalidXmlNodeValue", early=True, reason="a list that is too long")
+        raise StorageError("InvalidXmlNodeValue", reason="a list that is too long")
 
 
 def _header_names(element: Element) -> tuple[str, ...]:
@@ -424,12 +419,6 @@ def write_indexes(indexes: Iterable[IndexFound]) -> bytes:
     return orjson.dumps({"indexes": found})
 
 
-_VERSION_OF_POLICIES: Final = "2012-02-12"
-"""The first version with stored access policies (wire 3.8)."""
-_VERSION_OF_STATS: Final = VERSION_JSON
-"""The first version with replication statistics (wire 10.1)."""
-_VERSION_OF_USER_DELEGATION: Final = "2025-07-05"
-"""The first version with user delegation of tables (auth 3.11)."""
 _VERSION_OF_STRICT_ACCEPT: Final = "2019-07-07"
 """From this version on, setting policies needs XML in Accept (wire 3.8)."""
 _VERSION_OF_JSON_REFUSAL: Final = "2020-08-04"
@@ -439,63 +428,13 @@ _VERSION_WITHOUT_ANY: Final = "2014-02-14"
 _XML_TYPES: Final = (b"application/xml", b"text/xml")
 
 
-class _Resource(NamedTuple):
-    """The methods of a resource, and the first version that has it."""
-
-    since: str
-    methods: dict[str, Callable[[DecodedRequest], Operation]]
-
-
-def is_service_request(parameters: Parameters) -> bool:
-    """Whether the request is for one of these resources and not for OData."""
-    return "comp" in parameters or "restype" in parameters
-
-
-def decode_service_operation(method: str, decoded: DecodedRequest) -> Operation:
-    """The operation of the request; raises the service's error if the request is wrong."""
-    parameters = decoded.parameters
-    resource = _RESOURCES.get(
-        (decoded.address.kind, parameters.get("restype"), parameters.get("comp"))
-    )
-    if resource is None or decoded.version < resource.since:
-        raise unknown_comp()
-    decode = resource.methods.get(method)
-    if decode is None:
-        is_own = parameters.get("comp") in ("indexes", "expiry")
-        raise unknown_comp() if is_own else StorageError("MethodNotAllowed", early=True)
-    return decode(decoded)
-
-
-def service_operation_asked(
-    method: str, address: Address, parameters: Parameters
-) -> type[Operation] | None:
-    """The operation that a request asks for by its address and method, even if the request is wrong."""
-    kind = "service" if address.kind is AddressKind.SERVICE else "table"
-    return _ASKED.get((kind, parameters.get("comp", ""), method))
-
-
-_ASKED: Final[dict[tuple[str, str, str], type[Operation]]] = {
-    ("table", "acl", "GET"): GetTableAcl,
-    ("table", "acl", "HEAD"): GetTableAcl,
-    ("table", "acl", "PUT"): SetTableAcl,
-    ("table", "changes", "GET"): ReadTableChanges,
-    ("table", "expiry", "PUT"): SetTableExpiry,
-    ("service", "changes", "GET"): ReadAccountChanges,
-    ("service", "properties", "GET"): GetServiceProperties,
-    ("service", "properties", "PUT"): SetServiceProperties,
-    ("service", "stats", "GET"): GetServiceStats,
-    ("service", "userdelegationkey", "POST"): GetUserDelegationKey,
-}
-"""The operations whose requests can be refused, by the kind of address, `comp` and the method."""
-
-
-def _get_table_acl(decoded: DecodedRequest) -> Operation:
+def get_table_acl(decoded: DecodedRequest) -> Operation:
     if decoded.raw.method != "HEAD":
         _require_accepted(decoded, _asks_for_json_alone, _VERSION_OF_JSON_REFUSAL)
     return GetTableAcl(table_in_url(decoded.address))
 
 
-def _set_table_acl(decoded: DecodedRequest) -> Operation:
+def set_table_acl(decoded: DecodedRequest) -> Operation:
     _require_accepted(decoded, _lacks_xml, _VERSION_OF_STRICT_ACCEPT)
     return SetTableAcl(table_in_url(decoded.address), read_signed_identifiers(decoded.body))
 
@@ -507,7 +446,7 @@ def _require_accepted(
     accept, version = decoded.raw.headers.get(b"accept", b""), decoded.version
     is_any = accept.strip() == b"*/*" and version == _VERSION_WITHOUT_ANY
     if is_any or (version >= since and is_refused(accept.lower())):
-        raise StorageError("MediaTypeNotSupported", early=True)
+        raise StorageError("MediaTypeNotSupported")
 
 
 def _lacks_xml(accept: bytes) -> bool:
@@ -518,63 +457,56 @@ def _asks_for_json_alone(accept: bytes) -> bool:
     return bool(re.search(rb"application/json(?![\w.+-])", accept)) and b"xml" not in accept
 
 
-def _set_table_expiry(decoded: DecodedRequest) -> Operation:
+def list_indexes(decoded: DecodedRequest) -> Operation:
+    return ListIndexes(table_in_url(decoded.address))
+
+
+def get_table_expiry(decoded: DecodedRequest) -> Operation:
+    return GetTableExpiry(decoded.address.table)
+
+
+def set_table_expiry(decoded: DecodedRequest) -> Operation:
     members = {"suspended": False} | decode_object(decoded.body)
     try:
         policy = ExpiryPolicy.from_members(members)
     except ValueError as error:
-        raise StorageError("InvalidInput", early=True) from error
+        raise StorageError("InvalidInput") from error
     if policy.members() != members:  # the request says more than would be stored
-        raise StorageError("InvalidInput", early=True)
+        raise StorageError("InvalidInput")
     return SetTableExpiry(table_in_url(decoded.address), policy)
 
 
-def _set_service_properties(decoded: DecodedRequest) -> Operation:
+def set_service_properties(decoded: DecodedRequest) -> Operation:
     return SetServiceProperties(read_service_properties(decoded.body, decoded.version))
 
 
-def _get_user_delegation_key(decoded: DecodedRequest) -> Operation:
+def get_user_delegation_key(decoded: DecodedRequest) -> Operation:
     return GetUserDelegationKey(*read_key_info(decoded.body))
 
 
-_RESOURCES: Final[dict[tuple[AddressKind, str | None, str | None], _Resource]] = {
-    (AddressKind.ENTITY_SET, None, "acl"): _Resource(
-        _VERSION_OF_POLICIES, {"GET": _get_table_acl, "HEAD": _get_table_acl, "PUT": _set_table_acl}
+_XML: Final = b"application/xml"
+_JSON: Final = b"application/json"
+_WRITERS: Final[dict[type, tuple[Callable[[Any, str], bytes], bytes]]] = {
+    TableAclFound: (lambda found, _: write_signed_identifiers(found.identifiers), _XML),
+    ServicePropertiesFound: (
+        lambda found, version: write_service_properties(found.properties, version),
+        _XML,
     ),
-    (AddressKind.ENTITY_SET, None, "indexes"): _Resource(
-        "", {"GET": lambda decoded: ListIndexes(table_in_url(decoded.address))}
-    ),
-    (AddressKind.ENTITY_SET, None, "expiry"): _Resource(
-        "", {"GET": lambda decoded: GetTableExpiry(decoded.address.table), "PUT": _set_table_expiry}
-    ),
-    (AddressKind.SERVICE, "service", "properties"): _Resource(
-        "", {"GET": lambda _decoded: GetServiceProperties(), "PUT": _set_service_properties}
-    ),
-    (AddressKind.SERVICE, "service", "stats"): _Resource(
-        _VERSION_OF_STATS, {"GET": lambda _decoded: GetServiceStats()}
-    ),
-    (AddressKind.SERVICE, "service", "userdelegationkey"): _Resource(
-        _VERSION_OF_USER_DELEGATION, {"POST": _get_user_delegation_key}
-    ),
+    ServiceStats: (lambda found, _: write_service_stats(found.last_sync), _XML),
+    UserDelegationKey: (lambda key, _: write_user_delegation_key(key), _XML),
+    TableExpiryFound: (lambda found, _: json.dumps(found.policy.members()).encode("ascii"), _JSON),
+    IndexesFound: (lambda found, _: write_indexes(found.indexes), _JSON),
 }
-"""The resources by the kind of address, `restype` and `comp`."""
+"""What writes a result in the form of a version, and its type: XML (wire 2.4), or JSON for what is ours."""
 
 
-def respond_on_service(operation: Operation, result: Result, stamp: Stamp) -> RawResponse:
-    """The response to an operation that succeeded: XML (wire 2.4), or JSON for Tablestone's own resources."""
-    if isinstance(result, TableAclFound):
-        return _document_answer(write_signed_identifiers(result.identifiers), stamp)
-    if isinstance(result, ServicePropertiesFound):
-        return _document_answer(write_service_properties(result.properties, stamp.version), stamp)
-    if isinstance(result, ServiceStats):
-        return _document_answer(write_service_stats(result.last_sync), stamp)
-    if isinstance(result, UserDelegationKey):
-        return _document_answer(write_user_delegation_key(result), stamp)
-    if isinstance(result, TableExpiryFound):
-        body = json.dumps(result.policy.members()).encode("ascii")
-        return _document_answer(body, stamp, b"application/json")
-    if isinstance(result, IndexesFound):
-        return _document_answer(write_indexes(result.indexes), stamp, b"application/json")
+def respond_on_service(
+    operation: Operation, result: Result, _form: Form, stamp: Stamp
+) -> RawResponse:
+    """The response to an operation that succeeded."""
+    if type(result) in _WRITERS:
+        write, content_type = _WRITERS[type(result)]
+        return _document_answer(write(result, stamp.version), stamp, content_type)
     if isinstance(operation, SetServiceProperties):
         return RawResponse(202, headers_of(stamp))
     return RawResponse(204, [*headers_of(stamp), (b"content-length", b"0")])
@@ -591,19 +523,15 @@ def respond_with_service_error(
     is_refused = error.code == "MediaTypeNotSupported" and stamp.version >= _VERSION_OF_JSON_REFUSAL
     if is_refused and _asks_for_json_alone(request.headers.get(b"accept", b"").lower()):
         body = json_error(error.code, message_of(error, stamp, now))
-        response = _document_answer(body, stamp, b"application/json")
+        response = _document_answer(body, stamp, _JSON)
     response.status, response.reason = error.status, error.text
     if stamp.version >= VERSION_XML_ERROR_CODE:
         response.headers.append((b"x-ms-error-code", error.code.encode("ascii")))
-    response.headers.extend(
-        (name.lower().encode("ascii"), value.encode("latin-1")) for name, value in error.headers
-    )
+    response.headers.extend((name.lower(), value) for name, value in error.headers)
     return response
 
 
-def _document_answer(
-    body: bytes, stamp: Stamp, content_type: bytes = b"application/xml"
-) -> RawResponse:
+def _document_answer(body: bytes, stamp: Stamp, content_type: bytes = _XML) -> RawResponse:
     return RawResponse(200, [*headers_of(stamp), (b"content-type", content_type)], body)
 
 

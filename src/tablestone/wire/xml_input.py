@@ -71,7 +71,7 @@ def parse_xml(body: bytes) -> Element:
     """
     if b"\0" in body:
         raise StorageError(
-            "InvalidXmlDocument", early=True, reason="a zero byte, which UTF-16 has and UTF-8 never"
+            "InvalidXmlDocument", reason="a zero byte, which UTF-16 has and UTF-8 never"
         )
     try:
         _require_bounded(body)
@@ -79,4 +79,4 @@ def parse_xml(body: bytes) -> Element:
         parser.feed(body)
         return parser.close()
     except (expat.ExpatError, ParseError, _RefusedError) as error:
-        raise StorageError("InvalidXmlDocument", early=True) from error
+        raise StorageError("InvalidXmlDocument") from error

@@ -1,10 +1,10 @@
-"""Fuzzing: `python -m tests.stress.fuzz parsers|requests|sockets|connection|growth [--inputs N] [--seed S] [--keep]`.
+"""Fuzzing: `python -m tests.stress.fuzz KIND [--inputs N] [--seed S] [--keep]`.
 
-`parsers` calls the pure parsers, with coverage guidance where atheris is installed; `requests` sends requests from a
-grammar, with valid signatures, to a real server; `sockets` sends bytes that are nearly HTTP; `connection` gives
-such bytes to a connection in this process, cut at random places; `growth` shows what inputs
-of growing length cost. `--keep` writes findings to `corpus/` and `crashes/` beside this file. Exits with 0 if there was
-no problem, with 1 otherwise.
+The kinds: `parsers` calls the pure parsers, with coverage guidance where atheris is installed; `requests` sends
+requests from a grammar, with valid signatures, to a real server; `sockets` sends bytes that are nearly HTTP;
+`connection` gives such bytes to a connection in this process, cut at random places; `growth` shows what inputs of
+growing length cost; `hints` calls the C function that decides hints, with sanitizers. `--keep` writes findings to
+`corpus/` and `crashes/` beside this file. Exits with 0 if there was no problem, with 1 otherwise.
 """
 
 import argparse
@@ -12,18 +12,20 @@ import sys
 import time
 from pathlib import Path
 from random import SystemRandom
+from tempfile import TemporaryDirectory
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from command_lines import whole_number
-from stress.fuzz import connection_runs, growth, parser_runs, request_runs, socket_runs
+from stress.fuzz import connection_runs, growth, hint_runs, parser_runs, request_runs, socket_runs
 
 PROBLEMS_SHOWN_MAX = 20
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.stress.fuzz", description=__doc__)
-    parser.add_argument("kind", choices=("parsers", "requests", "sockets", "connection", "growth"))
+    kinds = ("parsers", "requests", "sockets", "connection", "growth", "hints")
+    parser.add_argument("kind", choices=kinds)
     parser.add_argument("--inputs", type=whole_number, default=20_000, metavar="N")
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(10**6), metavar="S")
     parser.add_argument("--progress", type=Path, metavar="FILE", help="where to go on after an end")
@@ -41,6 +43,10 @@ def main(arguments: list[str]) -> int:
         problems = connection_runs.run(options.inputs, options.seed)
     elif options.kind == "growth":
         problems = growth.shown()
+    elif options.kind == "hints":
+        with TemporaryDirectory() as directory:
+            drivers = hint_runs.build(Path(directory))
+            problems = iter(list(hint_runs.run(options.inputs, options.seed, drivers)))
     else:
         problems = socket_runs.run(options.inputs, options.seed)
     found = 0

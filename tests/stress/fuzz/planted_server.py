@@ -9,11 +9,12 @@ from typing import Any, Final
 
 from tablestone.cli.main import main
 from tablestone.clock import system_clock
-from tablestone.configuration import Configuration, WorkerSlot
+from tablestone.configuration import Configuration
 from tablestone.model.operations import Operation, QueryEntities, Result
 from tablestone.server import start
 from tablestone.server.application import Application, Parts
 from tablestone.server.http_connection import HttpConnection
+from tablestone.server.worker_slot import WorkerSlot
 from tablestone.tables.account_incarnation import Owner
 from tablestone.tables.service import TableService
 

@@ -182,15 +182,13 @@ CHUNK_GRAMMAR: Final = (
         for size in (b"0x7", b"+7", b"-7", b"7 7", b" 7", b"", b"G", b"F" * 17, b"7\0", b"7\n")
     ),
     _put("a chunk longer than its size", "7.1", CHUNKED, b"6\r\n" + BODY + b"\r\n0\r\n\r\n"),
-    _put("no line end behind a chunk", "7.1", CHUNKED, b"7\r\n" + BODY + b"0\r\n\r\n"),
+    _put("no line end after a chunk", "7.1", CHUNKED, b"7\r\n" + BODY + b"0\r\n\r\n"),
+    _put("a bare line feed after a size", "7.1", CHUNKED, b"7\n" + BODY + b"\r\n0\r\n\r\n@HIDDEN@"),
     _put(
-        "a bare line feed behind a size", "7.1", CHUNKED, b"7\n" + BODY + b"\r\n0\r\n\r\n@HIDDEN@"
-    ),
-    _put(
-        "a bare line feed behind a chunk", "7.1", CHUNKED, b"7\r\n" + BODY + b"\n0\r\n\r\n@HIDDEN@"
+        "a bare line feed after a chunk", "7.1", CHUNKED, b"7\r\n" + BODY + b"\n0\r\n\r\n@HIDDEN@"
     ),
     _put("a bare line feed in an extension", "7.1.1", CHUNKED, b"7;a\n" + BODY + b"\r\n0\r\n\r\n"),
-    _put("a bare carriage return behind a size", "7.1", CHUNKED, b"7\r" + BODY + b"\r\n0\r\n\r\n"),
+    _put("a bare carriage return after a size", "7.1", CHUNKED, b"7\r" + BODY + b"\r\n0\r\n\r\n"),
     _put("chunks that never end", "7.1", CHUNKED, b"7\r\n" + BODY + b"\r\n"),
     _put("a chunk that never comes", "7.1", CHUNKED, b"7\r\n"),
 )
@@ -201,7 +199,7 @@ HEADERS: Final = (
     _get("a NUL in a name", "5.1", b"X\0A: b\r\n"),
     _get("a NUL for a name", "5.1", b"\0: b\r\n"),
     _get("a carriage return in a value", "2.2", b"X-A: a\rX-B: b\r\n"),
-    _get("a bare line feed behind a value", "2.2", b"X-A: a\nX-B: b\r\n", (400,), (), (READ,)),
+    _get("a bare line feed after a value", "2.2", b"X-A: a\nX-B: b\r\n", (400,), (), (READ,)),
     _get("a value on two lines", "5.2", b"X-A: a\r\n b\r\n"),
     _get(
         "a value on two lines, the second of which is a length",
@@ -336,7 +334,7 @@ SEVERAL: Final = (
         ((READ, 400), (400,), (READ,), ()),
     ),
     SocketCase(
-        "a read behind the last one", "9.6", b"@GET@Connection: close\r\n\r\n@GET@\r\n", ((READ,),)
+        "a read after the last one", "9.6", b"@GET@Connection: close\r\n\r\n@GET@\r\n", ((READ,),)
     ),
     SocketCase(
         "a write hidden in the body of a read",

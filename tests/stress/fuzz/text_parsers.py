@@ -25,6 +25,7 @@ from tablestone.query.plan import plan_query
 from tablestone.tables.filter_pushdown import hint_of
 from tablestone.wire.address import (
     Address,
+    AddressKind,
     format_entity_path,
     parse_host,
     parse_query_string,
@@ -79,7 +80,7 @@ def _parse_path(content: bytes) -> Address:
 
 
 def _use_address(address: Address) -> None:
-    if address.key is not None:
+    if address.kind is AddressKind.ENTITY:
         written = format_entity_path(address.table, address.key)
         assert not written.isascii() or _parse_path(written.encode("ascii")) == address
 

@@ -23,8 +23,9 @@ from tablestone.server import start
 from tablestone.server.application import Application, Parts
 
 if TYPE_CHECKING:
-    from tablestone.configuration import Configuration, WorkerSlot
+    from tablestone.configuration import Configuration
     from tablestone.engines.contract import Engine, Key
+    from tablestone.server.worker_slot import WorkerSlot
 
 STALE_SECONDS: Final = 0.2
 """For how long the stale cache keeps a row."""

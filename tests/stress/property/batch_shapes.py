@@ -30,7 +30,7 @@ class Shape:
     """The line end inside the requests, where it differs."""
     content_type: str = "multipart/mixed; boundary={}"
     inner_content_type: str = "Content-Type: multipart/mixed; boundary={}"
-    behind_inner_content_type: str = ""
+    after_inner_content_type: str = ""
     """Blank lines beyond the required one."""
     mime: Sequence[str] = ("Content-Type: application/http", "Content-Transfer-Encoding: binary")
     """The headers of a part; {} is replaced with the operation's index."""
@@ -44,8 +44,8 @@ class Shape:
     merge: str = "PATCH"
     has_length: bool = False
     before_body: str = ""
-    behind_body: str = "{newline}"
-    behind_deletion: str = "{newline}"
+    after_body: str = "{newline}"
+    after_deletion: str = "{newline}"
     """The bytes between the last header of a DELETE and its delimiter."""
     before_end: str = ""
     between_ends: str = ""
@@ -101,12 +101,12 @@ SHAPES = (
         "JavaScript @azure/data-tables",
         "@azure/data-tables 13.3.2, dist/esm/TablePolicies.js, getNextSubrequestBodyPart",
         inner_content_type="content-type: multipart/mixed; boundary={}",
-        behind_inner_content_type="{newline}{newline}",
+        after_inner_content_type="{newline}{newline}",
         mime=("content-type: application/http", "content-transfer-encoding: binary"),
         headers=_accepting(MINIMAL),
         in_lower_case=True,
         before_body="{newline}",
-        behind_deletion="{newline}{newline}",
+        after_deletion="{newline}{newline}",
     ),
     Shape(
         "Go aztables",
@@ -122,7 +122,7 @@ SHAPES = (
         "Azure/azure-sdk-for-java, sdk/tables/azure-data-tables/src/main/java/com/azure/data/tables/implementation",
         base=f"/{ACCOUNT}/",
         headers=_inserts_prefer(("DataServiceVersion", "3.0"), ("Accept", MINIMAL)),
-        behind_deletion="{newline}{newline}",
+        after_deletion="{newline}{newline}",
         last_line="--{}--",
     ),
     Shape(
@@ -143,8 +143,8 @@ SHAPES = (
         encode=_as_it_is,
         headers=_inserts_prefer(("Accept", MINIMAL), ("DataServiceVersion", "3.0;")),
         merge="MERGE",
-        behind_body="",
-        behind_deletion="",
+        after_body="",
+        after_deletion="",
         before_end="{newline}{newline}",
         last_line="--{}{newline}",
     ),
@@ -177,7 +177,7 @@ SHAPES = (
         headers=_numbered(("Accept", MINIMAL)),
         merge="MERGE",
         has_length=True,
-        behind_body="{newline}{newline}",
+        after_body="{newline}{newline}",
         last_line="--{}--",
     ),
     # Its bodies are Atom (tests/spec/batch.toml, tests/sdk/test_legacy.py); here its envelope holds JSON and asks for
@@ -198,7 +198,7 @@ SHAPES = (
         headers=_numbered(("Accept", MINIMAL), ("MaxDataServiceVersion", "3.0;NetFx")),
         merge="MERGE",
         has_length=True,
-        behind_body="",
+        after_body="",
     ),
     Shape(
         "PHP azure-storage-table",
@@ -227,7 +227,7 @@ SHAPES = (
 def batch_in(shape: Shape, table: str, writes: Sequence[Write]) -> Request:
     """The operations as one change set, as that library sends it."""
     lines = [f"--{BATCH}", shape.inner_content_type.format(CHANGE_SET), ""]
-    text = "{newline}".join([*lines, shape.behind_inner_content_type])
+    text = "{newline}".join([*lines, shape.after_inner_content_type])
     pieces = [_line_ends(shape, text)]
     for index, write in enumerate(writes):
         pieces.append(_operation(shape, table, write, index))
@@ -265,9 +265,9 @@ def _operation(shape: Shape, table: str, write: Write, index: int) -> str:
     head = "".join([line + shape.newline for line in part])
     head += "".join([line + inner for line in request_lines])
     if write.kind == "delete":
-        return head + _line_ends(shape, shape.behind_deletion)
-    behind = _line_ends(shape, shape.behind_body)
-    return f"{head}{inner}{_line_ends(shape, shape.before_body)}{body}{behind}"
+        return head + _line_ends(shape, shape.after_deletion)
+    after = _line_ends(shape, shape.after_body)
+    return f"{head}{inner}{_line_ends(shape, shape.before_body)}{body}{after}"
 
 
 def _method(shape: Shape, write: Write) -> str:

@@ -68,7 +68,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class Expiry:
-    """Entities are absent from `after` seconds behind their Timestamp, or from the time in a property."""
+    """Entities are absent from `after` seconds after their Timestamp, or from the time in a property."""
 
     after: int | None
     property: str

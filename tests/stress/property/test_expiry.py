@@ -238,8 +238,7 @@ class ExpiringTable(RuleBasedStateMachine):
         answer = self.answer(operation)
         if isinstance(answer, StorageError):
             assert failing is not None, answer
-            index = failing if is_group else None
-            assert (answer.code, answer.operation_index) == (codes[failing], index)
+            assert (answer.code, answer.operation_index) == (codes[failing], failing)
             return
         assert failing is None, codes
         results = answer.results if isinstance(answer, TransactionCommitted) else [answer]

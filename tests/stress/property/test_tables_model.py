@@ -105,7 +105,8 @@ class CommitsHalfTransactions(TableService):
             try:
                 result = await super().execute(owner, write)
             except StorageError as error:
-                raise error.at(index) from error
+                error.operation_index = index
+                raise
             assert isinstance(result, WriteResult)
             results.append(result)
         return TransactionCommitted(results)

@@ -32,7 +32,7 @@ def read_at_one(server: SimulatedServer) -> None:
 def long_lease(server: SimulatedServer) -> None:
     """Cache rows for longer than other servers wait before they change them."""
     server.engine.leases = Leases(
-        LEASE_SECONDS, lambda: SLOW * server.elapsed(), server.engine._commits._outcomes.moment
+        LEASE_SECONDS, lambda: SLOW * server.elapsed(), server.engine._commits._outcomes.mark_of
     )
 
 

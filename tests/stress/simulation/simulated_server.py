@@ -108,7 +108,7 @@ class SimulatedServer(Process):
             connection, self.clock, self._loop.time, random.getrandbits(62)
         )
         self.engine.leases = Leases(
-            LEASE_SECONDS, self.elapsed, self.engine._commits._outcomes.moment
+            LEASE_SECONDS, self.elapsed, self.engine._commits._outcomes.mark_of
         )
         self.engine.directory._entries_max = ENTRIES_MAX
         self.engine.directory._count_every = 1

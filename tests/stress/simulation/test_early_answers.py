@@ -1,7 +1,7 @@
 """One replica answers a read at SERIAL before a second one has the commit: the server must not conclude too much.
 
 Cassandra answers such a read early (`acceptEarlyReadPermission` of its `PaxosPrepare`). A read at QUORUM from the two
-other replicas, such as that of a partition's moment, does not show the commit yet.
+other replicas, such as that of a partition's mark, does not show the commit yet.
 """
 
 import asyncio
@@ -15,23 +15,23 @@ from tablestone.engines.cassandra.directory import FIRST, LEAF, Node
 from tablestone.engines.cassandra.session import REQUEST_SECONDS_MAX
 
 
-async def moments_around_a_write_in_doubt() -> tuple[bool, bool]:
-    """Whether the moment changed while the write was in doubt, and whether it had changed when that was over."""
+async def marks_around_a_write_in_doubt() -> tuple[bool, bool]:
+    """Whether the mark changed while the write was in doubt, and whether it had changed when that was over."""
     story = await begun(is_early=True)
     reader = story.servers[1]
-    before = await reader.start(reader.engine._commits._outcomes.moment(PARTITION))
+    before = await reader.start(reader.engine._commits._outcomes.mark_of(PARTITION))
     story.reached, story.asked = {0}, [1, 2]
     writing = asyncio.ensure_future(story.write(b"new"))
     await asyncio.sleep(REQUEST_SECONDS_MAX / 2)
-    in_doubt = await reader.start(reader.engine._commits._outcomes.moment(PARTITION))
+    in_doubt = await reader.start(reader.engine._commits._outcomes.mark_of(PARTITION))
     await writing
-    after = await reader.start(reader.engine._commits._outcomes.moment(PARTITION))
+    after = await reader.start(reader.engine._commits._outcomes.mark_of(PARTITION))
     await story.end()
     return in_doubt != before, after != before
 
 
-def test_a_write_in_doubt_is_acknowledged_when_every_moment_shows_it() -> None:
-    assert told(moments_around_a_write_in_doubt()) == (False, True)
+def test_a_write_in_doubt_is_acknowledged_when_every_mark_shows_it() -> None:
+    assert told(marks_around_a_write_in_doubt()) == (False, True)
 
 
 async def bounds_of_a_split() -> tuple[bool, Node]:

@@ -19,7 +19,7 @@ from tablestone.server.worker import StartRefused
         "before another option": (["--explorer", "--port", "0"], "true"),
         "before a short option": (["--explorer", "--workers=1"], "true"),
         "with a value": (["--explorer", "read-only", "--port", "0"], "read-only"),
-        "with a value behind an equals sign": (["--explorer=false", "--port", "0"], "false"),
+        "with a value after an equals sign": (["--explorer=false", "--port", "0"], "false"),
         "not at all": (["--port", "0"], None),
     }.values(),
 )

@@ -32,16 +32,16 @@ class Elapsed:
 
 
 class CountingEngine(MemoryEngine):
-    """Counts the calls. `last_change_of` returns the moments of its partitions, as `leases.LastChangeOf`."""
+    """Counts the calls. `last_change_of` counts the commits to a partition, as `leases.LastChangeOf`."""
 
     def __init__(self) -> None:
         super().__init__(count(1_000).__next__)
         self.reads = 0
-        self.moments_asked = 0
+        self.last_changes_asked = 0
         self._commits: Counter[bytes] = Counter()
 
     async def last_change_of(self, partition: bytes) -> int:
-        self.moments_asked += 1
+        self.last_changes_asked += 1
         return self._commits[partition]
 
     async def commit(self, write_set: WriteSet) -> Committed | Conflict:

@@ -32,7 +32,7 @@ class Served:
     engine: MemoryEngine = field(default_factory=lambda: MemoryEngine(lambda: 1))
     refused: set[bytes] = field(default_factory=set)
     answers: list[RawRequest] = field(default_factory=list)
-    places: list[int] = field(default_factory=list)
+    cursors: list[int] = field(default_factory=list)
     """The numbers after which it was asked to read."""
 
     async def begin(self) -> Waits:
@@ -45,7 +45,7 @@ class Served:
         if caller in self.refused:
             return RawResponse(403, [])
         after = parse_cursor(request.query_string.partition(b"since=")[2].decode()).number
-        self.places.append(after)
+        self.cursors.append(after)
         kept = self.engine.changes.kept()
         if kept is None or after < kept.first - 1:
             return RawResponse(410, [])
@@ -127,7 +127,7 @@ async def test_the_caller_that_may_not_read_any_more_ends_and_no_other(
     assert (await stays_on).status == 200
 
 
-async def test_whoever_comes_with_an_earlier_place_misses_nothing(served: Served) -> None:
+async def test_whoever_comes_with_an_earlier_cursor_misses_nothing(served: Served) -> None:
     """As behind an engine that lets others run between the answer and the wait."""
     line = await served.begin()
     first = await served.write(b"orders")
@@ -151,7 +151,7 @@ async def test_records_that_went_before_they_were_looked_at_wake_all(served: Ser
     waiting.cancel()
 
 
-async def test_the_place_moves_over_what_is_not_for_a_wait(served: Served) -> None:
+async def test_the_cursor_moves_over_what_is_not_for_a_wait(served: Served) -> None:
     """Else what was trimmed meanwhile would seem to be lost to it."""
     line = await served.begin()
     waiting = served.wait(line, b"caller", b"orders", seconds=1)
@@ -159,8 +159,8 @@ async def test_the_place_moves_over_what_is_not_for_a_wait(served: Served) -> No
         await asyncio.sleep(0.05)
         await served.write(b"stock")
     await waiting
-    assert served.places == sorted(served.places)
-    assert served.places[-1] == 5
+    assert served.cursors == sorted(served.cursors)
+    assert served.cursors[-1] == 5
 
 
 async def test_a_wait_goes_on_when_what_it_passed_over_is_not_kept_any_more(served: Served) -> None:

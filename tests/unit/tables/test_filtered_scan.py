@@ -253,12 +253,12 @@ async def test_others_wait_for_one_turn_of_however_many_scans(
     engines: dict[str, Engine], scans: int
 ) -> None:
     turn_ends, most = 0, 0
-    has_time = reads.FilteredScan._has_time
+    goes_on = reads.FilteredScan._goes_on
 
-    async def counted(scan: reads.FilteredScan) -> bool:
+    async def counted(scan: reads.FilteredScan, now: float) -> bool:
         nonlocal turn_ends
         turn_ends += 1
-        return await has_time(scan)
+        return await goes_on(scan, now)
 
     async def other() -> None:
         nonlocal turn_ends, most
@@ -268,7 +268,7 @@ async def test_others_wait_for_one_turn_of_however_many_scans(
 
     beside = asyncio.create_task(other())
     turns = Turns(lambda: 0.0)
-    with mock.patch.object(reads.FilteredScan, "_has_time", counted):
+    with mock.patch.object(reads.FilteredScan, "_goes_on", counted):
         await asyncio.gather(*(_scan(engines["sqlite"], turns) for _ in range(scans)))
     beside.cancel()
     assert most == 1

@@ -129,11 +129,11 @@ class Tables:
         )
 
     async def entries(self) -> list[Entry]:
-        moment = await self.engine.snapshot()
-        found = await moment.entries(
+        snapshot = await self.engine.snapshot()
+        found = await snapshot.entries(
             Entry(b"", b"", b""), Entry(b"\xff", b"", b""), entries_max=9999
         )
-        await moment.close()
+        await snapshot.close()
         return found
 
     async def states(self) -> dict[str, IndexState]:

@@ -130,7 +130,7 @@ ENCODING = (
 SYNTAX = (
     BadRequest("a body that is empty", "wire 5.5"),
     BadRequest("JSON cut short", "wire 5.5", body=INSERT[:-1]),
-    BadRequest("JSON with more behind it", "wire 5.5", body=INSERT + b"{}"),
+    BadRequest("JSON with more after it", "wire 5.5", body=INSERT + b"{}"),
     BadRequest("a list where an entity belongs", "wire 5.5", body=b"[" + INSERT + b"]"),
     BadRequest("a text where an entity belongs", "wire 5.5", body=b'"entity"'),
     BadRequest("null where an entity belongs", "wire 5.5", body=b"null"),

@@ -50,7 +50,7 @@ BATCHES = tuple(
             WHOLE[: WHOLE.index(b"--c--") - 4],
         ),
         (
-            "its change set closed behind its end",
+            "its change set closed after its end",
             "RFC 2046 5.1.2",
             "multipart/mixed; boundary=b",
             WHOLE.replace(b"--c--", b"--b--\r\n--c--"),

@@ -17,13 +17,7 @@ from tablestone.cli.data_options import (
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.keys import EntityKey
 from tablestone.tools.client import Operation, TableEndpoint
-from tablestone.tools.errors import (
-    InFlight,
-    Retry,
-    TransferFailed,
-    TransferRefused,
-    refusing_unreadable,
-)
+from tablestone.tools.errors import TransferFailed, TransferRefused, refusing_unreadable
 from tablestone.tools.exporting import show
 from tablestone.tools.formats.rows import type_named
 from tablestone.tools.odata import (
@@ -33,6 +27,7 @@ from tablestone.tools.odata import (
     typed_value,
     write_body,
 )
+from tablestone.tools.retrying import InFlight, Retry
 
 _with_key = together(
     table_argument,

@@ -33,7 +33,7 @@ LAST_TIMESTAMP: Final = 1 << 62
 
 
 class Node(NamedTuple):
-    """The bounds of a node."""
+    """Where a node of the directory ends, and what is happening to it."""
 
     high: bytes | None
     """None at the right edge; the node's own low if it was taken over."""

@@ -126,7 +126,7 @@ class CassandraEngine:
         self._commits = Commits(connection, self.directory, clock, seconds, outcomes, widths)
         self.empty_partitions = EmptyPartitions(connection, self.directory, outcomes)
         self._reads = Reads(connection, self.directory, widths, self.empty_partitions.note)
-        self.leases = Leases(LEASE_SECONDS, last_change_of=outcomes.moment)
+        self.leases = Leases(LEASE_SECONDS, last_change_of=outcomes.mark_of)
 
     @property
     def generation(self) -> int | None:

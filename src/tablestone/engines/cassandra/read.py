@@ -197,12 +197,12 @@ class Reads:
         bytes_max: int,
         before: PartitionMark | None = None,
     ) -> tuple[Rows, PartitionMark | None]:
-        """As `Engine.read`, with the moment of the last partition. The page also ends where a partition has changed.
+        """As `Engine.read`, with the mark of the last partition. The page also ends where a partition has changed.
 
-        `before` is the moment of an earlier page: `SnapshotPassed` if that partition has changed.
+        `before` is the mark of an earlier page: `SnapshotPassed` if that partition has changed.
         """
-        found, next_key, moment = await self._rows(ranges, rows_max, bytes_max, before, _values)
-        return Rows(found, next_key), moment
+        found, next_key, mark = await self._rows(ranges, rows_max, bytes_max, before, _values)
+        return Rows(found, next_key), mark
 
     async def scan(self, key_range: KeyRange, rows_max: int) -> list[StoredRow]:
         """As `Engine.scan`; rows are not of one moment."""
@@ -225,7 +225,7 @@ class Reads:
         before: PartitionMark | None,
         take: Callable[[bytes, Sequence[Row]], list[_Taken]],
     ) -> tuple[list[_Taken], Key | None, PartitionMark | None]:
-        """A page of what `take` makes of rows, the key of the next row, and the moment of the last partition."""
+        """A page of rows as `take` converts them, the key of the next row, and the mark of the last partition."""
         attempts: Attempts | None = None
         while True:
             with suppress(_Changed):
@@ -431,7 +431,7 @@ class PassingSnapshot:
 
     def __init__(self, reads: Reads) -> None:
         self._reads = reads
-        self._moment: PartitionMark | None = None
+        self._before: PartitionMark | None = None
 
     async def read(
         self,
@@ -441,7 +441,7 @@ class PassingSnapshot:
         bytes_max: int,
         hint: Hint | None = None,  # noqa: ARG002 - leaves nothing out
     ) -> Rows:
-        rows, self._moment = await self._reads.read(ranges, rows_max, bytes_max, self._moment)
+        rows, self._before = await self._reads.read(ranges, rows_max, bytes_max, self._before)
         return rows
 
     async def entries(self, start: Entry, end: Entry, *, entries_max: int) -> list[Entry]:  # noqa: ARG002

@@ -47,7 +47,7 @@ Row: TypeAlias = tuple[Any, ...]
 
 
 class Answer(list[Row]):
-    """The rows of an answer."""
+    """The rows that a statement returned; none for a plain write."""
 
     names: Sequence[str] = ()
     """Of the columns."""

@@ -52,7 +52,7 @@ class Outcomes:
             serial=True,
         )
         # At QUORUM, which shows every acknowledged commit and asks fewer nodes for less.
-        self._moment = connection.prepare(f"SELECT DISTINCT mark FROM {ROWS} WHERE partition = ?")
+        self._mark = connection.prepare(f"SELECT DISTINCT mark FROM {ROWS} WHERE partition = ?")
 
     def noted(self, partition: bytes, number: int) -> Call:
         """The statement that leaves a commit's number."""
@@ -68,9 +68,9 @@ class Outcomes:
         mark, floor, listed, last = answer[0]
         return State(mark or 0, floor or 0, listed or 0), last
 
-    async def moment(self, partition: bytes, attempts: Attempts | None = None) -> int:
+    async def mark_of(self, partition: bytes, attempts: Attempts | None = None) -> int:
         """The mark of a partition, as `leases.LastChangeOf`; 0 if it has no rows."""
-        answer = await self._connection.read(self._moment, (partition,), attempts)
+        answer = await self._connection.read(self._mark, (partition,), attempts)
         return answer[0][0] or 0 if answer else 0
 
     async def change_state(
@@ -125,9 +125,9 @@ class Outcomes:
     ) -> bool:
         """Whether every read at QUORUM shows a commit that left this mark, as a read at SERIAL did.
 
-        One node with the commit may answer a read at SERIAL, but `moment` reads at QUORUM.
+        One node with the commit may answer a read at SERIAL, but `mark_of` reads at QUORUM.
         """
-        if await self.moment(partition, attempts) >= mark:
+        if await self.mark_of(partition, attempts) >= mark:
             return True
         # A conditional write first brings earlier decisions to a quorum. This one changes nothing.
         with suppress(OutcomeInDoubt, EngineUnavailable):

@@ -67,6 +67,16 @@ FIGURES: Final = (
         "sqlite_page_cache_hits", FigureKind.COUNTER, "Pages that reads found in the page cache."
     ),
     Figure("sqlite_page_cache_misses", FigureKind.COUNTER, "Pages that reads took from the files."),
+    Figure(
+        "sqlite_hint_c_connections",
+        FigureKind.COUNTER,
+        "Connections opened to read whose filters a C function decides.",
+    ),
+    Figure(
+        "sqlite_hint_sql_connections",
+        FigureKind.COUNTER,
+        "Connections opened to read whose filters SQL decides, which is slower.",
+    ),
     Figure("sqlite_wal_bytes", FigureKind.GAUGE, "Length of the write-ahead log's file."),
     *CHANGE_FIGURES,
     Figure("sqlite_database_bytes", FigureKind.GAUGE, "Length of the database, free pages too."),
@@ -119,10 +129,12 @@ class SqliteEngine:
         self._commits: GroupCommit | None = None
         self._space: SpaceKeeper | None = None
         self._hits = self._misses = 0
+        self._readers_opened = [0, 0]
+        """Whose hints SQL decides, and whose hints C decides."""
         try:
             with self._directory.refusing():
                 self._reader = self._directory.connect_reader(READER_CACHE_KIB)
-                self._rows = RowReader(self._reader)
+                self._rows = self._rows_of(self._reader)
                 if opening is not Opening.READ_ONLY:
                     self._generation = generation = self._directory.open_generation()
                     connect = self._directory.connect_writer
@@ -168,9 +180,14 @@ class SqliteEngine:
         if self._idle_snapshots:
             return SqliteSnapshot(self, self._idle_snapshots.pop())
         try:
-            return SqliteSnapshot(self, RowReader(self._directory.connect_reader()))
+            return SqliteSnapshot(self, self._rows_of(self._directory.connect_reader()))
         except apsw.Error as error:
             raise unavailable("read", error) from error
+
+    def _rows_of(self, connection: apsw.Connection) -> RowReader:
+        rows = RowReader(connection)
+        self._readers_opened[rows.hints_in_c] += 1
+        return rows
 
     def give_back(self, reader: RowReader) -> None:
         """Take back the reader of a closed snapshot."""
@@ -287,6 +304,8 @@ class SqliteEngine:
             "sqlite_checkpoint_seconds": commits.checkpoint_seconds,
             "sqlite_page_cache_hits": self._hits,
             "sqlite_page_cache_misses": self._misses,
+            "sqlite_hint_c_connections": self._readers_opened[True],
+            "sqlite_hint_sql_connections": self._readers_opened[False],
         }
         with suppress(EngineUnavailable):  # requests that read report the error
             size = self.size()

@@ -96,7 +96,7 @@ class DiskRoom:
 STEP_PAGES: Final = 64
 """Free pages that a step gives back: half a megabyte, and some milliseconds in which no other process commits."""
 KEPT_PAGES: Final = 256
-"""Free pages to keep in any case: 2 MiB."""
+"""Free pages that are always kept: 2 MiB."""
 KEPT_PART: Final = 8
 """Keep an eighth of the pages with data free too, so that steady deletes and inserts do not cut and grow the file."""
 COPY_PAGES: Final = 1000

@@ -1,8 +1,9 @@
 """Reads with a hint: the hint as a condition in SQL, and the order of the statements that examine rows.
 
-Values are bound and never part of the text, so filters of one shape share a prepared statement. A hint may have a range
-of rows in each of many partitions. The read then seeks to that range in large partitions and walks through small ones,
-because a seek costs as much as some dozens of rows; it learns on its way which ones are large. For the measurements see
+The condition calls the C function of `row_hints` if the connection has it, and is SQL alone if it has not. Values are
+bound and never part of the text, so filters of one shape share a prepared statement. A hint may have a range of rows in
+each of many partitions. The read then seeks to that range in large partitions and walks through small ones, because a
+seek costs as much as some dozens of rows; it learns on its way which ones are large. For the measurements see
 docs/decisions/0006-filters-in-the-engine.md.
 """
 
@@ -11,7 +12,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain
 from string import Formatter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, assert_never
@@ -28,6 +28,7 @@ from tablestone.engines.contract import (
     Rows,
     TextAfter,
 )
+from tablestone.engines.sqlite.row_hints import gives_function, program_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,18 +39,13 @@ LARGE_VALUE_BYTES: Final = 4096
 """A larger value goes to the caller unexamined, so a statement reads few bytes of rows that it leaves out."""
 VALUES_LOOKED_INTO: Final = 1000
 """Values examined in one statement, at most: with `LARGE_VALUE_BYTES`, a few milliseconds."""
+LOOKS_IN_C: Final = 4
+"""So many looks of the C function take no more time than one in SQL."""
 _NUMBER_BYTES: Final = 26
 """The longest number of JSON (-1.7976931348623157E+308), a quotation mark before it, and the byte after it."""
 
 
-class Skipped(NamedTuple):
-    """Computed when a statement runs: the number of bytes to skip before the search for a marker, plus `more`."""
-
-    marker: bytes
-    more: int = 0
-
-
-Binding = bytes | int | float | Skipped
+Binding = bytes | int | float
 
 
 class Sql(NamedTuple):
@@ -63,13 +59,6 @@ class Sql(NamedTuple):
     def rows_max(self) -> int:
         """The rows that one statement may examine with this condition."""
         return max(1, VALUES_LOOKED_INTO // max(1, self.looks))
-
-    def bound(self, skipped: Callable[[bytes], int]) -> list[bytes | int | float]:
-        """`skipped` says how many bytes come before a marker in most values. A wrong number only costs time."""
-        return [
-            skipped(each.marker) + each.more if isinstance(each, Skipped) else each
-            for each in self.bindings
-        ]
 
 
 def _filled(template: str, **parts: Sql | Binding) -> Sql:
@@ -94,15 +83,10 @@ def _joined(word: str, parts: Iterable[Sql]) -> Sql:
     return Sql(f" {word} ".join(texts), tuple(chain.from_iterable(bindings)), sum(looks))
 
 
-# `t` is the text after the marker; NULL without a marker. The search begins at `begin`, after the skipped bytes, and
-# then at the first byte if it finds nothing. Both positions count from `begin`; `to_text` leads on to the first byte
-# after the marker. Sums are bound, because SQLite would compute them for every row. SQLite does not merge a subquery
-# with a limit into the query around it, so it searches once, even if the condition names `t` several times.
+# `t` is the text after the marker; NULL without a marker. SQLite does not merge a subquery with a limit into the query
+# around it, so it searches once, even if the condition names `t` several times.
 _AFTER: Final = """EXISTS (SELECT 1 FROM (
-    SELECT substr(v.value, coalesce(
-        nullif(instr(substr(v.value, {begin}), {marker}), 0),
-        nullif(instr(v.value, {marker}), 0) - {skipped}
-    ) + {to_text}, {bytes}) AS t LIMIT 1
+    SELECT substr(v.value, nullif(instr(v.value, {marker}), 0) + {length}, {bytes}) AS t LIMIT 1
 ) WHERE {condition})"""
 # A text that begins with `-` or a digit is between x'2d', which is `-`, and x'3a', the first byte after `9`: bytes
 # compare from the first on, so x'2d' <= `-7,"b":1` <= `15.5}` < x'3a', while `"15"`, `true` and `x` are outside. `.`
@@ -125,23 +109,29 @@ class Conditions(NamedTuple):
 
 
 @functools.lru_cache(maxsize=64)
-def conditions_of(hint: Hint) -> Conditions:
-    """Cached, because a scan needs them for every piece."""
+def conditions_of(hint: Hint, *, in_c: bool) -> Conditions:
+    """Cached, because a scan needs them for every piece. `in_c`: by the C function."""
     rows, rest = _rows_and_rest(hint)
-    return Conditions(_condition(hint), rows, _condition(rest))
+    return Conditions(_condition(hint, in_c=in_c), rows, _condition(rest, in_c=in_c))
 
 
-def _condition(hint: Hint) -> Sql:
+def _condition(hint: Hint, *, in_c: bool) -> Sql:
     asked = _sql(hint)
     if not asked.looks:
         return asked
     # Conditions on the key come first, then the length, which SQLite knows without reading the value.
+    looks = asked.looks
     found = _filled(f"(length(v.value) > {LARGE_VALUE_BYTES} OR {{asked}})", asked=asked)
+    if in_c:
+        looks = -(-looks // LOOKS_IN_C)
+        row = "v.row" if "v.row" in asked.text else "NULL"  # to read it takes time for every row
+        program = program_of(hint, LARGE_VALUE_BYTES)
+        found = _filled(f"row_may_match({{program}}, v.value, {row})", program=program)
     if isinstance(hint, AllOf):
         keys = tuple(part for part in hint.all_of if not _sql(part).looks)
         if keys:
             found = _filled("{keys} AND {found}", keys=_sql(AllOf(keys)), found=found)
-    return found._replace(looks=asked.looks)
+    return found._replace(looks=looks)
 
 
 def _rows_and_rest(hint: Hint) -> tuple[RowBetween | None, Hint]:
@@ -201,9 +191,7 @@ def _after(marker: bytes, length: int, alternatives: Iterable[Sql]) -> Sql:
     return _filled(
         _AFTER,
         marker=marker,
-        begin=Skipped(marker, 1),  # `substr` and `instr` count from 1
-        skipped=Skipped(marker),
-        to_text=Skipped(marker, len(marker)),
+        length=len(marker),
         bytes=length,
         condition=_joined("OR", alternatives),
     )._replace(looks=1)
@@ -270,12 +258,6 @@ def walk_of(key_range: KeyRange) -> tuple[Walk, Bindings]:
     return PARTITIONS, (*start, *end)
 
 
-MARKER: Final = """
-SELECT min(nullif(instr(value, ?), 0)) FROM (
-    SELECT value FROM stored_rows WHERE (partition, row) >= (?, ?) AND (partition, row) < (?, ?)
-    ORDER BY partition, row LIMIT ?
-)
-"""
 PLACE: Final = "SELECT partition, row FROM stored_rows WHERE rowid = ?"
 
 ROWS_TO_BEGIN: Final = 400
@@ -286,12 +268,6 @@ ROWS_TO_GO_ON: Final = 64
 """Stop seeking at a partition with at most this many rows."""
 SEEK_ROWS: Final = 4
 """A seek in a partition counts as this many rows, so one read passes a limited number of partitions."""
-SAMPLE_ROWS: Final = 4
-"""Values that show the position of a marker: the values of a table are alike."""
-SAMPLE_MARGIN: Final = 32
-"""The search for a marker begins this many bytes before the sampled position."""
-MARKERS_MAX: Final = 1000
-"""Markers with a known position. Clients determine their number: above this, forget all."""
 
 # One row for each partition, made only when it is fetched: its name, the number of its wanted rows (up to a limit), and
 # whether it is large. The index alone answers this.
@@ -331,17 +307,18 @@ class HintedReader:
         """For statements with one row as the answer."""
         self.look_at: Execute = connection.cursor().execute
         """For the statement of `_Reading.look`, which fetches its rows one by one."""
+        self.in_c: Final = gives_function(connection)
+        """Whether the C function decides hints on this connection."""
         self.begin()
 
     def begin(self) -> None:
         """Begin a snapshot, and forget what earlier reads have shown."""
         self.stride = FIRST_STRIDE
         """Rows to walk through before the next check of the size of their partition."""
-        self._skipped: dict[bytes, int] = {}
 
     def read(self, key_range: KeyRange, rows_max: int, bytes_max: int, hint: Hint) -> Rows:
         """Examine at most `rows_max` rows, and return the values for which the hint may hold."""
-        everywhere, rows, among_rows = conditions_of(hint)
+        everywhere, rows, among_rows = conditions_of(hint, in_c=self.in_c)
         start, end = key_range
         reading = _Reading(self, end, min(rows_max, everywhere.rows_max), bytes_max)
         if rows is None or start.partition == end.partition:
@@ -349,19 +326,6 @@ class HintedReader:
         else:
             next_key = reading.walk_and_seek(start, rows, everywhere, among_rows)
         return Rows(reading.values, next_key, max(0, reading.examined - len(reading.values)))
-
-    def skipped(self, key_range: KeyRange, marker: bytes) -> int:
-        """A few less than the bytes before a marker in the first values of the range; 0 if none has the marker."""
-        skipped = self._skipped.get(marker)
-        if skipped is None:
-            if len(self._skipped) == MARKERS_MAX:
-                self._skipped.clear()
-            bindings = (marker, *key_range.start, *key_range.end, SAMPLE_ROWS)
-            found: Any = self.ask(MARKER, bindings).get
-            # `instr` counts from 1.
-            skipped = 0 if found is None else max(0, found - 1 - SAMPLE_MARGIN)
-            self._skipped[marker] = skipped
-        return skipped
 
 
 @dataclass(slots=True)
@@ -432,8 +396,7 @@ class _Reading:
             if key is not None:
                 next_key = key
                 walk, bounds = walk_of(KeyRange(start, next_key))
-        skipped = partial(self.reader.skipped, KeyRange(start, self.end))
-        bindings = (*bounds, *condition.bound(skipped))
+        bindings = (*bounds, *condition.bindings)
         found = self.reader.look_at(walk.some.format(condition.text), bindings)
         for value, place in found:
             self.values.append(value)

@@ -56,6 +56,7 @@ class RowReader:
         self._connection = connection
         self._execute = connection.cursor().execute
         self._hinted = HintedReader(connection)
+        self.hints_in_c = self._hinted.in_c
 
     def get(self, key: Key) -> bytes | None:
         try:
@@ -117,7 +118,7 @@ class RowReader:
         self._execute("BEGIN")
 
     def end(self) -> None:
-        """End the snapshot."""
+        """End the snapshot: later reads see later commits."""
         self._execute("ROLLBACK")
 
     def close(self) -> None:

@@ -80,7 +80,7 @@ class RequestBody:
         while True:
             piece = await self._arriving.next_piece()
             if piece is None:
-                raise StorageError("InvalidInput", early=True)
+                raise StorageError("InvalidInput")
             size += len(piece)
             if size <= kept_max:
                 pieces.append(piece)

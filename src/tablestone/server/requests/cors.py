@@ -109,7 +109,7 @@ def _allows_headers(rule: CorsRule, wanted: str) -> bool:
 
 
 def _is_named(name: str, patterns: Sequence[str]) -> bool:
-    """Whether a header is among names and prefixes (`x-ms-*`), in any case."""
+    """Whether a header is among names and prefixes (`x-ms-*`), in upper or lower case."""
     folded = name.lower()
     return any(
         folded.startswith(pattern[:-1].lower())

@@ -8,9 +8,9 @@ the resource on.
 import logging
 import re
 import uuid
-from collections.abc import Awaitable, Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from itertools import count
-from typing import Final, Literal, NamedTuple
+from typing import Final
 
 from tablestone import limits
 from tablestone.accounts.identities import Identities
@@ -31,22 +31,20 @@ from tablestone.engines import request_time
 from tablestone.engines.contract import EngineBusy, EngineDamaged, EngineUnavailable, OutcomeUnknown
 from tablestone.model.errors import RETRY_AFTER, StorageError, unknown_comp
 from tablestone.model.operations import (
-    ChangesFound,
     EntitiesPage,
     GetEntity,
     GetServiceStats,
     GetUserDelegationKey,
     Operation,
     QueryEntities,
-    ReadAccountChanges,
-    ReadTableChanges,
     Result,
 )
 from tablestone.model.service_properties import CorsRule
 from tablestone.server.requests.account_address import Addresses, FoundAccount
-from tablestone.server.requests.batch import BatchCollector
+from tablestone.server.requests.authenticated import Authenticated, Means, ReadBody, error_to_answer
+from tablestone.server.requests.batch import answer_batch
 from tablestone.server.requests.cors import add_cors_headers, answer_preflight
-from tablestone.server.requests.page_writing import answer_page
+from tablestone.server.requests.page_writing import written_page
 from tablestone.tables.cached_rows import NOT_KEPT
 from tablestone.tables.service import TableService
 from tablestone.telemetry.refused_callers import RefusedCallers
@@ -56,64 +54,32 @@ from tablestone.wire.address import (
     Address,
     AddressKind,
     Parameters,
+    is_service_request,
     parse_query_string,
     parse_resource,
     readable_parameters,
 )
-from tablestone.wire.changes import (
-    decode_changes,
-    is_changes_request,
-    other_parameters,
-    respond_with_changes,
-)
-from tablestone.wire.decode import (
-    DecodedRequest,
-    decode_operation,
-    effective_method,
-    operation_asked,
-    require_answerable,
-)
+from tablestone.wire.changes import other_parameters
+from tablestone.wire.decode import DecodedRequest, effective_method, require_answerable
 from tablestone.wire.encode import (
     Form,
     Stamp,
     encode_error,
-    encode_result,
     form_for,
     respond,
     respond_at_front_door,
 )
-from tablestone.wire.messages import Answer, Headers, RawRequest, RawResponse
+from tablestone.wire.messages import Headers, RawRequest, RawResponse
 from tablestone.wire.negotiate import negotiate
-from tablestone.wire.service_resources import (
-    decode_service_operation,
-    is_service_request,
-    respond_on_service,
-    respond_with_service_error,
-    service_operation_asked,
-)
+from tablestone.wire.routes import decode_operation, operation_asked
+from tablestone.wire.service_resources import respond_with_service_error
 from tablestone.wire.versions import VERSION_UNNAMED, VERSIONS, ServedVersions, UnknownVersions
 
 log = logging.getLogger("tablestone")
 
-ReadBody = Callable[[], Awaitable[bytes]]
-"""Reads the request's body; raises `StorageError` if it is too large or does not arrive."""
-
 _BODILESS = frozenset(("GET", "HEAD", "DELETE"))
 _READS = frozenset(("GET", "HEAD"))
 """Methods that the secondary answers (wire 1.1). Whether a batch only reads, its collector finds out."""
-
-
-class Authenticated(NamedTuple):
-    """A request after authentication: the caller is known, the operation is not known yet."""
-
-    request: RawRequest
-    found: FoundAccount
-    parameters: Parameters
-    caller: Caller
-    form: Form
-    stamp: Stamp
-    read_body: ReadBody
-    record: RequestRecord
 
 
 class Pipeline:
@@ -138,7 +104,7 @@ class Pipeline:
         self._addresses = addresses
         self._clock = clock
         self._request_ids = request_ids()
-        self._turns = Turns(monotonic_seconds)
+        self._means = Means(service, clock, Turns(monotonic_seconds))
         self._refused = refused or RefusedCallers(monotonic_seconds)
 
     async def answer(
@@ -159,8 +125,16 @@ class Pipeline:
         cors_rules: tuple[CorsRule, ...] = ()
         found: FoundAccount | None = None
         parameters = NO_PARAMETERS
+        repeated: frozenset[str] = frozenset()
+        """The names of parameters that occur twice."""
+        unreadable: StorageError | None = None
+        """The error of a query string that cannot be read."""
         try:
-            parameters, repeated, unreadable = _read_parameters(request.query_string)
+            try:
+                parameters = parse_query_string(request.query_string)
+            except StorageError as error:
+                unreadable = error
+                parameters, repeated = readable_parameters(request.query_string)
             host = request.headers.get(b"host", b"")
             found = await self._addresses.find(request.raw_path, host)
             account = record.account = found.account.name
@@ -172,8 +146,8 @@ class Pipeline:
                 cors_rules = properties.cors
             _require_sound(request, https_only=self._https_only)
             if request.method == "OPTIONS":
-                unversioned = Stamp(request_id, client_request_id, version)
-                return answer_preflight(cors_rules, request, unversioned)
+                stamp = Stamp(request_id, client_request_id, version)
+                return answer_preflight(cors_rules, request, stamp)
             version = version_of(request, parameters, self._versions)
             stamp = Stamp(request_id, client_request_id, version)
             now = self._clock()
@@ -185,9 +159,19 @@ class Pipeline:
             if details is not None:
                 details.caller = _caller_kind(caller, request)
                 details.authenticated_at = monotonic_seconds()
-            answer_form = _form(request, found, parameters, version, now)
+            base = f"{request.scheme}://{host.decode('latin-1')}/{found.prefix}"
+            negotiated = negotiate(request.headers, parameters, version)
+            answer_form = form_for(base, account, negotiated).at(now)
             step = Authenticated(
-                request, found, parameters, caller, answer_form, stamp, read_body, record
+                request,
+                found,
+                parameters,
+                caller,
+                answer_form,
+                stamp,
+                read_body,
+                record,
+                self._means,
             )
             speaks_xml = bool(parameters) and is_service_request(parameters)
             if request.raw_path.startswith(b"//") and b"authorization" not in request.headers:
@@ -195,22 +179,24 @@ class Pipeline:
                 raise StorageError("InvalidUri", at_front_door=True)  # noqa: TRY301
             if unreadable is not None:  # only an authenticated caller gets this error
                 raise unreadable  # noqa: TRY301 - an answer like the parse errors of the next steps
-            if speaks_xml:
-                response = await self._carry_out_on_service(step)
-            else:
-                response = respond(await self._carry_out(step), stamp)
+            response = await self._carry_out(step, is_odata=not speaks_xml)
             if cors_rules:
                 add_cors_headers(cors_rules, request, response)
         except StorageError as error:
-            failure = self._noted(error, request.client, account, request_id)
+            if error.status == 401:
+                error.headers = (self._identities.challenge,)
+            _log_reason(error, request_id)
+            self._refused.note(request.client, account, request_id, error)
+            failure = error
         except Exception as fault:  # noqa: BLE001 - every request gets an answer
             failure = _failure_of(fault, request_id, request.method)
         else:
             return response
         _note_failure(record, failure, found, request, parameters)
-        form: Form | Literal["xml"] | None = "xml" if speaks_xml else answer_form
         stamp = Stamp(request_id, client_request_id, version)
-        response = _respond_with_error(failure, request, form, stamp, self._clock())
+        response = _respond_with_error(
+            failure, request, answer_form, stamp, self._clock(), speaks_xml=speaks_xml
+        )
         if cors_rules:
             add_cors_headers(cors_rules, request, response)
         return response
@@ -228,106 +214,70 @@ class Pipeline:
         assignments = await self._identities.assignments(account.name)
         return caller.completed(secret, assignments, request, now)
 
-    async def _carry_out(self, step: Authenticated) -> Answer:
-        """The steps from the resource on: decode the operation of an authenticated request, and answer it."""
-        request, found, parameters, caller, answer_form, _, read_body, record = step
+    async def _carry_out(self, step: Authenticated, *, is_odata: bool) -> RawResponse:
+        """The steps from the resource on: decode the operation of an authenticated request, and answer it.
+
+        A request with `comp` or `restype` is not OData: its answer is XML, or JSON for our additions.
+        """
+        request, found, parameters, caller, form, stamp, read_body, record, means = step
         method = request.method
-        asked: Operation | StorageError
-        address: Address | None = None
+        failure: StorageError
         try:
             address = parse_resource(found.resource, found.account.name)
             if method != "GET" or b"x-http-method" in request.headers:
                 method = effective_method(request)
-            if address.kind is AddressKind.BATCH:
-                return await self._carry_out_batch(step, method)
-            _require_writable(method, found)
+            if is_odata and address.kind is AddressKind.BATCH:
+                return respond(await answer_batch(step, method), stamp)
+            if found.is_secondary and method not in _READS:  # wire 1.1
+                raise StorageError("InsufficientAccountPermissions")  # noqa: TRY301
             body = b"" if method in _BODILESS else await read_body()
-            require_answerable(method, parameters, answer_form.negotiated)
-            decoded = DecodedRequest(request, address, parameters, body, step.stamp.version)
-            asked = record.operation = decode_operation(method, decoded)
+            if is_odata:
+                require_answerable(method, form.negotiated)
+            elif not await self._is_there(step, address):
+                raise unknown_comp()
+            decoded = DecodedRequest(request, method, address, parameters, body, stamp.version)
+            route, asked = decode_operation(decoded)
         except StorageError as error:
-            asked = error  # nothing is awaited inside an `except`: decision 7
-        if isinstance(asked, StorageError):
-            if asked.table is not None and caller is OWNER:
-                await self._service.catalog.require(found.account, asked.table)
-                record.refused = RefusedTable(asked.table, is_found=True)
-            raise asked
-        operation = asked if caller is OWNER else caller.permit(asked)
-        result = await self._service.execute(found.account, operation)
-        if not isinstance(operation, GetEntity):
-            record.result = result  # do not hold the entity while its answer is built
-        if isinstance(result, EntitiesPage):
-            assert isinstance(operation, QueryEntities)
-            record.from_tools = request.headers.get(b"user-agent", b"").startswith(TOOL_AGENTS)
-            return await answer_page(operation, result, answer_form, self._turns)
-        return encode_result(operation, result, answer_form)
+            failure = error  # nothing is awaited inside an `except`: decision 7
+        else:
+            record.operation = asked
+            operation = asked if caller is OWNER else caller.permit(asked)
+            if is_odata:
+                result = await self._service.execute(found.account, operation)
+            else:
+                result = await self._execute_on_service(step, operation)
+            if isinstance(operation, QueryEntities):
+                assert isinstance(result, EntitiesPage)
+                record.from_tools = request.headers.get(b"user-agent", b"").startswith(TOOL_AGENTS)
+                record.result = result
+                result = await written_page(operation, result, form, means.turns)
+            elif not isinstance(operation, GetEntity):
+                record.result = result  # do not hold the entity while its answer is built
+            response = route.respond(operation, result, form, stamp)
+            if response.wait is not None:
+                response.wait = response.wait._replace(caller=_who(request, found.account, caller))
+            return response
+        raise await error_to_answer(failure, step) if is_odata else failure
 
-    async def _carry_out_batch(self, step: Authenticated, method: str) -> Answer:
-        if method != "POST":
-            raise StorageError("MethodNotAllowed", early=True)
-        step.record.is_batch = True
-        body = await step.read_body()
-        collector = BatchCollector(
-            self._service,
-            step.found,
-            step.caller,
-            step.form,
-            step.stamp,
-            self._clock,
-            self._turns,
-            step.record,
-        )
-        return await collector.answer(step.request, body)
+    async def _is_there(self, step: Authenticated, address: Address) -> bool:
+        """Whether a resource that only we have is there for the caller. If not, it is an unknown one of the service."""
+        comp, found = step.parameters.get("comp"), step.found
+        if comp == "changes":
+            return self._service.feeds.are_kept and not found.is_secondary
+        if comp == "expiry":
+            return step.caller is OWNER
+        return comp != "indexes" or await self._service.has_indexes(found.account, address.table)
 
-    async def _carry_out_on_service(self, step: Authenticated) -> RawResponse:
-        """The same steps for a `ServiceOperation`, whose answer is XML, or JSON for our additions."""
-        request, found, parameters, caller, _, stamp, read_body, record = step
-        address = parse_resource(found.resource, found.account.name)
-        method = effective_method(request)
-        _require_writable(method, found)
-        body = b"" if method in _BODILESS else await read_body()
-        decoded = DecodedRequest(request, address, parameters, body, stamp.version)
-        if (
-            is_changes_request(parameters)
-            and self._service.feeds.are_kept
-            and not found.is_secondary
-        ):
-            reading = record.operation = decode_changes(method, decoded)
-            page = record.result = await self._service.execute(
-                found.account, caller.permit(reading)
-            )
-            assert isinstance(reading, ReadTableChanges | ReadAccountChanges)
-            assert isinstance(page, ChangesFound)
-            who = _who(request, found.account, caller)
-            return respond_with_changes(reading, page, stamp, who)
-        comp = parameters.get("comp")
-        if (comp == "expiry" and caller is not OWNER) or (
-            comp == "indexes" and not await self._service.has_indexes(found.account, address.table)
-        ):
-            raise unknown_comp()
-        asked = record.operation = decode_service_operation(method, decoded)
-        operation = caller.permit(asked)
+    async def _execute_on_service(self, step: Authenticated, operation: Operation) -> Result:
+        found = step.found
         if isinstance(operation, GetServiceStats) and not found.is_secondary and not found.prefix:
             # In path style, an SDK can only ask the primary. In host style, it can ask the secondary (auth 9).
-            raise StorageError("InvalidQueryParameterValue", early=True)
-        result: Result
+            raise StorageError("InvalidQueryParameterValue")
         if isinstance(operation, GetUserDelegationKey):
-            result = await self._identities.user_delegation_key(
-                found.account.identity, caller, operation, stamp.version, self._clock()
+            return await self._identities.user_delegation_key(
+                found.account.identity, step.caller, operation, step.stamp.version, self._clock()
             )
-        else:
-            result = await self._service.execute(found.account, operation)
-        return respond_on_service(operation, result, stamp)
-
-    def _noted(
-        self, error: StorageError, client: str, account: str, request_id: str
-    ) -> StorageError:
-        """Log the error and note its caller; returns it, a 401 with a challenge."""
-        if error.status == 401:
-            error.headers = (self._identities.challenge,)
-        _log_reason(error, request_id)
-        self._refused.note(client, account, request_id, error)
-        return error
+        return await self._service.execute(found.account, operation)
 
     def refusal(self, headers: Headers, reason: str, record: RequestRecord) -> RawResponse:
         """The front door's answer to a request beyond a limit, which is not looked at (wire 8.3)."""
@@ -348,17 +298,6 @@ def request_ids() -> Iterator[str]:
     prefix = f"{start[:8]}-{start[8:12]}-{start[12:16]}-{start[16:20]}-"
     for number in count(1):
         yield f"{prefix}{number:012x}"
-
-
-_NONE: Final[frozenset[str]] = frozenset()
-
-
-def _read_parameters(raw: bytes) -> tuple[Parameters, frozenset[str], StorageError | None]:
-    """The parameters, the names that occur twice, and the error of a query string that cannot be read, or None."""
-    try:
-        return parse_query_string(raw), _NONE, None
-    except StorageError as error:
-        return *readable_parameters(raw), error
 
 
 def _require_sound(request: RawRequest, *, https_only: bool) -> None:
@@ -421,24 +360,6 @@ def _who(request: RawRequest, account: Account, caller: Caller) -> Hashable:
     return account.identity, account.incarnation, keys, request.text(b"authorization"), given
 
 
-def _form(
-    request: RawRequest, found: FoundAccount, parameters: Parameters, version: str, now: int
-) -> Form:
-    host = request.headers[b"host"]
-    form = form_for(
-        f"{request.scheme}://{host.decode('latin-1')}/{found.prefix}",
-        found.account.name,
-        negotiate(request.headers, parameters, version),
-    )
-    return form if form.dated is None else form.at(now)
-
-
-def _require_writable(method: str, found: FoundAccount) -> None:
-    """Raise for a write at the secondary (wire 1.1)."""
-    if found.is_secondary and method not in _READS:
-        raise StorageError("InsufficientAccountPermissions")
-
-
 def _failure_of(fault: Exception, request_id: str, method: str) -> StorageError:
     """The answer to a fault that is not the client's. The log has the details."""
     if isinstance(fault, EngineDamaged):
@@ -498,9 +419,7 @@ def _note_failure(
         method = effective_method(request)
     except StorageError:
         return
-    asked = operation_asked(method, address, request)
-    if is_service_request(parameters):
-        asked = service_operation_asked(method, address, parameters)
+    asked = operation_asked(method, address, parameters, request)
     is_batch = address.kind is AddressKind.BATCH and method == "POST"
     record.asked = BATCH if is_batch else "" if asked is None else asked.__name__
 
@@ -508,15 +427,17 @@ def _note_failure(
 def _respond_with_error(
     failure: StorageError,
     request: RawRequest,
-    form: Form | Literal["xml"] | None,
+    form: Form | None,
     stamp: Stamp,
     now: int,
+    *,
+    speaks_xml: bool,
 ) -> RawResponse:
     """An error in the form that the client asked for, or in the front door's if that is not known (wire 8.3)."""
     if form is None or failure.at_front_door:
-        speaks_xml = form == "xml" and failure.code != "RequestBodyTooLarge"
-        accept = b"" if speaks_xml else request.headers.get(b"accept", b"")
+        is_xml = speaks_xml and failure.code != "RequestBodyTooLarge"
+        accept = b"" if is_xml else request.headers.get(b"accept", b"")
         return respond_at_front_door(failure, accept, stamp, now)
-    if form == "xml":
+    if speaks_xml:
         return respond_with_service_error(failure, request, stamp, now)
     return respond(encode_error(failure, form, stamp, now), stamp)

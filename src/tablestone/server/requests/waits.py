@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from tablestone.engines.contract import Engine
     from tablestone.model.operations import ChangeCursor
     from tablestone.server.admission import Admission
+    from tablestone.server.requests.authenticated import ReadBody
     from tablestone.server.requests.body import Arriving
-    from tablestone.server.requests.pipeline import ReadBody
     from tablestone.wire.messages import RawRequest, RawResponse, Wait
 
     Answer = Callable[[RawRequest, ReadBody, RequestRecord], Awaitable[RawResponse]]

@@ -37,7 +37,7 @@ _TYPES: Final = {name.lower(): kind for name, kind in TYPE_NAMES.items()}
 
 
 def find_type(text: str) -> EdmType | None:
-    """The type with a name such as `Double` or `Edm.Double`, in any case; None if there is none."""
+    """The type with a name such as `Double` or `Edm.Double`, in upper or lower case; None if there is none."""
     return _TYPES.get(text.removeprefix("Edm.").lower())
 
 

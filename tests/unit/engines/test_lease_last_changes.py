@@ -1,4 +1,4 @@
-"""Leases renewed by the moments of partitions: what has not changed is not read again (decision 8)."""
+"""Leases renewed by the last change of each partition: what has not changed is not read again (decision 8)."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.asyncio
 
 
 class Server:
-    """A reader of cached rows, whose leases of 5 s are renewed by moments."""
+    """A reader of cached rows, whose leases of 5 s are renewed by last changes."""
 
     def __init__(self, storage: CountingEngine) -> None:
         self.elapsed = Elapsed()
@@ -27,8 +27,8 @@ class Server:
         self.elapsed.now += 4.5
         await renewed(self.engine)
 
-    def hold_moments(self) -> asyncio.Event:
-        """From now on, answer moments only when this event is set."""
+    def hold_last_changes(self) -> asyncio.Event:
+        """From now on, answer `last_change_of` only when this event is set."""
         let_go = asyncio.Event()
         last_change_of = self.leases.last_change_of
         assert last_change_of is not None
@@ -46,14 +46,14 @@ async def test_rows_of_a_partition_that_has_not_changed_are_not_read_again() -> 
     await stored(storage, b"old")
     server = Server(storage)
     await used(server.rows, b"old")
-    assert (storage.reads, storage.moments_asked) == (2, 0)
+    assert (storage.reads, storage.last_changes_asked) == (2, 0)
     await server.renewed()
-    assert (storage.reads, storage.moments_asked) == (4, 1)  # no moment was known
+    assert (storage.reads, storage.last_changes_asked) == (4, 1)  # no last change was known
     for number in range(2, 5):
         await used(server.rows, b"old")
         assert server.rows.kept_at == server.engine.generation
         await server.renewed()
-        assert (storage.reads, storage.moments_asked) == (4, number)
+        assert (storage.reads, storage.last_changes_asked) == (4, number)
     assert server.rows.misses == 1
 
 
@@ -84,10 +84,10 @@ async def test_a_partition_is_asked_once_for_all_its_rows() -> None:
         for place in places:
             assert await server.rows.get(place, bytes) is None
         await server.renewed()
-    assert storage.moments_asked == 3
+    assert storage.last_changes_asked == 3
 
 
-async def test_after_a_lease_that_was_not_renewed_only_moments_are_asked_for() -> None:
+async def test_after_a_lease_that_was_not_renewed_only_last_changes_are_asked_for() -> None:
     """The server was idle, or stopped. All requests wait for one answer of storage."""
     storage = CountingEngine()
     await stored(storage, b"old")
@@ -95,28 +95,28 @@ async def test_after_a_lease_that_was_not_renewed_only_moments_are_asked_for() -
     await used(server.rows, b"old")
     await server.renewed()
     await used(server.rows, b"old")
-    reads, moments = storage.reads, storage.moments_asked
+    reads, before = storage.reads, storage.last_changes_asked
     for number in range(1, 4):
         server.elapsed.now += 3600
         assert server.rows.kept(PLACE) is NOT_KEPT
         asked = [server.rows.get(PLACE, bytes) for _ in range(16)]
         assert await asyncio.gather(*asked) == [b"old"] * 16
-        assert (storage.reads, storage.moments_asked) == (reads, moments + number)
+        assert (storage.reads, storage.last_changes_asked) == (reads, before + number)
     server.elapsed.now += 3600
     await stored(storage, b"new")
     await used(server.rows, b"new")
     assert storage.reads == reads + 2
 
 
-async def test_a_row_that_is_read_alone_is_not_of_a_later_moment() -> None:
-    """The moment comes after a request has read a row of the partition, and after that row has changed."""
+async def test_a_row_that_is_read_alone_is_not_of_a_later_change() -> None:
+    """The last change comes after a request has read a row of the partition, and after that row has changed."""
     storage = CountingEngine()
     server = Server(storage)
     other = Key(PLACE.partition, b"other")
     await used(server.rows, None)
     await server.renewed()
     await used(server.rows, None)
-    let_go = server.hold_moments()
+    let_go = server.hold_last_changes()
     server.elapsed.now += 3600
     waiting = asyncio.ensure_future(used(server.rows, None))
     await asyncio.sleep(0)
@@ -171,8 +171,8 @@ async def test_storage_that_needs_longer_than_a_lease_is_asked_one_question_at_a
     assert (asked, storage.reads) == (4, reads)
 
 
-async def test_a_new_moment_is_not_that_of_the_values_of_an_earlier_lease() -> None:
-    """Two leases end while storage is asked for moments. The second one only has values from before a change.
+async def test_a_new_last_change_is_not_that_of_the_values_of_an_earlier_lease() -> None:
+    """Two leases end while storage is asked for last changes. The second one only has values from before a change.
 
     The simulation found this in 12 of its first 1,000 worlds (seed 997 was one of them).
     """
@@ -183,7 +183,7 @@ async def test_a_new_moment_is_not_that_of_the_values_of_an_earlier_lease() -> N
         await used(server.rows, None)
         assert await server.rows.get(other, bytes) is None
         await server.renewed()
-    let_go = server.hold_moments()
+    let_go = server.hold_last_changes()
     requests = []
     for _ in range(2):
         server.elapsed.now += 5.0
@@ -196,7 +196,9 @@ async def test_a_new_moment_is_not_that_of_the_values_of_an_earlier_lease() -> N
     assert await server.rows.get(other, bytes) == b"new"
 
 
-async def test_a_moment_that_cannot_be_read_fails_for_every_request_that_waits_for_it() -> None:
+async def test_a_last_change_that_cannot_be_read_fails_for_every_request_that_waits_for_it() -> (
+    None
+):
     storage = CountingEngine()
     await stored(storage, b"old")
     server = Server(storage)
@@ -217,13 +219,13 @@ async def test_a_moment_that_cannot_be_read_fails_for_every_request_that_waits_f
     assert (asked, storage.reads) == (1, 2)
 
 
-async def test_a_row_that_was_read_before_the_moment_is_not_taken_to_be_of_it() -> None:
-    """The lease ends during its renewal: a request reads a row, which changes, and then the moment comes."""
+async def test_a_row_that_was_read_before_the_last_change_is_not_taken_to_be_of_it() -> None:
+    """The lease ends during its renewal: a request reads a row, which changes, and then the last change comes."""
     storage = CountingEngine()
     server = Server(storage)
     other = Key(PLACE.partition, b"other")
     await used(server.rows, None)
-    let_go = server.hold_moments()
+    let_go = server.hold_last_changes()
     server.elapsed.now += 4.5
     first = server.engine.generation
     await asyncio.sleep(0)
@@ -240,7 +242,7 @@ async def test_a_row_that_was_read_before_the_moment_is_not_taken_to_be_of_it() 
     assert await server.rows.get(other, bytes) == b"new"
 
 
-async def test_a_moment_that_cannot_be_read_leaves_the_rows_until_their_lease_ends() -> None:
+async def test_a_last_change_that_cannot_be_read_leaves_the_rows_until_their_lease_ends() -> None:
     storage = CountingEngine()
     await stored(storage, b"old")
     server = Server(storage)
