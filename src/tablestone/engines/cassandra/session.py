@@ -101,21 +101,20 @@ FROM_A_NODE: Final = (cassandra.RequestExecutionException, *REFUSED, ErrorMessag
 _OF_THE_NODE: Final = re.compile(r'message="(.*)"', re.DOTALL)
 
 
+_WORDS: Final[Mapping[Any, str]] = {
+    NoHostAvailable: "no node can be reached",
+    cassandra.Unavailable: "too few of the nodes that have the data are up",
+    cassandra.Timeout | cassandra.OperationTimedOut: "too few nodes answered in time",
+    cassandra.CoordinationFailure: "a node failed to carry it out",
+    cassandra.Unauthorized | cassandra.AuthenticationFailed: "this user may not do that",
+    ConnectionException: "the connection to a node has ended",
+}
+
+
 def in_words(error: Exception) -> str:
     """The reason of an error, as the second half of a sentence."""
-    if isinstance(error, NoHostAvailable):
-        return "no node can be reached"
-    if isinstance(error, cassandra.Unavailable):
-        return "too few of the nodes that have the data are up"
-    if isinstance(error, cassandra.Timeout | cassandra.OperationTimedOut):
-        return "too few nodes answered in time"
-    if isinstance(error, cassandra.CoordinationFailure):
-        return "a node failed to carry it out"
-    if isinstance(error, cassandra.Unauthorized | cassandra.AuthenticationFailed):
-        return "this user may not do that"
-    if isinstance(error, ConnectionException):
-        return "the connection to a node has ended"
-    return f"the log has the driver's error ({type(error).__name__})"
+    other = f"the log has the driver's error ({type(error).__name__})"
+    return next((words for kind, words in _WORDS.items() if isinstance(error, kind)), other)
 
 
 def words_of_the_node(refused: Exception) -> str:
