@@ -5,15 +5,7 @@ from typing import Any
 import click
 import orjson
 
-from tablestone.cli.data_options import (
-    output_option,
-    require_consent,
-    select_option,
-    table_argument,
-    together,
-    with_endpoint,
-    yes_option,
-)
+from tablestone.cli import data_options
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.keys import EntityKey
 from tablestone.tools.client import Operation, TableEndpoint
@@ -34,15 +26,15 @@ from tablestone.tools.odata import (
     write_body,
 )
 
-_with_key = together(
-    table_argument,
+_with_key = data_options.together(
+    data_options.table_argument,
     click.argument("partition_key", metavar="PARTITIONKEY"),
     click.argument("row_key", metavar="ROWKEY"),
 )
 _if_match_option = click.option(
     "--if-match", metavar="ETAG", help="Only if the entity has this ETag still."
 )
-_writing = together(
+_writing = data_options.together(
     _with_key,
     click.argument("properties", metavar="[NAME[:TYPE]=VALUE]...", nargs=-1),
     click.option(
@@ -52,16 +44,16 @@ _writing = together(
         help="Properties from a JSON object; - reads standard input.",
     ),
     _if_match_option,
-    with_endpoint,
+    data_options.with_endpoint,
 )
 """The arguments and options of the commands that write an entity."""
 
 
 @click.command(epilog="Example: tablestone get Weather JFK 2013-01-01T00")
 @_with_key
-@select_option
-@output_option
-@with_endpoint
+@data_options.select_option
+@data_options.output_option
+@data_options.with_endpoint
 def get(
     endpoint: TableEndpoint,
     table: str,
@@ -107,8 +99,8 @@ def merge(endpoint: TableEndpoint, **given: Any) -> None:
 )
 @_with_key
 @_if_match_option
-@yes_option
-@with_endpoint
+@data_options.yes_option
+@data_options.with_endpoint
 def delete_entity(
     endpoint: TableEndpoint,
     table: str,
@@ -119,7 +111,7 @@ def delete_entity(
     yes: bool,
 ) -> None:
     """Delete one entity."""
-    require_consent(endpoint.connection, f"Deleting one entity in {table}", yes=yes)
+    data_options.require_consent(endpoint.connection, f"Deleting one entity in {table}", yes=yes)
     key = EntityKey(partition_key, row_key)
     endpoint.write(table, Operation("DELETE", key, if_match=if_match or "*"))
     print("Deleted.")

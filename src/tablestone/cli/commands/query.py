@@ -5,14 +5,7 @@ import sys
 import click
 
 from tablestone.advice.filter_shape import number_names
-from tablestone.cli.data_options import (
-    filter_option,
-    output_option,
-    select_option,
-    table_argument,
-    tell_of_absent,
-    with_endpoint,
-)
+from tablestone.cli import data_options
 from tablestone.clock import monotonic_seconds
 from tablestone.query.filter_parser import parse_filter
 from tablestone.tools.client import Query, TableEndpoint
@@ -41,9 +34,9 @@ _KEYS = ("PartitionKey", "RowKey")
     epilog="Example: tablestone query Weather --select RowKey,temp --top 20 "
     "--filter \"PartitionKey eq 'JFK' and temp gt 30.0\""
 )
-@table_argument
-@filter_option
-@select_option
+@data_options.table_argument
+@data_options.filter_option
+@data_options.select_option
 @click.option("--top", type=click.IntRange(0), metavar="N", help="The maximum number of entities.")
 @click.option(
     "--order-by",
@@ -69,8 +62,8 @@ _KEYS = ("PartitionKey", "RowKey")
 @click.option(
     "--explain", "explained", is_flag=True, help="Print the plan and its cost on standard error."
 )
-@output_option
-@with_endpoint
+@data_options.output_option
+@data_options.with_endpoint
 def query(
     endpoint: TableEndpoint,
     table: str,
@@ -128,7 +121,7 @@ def query(
         shown = show(without(entities, hidden), output, names)
     sys.stdout.flush()
     absent = {name: flags[name] for name in met.missing if name in flags}
-    tell_of_absent(endpoint, wanted, reader.cost.entities, absent)
+    data_options.tell_of_absent(endpoint, wanted, reader.cost.entities, absent)
     cost: list[str] = []
     if explained:
         cost = explain(
