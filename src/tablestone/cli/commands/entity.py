@@ -8,6 +8,7 @@ import orjson
 from tablestone.cli import data_options
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.keys import EntityKey
+from tablestone.tools import odata
 from tablestone.tools.client import Operation, TableEndpoint
 from tablestone.tools.errors import (
     InFlight,
@@ -18,13 +19,6 @@ from tablestone.tools.errors import (
 )
 from tablestone.tools.exporting import show
 from tablestone.tools.formats.rows import type_named
-from tablestone.tools.odata import (
-    TypedEntity,
-    read_entity,
-    require_storable,
-    typed_value,
-    write_body,
-)
 
 _with_key = data_options.together(
     data_options.table_argument,
@@ -134,10 +128,10 @@ def _write(
         for text in properties:
             name, value = _property(text)
             values[name] = value
-        require_storable(key, values)
+        odata.require_storable(key, values)
     except ValueError as error:
         raise TransferRefused(f"{error}.") from None
-    body = write_body(TypedEntity(key, values))
+    body = odata.write_body(odata.TypedEntity(key, values))
     endpoint.write(table, Operation(method, key, body, if_match=if_match))
     print("Written.")
 
@@ -148,7 +142,7 @@ def _property(text: str) -> tuple[str, EdmValue]:
         raise TransferRefused(f"{text!r} is not of the form NAME=VALUE or NAME:TYPE=VALUE.")
     name, colon, kind = title.partition(":")
     wanted = type_named(kind, title) if colon else EdmType.STRING
-    return name, typed_value(name, value, wanted)
+    return name, odata.typed_value(name, value, wanted)
 
 
 def _from_json(key: EntityKey, json_file: str) -> dict[str, EdmValue]:
@@ -159,4 +153,6 @@ def _from_json(key: EntityKey, json_file: str) -> dict[str, EdmValue]:
         raise TransferRefused(f"{json_file} is not JSON: {error}.") from None
     if not isinstance(raw, dict):
         raise TransferRefused(f"{json_file} is not a JSON object.")
-    return read_entity({**raw, "PartitionKey": key.partition_key, "RowKey": key.row_key}).properties
+    return odata.read_entity(
+        {**raw, "PartitionKey": key.partition_key, "RowKey": key.row_key}
+    ).properties
