@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import secrets
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from tablestone.auth.authenticate import PresentedToken
@@ -24,24 +25,20 @@ if TYPE_CHECKING:
     from tablestone.accounts.issuer_keys import BearerTokens
 
 
+@dataclass
 class Identities:
     """Finds the callers that need stored data. `seconds` never steps back; `logs_warnings` of keys it cannot fetch."""
 
-    def __init__(
-        self,
-        documents: Documents,
-        rules: TokenRules,
-        seconds: Callable[[], float],
-        *,
-        logs_warnings: bool = True,
-    ) -> None:
-        self._logs_warnings = logs_warnings
-        self._documents = documents
-        self._rules = rules
-        self._seconds = seconds
+    documents: Documents
+    rules: TokenRules
+    seconds: Callable[[], float]
+    _: KW_ONLY
+    logs_warnings: bool = True
+
+    def __post_init__(self) -> None:
         self._tokens: BearerTokens | None = None
         # In the exact form that SDKs read (auth 4.2).
-        authorize = f"{rules.authority}/{rules.tenant}/oauth2/authorize"
+        authorize = f"{self.rules.authority}/{self.rules.tenant}/oauth2/authorize"
         self.challenge = (
             b"WWW-Authenticate",
             f"Bearer authorization_uri={authorize} resource_id=https://storage.azure.com".encode(),
@@ -49,23 +46,23 @@ class Identities:
 
     async def watch(self) -> None:
         """Keep the keys of configured issuers fresh until cancelled."""
-        if self._rules.issuers:
+        if self.rules.issuers:
             await self._bearer_tokens().keys.watch()
 
     async def caller(self, token: PresentedToken, account: str, now: int) -> RoleHolder:
         """The holder of a token, with the present roles in this account; raises the service's refusal."""
         checked = await self._bearer_tokens().check(token, account, now)
         assigned = (await self.assignments(account)).of(checked.principals)
-        tenant = checked.tenant_id or self._rules.tenant
+        tenant = checked.tenant_id or self.rules.tenant
         return RoleHolder(checked.object_id, tenant, checked.claimed, assigned)
 
     async def assignments(self, account: str) -> Assignments:
-        found = await self._documents.get(DocumentKind.ROLES, account, Assignments.read)
+        found = await self.documents.get(DocumentKind.ROLES, account, Assignments.read)
         return NO_ASSIGNMENTS if found is None else found
 
     async def delegation_secret(self) -> bytes | None:
         """The secret of user delegation keys; None before the first key."""
-        return await self._documents.get(DocumentKind.SECRETS, DELEGATION, read_secret)
+        return await self.documents.get(DocumentKind.SECRETS, DELEGATION, read_secret)
 
     async def user_delegation_key(
         self, identity: str, caller: Caller, asked: GetUserDelegationKey, version: str, now: int
@@ -77,7 +74,7 @@ class Identities:
         secret = await self.delegation_secret()
         if secret is None:  # this is the first key
             text = base64.b64encode(secrets.token_bytes(SECRET_LENGTH)).decode("ascii")
-            await self._documents.change(
+            await self.documents.change(
                 DocumentKind.SECRETS, DELEGATION, lambda members: members or {"secret": text}
             )
             secret = await self.delegation_secret()
@@ -90,6 +87,6 @@ class Identities:
             from tablestone.accounts.issuer_keys import BearerTokens  # noqa: PLC0415
 
             self._tokens = BearerTokens(
-                self._documents, self._rules, self._seconds, logs_warnings=self._logs_warnings
+                self.documents, self.rules, self.seconds, logs_warnings=self.logs_warnings
             )
         return self._tokens

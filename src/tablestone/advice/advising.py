@@ -19,12 +19,12 @@ SHARED: Final = frozenset(
 ACCOUNT_RATE: Final = Rule(
     "account-rate",
     "An account at its target",
-    Severity.SEVERE,
     (TARGETS,),
     "The account takes 20,000 requests/s; a page of a query is one, whatever it reads.",
     "The account took {rate} requests in its busiest second; Azure's target for an account is {target}/s.",
     "Spread the tables over several accounts, or one table by a part of its PartitionKey.",
     "Writes cost the same.",
+    severity=Severity.SEVERE,
 )
 
 

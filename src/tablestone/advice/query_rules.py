@@ -49,7 +49,6 @@ FREQUENT_RUNS: Final = 10
 COMPOUND_KEY: Final = Rule(
     "compound-key",
     "Keys of the queried properties",
-    Severity.WARNING,
     (rule.COMPOUND_KEY, rule.QUERY_KEYS, rule.QUERY_DENSITY),
     "A scan filters on fixed values of properties, and no other request was seen that uses the present keys.",
     _SCAN,
@@ -60,7 +59,6 @@ COMPOUND_KEY: Final = Rule(
 INTER_PARTITION_INDEX: Final = Rule(
     "inter-partition-index",
     "A copy in other partitions",
-    Severity.WARNING,
     (rule.INTER_PARTITION_INDEX, rule.EVENTUALLY_CONSISTENT, rule.DENORMALIZATION),
     "A scan of several partitions filters on fixed values of properties, and other requests need the present keys.",
     _SCAN,
@@ -71,7 +69,6 @@ INTER_PARTITION_INDEX: Final = Rule(
 INDEX_ENTITIES: Final = Rule(
     "index-entities",
     "Index entities",
-    Severity.WARNING,
     (rule.INDEX_ENTITIES, rule.EVENTUALLY_CONSISTENT),
     "The same, for entities of 16 KiB or more.",
     _SCAN,
@@ -84,7 +81,6 @@ INDEX_ENTITIES: Final = Rule(
 INTRA_PARTITION_INDEX: Final = Rule(
     "intra-partition-index",
     "A copy in the same partition",
-    Severity.WARNING,
     (rule.INTRA_PARTITION_INDEX, rule.COMPOUND_KEY),
     "A query of one partition filters on other properties, and other requests need the present keys.",
     _SCAN,
@@ -96,7 +92,6 @@ INTRA_PARTITION_INDEX: Final = Rule(
 ROW_KEY_ALONE: Final = Rule(
     "row-key-alone",
     "A RowKey without its PartitionKey",
-    Severity.WARNING,
     (rule.QUERY_KEYS, rule.INTER_PARTITION_INDEX),
     "A query fixes the RowKey but not the PartitionKey.",
     _SCAN,
@@ -107,7 +102,6 @@ ROW_KEY_ALONE: Final = Rule(
 FLAG: Final = Rule(
     "flag",
     "A property with few values",
-    Severity.WARNING,
     (rule.INDEX_ENTITIES, rule.CHOOSING_PARTITION_KEY),
     "A scan fixes only Boolean properties, or its filters have named eight values or fewer, at least twice each.",
     _SCAN,
@@ -117,7 +111,6 @@ FLAG: Final = Rule(
 RANGE_ALONE: Final = Rule(
     "range-alone",
     "A range without a fixed property",
-    Severity.WARNING,
     (rule.COMPOUND_KEY, rule.APPEND, rule.LOG_DATA),
     "A scan filters on a range of a property, and fixes none.",
     _SCAN,
@@ -129,7 +122,6 @@ RANGE_ALONE: Final = Rule(
 ALTERNATIVES: Final = Rule(
     "alternatives",
     "An or over different properties",
-    Severity.WARNING,
     (rule.QUERY_KEYS, rule.DENORMALIZATION),
     "A scan has an `or` over different properties.",
     _SCAN,
@@ -140,7 +132,6 @@ ALTERNATIVES: Final = Rule(
 NEGATION: Final = Rule(
     "negation",
     "Conditions that no key helps",
-    Severity.WARNING,
     (rule.INDEX_ENTITIES, rule.QUERY_DENSITY),
     "A scan has only conditions with `ne` or `not`, or ranges of values whose text does not sort.",
     _SCAN,
@@ -151,7 +142,6 @@ NEGATION: Final = Rule(
 NOTHING_FOUND: Final = Rule(
     "nothing-found",
     "A query that finds nothing",
-    Severity.NOTE,
     (rule.QUERY_DENSITY,),
     "Every run of a scan has returned nothing, or no entity seen so far has a property of its filter.",
     _SCAN + " {why}.",
@@ -159,11 +149,11 @@ NOTHING_FOUND: Final = Rule(
     "case-sensitive, and values of different types, such as a String and a DateTime, are never equal.",
     "Nothing needs to change for that. If the query is right and looks for rare entities, keep index entities of them, "
     "which costs a second write of each.",
+    severity=Severity.NOTE,
 )
 TIMESTAMP_SEARCH: Final = Rule(
     "timestamp",
     "A search by Timestamp",
-    Severity.WARNING,
     (rule.LOG_TAIL, rule.QUERY_KEYS),
     "A scan filters on Timestamp.",
     _SCAN,
@@ -174,7 +164,6 @@ TIMESTAMP_SEARCH: Final = Rule(
 LOG_TAIL: Final = Rule(
     "log-tail",
     "The newest entities at the end",
-    Severity.WARNING,
     (rule.LOG_TAIL, rule.SORTING),
     "A client reads to the end of a query and uses the last entities.",
     "The query `{filter}` of {table} {reads}, and only the last entities are used.",
@@ -185,49 +174,48 @@ LOG_TAIL: Final = Rule(
 WHOLE_TABLE: Final = Rule(
     "whole-table",
     "A whole table",
-    Severity.NOTE,
     (rule.QUERY_KEYS, rule.DENORMALIZATION),
     "A query without a filter is sent often, or by a single task.",
     "A query of {table} has no filter: it {reads}, {runs}.",
     "The filter `PartitionKey eq ?` reads one partition only, and `$top` ends the answer early. If a program needs "
     "a total or a list of the table often, keep it in an entity of its own.",
     "Such an entity costs one more write for each change, in the same transaction if it is in the same partition.",
+    severity=Severity.NOTE,
 )
 WHOLE_PARTITION: Final = Rule(
     "whole-partition",
     "A whole partition",
-    Severity.NOTE,
     (rule.QUERY_KEYS,),
     "A single task reads a whole partition.",
     _SCAN,
     "Add a range of RowKey to the PartitionKey, to read only a part of the partition.",
     "Writes cost the same if the RowKey begins with what the range selects.",
+    severity=Severity.NOTE,
 )
 OR_OF_ROW_KEYS: Final = Rule(
     "or-of-row-keys",
     "An or of RowKeys",
-    Severity.NOTE,
     (rule.QUERY_KEYS,),
     "A filter names single RowKeys of one partition with `or`.",
     "The query `{filter}` of {table} names single RowKeys with `or`: Azure reads the whole partition for it.",
     "Send one point read for each RowKey, several in parallel.",
     "Writes cost the same.",
+    severity=Severity.NOTE,
 )
 DATA_SERIES: Final = Rule(
     "data-series",
     "A series in one entity",
-    Severity.NOTE,
     (rule.DATA_SERIES,),
     "Queries return a few dozen entities of one or two properties each, whose RowKeys follow time.",
     "The query `{filter}` of {table} returns about {mean} entities of one or two properties each time.",
     "Keep a series in one entity, with a property for each value, up to 252: the query becomes a point read.",
     "An insert becomes a merge of one property; if several writers merge the same entity, each needs its ETag.",
+    severity=Severity.NOTE,
 )
 
 INDEX: Final = Rule(
     "index",
     "An index of Tablestone",
-    Severity.NOTE,
     (rule.INTER_PARTITION_INDEX, rule.QUERY_DENSITY),
     "A scan has a condition that an index would serve, and the server may be a Tablestone that keeps indexes.",
     _SCAN,
@@ -235,6 +223,7 @@ INDEX: Final = Rule(
     "that must also run there needs keys or copies of its own.",
     "Each insert and delete, and each change of {names}, also writes an entry of the index, in the same commit. With "
     "one index, a server took 8 % fewer inserts a second.{more}",
+    severity=Severity.NOTE,
 )
 
 QUERY_RULES: Final = (

@@ -76,12 +76,12 @@ class Rule(NamedTuple):
 
     id: str
     title: str
-    severity: Severity
     sources: tuple[Source, ...]
     when: str
     sentence: str
-    change: str
-    cost: str
+    change: str = ""
+    cost: str = ""
+    severity: Severity = Severity.WARNING
 
 
 Finding = tuple[Rule, Facts]

@@ -24,7 +24,6 @@ _ACROSS: Final = (PlanKind.TABLE, PlanKind.PARTITION_RANGE, PlanKind.RANGES)
 HOT_PARTITION: Final = Rule(
     "hot-partition",
     "A hot partition",
-    Severity.WARNING,
     (rule.HOT_PARTITIONS, rule.TARGETS, rule.CHOOSING_PARTITION_KEY),
     "A partition takes 2,000 entities/s for a minute, not counting what scans read and filter out; or, if no rate "
     "is known, half of the load of a table of four partitions or more.",
@@ -37,7 +36,6 @@ HOT_PARTITION: Final = Rule(
 APPEND: Final = Rule(
     "append",
     "PartitionKeys that follow time",
-    Severity.WARNING,
     (rule.APPEND, rule.HOT_PARTITIONS, rule.TARGETS),
     "PartitionKeys are dates, times or ticks, and one of them takes 1,000 writes/s for a minute; or, if no rate is "
     "known, half of the load.",
@@ -49,7 +47,6 @@ APPEND: Final = Rule(
 GIANT_PARTITION: Final = Rule(
     "giant-partition",
     "One partition with everything",
-    Severity.WARNING,
     (rule.CHOOSING_PARTITION_KEY, rule.TARGETS),
     "A table has one partition with 100,000 entities or more.",
     "All {entities} entities of {table} are in one partition, which one server of Azure serves: at most 2,000 "
@@ -60,7 +57,6 @@ GIANT_PARTITION: Final = Rule(
 UNIQUE_PARTITION_KEY: Final = Rule(
     "unique-partition-key",
     "A PartitionKey for each entity",
-    Severity.NOTE,
     (rule.CHOOSING_PARTITION_KEY,),
     "Almost every entity has its own PartitionKey, and ten or more queries, no fewer than the requests for single "
     "entities, read several entities from several partitions.",
@@ -68,11 +64,11 @@ UNIQUE_PARTITION_KEY: Final = Rule(
     "partition to partition.",
     "Take the PartitionKey from {key}, and put the present PartitionKey into the RowKey.",
     "Writes become cheaper: up to 100 entities of a partition are one transaction. A point read needs both keys.",
+    severity=Severity.NOTE,
 )
 QUEUE: Final = Rule(
     "queue",
     "A table as a queue",
-    Severity.WARNING,
     (rule.APPEND, rule.HIGH_VOLUME_DELETE, rule.EVENTUALLY_CONSISTENT),
     "There are almost as many deletes as inserts, in up to 16 partitions that are read as ranges.",
     "{table} is used as a queue: {inserts} inserts and {deletes} deletes, read from the beginning of {beginning}; "
@@ -84,7 +80,6 @@ QUEUE: Final = Rule(
 HIGH_VOLUME_DELETE: Final = Rule(
     "high-volume-delete",
     "Many entities deleted one by one",
-    Severity.WARNING,
     (rule.HIGH_VOLUME_DELETE,),
     "10,000 entities or more are deleted one by one, and keys follow time.",
     "{deletes} entities of {table} were deleted one by one, and their keys follow time.",
@@ -95,17 +90,16 @@ HIGH_VOLUME_DELETE: Final = Rule(
 LOG_DATA: Final = Rule(
     "log-data",
     "A log in a table",
-    Severity.NOTE,
     (rule.LOG_DATA,),
     "PartitionKeys follow time, no entity is changed or read alone, and each query returns 100 entities or more.",
     "{table} is a log: {inserts} inserts by time, no change, no point read, and large ranges read at once.",
     "Append such data to blobs, with the period in the name.",
     "One request appends many lines, so writes become fewer.",
+    severity=Severity.NOTE,
 )
 CONTENTION: Final = Rule(
     "contention",
     "Writers that conflict",
-    Severity.WARNING,
     (rule.DATA_SERIES, rule.EVENTUALLY_CONSISTENT),
     "100 writes or more are refused with 412, one for every ten updates.",
     "{conflicts} writes to {table} were refused because another writer came first; {updates} updates succeeded.",
@@ -116,53 +110,51 @@ CONTENTION: Final = Rule(
 WIDE_ENTITY: Final = Rule(
     "wide-entity",
     "Wide entities",
-    Severity.NOTE,
     (rule.WIDE_ENTITIES,),
     "An entity has half of the properties that it can have.",
     "Entities of {table} have up to {properties} of the {most} properties that one can have.",
     "Divide such an entity into several of the same partition, with a number at the end of the RowKey.",
     "A write of the whole becomes one transaction, and a read of it a row range.",
+    severity=Severity.NOTE,
 )
 LARGE_ENTITY: Final = Rule(
     "large-entity",
     "Large entities",
-    Severity.NOTE,
     (rule.LARGE_ENTITIES,),
     "An entity has half of the bytes that it can have.",
     "Entities of {table} have up to {size} of the 1,024 KiB that one can have.",
     "Keep the large value in a blob, and its address in the entity.",
     "Each write of the value becomes two requests: the blob first, then the entity.",
+    severity=Severity.NOTE,
 )
 SINGLE_WRITES: Final = Rule(
     "single-writes",
     "Writes that fit into one transaction",
-    Severity.NOTE,
     (rule.BATCHING,),
     "A single task, such as a test, sends several writes to one partition.",
     "{writes} writes to the partition '{partition}' of {table}: {would} would do.",
     "An entity group transaction holds up to 100 writes of one partition.",
     "All writes of a transaction are one billed request, and all of them succeed or none does.",
+    severity=Severity.NOTE,
 )
 SINGLE_READS: Final = Rule(
     "single-reads",
     "Point reads that one query would answer",
-    Severity.NOTE,
     (rule.QUERY_KEYS,),
     "A single task reads several entities of one partition one by one.",
     "{reads} point reads of the partition '{partition}' of {table}: one query with PartitionKey eq and a range of "
     "RowKey would do.",
-    "",
-    "",
+    severity=Severity.NOTE,
 )
 READS_ACROSS: Final = Rule(
     "reads-across",
     "A join in the client",
-    Severity.NOTE,
     (rule.DENORMALIZATION,),
     "A single task reads ten entities or more from several partitions one by one.",
     "One task reads {reads} single entities from {partitions} partitions of {table}.",
     "Copy the values that the task needs into the entity that it reads first.",
     "A change of such a value is written to each copy, in one transaction only inside a partition.",
+    severity=Severity.NOTE,
 )
 
 TABLE_RULES: Final = (

@@ -167,15 +167,9 @@ def connection_for(words: GivenConnection) -> Connection:
 @contextmanager
 def opened(connection: Connection, agent: str = "tablestone") -> Iterator[TableEndpoint]:
     """An open endpoint. Its errors become `TransferFailed`. `agent` begins the User-Agent."""
-    with TableEndpoint(connection, agent=agent) as endpoint, service_errors_as_failures(connection):
-        yield endpoint
-
-
-@contextmanager
-def service_errors_as_failures(connection: Connection) -> Iterator[None]:
-    """Turn errors of the service and of the network into `TransferFailed`."""
     try:
-        yield
+        with TableEndpoint(connection, agent=agent) as endpoint:
+            yield endpoint
     except ServiceError as error:
         raise TransferFailed(f"{connection.url} answers {error}") from error
     except Unreachable as error:

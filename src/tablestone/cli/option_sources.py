@@ -351,7 +351,6 @@ def _require_coherent(given: _Given) -> None:
 def _encryption_key(
     given: _Given, environment: Mapping[str, str], data_directory: Path | None
 ) -> EncryptionKey | None:
-    """The key of the data directory, if it is encrypted."""
     file: Path | None = given.get(options.ENCRYPTION_KEY_FILE)
     source = KEY_VARIABLE if file is None else given.source(options.ENCRYPTION_KEY_FILE)
     key = encryption_key(file, source, environment)

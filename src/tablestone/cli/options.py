@@ -91,7 +91,6 @@ def of_form(
 
 
 def number(least: int, most: int) -> Callable[[str], int]:
-    """Parse a number in this range."""
 
     def is_in_range(text: str) -> bool:
         # Python refuses to read a number of thousands of digits.

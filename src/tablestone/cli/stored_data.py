@@ -11,19 +11,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from tablestone.accounts.stored_accounts import AccountRefused, StoredAccount, StoredAccounts
+from tablestone.cli import options
 from tablestone.cli.option_sources import read_configuration, where
-from tablestone.cli.options import (
-    ACCOUNT,
-    CHECK_OPTIONS,
-    CUSTOM_DOMAIN,
-    DATA,
-    ENGINE,
-    HOST,
-    PORT,
-    TLS,
-    TLS_CERTIFICATE,
-    BrokenOption,
-)
 from tablestone.clock import system_clock
 from tablestone.configuration import (
     DEVELOPMENT_ACCOUNT,
@@ -57,7 +46,7 @@ def stored_configuration(given: dict[str, Any], what: str) -> Configuration:
     configuration = read_configuration(given, os.environ)
     if capabilities_of(configuration.engine).stored_in is StoredIn.PROCESS:
         scheme = EngineUrl.parse(configuration.engine).scheme
-        raise BrokenOption(f"{what} cannot be stored: the engine {scheme} stores nothing.")
+        raise options.BrokenOption(f"{what} cannot be stored: the engine {scheme} stores nothing.")
     return configuration
 
 
@@ -87,7 +76,7 @@ def with_engine(
             if not read_only:
                 raise
             place = where(configuration)
-            option = ENGINE.flag if directory is None else DATA.flag
+            option = options.ENGINE.flag if directory is None else options.DATA.flag
             raise EngineRefused(
                 f"{broken} For a list of all problems: tablestone check {option} {shlex.quote(place)}"
             ) from None
@@ -129,10 +118,10 @@ def with_table(
                 raise
         place = where(configuration)
         if await catalog.is_being_deleted(owner, table):
-            raise BrokenOption(f"The table {table} is being deleted in {place}.")
+            raise options.BrokenOption(f"The table {table} is being deleted in {place}.")
         known = await is_known(configuration, engine, account)
         unknown = "" if known else ", and no account of that name is stored"
-        raise BrokenOption(
+        raise options.BrokenOption(
             f"There is no table {table} in the account {account} in {place}{unknown}."
         )
 
@@ -180,13 +169,13 @@ def known_accounts(configuration: Configuration, *, with_keys: bool) -> list[Acc
 
 
 ADDRESS_OPTIONS = (
-    replace(HOST, help="Address that the server listens on."),
-    replace(PORT, help="Port that the server listens on."),
-    replace(TLS, help="The server serves TLS."),
-    replace(TLS_CERTIFICATE, help="The server serves TLS with this certificate."),
+    replace(options.HOST, help="Address that the server listens on."),
+    replace(options.PORT, help="Port that the server listens on."),
+    replace(options.TLS, help="The server serves TLS."),
+    replace(options.TLS_CERTIFICATE, help="The server serves TLS with this certificate."),
 )
 """The options that give the server its address."""
-KEY_OPTIONS = (*CHECK_OPTIONS, ACCOUNT, CUSTOM_DOMAIN, *ADDRESS_OPTIONS)
+KEY_OPTIONS = (*options.CHECK_OPTIONS, options.ACCOUNT, options.CUSTOM_DOMAIN, *ADDRESS_OPTIONS)
 """The options of a command that signs for clients."""
 
 
@@ -218,8 +207,8 @@ def endpoint_of(configuration: Configuration, name: str) -> str:
     """The URL at which clients find an account: its custom domain, or the path of the server's own address."""
     scheme = "https" if configuration.tls else "http"
     if configuration.port == 0:
-        raise BrokenOption(
-            f"{PORT.flag} 0 is no address: give the port that the server printed when it started."
+        raise options.BrokenOption(
+            f"{options.PORT.flag} 0 is no address: give the port that the server printed when it started."
         )
     for host, account in configuration.custom_domains:
         if account == name:

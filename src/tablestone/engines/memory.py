@@ -10,19 +10,23 @@ import asyncio
 import secrets
 from bisect import bisect_left, insort
 from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from tablestone.clock import Clock
 from tablestone.engines.capabilities import Capabilities, StoredIn
 from tablestone.engines.change_record import (
     ID_BYTES,
     MEMORY_BYTES,
     NEWS_MAX,
+    After,
     At,
     ChangedRow,
     ChangeRecord,
     ChangesRead,
     KeptChanges,
+    Note,
     Retention,
     size_of,
     with_size,
@@ -34,25 +38,20 @@ from tablestone.engines.contract import (
     Conflict,
     EngineUnavailable,
     Entry,
+    Hint,
     Key,
+    KeyRange,
     Put,
     Reindex,
     Rows,
     StoredRow,
+    WriteSet,
     effect_of,
 )
-from tablestone.engines.figures import CHANGE_FIGURES, Figure, FigureKind, measure_changes
+from tablestone.engines.figures import CHANGE_FIGURES, Figure, FigureKind, Values, measure_changes
 from tablestone.engines.kind import CONTRACT, EngineKind
+from tablestone.engines.leases import Leases
 from tablestone.engines.record_age import RecordAge
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from tablestone.clock import Clock
-    from tablestone.engines.change_record import After, Note
-    from tablestone.engines.contract import Hint, KeyRange, WriteSet
-    from tablestone.engines.figures import Values
-    from tablestone.engines.leases import Leases
 
 
 class MemoryEngine:
@@ -154,7 +153,6 @@ class MemoryEngine:
         return self._rows
 
     def replace(self, contents: MemoryRows) -> None:
-        """Replace all rows by these, with their versions."""
         self._require_open()
         self._rows = contents
         self._is_shared = True

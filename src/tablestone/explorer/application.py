@@ -197,12 +197,10 @@ def _http_error(request: Request, error: Exception) -> Response:
     return problem_page(request, sentence, error.status_code)
 
 
-def _bug(request: Request, _error: Exception) -> Response:
-    return problem_page(request, "The explorer failed; its log says why.", 500)
-
-
 _ERROR_PAGES: Final[Mapping[Any, Any]] = {
     **dict.fromkeys((ServiceError, Unreachable, TransferFailed, TransferRefused), _failure),
     HTTPException: _http_error,
-    Exception: _bug,
+    Exception: lambda request, _error: problem_page(
+        request, "The explorer failed; its log says why.", 500
+    ),
 }

@@ -17,21 +17,12 @@ from starlette.responses import RedirectResponse, Response
 
 from tablestone.advice.workload import TableUse
 from tablestone.clock import monotonic_seconds
+from tablestone.explorer import grid_query
 from tablestone.explorer.account import (
     PROPERTIES_KEPT_MAX,
     ExploredAccount,
     SeenTypes,
     property_names,
-)
-from tablestone.explorer.grid_query import (
-    GridQuery,
-    QueryRefused,
-    queries_of,
-    read_names,
-    read_number,
-    read_query,
-    read_token,
-    write_token,
 )
 from tablestone.explorer.page_templates import account_of, page, path_to, wants_part
 from tablestone.explorer.property_fields import value_as_text
@@ -188,10 +179,10 @@ def table(request: Request, build_problem: str = "") -> Response:
     name = request.path_params["table"]
     field = "filter"
     try:
-        query = read_query(request.query_params)
+        query = grid_query.read_query(request.query_params)
         problem = filter_problem(query.filter)
-    except QueryRefused as refused:
-        field, query = refused.field, GridQuery()
+    except grid_query.QueryRefused as refused:
+        field, query = refused.field, grid_query.GridQuery()
         problem = FilterProblem(str(refused))
     first = {} if problem else _piece_values(request, account, name, query)
     seen = account.seen.of(name)
@@ -215,7 +206,7 @@ def table(request: Request, build_problem: str = "") -> Response:
         build_problem=build_problem,
         kinds=tuple(TYPE_NAMES),
         languages=LANGUAGES,
-        saved=queries_of(account.settings, name),
+        saved=grid_query.queries_of(account.settings, name),
         seen=seen,
         ordered_max=ORDERED_MAX,
         overview=overview,
@@ -225,7 +216,7 @@ def table(request: Request, build_problem: str = "") -> Response:
     )
 
 
-def _known(query: GridQuery, seen: Mapping[str, SeenTypes]) -> frozenset[str]:
+def _known(query: grid_query.GridQuery, seen: Mapping[str, SeenTypes]) -> frozenset[str]:
     """All properties of the entities shown so far; empty if only part of them may have been seen."""
     is_part = bool(query.select) or len(seen) >= PROPERTIES_KEPT_MAX
     own = frozenset(seen) - {PARTITION_KEY, ROW_KEY, TIMESTAMP}
@@ -234,7 +225,7 @@ def _known(query: GridQuery, seen: Mapping[str, SeenTypes]) -> frozenset[str]:
 
 def rows(request: Request) -> Response:
     """A piece of the grid. Opened as a page, its address redirects to the page of the table."""
-    query = read_query(request.query_params)
+    query = grid_query.read_query(request.query_params)
     checked_filter(query.filter)
     name = request.path_params["table"]
     values = _piece_values(request, account_of(request), name, query)
@@ -244,17 +235,19 @@ def rows(request: Request) -> Response:
 
 
 def _piece_values(
-    request: Request, account: ExploredAccount, name: str, query: GridQuery
+    request: Request, account: ExploredAccount, name: str, query: grid_query.GridQuery
 ) -> dict[str, Any]:
     started = monotonic_seconds()
     parameters = request.query_params
-    start = read_number(parameters.get("from")) or 0
+    start = grid_query.read_number(parameters.get("from")) or 0
     if query.ordered_by:
         piece = _ordered_piece(account, name, query, parameters.get("kept"), start)
     else:
-        piece = _read_piece(account, name, query, read_token(parameters.get("after")), start)
+        piece = _read_piece(
+            account, name, query, grid_query.read_token(parameters.get("after")), start
+        )
     account.seen.note(name, piece.entities)
-    known = read_names(parameters.get("columns", "")) or _first_columns(query)
+    known = grid_query.read_names(parameters.get("columns", "")) or _first_columns(query)
     columns = columns_of(piece.entities, known, query.select)
     found = rows_of(piece.entities, columns)
     following = None
@@ -274,13 +267,13 @@ def _piece_values(
     }
 
 
-def _first_columns(query: GridQuery) -> tuple[str, ...]:
+def _first_columns(query: grid_query.GridQuery) -> tuple[str, ...]:
     """The columns that come first in a sorted grid: the keys and the property of the order."""
     names = (PARTITION_KEY, ROW_KEY, *(name for name, _ in query.ordered_by))
     return tuple(dict.fromkeys(names)) if query.ordered_by else ()
 
 
-def _asked(table: str, query: GridQuery, top: int | None = None) -> Query:
+def _asked(table: str, query: grid_query.GridQuery, top: int | None = None) -> Query:
     """The query for the service. It selects the keys and the property of the order too."""
     names = (PARTITION_KEY, ROW_KEY, *query.select, *(name for name, _ in query.ordered_by))
     select = tuple(dict.fromkeys(names)) if query.select else ()
@@ -290,7 +283,7 @@ def _asked(table: str, query: GridQuery, top: int | None = None) -> Query:
 def _read_piece(
     account: ExploredAccount,
     name: str,
-    query: GridQuery,
+    query: grid_query.GridQuery,
     token: ContinuationToken | None,
     shown: int,
 ) -> Piece:
@@ -309,14 +302,14 @@ def _read_piece(
     shown += len(found.entities)
     next_piece: dict[str, object] | None = None
     if found.next_token is not None and (query.top is None or shown < query.top):
-        next_piece = {"after": write_token(found.next_token)}
+        next_piece = {"after": grid_query.write_token(found.next_token)}
         if query.top is not None:
             next_piece["from"] = shown
     return Piece(found.entities, next_piece, reader.cost)
 
 
 def _ordered_piece(
-    account: ExploredAccount, name: str, query: GridQuery, kept: str | None, start: int
+    account: ExploredAccount, name: str, query: grid_query.GridQuery, kept: str | None, start: int
 ) -> Piece:
     cost = Cost()
     unordered: Sequence[str] = ()
@@ -333,7 +326,7 @@ def _ordered_piece(
 
 
 def in_order(
-    reader: TableReader, table: str, query: GridQuery
+    reader: TableReader, table: str, query: grid_query.GridQuery
 ) -> tuple[list[RawEntity], Sequence[str]]:
     """The first `ORDERED_MAX` entities of the query, sorted and cut to `top`; and ordering properties that none has."""
     met = Met(name for name, _ in query.ordered_by)

@@ -157,7 +157,6 @@ def save_query(settings: ExplorerSettings, table: str, name: str, query: GridQue
 
 
 def forget_query(settings: ExplorerSettings, table: str, name: str) -> None:
-    """Delete a saved query, if it exists."""
     with _changing_queries(settings, table) as queries:
         queries.pop(name, None)
 

@@ -24,18 +24,9 @@ from tablestone.model.operations import IndexFound
 from tablestone.query.filter_lexer import CLOSE, END, INVALID, LITERAL, NAME, OPEN, tokens
 from tablestone.query.filter_parser import parse_filter
 from tablestone.query.plan import PlanKind
+from tablestone.tools import queries
 from tablestone.tools.errors import TransferRefused
 from tablestone.tools.formats.rows import TYPE_NAMES
-from tablestone.tools.queries import (
-    OPERATORS,
-    filter_hint,
-    plan_lines,
-    plan_name,
-    planned,
-    prefix_filter,
-    value_without_quotes,
-    within_partitions,
-)
 
 AROUND_LENGTH: Final = 60
 """Characters shown on each side of an error."""
@@ -91,7 +82,7 @@ def filter_problem(text: str) -> FilterProblem | None:
 
 def _located(text: str, error: StorageError) -> FilterProblem:
     found = _POSITION.search(error.text)
-    bare = value_without_quotes(text)
+    bare = queries.value_without_quotes(text)
     if found is not None:
         # The position counts UTF-16 units, as .NET does.
         position = int(found[1] or found[2])
@@ -108,16 +99,18 @@ def _located(text: str, error: StorageError) -> FilterProblem:
         f"…{before[-AROUND_LENGTH:]}" if len(before) > AROUND_LENGTH else before,
         f"{after[:AROUND_LENGTH]}…" if len(after) > AROUND_LENGTH else after,
         position,
-        filter_hint(text, error),
+        queries.filter_hint(text, error),
     )
 
 
 def plan_of(text: str, indexes: Sequence[IndexFound] | None = None) -> ShownPlan:
-    plan, by_index = planned(parse_filter(text), indexes)
+    plan, by_index = queries.planned(parse_filter(text), indexes)
     is_scan = plan.kind in (PlanKind.TABLE, PlanKind.PARTITION_RANGE) or (
         plan.kind is PlanKind.PARTITION and plan.residual is not None
     )
-    return ShownPlan(plan_name(plan.kind), is_scan and bool(text), plan_lines(plan, by_index))
+    return ShownPlan(
+        queries.plan_name(plan.kind), is_scan and bool(text), queries.plan_lines(plan, by_index)
+    )
 
 
 def advice_on(
@@ -134,9 +127,9 @@ def advice_on(
     """
     stored = {name: next(iter(types)) for name, types in seen.items() if types}
     tree = parse_filter(text)
-    plan, _ = planned(tree, indexes)
+    plan, _ = queries.planned(tree, indexes)
     use = QueryUse(None if tree is None else with_stored_types(tree, stored), plan=plan.kind)
-    known_table = replace(table, known_properties=known, indexes=within_partitions(indexes))
+    known_table = replace(table, known_properties=known, indexes=queries.within_partitions(indexes))
     return advise_on_query(use, known_table)
 
 
@@ -160,7 +153,7 @@ def _expected(before: str, seen: Mapping[str, SeenTypes]) -> Iterator[tuple[str,
     if any(token.kind == INVALID for token in read):
         return
     kind, value = read[-1][:2] if read else (OPEN, "")
-    if kind == NAME and value in OPERATORS:
+    if kind == NAME and value in queries.OPERATORS:
         name = str(read[-2].value) if len(read) > 1 else ""
         for edm_type, example in seen.get(name, {}).items():
             literal = _EXAMPLES[edm_type] if example is None else print_literal(example)
@@ -172,7 +165,7 @@ def _expected(before: str, seen: Mapping[str, SeenTypes]) -> Iterator[tuple[str,
             yield name, ", ".join(each.value.removeprefix("Edm.") for each in types)
         yield "not", "negation"
     elif kind == NAME:
-        yield from ((operator, "comparison") for operator in OPERATORS)
+        yield from ((operator, "comparison") for operator in queries.OPERATORS)
 
 
 def complete(request: Request) -> Response:
@@ -195,12 +188,12 @@ def condition_of(name: str, comparison: str, kind: str, value: str) -> str:
     if not is_identifier(name):
         raise TransferRefused(f"{name[:60]!r} is not the name of a property.")
     edm_type = TYPE_NAMES.get(kind)
-    if edm_type is None or comparison not in (*OPERATORS, "prefix"):
+    if edm_type is None or comparison not in (*queries.OPERATORS, "prefix"):
         raise TransferRefused("The condition is not known.")
     if comparison == "prefix":
         if edm_type is not EdmType.STRING:
             raise TransferRefused("Only a String can begin with a text.")
-        return prefix_filter(name, value)
+        return queries.prefix_filter(name, value)
     try:
         literal = read_value(name, value, edm_type)
     except ValueError as error:

@@ -158,12 +158,9 @@ class PolicyTexts:
 
 
 def read_policies(endpoint: TableEndpoint, table: str) -> list[PolicyTexts]:
-    return endpoint.ask(
-        lambda sdk: _policies(sdk.get_table_client(table).get_table_access_policy())
+    found: Mapping[str, TableAccessPolicy | None] = endpoint.ask(
+        lambda sdk: sdk.get_table_client(table).get_table_access_policy()
     )
-
-
-def _policies(found: Mapping[str, TableAccessPolicy | None]) -> list[PolicyTexts]:
     return [
         PolicyTexts(name)
         if policy is None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import accumulate
 from math import inf
 from typing import Any, Final, NamedTuple
@@ -225,10 +225,12 @@ class _Timeline(NamedTuple):
         number = seconds // self.seconds
         return _Timeline(self.seconds, self.starts[-number:], self.windows[-number:])
 
-    def of_table(self, key: TableKey) -> list[TableCounts | None]:
-        return [None if window is None else window.tables.get(key) for window in self.windows]
+    def of_table(self, key: TableKey) -> list[TableCounts]:
+        nothing = TableCounts("", "")
+        return [window.tables.get(key, nothing) if window else nothing for window in self.windows]
 
 
+@dataclass
 class Summary:
     """Makes a report of the tables in the history, in `sizes`, and in `expiry` (a name, and when entities expire).
 
@@ -236,24 +238,17 @@ class Summary:
     PartitionKey.
     """
 
-    def __init__(
-        self,
-        now: float,
-        history: InsightHistory,
-        sizes: Mapping[TableKey, TableSize],
-        expiry: Mapping[TableKey, tuple[str, str]],
-        *,
-        only: str | None = None,
-        account: str | None = None,
-        shows_keys: bool = True,
-    ) -> None:
-        self._now = now
-        self._history = history
-        self._sizes = sizes
-        self._expiry = expiry
-        self._only = only
-        self._account = account
-        self._shows_keys = shows_keys
+    now: float
+    history: InsightHistory
+    sizes: Mapping[TableKey, TableSize]
+    expiry: Mapping[TableKey, tuple[str, str]]
+    _: KW_ONLY
+    only: str | None = None
+    account: str | None = None
+    shows_keys: bool = True
+
+    def __post_init__(self) -> None:
+        now, history = self.now, self.history
         self._hour = _Timeline.of(history.minutes(), now, HOUR_SECONDS, HOUR_BUCKET_SECONDS)
         self._day = _Timeline.of(history.quarters(), now, DAY_SECONDS, DAY_BUCKET_SECONDS)
         timelines = {NOW: self._hour.last(NOW_SECONDS), HOUR: self._hour, DAY: self._day}
@@ -269,9 +264,9 @@ class Summary:
         accounts = sorted({account for account, _ in self._whole[DAY].tables})
         partitions = {period: self._partitions(period) for period in PERIODS}
         return InsightReport(
-            at=self._now,
-            started=self._history.started,
-            workers=self._history.workers,
+            at=self.now,
+            started=self.history.started,
+            workers=self.history.workers,
             targets=TARGETS,
             accounts=tuple(map(self._account_insight, accounts)),
             tables=tuple(map(self._table, self._table_keys())),
@@ -285,7 +280,7 @@ class Summary:
 
     def _wanted(self, key: TableKey) -> bool:
         account, table = key
-        return self._only in (None, table) and self._account in (None, account)
+        return self.only in (None, table) and self.account in (None, account)
 
     def _wanted_tables(self, period: str) -> Iterator[tuple[TableKey, TableCounts]]:
         return (item for item in self._whole[period].tables.items() if self._wanted(item[0]))
@@ -298,13 +293,11 @@ class Summary:
         )
 
         def order(key: TableKey) -> tuple[int, int, int, TableKey]:
-            size = self._sizes.get(key)
+            size = self.sizes.get(key)
             bytes_stored = 0 if size is None else size.bytes
             return -hour.get(key, 0), -day.get(key, 0), -bytes_stored, key
 
-        return sorted(
-            {*hour, *day, *filter(self._wanted, (*self._sizes, *self._expiry))}, key=order
-        )
+        return sorted({*hour, *day, *filter(self._wanted, (*self.sizes, *self.expiry))}, key=order)
 
     def _account_insight(self, account: str) -> AccountInsight:
         rates = {}
@@ -341,23 +334,23 @@ class Summary:
             },
             hour=_series(self._hour, key),
             day=_series(self._day, key),
-            size=self._sizes.get(key),
+            size=self.sizes.get(key),
             heat=None
-            if self._only is None
+            if self.only is None
             else HeatMaps(*(_heat_map(each, key, self._shown) for each in (self._hour, self._day))),
             writes={period: dict(sorted(table.writes.items())) for period, table in tables.items()},
             lost_updates={period: table.lost_updates for period, table in tables.items()},
             properties_max={period: table.properties_max for period, table in tables.items()},
             entity_bytes_max={period: table.entity_bytes_max for period, table in tables.items()},
             write_requests={period: table.write_requests for period, table in tables.items()},
-            expiry=self._expiry.get(key, ("", ""))[1],
+            expiry=self.expiry.get(key, ("", ""))[1],
         )
 
     def _name(self, key: TableKey) -> str:
         """The table's name as it was created if its size or expiry is known; else as a request spelled it."""
-        size, counted = self._sizes.get(key), self._whole[DAY].tables.get(key)
+        size, counted = self.sizes.get(key), self._whole[DAY].tables.get(key)
         name = key[1] if counted is None else counted.name
-        return (size and size.name) or self._expiry.get(key, (name, ""))[0]
+        return (size and size.name) or self.expiry.get(key, (name, ""))[0]
 
     def _partitions(self, period: str) -> tuple[tuple[PartitionActivity, ...], int]:
         """The hottest partitions, and the most entities of a partition that is not among them."""
@@ -383,27 +376,25 @@ class Summary:
             busiest_minute=round(busiest, 2),
             busiest_minute_writes=round(counts.busiest_writes / MINUTE_SECONDS, 2),
         )
-        over_time = [
-            None if table is None else table.partitions.get(name)
-            for table in timeline.of_table(key)
-        ]
+        nothing = Counts(0)
+        tables = timeline.of_table(key)
         return PartitionActivity(
             account=key[0],
             table=self._name(key),
             partition_key=self._shown(name),
-            is_key_whole=self._shows_keys and HASH_MARK not in name,
+            is_key_whole=self.shows_keys and HASH_MARK not in name,
             activity=Activity(*counts.numbers()),
             missed=counts.missed,
             rate=rate,
-            over_time=tuple(0 if each is None else each.entities() for each in over_time),
+            over_time=tuple(each.partitions.get(name, nothing).entities() for each in tables),
         )
 
     def _shown(self, name: str) -> str:
-        return name if self._shows_keys else hash_of(name)
+        return name if self.shows_keys else hash_of(name)
 
     def _queries(self, period: str) -> tuple[QueryShape, ...]:
         found = [
-            _query(table, self._name(key), shape, self._sizes.get(key))
+            _query(table, self._name(key), shape, self.sizes.get(key))
             for key, table in self._wanted_tables(period)
             for shape in table.shapes.values()
         ]
@@ -420,8 +411,7 @@ class Summary:
 
 
 def _series(timeline: _Timeline, key: TableKey) -> Series:
-    nothing = Counts(0)
-    counts = [nothing if table is None else table.whole() for table in timeline.of_table(key)]
+    counts = [table.whole() for table in timeline.of_table(key)]
     activities = [Activity(*each.numbers()) for each in counts]
     return Series(
         seconds=timeline.seconds,
@@ -476,13 +466,13 @@ def quantile_ms(durations: Sequence[int], share: float) -> float:
 def _heat_map(timeline: _Timeline, key: TableKey, shown: Callable[[str], str]) -> HeatMap:
     """The heat map of a table. `shown` turns a key into what the report shows of it."""
     tables = timeline.of_table(key)
-    columns = [[] if table is None else _ranges_of(table) for table in tables]
+    columns = [_ranges_of(table) for table in tables]
     weights: dict[bytes, int] = {}
     for column in columns:
         for each in column:
             for end in (each.first, each.last):
                 weights[end] = weights.get(end, 0) + each.read + each.written
-    if not weights and any(tables):
+    if not weights and any(table.name for table in tables):
         weights[b""] = 1
     ends = (CountedRange(end, end, weight, 0) for end, weight in weights.items())
     ranges = joined(ends, HEAT_RANGES_MAX)
@@ -504,7 +494,7 @@ def _heat_map(timeline: _Timeline, key: TableKey, shown: Callable[[str], str]) -
         written.append(tuple(by_range((each, each.written) for each in column)))
         sums = by_range((each, each.read) for each in column)
         elsewhere = 0
-        for (first, last), count in {} if table is None else table.spans.items():
+        for (first, last), count in table.spans.items():
             index = bisect_left(lasts, encode_key(first))
             is_inside = index < len(ranges) and firsts[index] <= encode_key(first)
             if is_inside and last is not None and encode_key(last) <= lasts[index]:

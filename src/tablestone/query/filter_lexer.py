@@ -9,15 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from tablestone.model import edm
-from tablestone.model.edm import (
-    INT32_MAX,
-    INT32_MIN,
-    INT64_MAX,
-    INT64_MIN,
-    EdmType,
-    EdmValue,
-    utf16_length,
-)
+from tablestone.model.edm import EdmType, EdmValue, utf16_length
 from tablestone.model.entity import is_identifier
 from tablestone.model.errors import StorageError
 
@@ -113,7 +105,9 @@ def _read_number(written: str) -> EdmValue:
     """42, 42L, 4.2, 1e3, 3D, -INF; a whole number without `L` is an Int32 (wire 6.2)."""
     suffix = written[-1]
     if suffix in "Ll":
-        return EdmValue(EdmType.INT64, edm.parse_integer(written[:-1], INT64_MIN, INT64_MAX))
+        return EdmValue(
+            EdmType.INT64, edm.parse_integer(written[:-1], edm.INT64_MIN, edm.INT64_MAX)
+        )
     if suffix in "FfDd" and written[-3:].lower() != "inf":
         if suffix in "Ff":
             raise not_implemented()  # Edm.Single, which the service lacks (wire 6.2)
@@ -121,7 +115,7 @@ def _read_number(written: str) -> EdmValue:
     if suffix in "Mm":
         raise not_implemented()  # Edm.Decimal, which the service lacks (wire 6.2)
     if _is_whole(written):
-        return EdmValue(EdmType.INT32, edm.parse_integer(written, INT32_MIN, INT32_MAX))
+        return EdmValue(EdmType.INT32, edm.parse_integer(written, edm.INT32_MIN, edm.INT32_MAX))
     return EdmValue(EdmType.DOUBLE, edm.parse_double(written.replace("inf", "INF")))
 
 

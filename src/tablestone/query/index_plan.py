@@ -5,8 +5,6 @@ has one entry for each entity that has the property. An entity that is found nee
 evaluated with the whole filter.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Collection, Mapping
 from typing import Any, Final

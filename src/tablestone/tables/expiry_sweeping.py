@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import InitVar, dataclass
 from itertools import groupby
 from typing import Final
 
@@ -67,29 +68,23 @@ CLOCK_JUMPED: Final = (
 CLOCK_IS_BACK: Final = "The clock is back: expired entities are swept again."
 
 
+@dataclass
 class ExpirySweeper:
     """Sweeps one engine. `seconds` never steps back and counts sleep. `began` is the start of the server."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        catalog: Catalog,
-        find_owner: Callable[[str], Awaitable[Owner | None]],
-        clock: Clock,
-        seconds: Seconds,
-        name: str,
-        began: Moment | None = None,
-    ) -> None:
-        self._engine = engine
-        self._catalog = catalog
-        self._find_owner = find_owner
-        self._clock = clock
-        self._seconds = seconds
-        self._name = name
-        began = Moment(clock(), seconds()) if began is None else began
+    engine: Engine
+    catalog: Catalog
+    find_owner: Callable[[str], Awaitable[Owner | None]]
+    clock: Clock
+    seconds: Seconds
+    name: str
+    began: InitVar[Moment | None] = None
+
+    def __post_init__(self, began: Moment | None) -> None:
+        began = Moment(self.clock(), self.seconds()) if began is None else began
         self._began = began.elapsed
         self._offset = _offset(began)
-        self._at_once = AT_ONCE_REMOTE if engine.capabilities.waits else AT_ONCE
+        self._at_once = AT_ONCE_REMOTE if self.engine.capabilities.waits else AT_ONCE
         self._lease = -1, 0.0
         """The version of the lease's row that was seen last, and when it was seen first."""
         self.swept = 0
@@ -110,21 +105,21 @@ class ExpirySweeper:
 
     async def _pass(self) -> None:
         async with aclosing(self.steps(MARGIN_SECONDS * TICKS_PER_SECOND)) as steps:
-            began = self._seconds()
+            began = self.seconds()
             async for _ in steps:
-                await asyncio.sleep(REST * (self._seconds() - began))
+                await asyncio.sleep(REST * (self.seconds() - began))
                 if not await self.may_sweep():
                     return
-                began = self._seconds()
+                began = self.seconds()
 
     async def steps(self, margin: int) -> AsyncGenerator[None, None]:
         """Delete what expired `margin` ticks ago or earlier in all tables, a step at a time."""
-        async for account, table in every_table(self._engine):
-            owner = None if table.acting_expiry is None else await self._find_owner(account)
+        async for account, table in every_table(self.engine):
+            owner = None if table.acting_expiry is None else await self.find_owner(account)
             if owner is None:
                 continue
             every = storage_keys.table_range(table.table_id)
-            async for rows in scan_in_steps(self._engine, every, limits.SWEEP_ROWS_PER_STEP):
+            async for rows in scan_in_steps(self.engine, every, limits.SWEEP_ROWS_PER_STEP):
                 present, now = await self._present(owner, table), self._trusted_now()
                 if present is None or present.acting_expiry is None or now is None:
                     break
@@ -136,7 +131,7 @@ class ExpirySweeper:
 
     def _trusted_now(self) -> int | None:
         """The wall clock in ticks; None while it has jumped."""
-        now = Moment(self._clock(), self._seconds())
+        now = Moment(self.clock(), self.seconds())
         jumped = abs(_offset(now) - self._offset) > MARGIN_SECONDS * TICKS_PER_SECOND
         if jumped is not self.is_suspended:
             self.is_suspended = jumped
@@ -145,9 +140,9 @@ class ExpirySweeper:
 
     async def may_sweep(self) -> bool:
         """Whether this server sweeps now: it is old enough, trusts its clock, and holds the lease if there is one."""
-        if self._trusted_now() is None or self._seconds() < self._began + MARGIN_SECONDS:
+        if self._trusted_now() is None or self.seconds() < self._began + MARGIN_SECONDS:
             return False
-        return self._engine.leases is None or await self._has_lease()
+        return self.engine.leases is None or await self._has_lease()
 
     async def _has_lease(self) -> bool:
         """Whether this server holds the lease of those that share the storage; takes it if it is free.
@@ -155,20 +150,20 @@ class ExpirySweeper:
         It is free if its row did not change for `LEASE_SECONDS` of this server's own clock, whatever other clocks show.
         """
         place = storage_keys.document_place(DocumentKind.LEASES.value, "expiry")
-        stored = await self._engine.get(place)
+        stored = await self.engine.get(place)
         version, members = (ABSENT, {}) if stored is None else read_document(stored)
-        now = self._seconds()
+        now = self.seconds()
         if self._lease[0] != version:
             self._lease = version, now
         waited = now - self._lease[1]
-        is_mine = members.get("holder") == self._name
+        is_mine = members.get("holder") == self.name
         if is_mine and waited < LEASE_SECONDS / 5:
             return True
         if not is_mine and stored is not None and waited < LEASE_SECONDS:
             return False
-        put = Put(document_renderer({"holder": self._name}))
+        put = Put(document_renderer({"holder": self.name}))
         change = Change(place.row, version, put)
-        outcome = await self._engine.commit(WriteSet(place.partition, (change,)))
+        outcome = await self.engine.commit(WriteSet(place.partition, (change,)))
         if isinstance(outcome, Committed):
             self._lease = outcome.versions[0], now
         return isinstance(outcome, Committed)
@@ -176,7 +171,7 @@ class ExpirySweeper:
     async def _present(self, owner: Owner, table: TableRecord) -> TableRecord | None:
         """The table as it is now; None if it was deleted."""
         try:
-            found = await self._catalog.find(owner, table.name)
+            found = await self.catalog.find(owner, table.name)
         except StorageError:  # the account was deleted
             return None
         return None if found is None or found.table_id != table.table_id else found
@@ -193,11 +188,11 @@ class ExpirySweeper:
                 groups.append(WriteSet(partition, some, note=note))
         for first in range(0, len(groups), self._at_once):
             request_time.begin(SWEEPING_SECONDS / 2)
-            generation = self._engine.generation
+            generation = self.engine.generation
             present = await self._present(owner, table)
             if present is None or present.acting_expiry != policy:
                 return  # it was changed meanwhile
-            relies_on = relied_rows(self._engine, owner, present, generation)
+            relies_on = relied_rows(self.engine, owner, present, generation)
             deleting = [
                 self._commit(each._replace(entries_of=present.entries_of, relies_on=relies_on))
                 for each in groups[first : first + self._at_once]
@@ -208,7 +203,7 @@ class ExpirySweeper:
         """Delete the entities that have their version still; returns their number."""
         changes = list(write_set.changes)
         while changes:
-            outcome = await self._engine.commit(write_set._replace(changes=changes))
+            outcome = await self.engine.commit(write_set._replace(changes=changes))
             if isinstance(outcome, Committed):
                 break
             if outcome.outdated:

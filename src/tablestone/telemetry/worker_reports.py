@@ -102,42 +102,37 @@ REPORT_SECONDS: Final = 1.0
 """Seconds between two reports."""
 
 
+@dataclass
 class WorkerReporter:
     """Writes the reports of a worker. `measure` returns its totals since the start, and its present values.
 
     Totals are added to those of the worker that this one replaces. `windows` returns the report for `insight`.
     """
 
-    def __init__(
-        self,
-        reports: WorkerReports,
-        worker: int,
-        measure: Callable[[], tuple[dict[str, Any], dict[str, Any]]],
-        windows: Callable[[], dict[str, Any]] | None = None,
-        insight: WorkerReports | None = None,
-    ) -> None:
-        self._reports = reports
-        self._worker = worker
-        self._measure = measure
-        self._windows = windows
-        self._insight = insight
-        before = reports.newest(worker)
+    reports: WorkerReports
+    worker: int
+    measure: Callable[[], tuple[dict[str, Any], dict[str, Any]]]
+    windows: Callable[[], dict[str, Any]] | None = None
+    insight: WorkerReports | None = None
+
+    def __post_init__(self) -> None:
+        before = self.reports.newest(self.worker)
         self._before: dict[str, Any] = {} if before is None else before.content["totals"]
 
     def report(self, lag: float = 0.0) -> None:
         """Write a report; `lag` is its delay in seconds."""
         used = resource.getrusage(resource.RUSAGE_SELF)
-        totals, now = self._measure()
+        totals, now = self.measure()
         totals["cpu_seconds"] = used.ru_utime + used.ru_stime
         now |= {"resident_bytes": resident_bytes(), "lag_seconds": lag}
         content = {"totals": added(self._before, totals), "now": now}
-        self._leave(self._reports, content, "Metrics are")
-        if self._windows is not None and self._insight is not None:
-            self._leave(self._insight, self._windows(), "Insight is")
+        self._leave(self.reports, content, "Metrics are")
+        if self.windows is not None and self.insight is not None:
+            self._leave(self.insight, self.windows(), "Insight is")
 
     def _leave(self, reports: WorkerReports, content: dict[str, Any], what: str) -> None:
         try:
-            reports.leave(self._worker, WorkerReport(os.getpid(), monotonic_seconds(), content))
+            reports.leave(self.worker, WorkerReport(os.getpid(), monotonic_seconds(), content))
         except ValueError as error:
             logger.error("%s out of date: %s.", what, error)  # noqa: TRY400 - the sentence says it all
 

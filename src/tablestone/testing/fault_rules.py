@@ -4,8 +4,6 @@ A rule is a value, checked when it is made. Random numbers follow from a seed an
 program gets the same faults in every run.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields

@@ -9,16 +9,9 @@ from typing import Any, Final, NamedTuple
 from tablestone.engines.contract import Hint, Key, KeyRange, Rows, Snapshot
 from tablestone.engines.forwarding_engine import ForwardingEngine, ForwardingSnapshot
 from tablestone.insight.counts import place_of
+from tablestone.model import operations
 from tablestone.model.errors import StorageError
 from tablestone.model.filter_tree import print_filter
-from tablestone.model.operations import (
-    EntitiesPage,
-    EntityFound,
-    Operation,
-    QueryEntities,
-    Result,
-    TablesPage,
-)
 from tablestone.query.plan import plan_query
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Owner
@@ -108,8 +101,10 @@ class LastRequests:
         return [record for record in tuple(self._requests) if record.number > count]
 
 
-Next = Callable[[Owner, Operation], Awaitable[Result]]
-Around = Callable[[RecordedRequest, Owner, Operation, Next], Awaitable[Result]]
+Next = Callable[[Owner, operations.Operation], Awaitable[operations.Result]]
+Around = Callable[
+    [RecordedRequest, Owner, operations.Operation, Next], Awaitable[operations.Result]
+]
 """Carries out an operation with its last argument, or does something else instead."""
 
 
@@ -120,7 +115,7 @@ class ObservedTables(TableService):
         super().__init__(*arguments, **options)
         self._around = around
 
-    async def execute(self, owner: Owner, operation: Operation) -> Result:
+    async def execute(self, owner: Owner, operation: operations.Operation) -> operations.Result:
         record = CURRENT.get()
         if record is None:
             return await super().execute(owner, operation)
@@ -130,21 +125,21 @@ class ObservedTables(TableService):
         except StorageError as error:
             record.error = error.code
             raise
-        if isinstance(result, EntitiesPage):
+        if isinstance(result, operations.EntitiesPage):
             record.plan = result.plan or record.plan  # an index may serve it
             record.rows_returned += len(result.stored)
-        elif isinstance(result, TablesPage):
+        elif isinstance(result, operations.TablesPage):
             record.rows_returned += len(result.tables)
-        elif isinstance(result, EntityFound):
+        elif isinstance(result, operations.EntityFound):
             record.rows_returned += 1
         return result
 
 
-def _describe(record: RecordedRequest, owner: Owner, operation: Operation) -> None:
+def _describe(record: RecordedRequest, owner: Owner, operation: operations.Operation) -> None:
     record.account = owner.name
     record.operation = type(operation).__name__
     record.table = getattr(operation, "table", "")
-    if isinstance(operation, QueryEntities):
+    if isinstance(operation, operations.QueryEntities):
         record.plan = plan_query(operation.filter).kind.value
         record.filter = "" if operation.filter is None else print_filter(operation.filter)
     elif place := place_of(operation):

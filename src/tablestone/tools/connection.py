@@ -319,7 +319,6 @@ class Profiles(Mapping[str, Connection]):
         return str(entry.get("kept_in", "-"))
 
     def remove(self, name: str) -> None:
-        """Delete a profile and its secret."""
         entry = self._entries.pop(name, None)
         if entry is None:
             raise TransferRefused(f"There is no profile {name!r}.")
@@ -335,7 +334,6 @@ class Profiles(Mapping[str, Connection]):
 
 
 def open_profiles(environment: Mapping[str, str]) -> Profiles:
-    """The profiles of the user who runs the command."""
     return Profiles(settings_directory(environment) / "profiles.json")
 
 

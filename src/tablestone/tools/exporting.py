@@ -84,8 +84,6 @@ class ReadsPages(Protocol):
 
 
 class Export:
-    """One export into one file."""
-
     def __init__(
         self,
         reader: ReadsPages,
@@ -238,7 +236,6 @@ def csv_lines(
     *,
     with_types: bool = True,
 ) -> Iterator[bytes]:
-    """The lines of a CSV file, the header first."""
     yield header_line(columns, keys, with_types=with_types)
     for raw in entities:
         yield write_row(raw, columns, keys)
@@ -281,7 +278,6 @@ _COLOURS: Final = {
 
 
 def default_output() -> str:
-    """A table on a terminal, else JSON lines."""
     return "table" if sys.stdout.isatty() else "jsonl"
 
 

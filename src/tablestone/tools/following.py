@@ -428,7 +428,6 @@ class _Writer:
                     raise
 
     def delete_table(self, table: str) -> None:
-        """Delete a table, if it exists."""
         try:
             self.retry(lambda: self._endpoint.delete_table(table))
         except ServiceError as error:

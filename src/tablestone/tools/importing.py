@@ -40,7 +40,6 @@ class RejectFile:
                 path.unlink(missing_ok=True)
 
     def add(self, number: int, reason: str, text: str) -> None:
-        """Append a row."""
         with _failures_of(self.path):
             if self._file is None:
                 self._file = self.path.open("wb")
@@ -49,7 +48,6 @@ class RejectFile:
         self.count += 1
 
     def flush(self) -> int:
-        """Flush the file and return its length."""
         if self._file is None:
             return 0
         with _failures_of(self.path):
@@ -119,8 +117,6 @@ ONE_PAGE: Final = "The file is one page of a longer list: its nextMarker names t
 
 
 class Import:
-    """One import into one table."""
-
     def __init__(
         self,
         endpoint: TableEndpoint,

@@ -233,7 +233,6 @@ class Positions:
         self._hold_from_now()
 
     def set_copy(self, followed: Followed, copy: dict[str, Any]) -> None:
-        """Save the state of a table's copy."""
         with self._lock:
             followed.copy = dict(copy)
             self._changed.add(followed.name.lower())

@@ -264,7 +264,6 @@ class Columns:
         return {"columns": [(name, kind.value, seen) for (name, kind), seen in self._seen.items()]}
 
     def add(self, raw: Mapping[str, Any]) -> None:
-        """Count the properties of an entity."""
         for name in filter(odata.is_property, raw):
             value = odata.property_of(raw, name)
             if value is None:
@@ -584,5 +583,4 @@ def count_by(entities: Iterable[Mapping[str, Any]], name: str) -> Iterator[tuple
 
 
 def shown_value(value: EdmValue | None) -> str:
-    """A value as text; empty for None."""
     return "" if value is None else key_text(value)

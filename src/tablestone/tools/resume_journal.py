@@ -55,7 +55,6 @@ class Journal:
         self.close()
 
     def close(self) -> None:
-        """Release the lock."""
         if not self._lock.closed:
             self._lock_path.unlink(missing_ok=True)
             self._lock.close()

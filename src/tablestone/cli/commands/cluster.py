@@ -16,18 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from tablestone.cli import options
 from tablestone.cli.data_options import account_option, advising_after_interrupt, together
 from tablestone.cli.local_directory import SCHEME as DIRECTORY_SCHEME
 from tablestone.cli.local_directory import LocalDirectory
 from tablestone.cli.option_sources import KEY_VARIABLE, key_of_directory, read_configuration
-from tablestone.cli.options import (
-    DATA,
-    ENGINE,
-    BrokenOption,
-    key_file_option,
-    quiet_option,
-    with_options,
-)
 from tablestone.clock import monotonic_seconds, system_clock
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME
 from tablestone.engines.cassandra.cluster_url import FORM, SCHEME, ClusterAddress, parse_address
@@ -52,7 +45,7 @@ if TYPE_CHECKING:
     from tablestone.engines.cassandra.connection import Connection
     from tablestone.engines.cassandra.engine import CassandraEngine
 
-CLUSTER_OPTIONS = (replace(ENGINE, help=f"The cluster: {FORM}.", default="none"),)
+CLUSTER_OPTIONS = (replace(options.ENGINE, help=f"The cluster: {FORM}.", default="none"),)
 
 
 def cluster_address(given: dict[str, Any]) -> ClusterAddress:
@@ -61,11 +54,11 @@ def cluster_address(given: dict[str, Any]) -> ClusterAddress:
     environment = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(KEY_VARIABLE) and name != DATA.variable
+        if not name.startswith(KEY_VARIABLE) and name != options.DATA.variable
     }
     configuration = read_configuration(given, environment)
     if EngineUrl.parse(configuration.engine).scheme != SCHEME:
-        raise BrokenOption(f"Say which cluster: --engine '{FORM}'.")
+        raise options.BrokenOption(f"Say which cluster: --engine '{FORM}'.")
     return parse_address(configuration.engine)
 
 
@@ -78,7 +71,7 @@ def cluster() -> None:
 
 
 @cluster.command()
-@with_options(CLUSTER_OPTIONS)
+@options.with_options(CLUSTER_OPTIONS)
 def init(**given: Any) -> int:
     """Create the keyspace and its tables.
 
@@ -96,7 +89,7 @@ def init(**given: Any) -> int:
 
 
 @cluster.command()
-@with_options(CLUSTER_OPTIONS)
+@options.with_options(CLUSTER_OPTIONS)
 def check(**given: Any) -> int:
     """Check the cluster's nodes, settings, clocks and keyspace.
 
@@ -129,10 +122,10 @@ def _moving(flag: str, text: str) -> Callable[[Any], Any]:
     """The options of a move between a directory and a cluster."""
     kind = click.Path(path_type=Path)
     return together(
-        with_options(CLUSTER_OPTIONS),
+        options.with_options(CLUSTER_OPTIONS),
         click.option(flag, "directory", metavar="DIR", required=True, type=kind, help=text),
-        key_file_option("the data directory"),
-        quiet_option,
+        options.key_file_option("the data directory"),
+        options.quiet_option,
     )
 
 
@@ -348,14 +341,14 @@ _HEAD: Final = ("node", "datacenter", "rack", "version", "state", "share", "part
     epilog="Example: tablestone cluster status --table Readings --partition-key EWR "
     "--engine 'cassandra://node1,node2,node3/tablestone?datacenter=dc1'"
 )
-@with_options(CLUSTER_OPTIONS)
+@options.with_options(CLUSTER_OPTIONS)
 @click.option(
     "--count", "counts", is_flag=True, help="Count exactly; the nodes read all rows for it."
 )
 @click.option("--table", metavar="NAME", help="Show the nodes that hold a partition of this table.")
 @click.option("--partition-key", metavar="KEY", help="The PartitionKey of that partition.")
 @account_option
-@quiet_option
+@options.quiet_option
 def status(
     table: str | None,
     partition_key: str | None,
@@ -371,7 +364,7 @@ def status(
     --count, everything is counted, and the largest partitions are listed.
     """
     if (table is None) != (partition_key is None):
-        raise BrokenOption("--table and --partition-key belong together.")
+        raise options.BrokenOption("--table and --partition-key belong together.")
     address = cluster_address(given)
     require_driver()
     from tablestone.engines.cassandra import connection as to_nodes  # noqa: PLC0415 - need the driver

@@ -11,16 +11,7 @@ from typing import Any
 
 import click
 
-from tablestone.cli.data_options import (
-    advising_after_interrupt,
-    ca_file_option,
-    json_option,
-    on_conflict_option,
-    parallel_option,
-    print_report,
-    quiet_option,
-    restart_option,
-)
+from tablestone.cli import data_options
 from tablestone.clock import TICKS_PER_SECOND, system_clock
 from tablestone.model.edm import format_date_time, parse_date_time
 from tablestone.tools.client import TableEndpoint
@@ -47,9 +38,9 @@ from tablestone.tools.writing import OnConflict
 @click.argument("second", metavar="B")
 @click.argument("tables", metavar="[TABLE]...", nargs=-1)
 @click.option("--top", type=click.IntRange(0), default=20, help="Differences to show of a table.")
-@ca_file_option
-@quiet_option
-@json_option
+@data_options.ca_file_option
+@data_options.quiet_option
+@data_options.json_option
 def diff(
     first: str, second: str, tables: tuple[str, ...], top: int, *, quiet: bool, as_json: bool
 ) -> int:
@@ -70,14 +61,16 @@ def diff(
             if missing:
                 is_equal = False
                 line = f"{name}: not at {' nor at '.join(missing)}"
-                print_report([line], {"table": name, "missing_at": missing}, as_json=as_json)
+                data_options.print_report(
+                    [line], {"table": name, "missing_at": missing}, as_json=as_json
+                )
             else:
                 bar = progress_for(f"diff {name}", quiet=quiet, errors=DIFFERING)
                 with closing(bar):
                     result = compare(*sides, name, bar, top)
                 lines = _comparison_lines(result, "in A", "in B")
                 lines[0] = f"{name}: {lines[0]}"
-                print_report(lines, {"table": name, **asdict(result)}, as_json=as_json)
+                data_options.print_report(lines, {"table": name, **asdict(result)}, as_json=as_json)
                 is_equal &= result.is_equal
     return 0 if is_equal else 1
 
@@ -153,7 +146,7 @@ def _comparison_lines(result: TableComparison, *sides: str) -> list[str]:
     "--follow", is_flag=True, help="Then apply every change of the source, until you stop it."
 )
 @click.option("--until-caught-up", is_flag=True, help="With --follow: end when no change is left.")
-@on_conflict_option
+@data_options.on_conflict_option
 @click.option(
     "--position-table",
     metavar="NAME",
@@ -161,11 +154,11 @@ def _comparison_lines(result: TableComparison, *sides: str) -> list[str]:
     help="With --follow: where the target has the position.",
 )
 @click.option("--no-verify", is_flag=True, help="Do not compare at the end.")
-@restart_option
-@parallel_option
-@ca_file_option
-@quiet_option
-@json_option
+@data_options.restart_option
+@data_options.parallel_option
+@data_options.ca_file_option
+@data_options.quiet_option
+@data_options.json_option
 def copy(
     source: str,
     target: str,
@@ -222,7 +215,7 @@ def copy(
         TableEndpoint(end) as second,
         TableEndpoint(end) as kept,
         closing(open_journal(identity, os.environ, restart=restart)) as journal,
-        advising_after_interrupt(),
+        data_options.advising_after_interrupt(),
         _asking_for_the_key(tables),
     ):
         if follow:
@@ -251,7 +244,7 @@ def copy(
             save = partial(_save, journal, name)
             reports.append(TableCopy(*sides, name, copying, state=state, save=save).run())
         for report in reports:
-            print_report(_copy_lines(report), asdict(report), as_json=as_json)
+            data_options.print_report(_copy_lines(report), asdict(report), as_json=as_json)
         journal.finish()
     return 0 if all(report.is_equal for report in reports) else 1
 
@@ -315,7 +308,7 @@ def _report_following(follower: Follower, copies: Sequence[CopyReport], *, as_js
         "entities_copied": entities,
         "changes": changes,
     }
-    print_report([line], members, as_json=as_json)
+    data_options.print_report([line], members, as_json=as_json)
 
 
 def _moment(since: str | None) -> str | None:

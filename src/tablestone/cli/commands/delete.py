@@ -6,40 +6,27 @@ from typing import Any
 
 import click
 
-from tablestone.cli.data_options import (
-    advising_after_interrupt,
-    filter_option,
-    json_option,
-    parallel_option,
-    print_report,
-    quiet_option,
-    require_consent,
-    table_argument,
-    tell_of_absent,
-    together,
-    with_endpoint,
-    yes_option,
-)
+from tablestone.cli import data_options
 from tablestone.tools.client import Query, TableEndpoint
 from tablestone.tools.deleting import Delete
 from tablestone.tools.errors import TransferRefused
 from tablestone.tools.progress import progress_for, shown_entities
 from tablestone.tools.queries import TableReader, checked_filter
 
-_deleting = together(
+_deleting = data_options.together(
     click.option("--dry-run", is_flag=True, help="Only count what would be deleted."),
-    yes_option,
-    parallel_option,
-    quiet_option,
-    json_option,
-    with_endpoint,
+    data_options.yes_option,
+    data_options.parallel_option,
+    data_options.quiet_option,
+    data_options.json_option,
+    data_options.with_endpoint,
 )
 """The options that both commands have."""
 
 
 @click.command(epilog="Example: tablestone delete Weather --filter \"RowKey lt '2012'\" --dry-run")
-@table_argument
-@filter_option
+@data_options.table_argument
+@data_options.filter_option
 @_deleting
 def delete(endpoint: TableEndpoint, table: str, filter_text: str | None, **how: Any) -> None:
     """Delete the entities that a filter finds.
@@ -53,7 +40,7 @@ def delete(endpoint: TableEndpoint, table: str, filter_text: str | None, **how: 
 
 
 @click.command(epilog="Example: tablestone clear Weather --yes")
-@table_argument
+@data_options.table_argument
 @_deleting
 def clear(endpoint: TableEndpoint, table: str, **how: Any) -> None:
     """Delete all entities of a table.
@@ -77,15 +64,17 @@ def _delete(
         keys = query._replace(select=("PartitionKey",))
         found = sum(1 for _ in TableReader(endpoint).entities(keys))
         members = {"table": query.table, "would_delete": found}
-        print_report([f"{shown_entities(found)} would be deleted."], members, as_json=as_json)
-        tell_of_absent(endpoint, query, found)
+        data_options.print_report(
+            [f"{shown_entities(found)} would be deleted."], members, as_json=as_json
+        )
+        data_options.tell_of_absent(endpoint, query, found)
         return
     which = "the entities that the filter finds in" if query.filter else "all entities of"
-    require_consent(endpoint.connection, f"Deleting {which} {query.table}", yes=yes)
+    data_options.require_consent(endpoint.connection, f"Deleting {which} {query.table}", yes=yes)
     progress = progress_for(f"delete {query.table}", quiet=quiet)
     job = Delete(endpoint, query, parallel=parallel, progress=progress)
     with (
-        advising_after_interrupt(
+        data_options.advising_after_interrupt(
             lambda: f"{job.report.deleted:,} are deleted; the same command deletes the rest."
         ),
         closing(progress),
@@ -101,4 +90,4 @@ def _delete(
         )
     if report.gone:
         lines.append(f"{report.gone:,} were gone already: another client deleted them.")
-    print_report(lines, asdict(report), as_json=as_json)
+    data_options.print_report(lines, asdict(report), as_json=as_json)

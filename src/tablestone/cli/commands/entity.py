@@ -5,39 +5,25 @@ from typing import Any
 import click
 import orjson
 
-from tablestone.cli.data_options import (
-    output_option,
-    require_consent,
-    select_option,
-    table_argument,
-    together,
-    with_endpoint,
-    yes_option,
-)
+from tablestone.cli import data_options
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.keys import EntityKey
+from tablestone.tools import odata
 from tablestone.tools.client import Operation, TableEndpoint
 from tablestone.tools.errors import TransferFailed, TransferRefused, refusing_unreadable
 from tablestone.tools.exporting import show
 from tablestone.tools.formats.rows import type_named
-from tablestone.tools.odata import (
-    TypedEntity,
-    read_entity,
-    require_storable,
-    typed_value,
-    write_body,
-)
 from tablestone.tools.retrying import InFlight, Retry
 
-_with_key = together(
-    table_argument,
+_with_key = data_options.together(
+    data_options.table_argument,
     click.argument("partition_key", metavar="PARTITIONKEY"),
     click.argument("row_key", metavar="ROWKEY"),
 )
 _if_match_option = click.option(
     "--if-match", metavar="ETAG", help="Only if the entity has this ETag still."
 )
-_writing = together(
+_writing = data_options.together(
     _with_key,
     click.argument("properties", metavar="[NAME[:TYPE]=VALUE]...", nargs=-1),
     click.option(
@@ -47,16 +33,16 @@ _writing = together(
         help="Properties from a JSON object; - reads standard input.",
     ),
     _if_match_option,
-    with_endpoint,
+    data_options.with_endpoint,
 )
 """The arguments and options of the commands that write an entity."""
 
 
 @click.command(epilog="Example: tablestone get Weather JFK 2013-01-01T00")
 @_with_key
-@select_option
-@output_option
-@with_endpoint
+@data_options.select_option
+@data_options.output_option
+@data_options.with_endpoint
 def get(
     endpoint: TableEndpoint,
     table: str,
@@ -102,8 +88,8 @@ def merge(endpoint: TableEndpoint, **given: Any) -> None:
 )
 @_with_key
 @_if_match_option
-@yes_option
-@with_endpoint
+@data_options.yes_option
+@data_options.with_endpoint
 def delete_entity(
     endpoint: TableEndpoint,
     table: str,
@@ -114,7 +100,7 @@ def delete_entity(
     yes: bool,
 ) -> None:
     """Delete one entity."""
-    require_consent(endpoint.connection, f"Deleting one entity in {table}", yes=yes)
+    data_options.require_consent(endpoint.connection, f"Deleting one entity in {table}", yes=yes)
     key = EntityKey(partition_key, row_key)
     endpoint.write(table, Operation("DELETE", key, if_match=if_match or "*"))
     print("Deleted.")
@@ -137,10 +123,10 @@ def _write(
         for text in properties:
             name, value = _property(text)
             values[name] = value
-        require_storable(key, values)
+        odata.require_storable(key, values)
     except ValueError as error:
         raise TransferRefused(f"{error}.") from None
-    body = write_body(TypedEntity(key, values))
+    body = odata.write_body(odata.TypedEntity(key, values))
     endpoint.write(table, Operation(method, key, body, if_match=if_match))
     print("Written.")
 
@@ -151,7 +137,7 @@ def _property(text: str) -> tuple[str, EdmValue]:
         raise TransferRefused(f"{text!r} is not of the form NAME=VALUE or NAME:TYPE=VALUE.")
     name, colon, kind = title.partition(":")
     wanted = type_named(kind, title) if colon else EdmType.STRING
-    return name, typed_value(name, value, wanted)
+    return name, odata.typed_value(name, value, wanted)
 
 
 def _from_json(key: EntityKey, json_file: str) -> dict[str, EdmValue]:
@@ -162,4 +148,6 @@ def _from_json(key: EntityKey, json_file: str) -> dict[str, EdmValue]:
         raise TransferRefused(f"{json_file} is not JSON: {error}.") from None
     if not isinstance(raw, dict):
         raise TransferRefused(f"{json_file} is not a JSON object.")
-    return read_entity({**raw, "PartitionKey": key.partition_key, "RowKey": key.row_key}).properties
+    return odata.read_entity(
+        {**raw, "PartitionKey": key.partition_key, "RowKey": key.row_key}
+    ).properties

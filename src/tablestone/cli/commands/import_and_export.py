@@ -11,25 +11,7 @@ from typing import Any
 
 import click
 
-from tablestone.cli.data_options import (
-    advising_after_interrupt,
-    complete_tables,
-    end_with_report,
-    filter_option,
-    format_option,
-    json_option,
-    on_conflict_option,
-    parallel_option,
-    print_report,
-    quiet_option,
-    reading_of,
-    restart_option,
-    select_option,
-    table_argument,
-    tell_of_absent,
-    with_endpoint,
-    with_reading,
-)
+from tablestone.cli import data_options
 from tablestone.tools.client import Query, TableEndpoint
 from tablestone.tools.copying import Side
 from tablestone.tools.errors import TransferFailed, TransferRefused, refusing_unreadable
@@ -54,18 +36,18 @@ from tablestone.tools.writing import OnConflict
     "--partition-key origin --types temp=Double,time_hour=DateTime",
 )
 @click.argument("file")
-@click.argument("table", required=False, shell_complete=complete_tables)
-@with_reading
-@on_conflict_option
+@click.argument("table", required=False, shell_complete=data_options.complete_tables)
+@data_options.with_reading
+@data_options.on_conflict_option
 @click.option(
     "--rejects", metavar="FILE", help="Rows that cannot be stored.  [default: FILE.rejects.jsonl]"
 )
 @click.option("--from-account", metavar="NAME", help="Which account of Azurite's file.")
-@restart_option
-@parallel_option
-@quiet_option
-@json_option
-@with_endpoint
+@data_options.restart_option
+@data_options.parallel_option
+@data_options.quiet_option
+@data_options.json_option
+@data_options.with_endpoint
 def import_file(
     endpoint: TableEndpoint,
     file: str,
@@ -88,7 +70,7 @@ def import_file(
     table is created if it does not exist. After an interruption, the same command continues. Exit
     status 1: some rows were rejected.
     """
-    reading = reading_of(given)
+    reading = data_options.reading_of(given)
     others: list[str] = []
     sources: dict[str, Callable[[ReadPosition], Iterator[Row | Rejected]]]
     if kind is None and is_azurite_file(file):
@@ -129,7 +111,7 @@ def import_file(
             position = ReadPosition()
             advice = partial(_how_to_continue, job, is_kept=journal is not None)
             with (
-                advising_after_interrupt(advice),
+                data_options.advising_after_interrupt(advice),
                 _telling_what_was_done(job),
                 closing(reject_file),
                 closing(progress),
@@ -139,7 +121,7 @@ def import_file(
             lines = report.sentences
             if names := ", ".join(sorted(RowMaker(reading).key_columns)):
                 lines.append(f"Stored as properties too: {names}. --drop-keys leaves them out.")
-            end_with_report(journal, lines, asdict(report), as_json=as_json)
+            data_options.end_with_report(journal, lines, asdict(report), as_json=as_json)
     if others:
         print(
             f"tablestone: Not imported: the tables of account {' and of account '.join(others)}. To load them too, "
@@ -188,11 +170,11 @@ def _journal(
 @click.command(
     epilog="Example: tablestone export Weather weather.parquet --filter \"PartitionKey eq 'JFK'\""
 )
-@table_argument
+@data_options.table_argument
 @click.argument("file")
-@filter_option
-@select_option
-@format_option
+@data_options.filter_option
+@data_options.select_option
+@data_options.format_option
 @click.option(
     "--mixed",
     type=click.Choice([each.value for each in Mixed]),
@@ -204,10 +186,10 @@ def _journal(
     "--schema", is_flag=True, help="CSV without types in the header; NAME.schema.csv has them."
 )
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
-@restart_option
-@quiet_option
-@json_option
-@with_endpoint
+@data_options.restart_option
+@data_options.quiet_option
+@data_options.json_option
+@data_options.with_endpoint
 def export(
     endpoint: TableEndpoint,
     table: str,
@@ -252,7 +234,7 @@ def export(
         "format": [target.kind, mixed, with_timestamp, schema],
     }
     with (
-        advising_after_interrupt(),
+        data_options.advising_after_interrupt(),
         closing(open_journal(identity, os.environ, restart=restart)) as journal,
     ):
         with closing(progress_for(f"export {table}", quiet=quiet)) as progress:
@@ -262,8 +244,10 @@ def export(
             if schema and not (overwrite or journal.state):
                 _require_absent(str(schema_beside(file)))
             report = job.run()
-        end_with_report(journal, _export_lines(report), asdict(report), as_json=as_json)
-        tell_of_absent(endpoint, query, report.entities)
+        data_options.end_with_report(
+            journal, _export_lines(report), asdict(report), as_json=as_json
+        )
+        data_options.tell_of_absent(endpoint, query, report.entities)
 
 
 def _require_absent(file: str) -> None:
@@ -300,4 +284,6 @@ def _to_standard_output(
         entities = show(read, target.kind, keys=target.keys, mixed=target.mixed)
     if as_json or not quiet:
         members = {"table": query.table, "entities": entities}
-        print_report([f"{shown_entities(entities)} written."], members, as_json=as_json, err=True)
+        data_options.print_report(
+            [f"{shown_entities(entities)} written."], members, as_json=as_json, err=True
+        )

@@ -54,7 +54,6 @@ Cell = str | tuple[str, str]
 def print_insight(
     report: InsightReport, period: str, top: int, advice: Sequence[Advice], *, of_one_table: bool
 ) -> None:
-    """Print the report, the hot partitions first."""
     from rich.console import Console  # noqa: PLC0415 - only for this output
 
     console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
@@ -85,7 +84,6 @@ def print_insight(
 
 
 def _print_advice(console: Console, advice: Sequence[Advice], period: str) -> None:
-    """Print each piece of advice with its first source."""
     if advice:
         console.print(f"\nAdvice on {PERIOD_WORDS[period]}", style="bold")
     for each in advice:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import click
 
+from tablestone.cli import options
 from tablestone.cli.local_directory import (
     LocalDirectory,
     byte_progress,
@@ -14,14 +15,6 @@ from tablestone.cli.local_directory import (
     local_directory,
 )
 from tablestone.cli.option_sources import KEY_VARIABLE, key_in_file
-from tablestone.cli.options import (
-    CHANGE_OPTIONS,
-    ENCRYPTION_KEY_FILE,
-    BrokenOption,
-    path_from,
-    quiet_option,
-    with_options,
-)
 from tablestone.engines.kind import EncryptionKey
 from tablestone.engines.sqlite.data_directory import FEATURES, REENCRYPTED_NAME
 from tablestone.engines.sqlite.free_space import compact as give_back
@@ -31,8 +24,8 @@ from tablestone.tools.progress import shown_bytes, shown_count
 
 
 @click.command()
-@quiet_option
-@with_options(CHANGE_OPTIONS)
+@options.quiet_option
+@options.with_options(options.CHANGE_OPTIONS)
 def compact(*, quiet: bool, **given: Any) -> None:
     """Give free space back to the file system.
 
@@ -50,7 +43,7 @@ def compact(*, quiet: bool, **given: Any) -> None:
 
 
 @click.command()
-@with_options(CHANGE_OPTIONS)
+@options.with_options(options.CHANGE_OPTIONS)
 def upgrade(**given: Any) -> None:
     """Bring a data directory to the newest format.
 
@@ -72,16 +65,18 @@ def upgrade(**given: Any) -> None:
 
 
 _KEY_OPTIONS: Final = (
-    *CHANGE_OPTIONS[:2],
-    replace(ENCRYPTION_KEY_FILE, help="File with the key, which must exist.", default="none"),
+    *options.CHANGE_OPTIONS[:2],
+    replace(
+        options.ENCRYPTION_KEY_FILE, help="File with the key, which must exist.", default="none"
+    ),
 )
 
 
 @click.command(
     epilog="Example: tablestone encrypt --data ./data --encryption-key-file /etc/tablestone/key"
 )
-@quiet_option
-@with_options(_KEY_OPTIONS)
+@options.quiet_option
+@options.with_options(_KEY_OPTIONS)
 def encrypt(*, quiet: bool, **given: Any) -> None:
     """Encrypt a data directory with a key.
 
@@ -102,8 +97,8 @@ def encrypt(*, quiet: bool, **given: Any) -> None:
     epilog="Example: tablestone rekey --data ./tables --encryption-key-file old.key --new-key-file new.key"
 )
 @click.option("--new-key-file", metavar="FILE", required=True, help="File with the new key.")
-@quiet_option
-@with_options(_KEY_OPTIONS)
+@options.quiet_option
+@options.with_options(_KEY_OPTIONS)
 def rekey(new_key_file: str, *, quiet: bool, **given: Any) -> None:
     """Change the key of an encrypted data directory.
 
@@ -112,9 +107,9 @@ def rekey(new_key_file: str, *, quiet: bool, **given: Any) -> None:
     were made with.
     """
     directory = _required_key(given)
-    new = key_in_file(path_from(new_key_file, Path.cwd()))
+    new = key_in_file(options.path_from(new_key_file, Path.cwd()))
     if new == directory.key:
-        raise BrokenOption(f"The key in {new_key_file} is the present one: make a new one.")
+        raise options.BrokenOption(f"The key in {new_key_file} is the present one: make a new one.")
     written = _reencrypt(directory, directory.key, new, "rekey", quiet=quiet)
     print(f"{directory.path}: encrypted with the new key, {written}")
     print("Older backups still need the old key.")
@@ -123,8 +118,8 @@ def rekey(new_key_file: str, *, quiet: bool, **given: Any) -> None:
 @click.command(
     epilog="Example: tablestone decrypt --data ./data --encryption-key-file /etc/tablestone/key"
 )
-@quiet_option
-@with_options(_KEY_OPTIONS)
+@options.quiet_option
+@options.with_options(_KEY_OPTIONS)
 def decrypt(*, quiet: bool, **given: Any) -> None:
     """Write an encrypted data directory without encryption.
 
@@ -139,8 +134,8 @@ def decrypt(*, quiet: bool, **given: Any) -> None:
 def _required_key(given: Mapping[str, Any]) -> LocalDirectory:
     directory = local_directory(given, "A cluster encrypts its files by itself, or its disks do.")
     if directory.key is None:
-        raise BrokenOption(
-            f"There is no key: name its file with {ENCRYPTION_KEY_FILE.flag}, or set {KEY_VARIABLE}."
+        raise options.BrokenOption(
+            f"There is no key: name its file with {options.ENCRYPTION_KEY_FILE.flag}, or set {KEY_VARIABLE}."
         )
     return directory
 

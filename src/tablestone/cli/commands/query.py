@@ -5,34 +5,15 @@ import sys
 import click
 
 from tablestone.advice.filter_shape import number_names
-from tablestone.cli.data_options import (
-    filter_option,
-    output_option,
-    select_option,
-    table_argument,
-    tell_of_absent,
-    with_endpoint,
-)
+from tablestone.cli import data_options
 from tablestone.clock import monotonic_seconds
 from tablestone.query.filter_parser import parse_filter
+from tablestone.tools import queries
 from tablestone.tools.client import Query, TableEndpoint
 from tablestone.tools.errors import TransferRefused
 from tablestone.tools.exporting import show
 from tablestone.tools.odata import property_of
 from tablestone.tools.progress import shown_count, shown_entities
-from tablestone.tools.queries import (
-    Met,
-    Refinement,
-    TableReader,
-    all_of,
-    checked_filter,
-    explain,
-    parse_order,
-    parse_pair,
-    prefix_filter,
-    shown_value,
-    without,
-)
 
 _KEYS = ("PartitionKey", "RowKey")
 
@@ -41,9 +22,9 @@ _KEYS = ("PartitionKey", "RowKey")
     epilog="Example: tablestone query Weather --select RowKey,temp --top 20 "
     "--filter \"PartitionKey eq 'JFK' and temp gt 30.0\""
 )
-@table_argument
-@filter_option
-@select_option
+@data_options.table_argument
+@data_options.filter_option
+@data_options.select_option
 @click.option("--top", type=click.IntRange(0), metavar="N", help="The maximum number of entities.")
 @click.option(
     "--order-by",
@@ -69,8 +50,8 @@ _KEYS = ("PartitionKey", "RowKey")
 @click.option(
     "--explain", "explained", is_flag=True, help="Print the plan and its cost on standard error."
 )
-@output_option
-@with_endpoint
+@data_options.output_option
+@data_options.with_endpoint
 def query(
     endpoint: TableEndpoint,
     table: str,
@@ -90,18 +71,21 @@ def query(
     """Show the entities that a filter finds."""
     if newest and order_by:
         raise TransferRefused("--newest and --order-by each name an order: give one of them.")
-    prefixes = tuple(parse_pair("--starts-with", text) for text in starts_with)
-    refinement = Refinement(
-        contains=tuple(parse_pair("--contains", text) for text in contains),
+    prefixes = tuple(queries.parse_pair("--starts-with", text) for text in starts_with)
+    refinement = queries.Refinement(
+        contains=tuple(queries.parse_pair("--contains", text) for text in contains),
         starts_with=prefixes,
-        order_by=parse_order(order_by),
+        order_by=queries.parse_order(order_by),
         newest=newest,
         top=top,
     )
-    asked = all_of(
-        [checked_filter(filter_text), *(prefix_filter(name, part) for name, part in prefixes)]
+    asked = queries.all_of(
+        [
+            queries.checked_filter(filter_text),
+            *(queries.prefix_filter(name, part) for name, part in prefixes),
+        ]
     )
-    reader = TableReader(endpoint)
+    reader = queries.TableReader(endpoint)
     started = monotonic_seconds()
     compared = number_names(parse_filter(asked)) if explained and asked else ()
     select_names = _needed(names, refinement, distinct, compared, count_only=count_only)
@@ -113,10 +97,10 @@ def query(
         **({} if distinct is None else {distinct: "--distinct"}),
         **{name: "--order-by" for name, _ in refinement.order_by},
     }
-    met = Met([*flags, *compared])
+    met = queries.Met([*flags, *compared])
     entities = refinement.apply(met.watch(reader.entities(wanted)))
     if distinct is not None:
-        found = dict.fromkeys(shown_value(property_of(raw, distinct)) for raw in entities)
+        found = dict.fromkeys(queries.shown_value(property_of(raw, distinct)) for raw in entities)
         shown = len(found)
         for line in [shown] if count_only else found:
             print(line)
@@ -125,13 +109,13 @@ def query(
         print(shown)
     else:
         hidden = [name for name in select_names if name not in names]
-        shown = show(without(entities, hidden), output, names)
+        shown = show(queries.without(entities, hidden), output, names)
     sys.stdout.flush()
     absent = {name: flags[name] for name in met.missing if name in flags}
-    tell_of_absent(endpoint, wanted, reader.cost.entities, absent)
+    data_options.tell_of_absent(endpoint, wanted, reader.cost.entities, absent)
     cost: list[str] = []
     if explained:
-        cost = explain(
+        cost = queries.explain(
             wanted,
             reader.cost,
             shown=shown,
@@ -152,7 +136,7 @@ def query(
 
 def _needed(
     names: tuple[str, ...],
-    refinement: Refinement,
+    refinement: queries.Refinement,
     distinct: str | None,
     compared: tuple[str, ...],
     *,

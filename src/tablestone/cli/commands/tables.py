@@ -5,20 +5,7 @@ from contextlib import closing
 
 import click
 
-from tablestone.cli.data_options import (
-    connection_for,
-    filter_option,
-    json_option,
-    opened,
-    print_report,
-    quiet_option,
-    require_consent,
-    table_argument,
-    tell_of_absent,
-    with_connection,
-    with_endpoint,
-    yes_option,
-)
+from tablestone.cli import data_options
 from tablestone.tools.client import Query, TableEndpoint
 from tablestone.tools.connection import GivenConnection
 from tablestone.tools.errors import TransferFailed, TransferRefused
@@ -27,11 +14,11 @@ from tablestone.tools.queries import Met, TableReader, checked_filter, count_by,
 
 
 @click.command(epilog="Example: tablestone count Weather --by PartitionKey")
-@table_argument
-@filter_option
+@data_options.table_argument
+@data_options.filter_option
 @click.option("--by", "name", metavar="NAME", help="One line for each value of this property.")
-@quiet_option
-@with_connection
+@data_options.quiet_option
+@data_options.with_connection
 def count(
     words: GivenConnection, table: str, filter_text: str | None, name: str | None, *, quiet: bool
 ) -> None:
@@ -40,7 +27,7 @@ def count(
     The service does not count: all keys are read, page by page.
     """
     with (
-        opened(connection_for(words), "tablestone-count") as endpoint,
+        data_options.opened(data_options.connection_for(words), "tablestone-count") as endpoint,
         closing(progress_for(f"count {table}", quiet=quiet)) as progress,
     ):
         reader = TableReader(endpoint)
@@ -52,12 +39,14 @@ def count(
         else:
             lines = [f"{number}\t{value}" for value, number in count_by(entities, name)]
         print("\n".join(lines), flush=True)
-        tell_of_absent(endpoint, asked, reader.cost.entities, dict.fromkeys(met.missing, "--by"))
+        data_options.tell_of_absent(
+            endpoint, asked, reader.cost.entities, dict.fromkeys(met.missing, "--by")
+        )
 
 
 @click.command(epilog="Example: tablestone partitions Weather")
-@table_argument
-@with_endpoint
+@data_options.table_argument
+@data_options.with_endpoint
 def partitions(endpoint: TableEndpoint, table: str) -> None:
     """List the distinct PartitionKeys of a table.
 
@@ -71,10 +60,10 @@ def partitions(endpoint: TableEndpoint, table: str) -> None:
 @click.option("--sizes", is_flag=True, help="Entities and bytes of each; reads all entities.")
 @click.option("--create", metavar="TABLE", help="Create this table.")
 @click.option("--delete", metavar="TABLE", help="Delete this table with everything in it.")
-@yes_option
-@quiet_option
-@json_option
-@with_endpoint
+@data_options.yes_option
+@data_options.quiet_option
+@data_options.json_option
+@data_options.with_endpoint
 def tables(
     endpoint: TableEndpoint,
     create: str | None,
@@ -97,7 +86,7 @@ def tables(
         made = endpoint.create_table(create)
         print(f"Table {create} created." if made else f"Table {create} was there.")
     if delete is not None:
-        require_consent(endpoint.connection, f"Deleting the table {delete}", yes=yes)
+        data_options.require_consent(endpoint.connection, f"Deleting the table {delete}", yes=yes)
         if not endpoint.delete_table(delete):
             raise TransferFailed(f"There is no table {delete}.")
         print(f"Table {delete} deleted.")
@@ -110,4 +99,4 @@ def tables(
                 size = size_of(TableReader(endpoint), name, progress)
             line = f"{name}\t{shown_entities(size.entities)}\t{shown_bytes(size.bytes)}"
             members = size._asdict()
-        print_report([line], members, as_json=as_json)
+        data_options.print_report([line], members, as_json=as_json)

@@ -4,18 +4,17 @@ A state that would lose or mix up data, or cannot work, is a refusal; an unwise 
 see docs/guides/cassandra-settings.md. The nodes of all datacenters are asked.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from cassandra import Unauthorized
 
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS, Clock
 from tablestone.engines.cassandra.cluster_url import ClusterAddress
+from tablestone.engines.cassandra.connection import Connection
 from tablestone.engines.cassandra.layout import (
     COMPACTION,
     GC_GRACE_SECONDS,
@@ -28,9 +27,6 @@ from tablestone.engines.cassandra.layout import (
 )
 from tablestone.engines.cassandra.session import FROM_A_NODE, in_words
 from tablestone.engines.contract import EngineRefused, EngineUnavailable
-
-if TYPE_CHECKING:
-    from tablestone.engines.cassandra.connection import Connection
 
 VERSION_MIN: Final = (5, 0)
 ALLOWS_ALL: Final = "AllowAllAuthenticator"

@@ -48,9 +48,6 @@ class Node(NamedTuple):
     taken: int | None = None
     """The number of a join under way, in which the node on the left takes over this one."""
 
-    def ends_before(self, entry: bytes) -> bool:
-        return self.high is not None and entry >= self.high
-
 
 class NodeStatements:
     """A node has bounds in one table and entries in another. It keeps its row for ever: no low is used again."""
@@ -178,10 +175,10 @@ class Directory:
         while end is None or first < end:
             entries = await self._entries(LEAF, low, first, end, ENTRIES_PER_READ)
             node = await self.node(LEAF, low)
-            if node.taken is not None or node.ends_before(first):
+            high = node.high
+            if node.taken is not None or (high is not None and first >= high):
                 low = await self._find(LEAF, first)
                 continue
-            high = node.high
             here = [row[0] for row in entries if high is None or row[0] < high]
             if not here and first == low and (end is None or (high is not None and high <= end)):
                 self._note_empty(low)

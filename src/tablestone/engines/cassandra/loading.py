@@ -30,8 +30,6 @@ BEGINNING: Final = TIMESTAMP * 10 + UNIX_EPOCH_TICKS
 
 
 class Load:
-    """A load of one keyspace, begun or continued."""
-
     at_once = 4
 
     def __init__(self, connection: Connection, source: StorageId) -> None:

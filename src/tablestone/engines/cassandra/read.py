@@ -201,7 +201,9 @@ class Reads:
 
         `before` is the mark of an earlier page: `SnapshotPassed` if that partition has changed.
         """
-        found, next_key, mark = await self._rows(ranges, rows_max, bytes_max, before, _values)
+        found, next_key, mark = await self._rows(
+            ranges, rows_max, bytes_max, before, lambda _partition, rows: [row[2] for row in rows]
+        )
         return Rows(found, next_key), mark
 
     async def scan(self, key_range: KeyRange, rows_max: int) -> list[StoredRow]:
@@ -387,10 +389,6 @@ class Reads:
                 yield Piece(partition, first, until, is_listed=not first and until is None)
         if last is not None and last in seen and last != reached:
             yield Piece(last, b"", end.row)
-
-
-def _values(_partition: bytes, rows: Sequence[Row]) -> list[bytes]:
-    return [row[2] for row in rows]
 
 
 def _whole(partition: bytes, rows: Sequence[Row]) -> list[StoredRow]:

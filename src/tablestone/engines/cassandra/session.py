@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import cassandra
-from cassandra import ConsistencyLevel
+from cassandra import ConsistencyLevel, policies
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import (
     EXEC_PROFILE_DEFAULT,
@@ -28,16 +28,6 @@ from cassandra.cluster import (
     Session,
 )
 from cassandra.connection import ConnectionException, ProtocolError
-from cassandra.policies import (
-    DCAwareRoundRobinPolicy,
-    ExponentialReconnectionPolicy,
-    FallthroughRetryPolicy,
-    HostDistance,
-    HostStateListener,
-    LoadBalancingPolicy,
-    RoundRobinPolicy,
-    TokenAwarePolicy,
-)
 from cassandra.protocol import ErrorMessage, RequestValidationException
 
 from tablestone.engines.cassandra.cluster_url import ClusterAddress
@@ -101,21 +91,20 @@ FROM_A_NODE: Final = (cassandra.RequestExecutionException, *REFUSED, ErrorMessag
 _OF_THE_NODE: Final = re.compile(r'message="(.*)"', re.DOTALL)
 
 
+_WORDS: Final[Mapping[Any, str]] = {
+    NoHostAvailable: "no node can be reached",
+    cassandra.Unavailable: "too few of the nodes that have the data are up",
+    cassandra.Timeout | cassandra.OperationTimedOut: "too few nodes answered in time",
+    cassandra.CoordinationFailure: "a node failed to carry it out",
+    cassandra.Unauthorized | cassandra.AuthenticationFailed: "this user may not do that",
+    ConnectionException: "the connection to a node has ended",
+}
+
+
 def in_words(error: Exception) -> str:
     """The reason of an error, as the second half of a sentence."""
-    if isinstance(error, NoHostAvailable):
-        return "no node can be reached"
-    if isinstance(error, cassandra.Unavailable):
-        return "too few of the nodes that have the data are up"
-    if isinstance(error, cassandra.Timeout | cassandra.OperationTimedOut):
-        return "too few nodes answered in time"
-    if isinstance(error, cassandra.CoordinationFailure):
-        return "a node failed to carry it out"
-    if isinstance(error, cassandra.Unauthorized | cassandra.AuthenticationFailed):
-        return "this user may not do that"
-    if isinstance(error, ConnectionException):
-        return "the connection to a node has ended"
-    return f"the log has the driver's error ({type(error).__name__})"
+    other = f"the log has the driver's error ({type(error).__name__})"
+    return next((words for kind, words in _WORDS.items() if isinstance(error, kind)), other)
 
 
 def words_of_the_node(refused: Exception) -> str:
@@ -258,7 +247,7 @@ RECONNECT_SECONDS_MAX: Final = 10.0
 """Try a lost node again at least this often; the driver's own limit is ten minutes."""
 
 
-class Nodes(TokenAwarePolicy):  # type: ignore[misc]
+class Nodes(policies.TokenAwarePolicy):  # type: ignore[misc]
     """The order in which nodes are asked: first those with the partition, last those that seem to hang.
 
     The driver takes a node for lost when its connections break, but a paused or cut-off node keeps them. So a node that
@@ -267,14 +256,16 @@ class Nodes(TokenAwarePolicy):  # type: ignore[misc]
 
     def __init__(self, seconds: Callable[[], float], datacenter: str | None) -> None:
         # Shuffled, so that the nodes of a busy partition share the work.
-        super().__init__(DCAwareRoundRobinPolicy(local_dc=datacenter), shuffle_replicas=True)
+        super().__init__(
+            policies.DCAwareRoundRobinPolicy(local_dc=datacenter), shuffle_replicas=True
+        )
         self._seconds = seconds
         self._avoided: dict[Any, float] = {}
         """When to try each late node next. Several threads change it, each in one step."""
 
     def is_near(self, host: Any) -> bool:
         """Whether the node is in the near datacenter, which gets the requests."""
-        return bool(self.distance(host) != HostDistance.IGNORED)
+        return bool(self.distance(host) != policies.HostDistance.IGNORED)
 
     def avoid(self, host: Any) -> None:
         """This node did not answer in time."""
@@ -314,7 +305,7 @@ class Nodes(TokenAwarePolicy):  # type: ignore[misc]
         return True
 
 
-class _NodeLog(HostStateListener):  # type: ignore[misc]
+class _NodeLog(policies.HostStateListener):  # type: ignore[misc]
     def on_up(self, host: Any) -> None:
         log.warning("the Cassandra node %s answers again", host.endpoint)
 
@@ -352,7 +343,7 @@ def open_far_session(address: ClusterAddress) -> Session:
     """
     cluster = _cluster(
         address,
-        RoundRobinPolicy(),
+        policies.RoundRobinPolicy(),
         connect_seconds=FAR_CONNECT_SECONDS_MAX,
         threads=FAR_CONNECTS_AT_ONCE,
     )
@@ -365,7 +356,7 @@ def open_far_session(address: ClusterAddress) -> Session:
 
 def _cluster(
     address: ClusterAddress,
-    order: LoadBalancingPolicy,
+    order: policies.LoadBalancingPolicy,
     *,
     connect_seconds: float = CONNECT_SECONDS_MAX,
     threads: int = 2,
@@ -373,7 +364,7 @@ def _cluster(
     profile = ExecutionProfile(
         load_balancing_policy=order,
         # The driver does not know which statements may be repeated, so it repeats none.
-        retry_policy=FallthroughRetryPolicy(),
+        retry_policy=policies.FallthroughRetryPolicy(),
         consistency_level=ConsistencyLevel.QUORUM,
         serial_consistency_level=ConsistencyLevel.SERIAL,
         request_timeout=REQUEST_SECONDS_MAX,
@@ -385,7 +376,7 @@ def _cluster(
             execution_profiles={EXEC_PROFILE_DEFAULT: profile},
             auth_provider=credentials(address),
             ssl_context=tls_context(address),
-            reconnection_policy=ExponentialReconnectionPolicy(1.0, RECONNECT_SECONDS_MAX),
+            reconnection_policy=policies.ExponentialReconnectionPolicy(1.0, RECONNECT_SECONDS_MAX),
             connect_timeout=connect_seconds,
             control_connection_timeout=connect_seconds,
             executor_threads=threads,

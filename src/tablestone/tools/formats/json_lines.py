@@ -106,7 +106,6 @@ def _of_az(raw: Mapping[str, Any]) -> dict[str, Any]:
 def read_objects(
     found: Sequence[Any], reading: Reading, maker: RowMaker | None, position: ReadPosition
 ) -> Iterator[Row | Rejected]:
-    """The rows of the JSON objects of a document."""
     for number, raw in enumerate(position.hand_on(found), start=1):
         yield _read_object(number, raw, orjson.dumps(raw), reading, maker)
 
@@ -154,5 +153,4 @@ def typed_members(raw: Mapping[str, Any], reading: Reading) -> dict[str, EdmValu
 
 
 def write_line(raw: Mapping[str, Any]) -> bytes:
-    """An entity of the service as a line."""
     return orjson.dumps(raw, option=orjson.OPT_APPEND_NEWLINE)

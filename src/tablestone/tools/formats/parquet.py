@@ -55,14 +55,11 @@ def write_parquet(
     """Write entities as the service sent them. `fields` are the titles and columns after the keys and Timestamp."""
     writers: list[Writer] = [itemgetter(PARTITION_KEY), itemgetter(ROW_KEY)]
     columns = [pa.field(PARTITION_KEY, pa.string()), pa.field(ROW_KEY, pa.string())]
-    if with_timestamp:
-        field = Field(TIMESTAMP, EdmType.DATE_TIME, UNIX_EPOCH_TICKS, UNIX_EPOCH_TICKS)
+    stamp = Field(TIMESTAMP, EdmType.DATE_TIME, UNIX_EPOCH_TICKS, UNIX_EPOCH_TICKS)
+    for title, field in (*([(TIMESTAMP, stamp)] if with_timestamp else ()), *fields):
         kind, write = _arrow(field)
-        columns.append(pa.field(TIMESTAMP, kind))
-        writers.append(_member(field, write))
-    for title, field in fields:
-        kind, write = _arrow(field)
-        metadata = {_TYPE: field.kind.value.encode(), _NAME: field.name.encode()}
+        named = {_TYPE: field.kind.value.encode(), _NAME: field.name.encode()}
+        metadata = None if field is stamp else named
         columns.append(pa.field(title, kind, metadata=metadata))
         writers.append(_member(field, write))
     schema = pa.schema(columns)

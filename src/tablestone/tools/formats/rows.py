@@ -205,7 +205,6 @@ class RowMaker:
                 raise TransferRefused(f"{path} has no column {wanted!r}; {hint}")
 
     def stored(self, columns: Mapping[str, EdmValue]) -> dict[str, EdmValue]:
-        """The columns that are stored as properties."""
         return {
             name: value
             for name, value in columns.items()

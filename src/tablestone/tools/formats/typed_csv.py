@@ -201,7 +201,6 @@ class _Column(NamedTuple):
 def read_csv(
     file: BinaryFile, path: str, reading: Reading, position: ReadPosition
 ) -> Iterator[Row | Rejected]:
-    """The rows of a CSV file with a header."""
     import pyarrow as pa  # noqa: PLC0415, F401 - report a missing package before faults of the file
 
     maker = RowMaker(reading)
