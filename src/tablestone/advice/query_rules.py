@@ -297,10 +297,8 @@ def _copies(table: TableUse, scans: Sequence[AskedQuery]) -> Iterator[Finding]:
         room = f" The busiest partition takes {rate:,.0f} entities/s; its writes would count twice."
     for query in inside:
         if keep := _present_uses(table, query):
-            yield (
-                INTRA_PARTITION_INDEX,
-                _about(query.use, **keys_inside(query, inside), **keep, room=room),
-            )
+            keys = keys_inside(query, inside)
+            yield INTRA_PARTITION_INDEX, _about(query.use, **keys, **keep, room=room)
         else:
             names = (*query.equal, *query.ranges[:1], ROW_KEY)
             row_key = template(names, query.conditions.types)

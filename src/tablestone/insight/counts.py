@@ -9,7 +9,6 @@ missed.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final
@@ -261,9 +260,9 @@ class TableCounts:
         """The most entities in a second. The history sets this, and `busiest`."""
         self.busiest = 0
         """The entities of the busiest minute."""
-        self.plans: Counter[str] = Counter()
+        self.plans: dict[str, int] = {}
         """Reads by kind of plan, without the `points`."""
-        self.writes: Counter[str] = Counter()
+        self.writes: dict[str, int] = {}
         self.write_requests = 0
         self.lost_updates = 0
         self.properties_max = 0
@@ -290,7 +289,9 @@ class TableCounts:
         """
         self.add_rest(other)
         for key, counts in other.partitions.items():
-            present = self.partitions.setdefault(key, Counts(0))
+            present = self.partitions.get(key)
+            if present is None:
+                present = self.partitions[key] = Counts(0)
             present.add(counts)
             present.missed += counts.missed - missed
 
@@ -299,8 +300,8 @@ class TableCounts:
         self.rest.add(other.rest)
         self.peak = max(self.peak, other.peak)
         self.busiest = max(self.busiest, other.busiest)
-        self.plans.update(other.plans)
-        self.writes.update(other.writes)
+        _add_by_name(self.plans, other.plans)
+        _add_by_name(self.writes, other.writes)
         self.write_requests += other.write_requests
         self.lost_updates += other.lost_updates
         self.properties_max = max(self.properties_max, other.properties_max)
@@ -312,8 +313,11 @@ class TableCounts:
             self.add_shape(each)
 
     def add_shape(self, counts: ShapeCounts) -> None:
-        fresh = ShapeCounts(counts.name, counts.terms, counts.joined)
-        self.shapes.setdefault(counts.name, fresh).add(counts)
+        present = self.shapes.get(counts.name)
+        if present is None:
+            present = ShapeCounts(counts.name, counts.terms, counts.joined)
+            self.shapes[counts.name] = present
+        present.add(counts)
 
     def add_span(self, first: str, last: str | None, read: int) -> None:
         span = (first, last)
@@ -330,7 +334,13 @@ class TableCounts:
     def add_write(self, write: object) -> None:
         if isinstance(write, _WITH_ENTITY):
             self.properties_max = max(self.properties_max, len(write.entity.members))
-        self.writes[_KINDS.get(type(write), "update")] += 1
+        kind = _KINDS.get(type(write), "update")
+        self.writes[kind] = self.writes.get(kind, 0) + 1
+
+
+def _add_by_name(sums: dict[str, int], counts: Mapping[str, int]) -> None:
+    for name, count in counts.items():
+        sums[name] = sums.get(name, 0) + count
 
 
 class WindowCounts:
@@ -402,8 +412,10 @@ def merged(windows: Iterable[WindowCounts]) -> WindowCounts:
         for account, peak in window.account_peaks.items():
             whole.account_peaks[account] = max(peak, whole.account_peaks.get(account, 0.0))
         for key, table in window.tables.items():
-            fresh = TableCounts(table.account, table.name)
-            whole.tables.setdefault(key, fresh).add(table, window.missed)
+            present = whole.tables.get(key)
+            if present is None:
+                present = whole.tables[key] = TableCounts(table.account, table.name)
+            present.add(table, window.missed)
         # A partition that this window does not count apart may have that many entities in it.
         whole.missed += window.missed
     for table in whole.tables.values():
@@ -501,8 +513,8 @@ def read_window(content: Mapping[str, Any]) -> WindowCounts:
     for each in content["tables"]:
         table = TableCounts(each["account"], each["table"])
         table.rest = _counts_of(each["rest"], 0)
-        table.plans.update(each["plans"])
-        table.writes.update(each["writes"])
+        table.plans = each["plans"]
+        table.writes = each["writes"]
         table.write_requests = each["write_requests"]
         table.lost_updates = each["lost_updates"]
         table.properties_max = each["properties_max"]
@@ -606,7 +618,7 @@ class InsightCounts:
         counts.bytes_in += record.bytes_in
         counts.bytes_out += record.bytes_out
         if plan:
-            table.plans[plan] += 1
+            table.plans[plan] = table.plans.get(plan, 0) + 1
         # A point read that finds nothing, or nothing new, is not a failure.
         if failure is not None and not (
             isinstance(operation, GetEntity)
@@ -667,16 +679,19 @@ class InsightCounts:
         self, table: TableCounts, query: QueryEntities, plan: str, *, from_tools: bool
     ) -> ShapeCounts:
         names_select = query.projection is not None and query.projection.names is not None
-        name = (shape_key(query.filter), plan, names_select, from_tools)
-        if name not in table.shapes and self.window.shapes >= SHAPES_MAX:
-            name = (_OTHER_SHAPES, *name[1:])
-        counts = table.shapes.get(name)
+        shape = shape_key(query.filter)
+        counts = table.shapes.get((shape, plan, names_select, from_tools))
         if counts is None:
-            self.window.shapes += 1
-            is_other = name[0] is _OTHER_SHAPES
-            text, node = ("...", None) if is_other else (shape_text(query.filter), query.filter)
-            counts = ShapeCounts((text, names_select, plan, from_tools), *shape_terms(node))
-            table.shapes[name] = counts
+            if self.window.shapes >= SHAPES_MAX:
+                shape = _OTHER_SHAPES
+                counts = table.shapes.get((shape, plan, names_select, from_tools))
+            if counts is None:
+                self.window.shapes += 1
+                text, node = "...", None
+                if shape is not _OTHER_SHAPES:
+                    text, node = shape_text(query.filter), query.filter
+                counts = ShapeCounts((text, names_select, plan, from_tools), *shape_terms(node))
+                table.shapes[shape, plan, names_select, from_tools] = counts
         return counts
 
     def _table_of(self, account: str, name: str, *, is_found: bool) -> TableCounts:

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
@@ -83,19 +83,17 @@ class ReadsPages(Protocol):
         """The pages from the token on; the last page has none."""
 
 
+@dataclass(eq=False)
 class Export:
-    def __init__(
-        self,
-        reader: ReadsPages,
-        query: Query,
-        target: Target,
-        *,
-        journal: Journal | None,
-        progress: Progress,
-    ) -> None:
-        self._reader, self._query, self._target = reader, query, target
-        self._journal, self._progress = journal, progress
-        path = target.path
+    reader: ReadsPages
+    query: Query
+    target: Target
+    _: KW_ONLY
+    journal: Journal | None
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        target, journal, path = self.target, self.journal, self.target.path
         self._waiting = Path(path + (SPOOL_SUFFIX if target.needs_columns else ".part"))
         self._compression = ".zst" if target.needs_columns else split_name(path)[1]
         self._state: dict[str, Any] = dict(journal.state) if journal else {}
@@ -107,14 +105,14 @@ class Export:
     def has_its_name(self) -> bool:
         """Whether an earlier run of this export completed the file, and nobody has changed it since."""
         try:
-            return self._state.get("whole") == _identity(Path(self._target.path))
+            return self._state.get("whole") == _identity(Path(self.target.path))
         except OSError:
             return False
 
     def run(self) -> ExportReport:
         """Write the file. After `TransferFailed` or an interrupt, a later run continues from the journal."""
         resumed = int(self._state.get("entities", 0))
-        with _disk_errors(self._target.path):
+        with _disk_errors(self.target.path):
             if not self.has_its_name:
                 try:
                     if not self._state.get("read"):
@@ -125,16 +123,16 @@ class Export:
                     if not self._state.get("length"):
                         self._waiting.unlink(missing_ok=True)
                     raise
-            if self._target.needs_columns:
+            if self.target.needs_columns:
                 self._waiting.unlink(missing_ok=True)
         return ExportReport(
-            self._query.table,
-            self._target.path,
+            self.query.table,
+            self.target.path,
             int(self._state["entities"]),
-            self._reader.cost.bytes,
-            Path(self._target.path).stat().st_size,
+            self.reader.cost.bytes,
+            Path(self.target.path).stat().st_size,
             resumed,
-            self._reader.cost.retries,
+            self.reader.cost.retries,
         )
 
     def _holds_what_was_read(self) -> bool:
@@ -153,13 +151,13 @@ class Export:
             file.truncate(kept)
             file.seek(kept)
             appender = CompressedAppender(file, self._compression)
-            for number, page in enumerate(self._reader.pages(self._query, token), start=1):
+            for number, page in enumerate(self.reader.pages(self.query, token), start=1):
                 for raw in page.entities:
                     appender.write(json_lines.write_line(raw))
-                    if self._target.needs_columns:
+                    if self.target.needs_columns:
                         self._columns.add(raw)
                 entities += len(page.entities)
-                self._progress.update(Reached(entities, self._reader.cost.bytes, earlier=earlier))
+                self.progress.update(Reached(entities, self.reader.cost.bytes, earlier=earlier))
                 if number % PAGES_PER_CHECKPOINT == 0 or page.next_token is None:
                     appender.finish()
                     self._checkpoint(file, page.next_token, entities)
@@ -173,31 +171,31 @@ class Export:
             "read": token is None,
             **self._columns.state(),
         }
-        if self._journal:
-            self._journal.save(self._state)
+        if self.journal:
+            self.journal.save(self._state)
 
     def _finish(self) -> None:
         """Convert the file if it has columns, and rename it to the target."""
-        done = Path(self._target.path)
+        done = Path(self.target.path)
         whole = self._waiting
-        if self._target.needs_columns:
+        if self.target.needs_columns:
             try:
-                self._columns.pairs(self._target.mixed)
+                self._columns.pairs(self.target.mixed)
             except TransferFailed:  # only a command with other options helps
                 self._waiting.unlink(missing_ok=True)
                 raise
             whole = done.with_name(done.name + ".part")
             with whole.open("wb") as file:
-                convert(self._waiting, file, self._target, self._columns)
+                convert(self._waiting, file, self.target, self._columns)
                 flush(file)
-        if self._target.schema:
-            schema = schema_beside(self._target.path)
+        if self.target.schema:
+            schema = schema_beside(self.target.path)
             fresh = schema.with_name(schema.name + ".part")
-            fresh.write_text(schema_text(self._columns.pairs(self._target.mixed)), encoding="utf-8")
+            fresh.write_text(schema_text(self._columns.pairs(self.target.mixed)), encoding="utf-8")
             fresh.replace(schema)
         self._state["whole"] = _identity(whole)
-        if self._journal:
-            self._journal.save(self._state)
+        if self.journal:
+            self.journal.save(self._state)
         whole.replace(done)
 
 

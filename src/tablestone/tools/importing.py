@@ -7,7 +7,7 @@ resumed run writes no row twice.
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Final
@@ -116,19 +116,19 @@ class ImportReport:
 ONE_PAGE: Final = "The file is one page of a longer list: its nextMarker names the next page."
 
 
+@dataclass(eq=False)
 class Import:
-    def __init__(
-        self,
-        endpoint: TableEndpoint,
-        table: str,
-        on_conflict: OnConflict,
-        *,
-        parallel: int,
-        journal: Journal | None,
-        rejects: RejectFile,
-        progress: Progress,
-    ) -> None:
-        state = journal.state if journal else {}
+    endpoint: TableEndpoint
+    table: str
+    on_conflict: OnConflict
+    _: KW_ONLY
+    parallel: int
+    journal: Journal | None
+    rejects: RejectFile
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        state = self.journal.state if self.journal else {}
         self.after = int(state.get("after", 0))
         """The number of the last row that is stored, skipped or rejected."""
         self._resumed = self.after
@@ -141,9 +141,6 @@ class Import:
         # The earlier run stored everything, but was killed before its report.
         self._is_done = bool(state.get("done"))
         self._earlier = Tally(**state.get("tally", {}))
-        self._endpoint, self._table = endpoint, table
-        self._on_conflict, self._parallel = on_conflict, parallel
-        self._journal, self._rejects, self._progress = journal, rejects, progress
 
     def run(self, rows: Iterator[Row | Rejected], position: ReadPosition) -> ImportReport:
         """Store the rows. After `TransferFailed` or an interrupt, a later run continues from the journal."""
@@ -151,15 +148,15 @@ class Import:
             return self._report(self._earlier, position, created=False, retries=0)
         # Reading the first row checks header and schema, so that a refused file makes no table.
         rows = chain(list(islice(rows, 1)), rows)
-        name, endpoint = self._table, self._endpoint
+        name, endpoint = self.table, self.endpoint
         created = not endpoint.table_exists(name) and endpoint.create_table(name)
         writer = TableWriter(
             endpoint,
             name,
-            self._on_conflict,
-            parallel=self._parallel,
-            reject=lambda row, reason: self._rejects.add(row.number, reason, row.body.decode()),
-            resumed=self._journal is not None and bool(self._journal.state),
+            self.on_conflict,
+            parallel=self.parallel,
+            reject=lambda row, reason: self.rejects.add(row.number, reason, row.body.decode()),
+            resumed=self.journal is not None and bool(self.journal.state),
             tell=lambda: self._tell(writer, position),
             has_header=position.has_header,
         )
@@ -175,14 +172,14 @@ class Import:
         self, total: Tally, position: ReadPosition, *, created: bool, retries: int
     ) -> ImportReport:
         return ImportReport(
-            table=self._table,
+            table=self.table,
             created=created,
             rows=total.rows,
             stored=total.stored + total.already,
             skipped=total.skipped,
             rejected=total.rejected,
             bytes=total.bytes,
-            rejects=str(self._rejects.path) if total.rejected else None,
+            rejects=str(self.rejects.path) if total.rejected else None,
             resumed_after_row=self._resumed,
             retries=retries,
             is_page=position.is_page,
@@ -199,7 +196,7 @@ class Import:
             if row.number <= self._resumed:
                 continue
             if isinstance(row, Rejected):
-                self._rejects.add(*row)
+                self.rejects.add(*row)
                 writer.count_rejected()
             else:
                 writer.add(row)
@@ -222,13 +219,13 @@ class Import:
         self._save(writer, done=True)
 
     def _save(self, writer: TableWriter, *, done: bool = False) -> None:
-        if self._journal:
-            self._journal.save(
+        if self.journal:
+            self.journal.save(
                 {
                     "after": self.after,
                     "sent": max(self._sent_earlier, self._taken + WINDOW_ROWS),
                     "tally": asdict(self._earlier + writer.tally),
-                    "reject_bytes": self._rejects.flush(),
+                    "reject_bytes": self.rejects.flush(),
                     "done": done,
                 }
             )
@@ -236,7 +233,7 @@ class Import:
     def _tell(self, writer: TableWriter, position: ReadPosition) -> None:
         """Show the rows that are stored, skipped or rejected; the reader is ahead of them."""
         total = self._earlier + writer.tally
-        self._progress.update(
+        self.progress.update(
             Reached(
                 total.rows,
                 total.bytes,

@@ -87,7 +87,6 @@ def sum_file(backup: Path) -> Path:
 
 
 def write_sum(backup: Path, digest: str) -> None:
-    """Write the sum of a backup beside it, and flush it."""
     line = f"{digest}  {backup.name}"
     if "\n" in line:  # as sha256sum writes such a name, and reads it
         line = "\\" + line.replace("\\", r"\\").replace("\n", r"\n")

@@ -87,7 +87,6 @@ def note_new(connection: Connection) -> None:
 
 
 def note_use(connection: Connection) -> None:
-    """Note that the keyspace is about to be written to."""
     if _is_new(connection):
         connection.execute(f"UPDATE {ABOUT} SET number = 1 WHERE name = 'used' IF number = 0")
 
