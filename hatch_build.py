@@ -176,7 +176,8 @@ def _compile_here(modules: list[str]) -> None:
             HINTS,
             [f"src/{HINTS}.c"],
             include_dirs=["src/vendored/sqlite"],
-            extra_compile_args=["-O2", "-g0"],  # what debuggers read names the temporary directory
+            # What debuggers read names the temporary directory.
+            extra_compile_args=["-O2", "-g0", "-fvisibility=hidden"],
         )
         _link(hints, Path("o"), Path("so", HINTS).with_name("librow_hints.so"), threads)
 

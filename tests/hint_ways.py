@@ -28,13 +28,27 @@ def library() -> Path:
     """The library of this installation; of an editable one, which has none, a new one."""
     if row_hints.LIBRARY.exists():
         return row_hints.LIBRARY
-    made = Path(tempfile.mkdtemp(prefix="tablestone-hints-")) / row_hints.LIBRARY.name
+    made = Path(_directory().name, row_hints.LIBRARY.name)
     assert COMPILER is not None
-    strict = ("-O2", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror")
+    strict = (
+        "-O2",
+        "-fvisibility=hidden",
+        "-Wall",
+        "-Wextra",
+        "-Wpedantic",
+        "-Wconversion",
+        "-Werror",
+    )
     subprocess.run(
         [COMPILER, *strict, "-shared", "-fPIC", f"-I{HEADERS}", "-o", made, SOURCE], check=True
     )
     return made
+
+
+@cache
+def _directory() -> tempfile.TemporaryDirectory[str]:
+    """Removed at the end of the process."""
+    return tempfile.TemporaryDirectory(prefix="tablestone-hints-")
 
 
 @contextmanager

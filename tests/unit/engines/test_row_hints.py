@@ -4,12 +4,14 @@ import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
+from time import process_time
 
 import apsw
 import pytest
 
-from hint_ways import COMPILER, HEADERS, SOURCE, deciding_in, needs_c, needs_compiler
+from hint_ways import COMPILER, HEADERS, SOURCE, deciding_in, library, needs_c, needs_compiler
 from tablestone.engines.contract import AllOf, AnyOf, Contains, Hint, NumberAfter, RowBetween
 from tablestone.engines.sqlite import row_hints
 from tablestone.engines.sqlite.row_hints import gives_function, program_of, way
@@ -48,8 +50,14 @@ def answers(connection: apsw.Connection, hint: Hint, values: Sequence[bytes]) ->
     [
         *((b"5", 1), (b"5.5}", 1), (b"4.99", 0), (b"6.01", 0), (b"-5", 0), (b"", 1), (b"-", 1)),
         *((b"0.55e1", 1), (b"5500E-3", 1), (b"55e+0", 0), (b'"7"', 1), (b"true", 1), (b" 7", 1)),
-        *((b"5" + b"0" * 1000, 0), (b"5" + b"0" * 1000 + b"e-1000", 1), (b"5." + b"0" * 1000, 1)),
-        *((b"0." + b"0" * 1000 + b"5e1001", 1), (b"5e99999999999999999999", 0), (b"5e-9999", 0)),
+        *((b"5" + b"0" * 60, 0), (b"5" + b"0" * 40 + b"e-40", 1), (b"5." + b"0" * 60, 1)),
+        *(
+            (b"7" * 65, 1),
+            (b"7" * 64, 0),
+            (b"5" + b"0" * 1000, 1),
+            (b"0." + b"0" * 40 + b"5e41", 1),
+        ),
+        *((b"5e99999999999999999999", 0), (b"5e-9999", 0)),
         *((b"5.99999999999999999999999999999999", 1), (b"60e-1", 1), (b"5\0", 1), (b"7\0", 0)),
     ],
 )
@@ -81,6 +89,42 @@ def test_a_marker_is_found_wherever_the_last_row_had_it(connection: apsw.Connect
         text = bytes(range(1, length + 1))
         found = [text, b"x" + text, text[:-1], b"\xff" * 200 + text, text + b"\xff" * 15, b""]
         assert answers(connection, Contains(text), found) == [1, 1, 0, 1, 1, 0]
+
+
+@needs_c
+def test_a_marker_is_found_across_the_place_where_the_search_began(
+    connection: apsw.Connection,
+) -> None:
+    for before in range(440, 501):
+        values = [b"x" * 500 + N + b"5", b"x" * before + N + b"5"]
+        assert answers(connection, FROM_FIVE, values) == [1, 1], before
+
+
+@needs_c
+@pytest.mark.parametrize(
+    ("hint", "ordinary", "hostile"),
+    [
+        (NumberAfter(N, 5.0, 6.0, quoted=True), b'"7"', b'"' + b"9" * 4000),
+        (Contains(b',"' + b"n" * 59 + b'"'), b"", b',"' * 2000),
+    ],
+    ids=["digits", "ends of the marker"],
+)
+def test_a_hostile_value_takes_little_more_time(
+    connection: apsw.Connection, hint: Hint, ordinary: bytes, hostile: bytes
+) -> None:
+    """One look at a value of 4 KiB is short, so a piece of a thousand is."""
+
+    def seconds(after: bytes) -> float:
+        answers(connection, hint, [N + after + b"x" * (4000 - len(after))] * 500)
+        asked = "SELECT sum(row_may_match(?, value, NULL)) FROM asked"
+        times = []
+        for _ in range(5):
+            started = process_time()
+            connection.execute(asked, (program_of(hint, EXAMINED_MAX),)).fetchall()
+            times.append(process_time() - started)
+        return min(times)
+
+    assert seconds(hostile) < 3 * seconds(ordinary) + 0.0005
 
 
 def nested(depth: int) -> Hint:
@@ -195,6 +239,20 @@ def test_a_library_that_fails_is_not_used(
     assert way() == "SQL"
 
 
+def test_a_path_that_is_not_utf_8_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_hints, "LIBRARY", Path("/\udcff/librow_hints.so"))
+    assert way() == "SQL"
+
+
+@needs_compiler
+def test_the_library_shows_its_entry_alone() -> None:
+    """`sqlite3_api` would be that of another extension in the process, and of another SQLite."""
+    symbols = subprocess.run(
+        ["nm", "-D", "--defined-only", library()], check=True, capture_output=True, text=True
+    )
+    assert [line.split()[-1] for line in symbols.stdout.splitlines()] == ["sqlite3_rowhints_init"]
+
+
 def test_an_sqlite_that_loads_no_extensions_is_served() -> None:
     class Bare:
         """apsw on an SQLite without extensions."""
@@ -213,7 +271,10 @@ def test_a_build_reads_no_header_of_the_machines_sqlite() -> None:
 def test_the_headers_are_of_one_version_that_is_named() -> None:
     version = re.search(r'#define SQLITE_VERSION +"([0-9.]+)"', (HEADERS / "sqlite3.h").read_text())
     assert version is not None
-    assert f"of SQLite {version[1]}," in (HEADERS / "README.md").read_text("utf-8")
+    readme = (HEADERS / "README.md").read_text("utf-8")
+    assert f"of SQLite {version[1]}," in readme
+    for name in ("sqlite3.h", "sqlite3ext.h"):
+        assert f"{sha256((HEADERS / name).read_bytes()).hexdigest()}  {name}" in readme
 
 
 def test_the_source_is_short() -> None:

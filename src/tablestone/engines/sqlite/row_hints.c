@@ -27,6 +27,9 @@ enum { VERSION = 1, START_BYTES = 5, HEAD_BYTES = 20, NODES_MAX = 128, DEPTH_MAX
 /* The search for a marker begins this many bytes before the place where the last row had it. */
 enum { NEAR_BYTES = 32 };
 
+/* A longer number may match. The longest that is stored has 25 bytes; a client's text may have thousands of digits. */
+enum { NUMBER_BYTES_MAX = 64 };
+
 enum { CONTAINS = 1, NUMBER_AFTER, TEXT_AFTER, ROW_BETWEEN, ALL_OF, ANY_OF };
 enum { QUOTED = 1, INTEGERS = 2, OR_ABSENT = 4, ENDLESS = 8 };
 
@@ -146,15 +149,17 @@ static Program *program_of(Bytes text) {
 static const uint8_t *search(const uint8_t *at, size_t length, Bytes wanted) {
 #ifdef __SSE2__
     /* Compare its first and its last byte at 16 places at once: JSON rarely has both at this distance. For a short
-       marker this takes half the time of memmem. For a long text a hostile row could make it slow. */
+       marker this takes half the time of memmem, which goes on where a hostile row has both at many places. */
+    enum { MISSES_MAX = 32 };
     size_t last = wanted.length - 1;
+    int misses = 0;
     if (last > 0 && last < 64) {
         const __m128i firsts = _mm_set1_epi8((char)wanted.at[0]), lasts = _mm_set1_epi8((char)wanted.at[last]);
-        for (; length >= last + 16; at += 16, length -= 16) {
+        for (; length >= last + 16 && misses < MISSES_MAX; at += 16, length -= 16) {
             __m128i begins = _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)at), firsts);
             __m128i ends = _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)(at + last)), lasts);
             int places = _mm_movemask_epi8(_mm_and_si128(begins, ends));
-            for (; places != 0; places &= places - 1) {
+            for (; places != 0; places &= places - 1, misses++) {
                 const uint8_t *place = at + __builtin_ctz((unsigned)places);
                 if (memcmp(place, wanted.at, wanted.length) == 0)
                     return place;
@@ -282,8 +287,10 @@ static int number_matches(const Node *node, Bytes text) {
         skip(&text);
     }
     double value;
-    int is_integer;
-    if (!take_number(&text, &value, &is_integer))
+    int is_integer, is_cut = text.length > NUMBER_BYTES_MAX;
+    if (is_cut)
+        text.length = NUMBER_BYTES_MAX;
+    if (!take_number(&text, &value, &is_integer) || (is_cut && text.length == 0))
         return 1;
     if (!is_quoted && !(node->flags & INTEGERS) && is_integer && text.length > 0 &&
         (text.at[0] == ',' || text.at[0] == '}'))
@@ -357,8 +364,11 @@ static void row_may_match(sqlite3_context *context, int count, sqlite3_value **a
         sqlite3_result_int(context, may_match(program, value, row));
 }
 
+/* All else is hidden: another extension in the process has an `sqlite3_api` too, perhaps of another SQLite. */
 #ifdef _WIN32
 __declspec(dllexport)
+#else
+__attribute__((visibility("default")))
 #endif
 int sqlite3_rowhints_init(sqlite3 *database, char **message, const sqlite3_api_routines *pApi) {
     SQLITE_EXTENSION_INIT2(pApi);

@@ -82,17 +82,18 @@ _TRIALS: Final = (
 def gives_function(connection: apsw.Connection) -> bool:
     """Give the connection `row_may_match`; returns whether it has it and answers as it should."""
     try:
-        connection.enable_load_extension(True)
         try:
+            connection.config(apsw.SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 1)  # not for SQL
             connection.load_extension(str(LIBRARY))
         finally:
-            connection.enable_load_extension(False)
+            connection.config(apsw.SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 0)
         ask, program = connection.cursor().execute, program_of(_TRIED, 40)
         return all(
             ask("SELECT row_may_match(?, ?, ?)", (program, value, row)).get == wanted
             for row, value, wanted in _TRIALS
         )
-    except (apsw.Error, AttributeError):  # an apsw without extensions lacks the methods
+    # An apsw without extensions lacks the methods; SQLite takes no path that is not UTF-8.
+    except (apsw.Error, AttributeError, ValueError):
         return False
 
 
