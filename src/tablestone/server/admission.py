@@ -133,19 +133,21 @@ class Rounds:
     def _serve(self, loop: AbstractEventLoop) -> None:
         """Begin one request of each address in turn until the time of this turn is over."""
         ends = self._seconds() + limits.TURN_SECONDS
-        while self._waiting:
-            address, queue = next(iter(self._waiting.items()))
-            begin = queue.popleft()
-            del self._waiting[address]
-            if queue:
-                self._waiting[address] = queue  # after the others
-            if begin():
-                ends -= TASK_SECONDS
-            if self._seconds() > ends:
-                break
-        self.is_busy = bool(self._waiting)
-        if self.is_busy:
-            loop.call_soon(self._serve, loop)
+        try:
+            while self._waiting:
+                address, queue = next(iter(self._waiting.items()))
+                begin = queue.popleft()
+                del self._waiting[address]
+                if queue:
+                    self._waiting[address] = queue  # after the others
+                if begin():
+                    ends -= TASK_SECONDS
+                if self._seconds() > ends:
+                    break
+        finally:  # also if one fails
+            self.is_busy = bool(self._waiting)
+            if self.is_busy:
+                loop.call_soon(self._serve, loop)
 
 
 MEBIBYTE: Final = 1024 * 1024

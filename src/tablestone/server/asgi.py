@@ -69,7 +69,8 @@ class _Messages:
         self._has_received = False
         self._head = b""
         self._is_chunked = False
-        self._bytes_left = 0
+        self._bytes_left: int | None = 0
+        """None: the end of the connection ends the body."""
 
     async def receive(self) -> Message:
         exchange = self._exchange
@@ -104,6 +105,8 @@ class _Messages:
         has_body = self._exchange.request.method != "HEAD" and status not in (204, 304)
         if length is not None:
             self._bytes_left = int(length) if has_body else 0
+        elif has_body and self._exchange.is_http_1_0:
+            self._exchange.keep_alive, self._bytes_left = False, None
         elif has_body:
             self._is_chunked = True
             headers.append((b"transfer-encoding", b"chunked"))
@@ -113,10 +116,11 @@ class _Messages:
         """A piece of the body as it goes over the connection."""
         if self._exchange.request.method == "HEAD":
             return b""
-        if not self._is_chunked:
+        if self._is_chunked:
+            chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+            return chunk + b"0\r\n\r\n" if is_last else chunk
+        if self._bytes_left is not None:
             self._bytes_left -= len(body)
             if self._bytes_left < 0:
                 raise RuntimeError("The body is longer than its content-length.")
-            return body
-        chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
-        return chunk + b"0\r\n\r\n" if is_last else chunk
+        return body

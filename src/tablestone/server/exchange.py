@@ -145,6 +145,14 @@ class ClientChannel(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.end_unsent()
+        if self.transport.is_closing():
+            self.close()
+
+    def close(self) -> None:
+        """Close the connection once the client has read the rest, for which it has as long as for any answer."""
+        self.transport.close()
+        if self._reader_timer is None and self.transport.get_write_buffer_size():
+            self._watch_reader(math.inf)
 
     async def until_writable(self) -> None:
         """Return when the client has read enough of the answers before, or is gone."""
@@ -177,7 +185,13 @@ class Exchange:
     """One request and its answer."""
 
     def __init__(
-        self, connection: ClientChannel, request: RawRequest, fields: Fields, *, keep_alive: bool
+        self,
+        connection: ClientChannel,
+        request: RawRequest,
+        fields: Fields,
+        version: str = "1.1",
+        *,
+        keep_alive: bool,
     ) -> None:
         headers = request.headers
         self.connection = connection
@@ -191,7 +205,10 @@ class Exchange:
         """Whether a part of the body has not arrived."""
         self.is_read = request.method == "GET" and not self.has_more
         """Whether there is no body to wait for: only a task can wait."""
-        self.expects_continue = headers.get(b"expect", b"").lower() == b"100-continue"
+        self.is_http_1_0 = version == "1.0"
+        """Its client knows neither chunks nor `100 Continue` (RFC 9110 10.1.1)."""
+        expected = headers.get(b"expect", b"").lower()
+        self.expects_continue = expected == b"100-continue" and not self.is_http_1_0
         self.limit: Limit | None = None
         """The limit that this request exceeds, if it is refused before its turn has come."""
         self.is_begun = False
@@ -269,11 +286,11 @@ class Exchange:
             return
         try:
             head = self.head(response.status, response.sized_headers(), response.reason)
-        except ValueError as error:
+            self.write(head, b"" if self.request.method == "HEAD" else response.body)
+        except Exception as error:  # noqa: BLE001 - every request gets an answer
             self.fail(error)
-            return
-        self.write(head, b"" if self.request.method == "HEAD" else response.body)
-        self.end()
+        else:
+            self.end()
 
     def head(
         self, status: int, headers: Sequence[tuple[bytes, bytes]], reason: str | None
@@ -315,6 +332,6 @@ class Exchange:
         logger.error("A request has no answer.", exc_info=error)
         self.keep_alive = False
         if self.is_begun or self.connection.is_lost:
-            self.connection.transport.close()
+            self.connection.close()
         else:
             self.finish(RawResponse(500, [_PLAIN_TEXT], _FAILED))

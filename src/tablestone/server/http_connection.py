@@ -134,6 +134,8 @@ class HttpConnection(ClientChannel):
         self.serving.connections.add(self)
         self._wait_for_head()  # otherwise a client that connects and sends nothing would stay for ever
         self.admission.connections.make(self.serving.connections, self.loop)
+        if self.admission.is_stopping:  # it was accepted before, and is told now
+            self.shutdown()
 
     @property
     def idle_since(self) -> float | None:
@@ -152,7 +154,7 @@ class HttpConnection(ClientChannel):
         if self._scheme == "https":
             self.transport.abort()
         else:
-            self.transport.close()
+            self.close()
 
     def _end_if_idle(self) -> None:
         self._idle_timer = None
@@ -172,16 +174,25 @@ class HttpConnection(ClientChannel):
         TLS as asyncio and uvloop have it ends both directions at once, so there is no answer left to send.
         """
         self._end_head()
+        if self._pipelined and self._pipelined[-1].has_more:
+            self._drop_last()
         last = self._last
         if self._scheme == "https" or last is None or last.is_complete or last.has_more:
             return False
         last.end_sending()
         return True
 
+    def _drop_last(self) -> None:
+        """Forget the last request of several, which will never be whole."""
+        assert self._pipelined is not None
+        self._pipelined.pop()
+        self._last = self._pipelined[-1] if self._pipelined else self._under_way
+        self._is_overrun = True
+
     def shutdown(self) -> None:
         """Close it after the answers under way."""
         if self._last is None or self._last.is_complete:
-            self.transport.close()
+            self.close()
         else:
             self._last.keep_alive = False
         if self._scheme == "https":
@@ -203,7 +214,8 @@ class HttpConnection(ClientChannel):
             self._idle_timer.cancel()
         if self._under_way is not None:
             self._under_way.tell()
-        del self.parser  # it refers to this connection
+        del self.parser  # it refers to this connection, and so do these
+        self._last = self._under_way = self._pipelined = None
         if self._on_lost is not None:
             self._on_lost()
 
@@ -245,7 +257,7 @@ class HttpConnection(ClientChannel):
         if self.transport.is_closing():
             return
         if self._pipelined and self._pipelined[-1].has_more:
-            self._pipelined.pop()  # the answer is about this one
+            self._drop_last()  # the answer is about this one
         under_way = self._under_way
         is_due = under_way is not None and not (under_way.is_complete or under_way.has_more)
         if (is_due or self._pipelined) and self._last_words is None:
@@ -254,16 +266,15 @@ class HttpConnection(ClientChannel):
         self.is_lost = True  # nothing is written after this
         if under_way is not None:
             under_way.tell()
-        if under_way is None or under_way.is_complete or not under_way.is_begun:
+        is_last = under_way is not None and under_way.is_complete and not under_way.keep_alive
+        if not is_last and (under_way is None or under_way.is_complete or not under_way.is_begun):
             self.transport.write(answer)
-        self.transport.close()
+        self.close()
 
     def _wait_for_head(self) -> None:
         """Limit the time from the first call until a head is whole."""
         if self._head_timer is None and not self.transport.is_closing():
-            self._head_timer = self.loop.call_later(
-                limits.REQUEST_HEAD_SECONDS_MAX, self.transport.close
-            )
+            self._head_timer = self.loop.call_later(limits.REQUEST_HEAD_SECONDS_MAX, self.close)
 
     def _end_head(self) -> None:
         self._head_is_open = False
@@ -317,7 +328,7 @@ class HttpConnection(ClientChannel):
             host = b"[%b]" % parts.host if b":" in parts.host else parts.host
             named = b"%b:%d" % (host, parts.port) if parts.port else host
             fields[:] = [(name, named if name == b"host" else value) for name, value in fields]
-        path: bytes = parts.path
+        path: bytes = parts.path or b"/"
         if not path.isascii():
             raise httptools.HttpParserInvalidURLError("a path that is not ASCII")
         client, scheme = self.address, self._scheme
@@ -326,7 +337,7 @@ class HttpConnection(ClientChannel):
         request = raw_request(self._method, path, parts.query or b"", fields, scheme, client)
         if b"transfer-encoding" in request.headers:
             _require_chunked(fields, self._version)
-        return Exchange(self, request, fields, keep_alive=keep_alive)
+        return Exchange(self, request, fields, self._version, keep_alive=keep_alive)
 
     def on_body(self, body: bytes) -> None:
         self._bytes_without_progress = 0
@@ -441,12 +452,12 @@ class HttpConnection(ClientChannel):
         """End the connection, begin the next request, or wait for it."""
         exchange = self._under_way
         assert exchange is not None
-        if not exchange.keep_alive and exchange.has_more:
-            # Close later: a client that is cut off while it sends may never see the answer (RFC 9112 9.6).
-            self._is_overrun = True
-            self.loop.call_later(limits.BODY_DISCARD_SECONDS_MAX, self.end_idle)
-        elif not exchange.keep_alive:
-            self.transport.close()
+        if not exchange.keep_alive:
+            self._is_overrun = True  # nothing that follows is carried out (RFC 9112 9.6)
+            if exchange.has_more:  # close later: a client that is cut off may never see the answer
+                self.loop.call_later(limits.BODY_DISCARD_SECONDS_MAX, self.end_idle)
+            else:
+                self.close()
         self.release_arrived()
         if self.transport.is_closing():
             return

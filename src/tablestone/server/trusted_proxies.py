@@ -65,7 +65,12 @@ def forwarded_scheme(value: bytes) -> str:
 
 def unmapped(address: str) -> str:
     """An address of IPv4 as usual, although the socket is for both families."""
-    return address.removeprefix(_MAPPED)
+    if not address.lower().startswith(_MAPPED):
+        return address
+    try:
+        return str(ipaddress.IPv6Address(address).ipv4_mapped or address)
+    except ValueError:
+        return address
 
 
 def _without_port(text: str) -> str:

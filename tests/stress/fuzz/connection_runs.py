@@ -31,7 +31,7 @@ _MEANT: Final = (
 )
 
 
-class _Transport(asyncio.Transport):
+class FakeTransport(asyncio.Transport):
     """Keeps what is written."""
 
     def __init__(self, connection: HttpConnection) -> None:
@@ -48,6 +48,7 @@ class _Transport(asyncio.Transport):
         if not self._is_closing:
             self._is_closing = True
             asyncio.get_running_loop().call_soon(self._connection.connection_lost, None)
+            del self._connection  # as the loop's transports do
 
     def abort(self) -> None:
         self.close()
@@ -65,7 +66,7 @@ class _Transport(asyncio.Transport):
         self.is_paused = False
 
 
-class _Echo:
+class Echo:
     """Answers with what it has read of the request; 400 where the service does, in the cases."""
 
     waits = False
@@ -94,12 +95,12 @@ class _Echo:
     refuse = answer
 
 
-async def spoken(pieces: Sequence[bytes]) -> tuple[bytes, list[bytes]]:
+async def spoken(pieces: Sequence[bytes], echo: Echo | None = None) -> tuple[bytes, list[bytes]]:
     """All that a connection answers to these pieces before it ends, and the paths of the requests that it reached."""
-    loop, echo = asyncio.get_running_loop(), _Echo()
+    loop, echo = asyncio.get_running_loop(), echo or Echo()
     serving = Serving(echo, Admission(9, 1_000, MEBIBYTE))
     connection = HttpConnection(serving, loop)
-    transport = _Transport(connection)
+    transport = FakeTransport(connection)
     connection.connection_made(transport)
     for piece in pieces:
         for _ in range(TURNS_MAX):
