@@ -27,17 +27,7 @@ from opentelemetry.util.types import Attributes
 
 from tablestone import __version__
 from tablestone.clock import monotonic_seconds, unix_seconds
-from tablestone.engines.contract import (
-    Committed,
-    Conflict,
-    Engine,
-    Hint,
-    Key,
-    KeyRange,
-    Rows,
-    Snapshot,
-    WriteSet,
-)
+from tablestone.engines import contract
 from tablestone.engines.figures import MeasuredEngine, Values
 from tablestone.engines.forwarding_engine import ForwardingEngine, ForwardingSnapshot
 from tablestone.engines.kind import EngineUrl
@@ -121,7 +111,7 @@ class Tracing:
         """The table service with spans; one that a test supplies stays as it is."""
         return TracedTables if make_service is TableService else make_service
 
-    def traced_engine(self, engine: Engine, url: str) -> Engine:
+    def traced_engine(self, engine: contract.Engine, url: str) -> contract.Engine:
         """The engine of this URL, with a span for each call."""
         return TracedEngine(engine, EngineUrl.parse(url).scheme)
 
@@ -248,26 +238,28 @@ def _call(system: str, operation: str) -> Iterator[Span]:
 class TracedEngine(ForwardingEngine):
     """An engine whose reads and commits for a request are spans. `system` is the scheme of its URL."""
 
-    def __init__(self, engine: Engine, system: str) -> None:
+    def __init__(self, engine: contract.Engine, system: str) -> None:
         super().__init__(engine)
         self._system = system
 
-    async def get(self, key: Key) -> bytes | None:
+    async def get(self, key: contract.Key) -> bytes | None:
         with _call(self._system, "get") as span:
             value = await super().get(key)
             span.set_attribute(_ROWS, int(value is not None))
             return value
 
-    async def read(self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
+    async def read(
+        self, ranges: Sequence[contract.KeyRange], *, rows_max: int, bytes_max: int
+    ) -> contract.Rows:
         with _call(self._system, "read") as span:
             rows = await super().read(ranges, rows_max=rows_max, bytes_max=bytes_max)
             span.set_attribute(_ROWS, len(rows.values))
             return rows
 
-    async def snapshot(self) -> Snapshot:
+    async def snapshot(self) -> contract.Snapshot:
         return _TracedSnapshot(await super().snapshot(), self._system)
 
-    async def commit(self, write_set: WriteSet) -> Committed | Conflict:
+    async def commit(self, write_set: contract.WriteSet) -> contract.Committed | contract.Conflict:
         with _call(self._system, "commit") as span:
             if len(write_set.changes) > 1:  # by the conventions, one change is no batch
                 span.set_attribute(_BATCH_SIZE, len(write_set.changes))
@@ -278,13 +270,18 @@ class TracedEngine(ForwardingEngine):
 
 
 class _TracedSnapshot(ForwardingSnapshot):
-    def __init__(self, snapshot: Snapshot, system: str) -> None:
+    def __init__(self, snapshot: contract.Snapshot, system: str) -> None:
         super().__init__(snapshot)
         self._system = system
 
     async def read(
-        self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
-    ) -> Rows:
+        self,
+        ranges: Sequence[contract.KeyRange],
+        *,
+        rows_max: int,
+        bytes_max: int,
+        hint: contract.Hint | None = None,
+    ) -> contract.Rows:
         with _call(self._system, "read") as span:
             rows = await super().read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
             span.set_attribute(_ROWS, len(rows.values))

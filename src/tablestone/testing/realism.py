@@ -13,21 +13,7 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from tablestone.clock import TICKS_PER_SECOND
-from tablestone.engines.contract import (
-    ANY,
-    Change,
-    Committed,
-    Conflict,
-    Engine,
-    Entry,
-    Hint,
-    Key,
-    KeyRange,
-    Rows,
-    Snapshot,
-    SnapshotPassed,
-    WriteSet,
-)
+from tablestone.engines import contract
 from tablestone.engines.forwarding_engine import ForwardingEngine, ForwardingSnapshot
 from tablestone.engines.memory import MemoryEngine, MemoryRows
 from tablestone.model.entity_json import key_of, read_raw
@@ -55,7 +41,7 @@ class _Commit(NamedTuple):
     """A commit of the primary: the clock's `elapsed_seconds` then, and the version of each change."""
 
     at: float
-    write_set: WriteSet
+    write_set: contract.WriteSet
     versions: Sequence[int]
 
 
@@ -104,7 +90,7 @@ class Secondary:
             self._waiting.clear()
             self._copied_for = self._lag
 
-    async def copy(self, primary: Engine) -> None:
+    async def copy(self, primary: contract.Engine) -> None:
         """Copy the rows of the primary, before its first commit since the lag began."""
         if self._copied_for is self._lag or not self.is_behind:
             return
@@ -115,7 +101,9 @@ class Secondary:
                 self._rows.replace(await _contents_of(primary))
                 self._copied_for = lag
 
-    async def learn(self, write_set: WriteSet, versions: Sequence[int], *, at_once: bool) -> None:
+    async def learn(
+        self, write_set: contract.WriteSet, versions: Sequence[int], *, at_once: bool
+    ) -> None:
         """Queue a commit of the primary; `at_once` applies it and all that wait."""
         if math.isinf(self._lag.seconds) or not self.is_behind:
             return
@@ -139,7 +127,7 @@ class Secondary:
             commit = self._waiting.popleft()
             for change, version in zip(commit.write_set.changes, commit.versions, strict=True):
                 self._version = version
-                changes = [Change(change.row, ANY, change.mutation)]
+                changes = [contract.Change(change.row, contract.ANY, change.mutation)]
                 await self._rows.commit(
                     commit.write_set._replace(changes=changes, note=None, relies_on=None)
                 )
@@ -148,26 +136,28 @@ class Secondary:
 class FollowedEngine(ForwardingEngine):
     """The engine of the primary, which tells the secondary of its commits; without lag if `at_once`."""
 
-    def __init__(self, engine: Engine, secondary: Secondary, *, at_once: bool = False) -> None:
+    def __init__(
+        self, engine: contract.Engine, secondary: Secondary, *, at_once: bool = False
+    ) -> None:
         super().__init__(engine)
         self._secondary = secondary
         self._at_once = at_once
 
-    async def commit(self, write_set: WriteSet) -> Committed | Conflict:
+    async def commit(self, write_set: contract.WriteSet) -> contract.Committed | contract.Conflict:
         await self._secondary.copy(self._engine)
         outcome = await super().commit(write_set)
-        if isinstance(outcome, Committed):
+        if isinstance(outcome, contract.Committed):
             await self._secondary.learn(write_set, outcome.versions, at_once=self._at_once)
         return outcome
 
 
-async def _contents_of(engine: Engine) -> MemoryRows:
+async def _contents_of(engine: contract.Engine) -> MemoryRows:
     if isinstance(engine, MemoryEngine):
         return engine.contents()
-    rows: dict[Key, tuple[int, bytes]] = {}
+    rows: dict[contract.Key, tuple[int, bytes]] = {}
     async for found in scan_in_steps(engine, storage_keys.EVERYTHING):
         for row in found:
-            rows[Key(row.partition, row.row)] = (row.version, row.value)
+            rows[contract.Key(row.partition, row.row)] = (row.version, row.value)
     return MemoryRows(sorted(rows), rows, [])
 
 
@@ -184,43 +174,51 @@ def begins_range(partition: bytes) -> bool:
 class RangedEngine(ForwardingEngine):
     """An engine whose reads of entities end with a partition range."""
 
-    async def read(self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
+    async def read(
+        self, ranges: Sequence[contract.KeyRange], *, rows_max: int, bytes_max: int
+    ) -> contract.Rows:
         rows = await super().read(ranges, rows_max=rows_max, bytes_max=bytes_max)
         return _of_first_range(rows, ranges[0].start)
 
-    async def snapshot(self) -> Snapshot:
+    async def snapshot(self) -> contract.Snapshot:
         return _RangedSnapshot(await super().snapshot())
 
 
 class _RangedSnapshot(ForwardingSnapshot):
     """A snapshot that raises `SnapshotPassed` where a partition range ends: the page ends there, even an empty one."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: contract.Snapshot) -> None:
         super().__init__(snapshot)
         self._has_passed = False
 
     async def read(
         self,
-        ranges: Sequence[KeyRange],
+        ranges: Sequence[contract.KeyRange],
         *,
         rows_max: int,
         bytes_max: int,
-        hint: Hint | None = None,  # noqa: ARG002
-    ) -> Rows:
+        hint: contract.Hint | None = None,  # noqa: ARG002
+    ) -> contract.Rows:
         if self._has_passed:
-            raise SnapshotPassed
+            raise contract.SnapshotPassed
         # No hint: rows that the engine would leave out may begin a range.
         rows = await super().read(ranges, rows_max=rows_max, bytes_max=bytes_max)
         first = _of_first_range(rows, ranges[0].start)
         self._has_passed = first.next_key is not None and _divides(first, first.next_key)
         return first
 
-    async def entries(self, start: Entry, end: Entry, *, entries_max: int) -> list[Entry]:  # noqa: ARG002
+    async def entries(
+        self,
+        start: contract.Entry,
+        end: contract.Entry,
+        *,
+        entries_max: int,  # noqa: ARG002
+    ) -> list[contract.Entry]:
         """No entries, so that every query scans, as on Azure: an index would pass over the ends of ranges."""
         return await super().entries(start, end, entries_max=0)
 
 
-def _of_first_range(rows: Rows, start: Key) -> Rows:
+def _of_first_range(rows: contract.Rows, start: contract.Key) -> contract.Rows:
     """The rows before the next range. The first row's partition never counts as its beginning: a page gets on."""
     if not start.partition.startswith(storage_keys.ENTITIES):
         return rows
@@ -228,12 +226,12 @@ def _of_first_range(rows: Rows, start: Key) -> Rows:
     for number, value in enumerate(rows.values):
         key = _key_of(value, start)
         if before not in (None, key.partition) and begins_range(key.partition):
-            return Rows(rows.values[:number], key)
+            return contract.Rows(rows.values[:number], key)
         before = key.partition
     return rows
 
 
-def _divides(rows: Rows, next_key: Key) -> bool:
+def _divides(rows: contract.Rows, next_key: contract.Key) -> bool:
     """Whether the next row is in another partition than the last one, and begins a range."""
     if not rows.values or not next_key.partition.startswith(storage_keys.ENTITIES):
         return False
@@ -241,6 +239,6 @@ def _divides(rows: Rows, next_key: Key) -> bool:
     return last.partition != next_key.partition and begins_range(next_key.partition)
 
 
-def _key_of(value: bytes, of_same_table: Key) -> Key:
+def _key_of(value: bytes, of_same_table: contract.Key) -> contract.Key:
     table_id = of_same_table.partition[len(storage_keys.ENTITIES) : _KEY_BEGINS]
     return storage_keys.entity_place(table_id, key_of(read_raw(value)))

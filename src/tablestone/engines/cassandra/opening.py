@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing
 
 from tablestone.clock import Clock, system_clock
+from tablestone.engines.cassandra import layout
 from tablestone.engines.cassandra.checks import (
     Examination,
     examine,
@@ -17,17 +18,6 @@ from tablestone.engines.cassandra.cluster_url import ClusterAddress
 from tablestone.engines.cassandra.connection import SCHEMA_SECONDS_MAX, Connection
 from tablestone.engines.cassandra.directory import make_root
 from tablestone.engines.cassandra.engine import CassandraEngine
-from tablestone.engines.cassandra.layout import (
-    ABOUT,
-    LAYOUT,
-    ROWS,
-    STEPS,
-    TABLES,
-    keyspace_statement,
-    note_new,
-    note_use,
-    require_own,
-)
 from tablestone.engines.contract import EngineRefused, StorageId
 
 log = logging.getLogger(__name__)
@@ -59,7 +49,7 @@ def open_cassandra(
         for warning in found.warnings if warns else ():
             log.warning("%s", warning)
         if not (read_only or may_be_loading):
-            note_use(connection)
+            layout.note_use(connection)
         engine = CassandraEngine(connection, clock, read_only=read_only)
         after_an_error.pop_all()
         return engine
@@ -76,7 +66,7 @@ def storage_id(connection: Connection) -> StorageId:
     """The id of the table of rows: another keyspace of the same name has another."""
     [(made,)] = connection.execute(
         "SELECT id FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s",
-        (connection.keyspace, ROWS),
+        (connection.keyspace, layout.ROWS),
     )
     identity: bytes = made.bytes
     return StorageId(identity)
@@ -88,7 +78,7 @@ def examine_cluster(address: ClusterAddress, clock: Clock) -> Examination:
         return examine(connection, clock, wanted=address)
 
 
-def initialize(address: ClusterAddress, steps: Mapping[int, str] = STEPS) -> bool:
+def initialize(address: ClusterAddress, steps: Mapping[int, str] = layout.STEPS) -> bool:
     """Create the keyspace and its tables, unless they exist; True if the keyspace was created.
 
     `steps` upgrade an older layout. `EngineRefused`, before anything is made, if the keyspace is another program's or a
@@ -101,18 +91,19 @@ def initialize(address: ClusterAddress, steps: Mapping[int, str] = STEPS) -> boo
             copies_in = wanted_copies(address, connection)
             if wrong := too_many_copies(connection, copies_in, is_made=False):
                 raise EngineRefused(" ".join(wrong))
-            connection.define(keyspace_statement(address.keyspace, copies_in))
+            connection.define(layout.keyspace_statement(address.keyspace, copies_in))
         else:
             # Servers refuse a keyspace without a number.
-            is_new = require_own(connection, keyspace) is None
+            is_new = layout.require_own(connection, keyspace) is None
             held_copies(connection, keyspace)
         connection.use_keyspace()
-        for statement in TABLES.values():
+        for statement in layout.TABLES.values():
             connection.define(statement)
         if is_new:
-            note_new(connection)
+            layout.note_new(connection)
         connection.execute(
-            f"INSERT INTO {ABOUT} (name, number) VALUES ('layout', %s) IF NOT EXISTS", (LAYOUT,)
+            f"INSERT INTO {layout.ABOUT} (name, number) VALUES ('layout', %s) IF NOT EXISTS",
+            (layout.LAYOUT,),
         )
         _upgrade(connection, steps)
         # Nodes that have just started may take each other for dead, and refuse for a while.
@@ -122,8 +113,8 @@ def initialize(address: ClusterAddress, steps: Mapping[int, str] = STEPS) -> boo
 
 def _upgrade(connection: Connection, steps: Mapping[int, str]) -> None:
     """Upgrade a keyspace of an older layout; `EngineRefused` while a server uses it."""
-    [(layout,)] = connection.execute(f"SELECT number FROM {ABOUT} WHERE name = 'layout'")
-    older = range(layout, LAYOUT)
+    [(stored,)] = connection.execute(f"SELECT number FROM {layout.ABOUT} WHERE name = 'layout'")
+    older = range(stored, layout.LAYOUT)
     if not older:
         return
     if missing := [each for each in older if each not in steps]:
@@ -132,11 +123,12 @@ def _upgrade(connection: Connection, steps: Mapping[int, str]) -> None:
         )
     if users := connection.other_clients():
         raise EngineRefused(
-            f"The keyspace {connection.keyspace} has layout {layout} and is in use by {', '.join(users)}: stop the "
+            f"The keyspace {connection.keyspace} has layout {stored} and is in use by {', '.join(users)}: stop the "
             "servers, and run `tablestone cluster init` again."
         )
     for each in older:
         connection.define(steps[each])
         connection.execute(
-            f"UPDATE {ABOUT} SET number = %s WHERE name = 'layout' IF number = %s", (each + 1, each)
+            f"UPDATE {layout.ABOUT} SET number = %s WHERE name = 'layout' IF number = %s",
+            (each + 1, each),
         )

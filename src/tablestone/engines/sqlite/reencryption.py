@@ -16,18 +16,8 @@ import apsw
 
 from tablestone.engines.contract import EngineDamaged, EngineRefused, EngineUnavailable
 from tablestone.engines.kind import EncryptionKey, Opening
-from tablestone.engines.sqlite import encryption
+from tablestone.engines.sqlite import data_directory, encryption
 from tablestone.engines.sqlite.commit_lock import CommitLock
-from tablestone.engines.sqlite.data_directory import (
-    DATABASE_NAME,
-    JOURNAL_NAME,
-    LOCKED_MS_MAX,
-    LOG_NAME,
-    LOG_NAMES,
-    REENCRYPTED_NAME,
-    DataDirectory,
-    Progress,
-)
 from tablestone.fsync import flush_directory, flush_file
 
 STEPS_PER_NEWS: Final = 10_000
@@ -36,7 +26,10 @@ _COUNT: Final = "SELECT count(*) FROM stored_rows"
 
 
 def reencrypt(
-    path: Path, old: EncryptionKey | None, new: EncryptionKey | None, progress: Progress
+    path: Path,
+    old: EncryptionKey | None,
+    new: EncryptionKey | None,
+    progress: data_directory.Progress,
 ) -> tuple[int, int]:
     """Rewrite the database, which `old` encrypts, with the key `new` (None: unencrypted); returns its rows and bytes.
 
@@ -44,24 +37,24 @@ def reencrypt(
     damaged, `EngineUnavailable` or `OSError` if a step fails; the directory is then as it was.
     """
     if old is None and new is not None:
-        encryption.require_not_encrypted(path, path / DATABASE_NAME)
-    DataDirectory(path, Opening.READ_ONLY, key=old).close()  # refuses to create one
-    directory = DataDirectory(path, Opening.SERVER, key=old)
-    staging = path / REENCRYPTED_NAME
+        encryption.require_not_encrypted(path, path / data_directory.DATABASE_NAME)
+    data_directory.DataDirectory(path, Opening.READ_ONLY, key=old).close()  # refuses to create one
+    directory = data_directory.DataDirectory(path, Opening.SERVER, key=old)
+    staging = path / data_directory.REENCRYPTED_NAME
     try:
         with closing(CommitLock(path)) as commits, commits.held():
             _require_room(staging)
             flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI
             database = os.fspath(directory.database.absolute())
             with closing(encryption.connect(database, flags, old)) as source:
-                source.set_busy_timeout(LOCKED_MS_MAX)
+                source.set_busy_timeout(data_directory.LOCKED_MS_MAX)
                 _require_alone(source, path)
                 _require_whole(source, path)
                 source.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
                 rows = _write_again(source, staging, new, progress)
             # Nothing can write now: a command that writes would wait for the commit lock.
-            size = (staging / DATABASE_NAME).stat().st_size
-            _replace(path, staging / DATABASE_NAME)
+            size = (staging / data_directory.DATABASE_NAME).stat().st_size
+            _replace(path, staging / data_directory.DATABASE_NAME)
             return rows, size
     except apsw.FullError as error:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(staging)) from error
@@ -106,13 +99,16 @@ def _require_whole(source: apsw.Connection, path: Path) -> None:
 
 
 def _write_again(
-    source: apsw.Connection, staging: Path, new: EncryptionKey | None, progress: Progress
+    source: apsw.Connection,
+    staging: Path,
+    new: EncryptionKey | None,
+    progress: data_directory.Progress,
 ) -> int:
     """Copy the database into a new one, check and flush it; returns the number of rows."""
     whole = source.pragma("page_count") * source.pragma("page_size")
     expected: int = source.execute(_COUNT).get
     staging.mkdir(mode=0o700)
-    file = staging.absolute() / DATABASE_NAME
+    file = staging.absolute() / data_directory.DATABASE_NAME
 
     def report() -> bool:
         progress(min(whole, file.stat().st_size if file.exists() else 0), whole)
@@ -134,15 +130,17 @@ def _write_again(
 
 def _replace(path: Path, staged: Path) -> None:
     """Replace the old database, which must have no log any more."""
-    for name in (LOG_NAME, JOURNAL_NAME):
+    for name in (data_directory.LOG_NAME, data_directory.JOURNAL_NAME):
         log = path / name
         if log.exists() and log.stat().st_size:
             raise EngineRefused(
                 f"The data directory {path} is in use by another command: wait for its end."
             )
-    shutil.copymode(path / DATABASE_NAME, staged)
+    shutil.copymode(path / data_directory.DATABASE_NAME, staged)
     flush_directory(path)
-    staged.rename(path / DATABASE_NAME)
-    for name in LOG_NAMES:  # empty ones, of a command that began to read the old database
+    staged.rename(path / data_directory.DATABASE_NAME)
+    for (
+        name
+    ) in data_directory.LOG_NAMES:  # empty ones, of a command that began to read the old database
         (path / name).unlink(missing_ok=True)
     flush_directory(path)

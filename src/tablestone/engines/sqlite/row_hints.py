@@ -72,9 +72,7 @@ _TRIALS: Final = (
     (b"c", b'{,"n":7.5,"t":"2022"}', 0),
     (b"d", b'{,"n":7.5}', 0),
     (b"b", b"\0,", 1),
-    (b"b", bytes(40), 0),
-    (b"b", bytes(41), 1),
-    (b"b", "no blob", 1),
+    *((b"b", bytes(40), 0), (b"b", bytes(41), 1), (b"b", "no blob", 1)),
 )
 """Rows, and whether they may match."""
 
