@@ -212,7 +212,9 @@ async def test_a_server_of_several_processes_keeps_other_servers_out(data: Path)
 
 def test_memory_is_not_for_several_processes() -> None:
     with (
-        pytest.raises(EngineRefused, match=r"^The engine memory: keeps its rows in the memory of"),
+        pytest.raises(
+            EngineRefused, match=r"^Only one process can have the engine memory: open\.$"
+        ),
         held_for_processes("memory:"),
     ):
         pass

@@ -13,17 +13,7 @@ from tablestone.advice.filter_shape import NUMBERS, shape_of
 from tablestone.advice.workload import QueryUse, TableUse
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.entity import TIMESTAMP
-from tablestone.model.filter_tree import (
-    INVERTED,
-    And,
-    BooleanProperty,
-    Comparison,
-    ComparisonOperator,
-    Constant,
-    FilterNode,
-    Not,
-    leaves,
-)
+from tablestone.model import filter_tree
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 
 BRANCHES_MAX: Final = 16
@@ -50,45 +40,45 @@ class Conditions:
         return (*self.equal, *self.ranges, *self.unusable)
 
 
-def conditions_of(node: FilterNode | None) -> tuple[Conditions, ...]:
+def conditions_of(node: filter_tree.FilterNode | None) -> tuple[Conditions, ...]:
     """The queries in a filter: one, or one for each side of an `or` over different properties."""
     if node is None:
         return (Conditions(),)
     types: dict[str, EdmType] = {}
-    for leaf in leaves(node):
-        kind = leaf.literal.type if isinstance(leaf, Comparison) else EdmType.BOOLEAN
+    for leaf in filter_tree.leaves(node):
+        kind = leaf.literal.type if isinstance(leaf, filter_tree.Comparison) else EdmType.BOOLEAN
         types.setdefault(leaf.name, kind)
     return tuple(replace(each, types=types) for each in _of(node, negated=False))
 
 
-def _of(node: FilterNode, *, negated: bool) -> tuple[Conditions, ...]:
-    while isinstance(node, Not):
+def _of(node: filter_tree.FilterNode, *, negated: bool) -> tuple[Conditions, ...]:
+    while isinstance(node, filter_tree.Not):
         node, negated = node.term, not negated
-    if isinstance(node, Constant):
+    if isinstance(node, filter_tree.Constant):
         return (Conditions(),)
-    if isinstance(node, BooleanProperty):
+    if isinstance(node, filter_tree.BooleanProperty):
         return (Conditions(unusable=(node.name,)) if negated else Conditions(equal=(node.name,)),)
-    if isinstance(node, Comparison):
+    if isinstance(node, filter_tree.Comparison):
         return (_of_comparison(node, negated=negated),)
     found = []
     # A loop, because before Python 3.12 a comprehension is a second stack frame for each level of nesting.
     for term in node.terms:
         branches = _of(term, negated=negated)
         found.append(branches)
-    is_and = isinstance(node, And) is not negated
+    is_and = isinstance(node, filter_tree.And) is not negated
     return _all_of(found) if is_and else _any_of(found)
 
 
-def _of_comparison(node: Comparison, *, negated: bool) -> Conditions:
+def _of_comparison(node: filter_tree.Comparison, *, negated: bool) -> Conditions:
     operator = node.operator
     if negated:
         # Only keys exist in every entity, with one type: `not` inverts their comparison (wire 6.4).
         if node.name not in _KEYS:
             return Conditions(unusable=(node.name,))
-        operator = INVERTED[operator]
-    if operator is ComparisonOperator.EQUAL:
+        operator = filter_tree.INVERTED[operator]
+    if operator is filter_tree.ComparisonOperator.EQUAL:
         return Conditions(equal=(node.name,))
-    if operator is ComparisonOperator.NOT_EQUAL or not _sorts_as_text(node.literal):
+    if operator is filter_tree.ComparisonOperator.NOT_EQUAL or not _sorts_as_text(node.literal):
         return Conditions(unusable=(node.name,))
     return Conditions(ranges=(node.name,))
 

@@ -4,12 +4,16 @@ A deletion hides later writes with an earlier timestamp, and no read shows the d
 the keyspace is new, and each program that opens it to write withdraws the note first.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from tablestone.engines.cassandra.connection import Connection
 from tablestone.engines.contract import EngineRefused
+
+if TYPE_CHECKING:
+    from tablestone.engines.cassandra.connection import Connection
 
 LAYOUT: Final = 2
 """The version of the layout, stored in `about`. The first release has it."""
