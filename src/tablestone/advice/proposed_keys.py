@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 
 from tablestone.advice.filter_shape import NUMBERS, shape_of
 from tablestone.advice.workload import QueryUse, TableUse
+from tablestone.model import filter_tree
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.entity import TIMESTAMP
-from tablestone.model import filter_tree
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 
 BRANCHES_MAX: Final = 16
