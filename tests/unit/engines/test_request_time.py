@@ -56,10 +56,11 @@ def test_work_for_no_request_has_no_limit(now: Elapsed) -> None:
 @pytest.mark.asyncio
 async def test_the_time_in_which_the_body_arrives_does_not_count(now: Elapsed) -> None:
     class Slow:
-        has_more = False
+        has_more = True
 
         async def next_piece(self) -> bytes:
             now.now += 20
+            self.has_more = False
             return b"x"
 
         async def until_ended(self) -> None: ...
