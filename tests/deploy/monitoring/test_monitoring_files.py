@@ -98,7 +98,6 @@ def test_the_dashboard_shows_every_metric() -> None:
     }
     assert left_out == {
         *("changes_records", "changes_oldest_seconds", "changes_lag_seconds"),
-        *("sqlite_hint_c_connections_total", "sqlite_hint_sql_connections_total"),
         *("build_info", "memory_rows", "connections_accepted_total"),
         *("table_request_bytes_total", "table_response_bytes_total"),
         *("table_request_seconds_total", "table_request_failures_total"),
