@@ -3,9 +3,9 @@
 The compiler also makes the function that decides hints for SQLite (`engines/sqlite/row_hints.c`).
 
 The wheel contains the typed source either way; docs/decisions/0007-compiled.md says why, and what compiling gains. If
-compiling fails, the wheel has the source alone. An editable installation is never compiled; `HATCH_BUILD_NO_HOOKS=true`
-turns compiling off for any other. The user's cache directory keeps compiled modules, so that the same source is
-compiled once.
+the modules or the function do not compile, the wheel has the other, or the source alone. An editable installation is
+never compiled; `HATCH_BUILD_NO_HOOKS=true` turns compiling off for any other. The user's cache directory keeps what was
+compiled whole, so that the same source is compiled once.
 """
 
 from __future__ import annotations
@@ -47,14 +47,22 @@ class CompiledModules(BuildHookInterface[Any]):
                 self.app.display_info(f"{len(modules)} modules are compiled already: {kept}")
             else:
                 self.app.display_info(f"Compiling {len(modules)} modules")
-                _compile(source, work, modules)
-                keep(built, kept)
+                shutil.copytree(
+                    source, work / "src", ignore=shutil.ignore_patterns("__pycache__", "*.so")
+                )
+                failures = [*_compile(work, MODULES, modules), *_compile(work, HINTS, [])]
+                for failure in failures:
+                    self.app.display_warning(failure)
+                if not failures:
+                    keep(built, kept)
             compiled = {
                 str(path): path.relative_to(built).as_posix()
                 for path in sorted(built.rglob("*.so"))
             }
         except Exception as error:  # noqa: BLE001 - the source runs on a machine that lacks a compiler
             self.app.display_warning(f"Nothing is compiled: {error}")
+            return
+        if not compiled:
             return
         build_data["force_include"].update(compiled)
         build_data["pure_python"] = False
@@ -118,15 +126,18 @@ def keep(built: Path, entry: Path) -> None:
             oldest.unlink()
 
 
-def _compile(source: Path, work: Path, modules: list[str]) -> None:
-    """Put the shared library of each module below `work / "so"`, at its place in the wheel.
+MODULES, HINTS = "modules", "row_hints"
+"""What is compiled. Each does without the other: without the modules the source runs, without the function SQL does."""
+
+
+def _compile(work: Path, what: str, modules: list[str]) -> list[str]:
+    """Put the shared libraries below `work / "so"`, at their places in the wheel; returns why there are none.
 
     A wheel must have the same bytes each time, and mypyc writes C in the order of sets of names and paths. So a process
     of its own compiles, with a fixed hash seed, a copy whose paths are always the same.
     """
-    shutil.copytree(source, work / "src", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     ended = subprocess.run(  # noqa: S603 - this file
-        [sys.executable, __file__, *modules],
+        [sys.executable, __file__, what, *modules],
         cwd=work,
         env={name: value for name, value in os.environ.items() if name != "MYPYPATH"}
         | {"PYTHONHASHSEED": "0"},
@@ -135,16 +146,15 @@ def _compile(source: Path, work: Path, modules: list[str]) -> None:
         text=True,
         check=False,
     )
-    if ended.returncode != 0:
-        raise RuntimeError(ended.stdout.strip().rpartition("\n")[2] or "the compiler ended")
+    if ended.returncode == 0:
+        shutil.copytree(work / what, work / "so", dirs_exist_ok=True)
+        return []
+    reason = ended.stdout.strip().rpartition("\n")[2] or "the compiler ended"
+    return [f"{what}: not compiled: {reason}"]
 
 
-HINTS = "tablestone/engines/sqlite/row_hints"
-
-
-def _compile_here(modules: list[str]) -> None:
+def _compile_modules(modules: list[str]) -> None:
     from mypyc.build import mypycify  # noqa: PLC0415 - its absence must not stop a build
-    from setuptools import Extension  # noqa: PLC0415
 
     extensions = mypycify(
         [
@@ -168,32 +178,37 @@ def _compile_here(modules: list[str]) -> None:
     if strangers:
         raise ValueError(f"{strangers[0]} is not a module of ours")
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
-        for extension in extensions:
-            name = extension.name.replace(".", "/") + suffix
-            _link(extension, Path("o"), Path("so", name), threads)
-        hints = Extension(
-            HINTS,
-            [f"src/{HINTS}.c"],
-            include_dirs=["src/vendored/sqlite"],
-            # What debuggers read names the temporary directory.
-            extra_compile_args=["-O2", "-g0", "-fvisibility=hidden"],
-        )
-        _link(hints, Path("o"), Path("so", HINTS).with_name("librow_hints.so"), threads)
+    for extension in extensions:
+        _link(extension, Path(MODULES, extension.name.replace(".", "/") + suffix))
 
 
-def _link(extension: Extension, objects: Path, library: Path, threads: ThreadPoolExecutor) -> None:
+def _compile_hints() -> None:
+    from setuptools import Extension  # noqa: PLC0415 - its absence must not stop a build
+
+    place = f"tablestone/engines/sqlite/{HINTS}"
+    hints = Extension(
+        place,
+        [f"src/{place}.c"],
+        include_dirs=["src/vendored/sqlite"],
+        # What debuggers read names the temporary directory.
+        extra_compile_args=["-O2", "-g0", "-fvisibility=hidden"],
+    )
+    _link(hints, Path(HINTS, place).with_name(f"lib{HINTS}.so"))
+
+
+def _link(extension: Extension, library: Path) -> None:
     """Compiles the files of an extension in parallel, which setuptools does not, and links them."""
 
     def compiled(file: str) -> list[str]:
         return _compiler().compile(
             [file],
-            output_dir=str(objects),
+            output_dir="o",
             include_dirs=[*extension.include_dirs, sysconfig.get_path("include")],
             extra_postargs=extension.extra_compile_args,
         )
 
-    made = [name for names in threads.map(compiled, extension.sources) for name in names]
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        made = [name for names in threads.map(compiled, extension.sources) for name in names]
     _compiler().link_shared_object(made, str(library), extra_postargs=extension.extra_link_args)
 
 
@@ -212,4 +227,7 @@ def _compiler() -> Any:
 
 
 if __name__ == "__main__":
-    _compile_here(sys.argv[1:])
+    if sys.argv[1] == MODULES:
+        _compile_modules(sys.argv[2:])
+    else:
+        _compile_hints()
