@@ -24,15 +24,8 @@ from tablestone.insight.report import (
     InsightReport,
     QueryShape,
 )
+from tablestone.tools import insight
 from tablestone.tools.errors import TransferFailed
-from tablestone.tools.insight import (
-    ask_for_insight,
-    query_use,
-    shapes_of,
-    share_of,
-    takes_large_share,
-    workload_of,
-)
 from tablestone.tools.progress import shown_entities, shown_seconds
 from tablestone.tools.writing import quoted
 
@@ -241,7 +234,7 @@ def _heat_of(request: Request, admin: str, account: str) -> Response:
     period = _one_of(parameters.get("period"), PERIOD_WORDS, HOUR)
     kind = _one_of(parameters.get("show"), KINDS, "all")
     table = request.path_params.get("table")
-    report, _ = ask_for_insight(admin, table, account)
+    report, _ = insight.ask_for_insight(admin, table, account)
     return page(
         request,
         "heat.html",
@@ -255,8 +248,8 @@ def _heat_of(request: Request, admin: str, account: str) -> Response:
         picture=_picture(report, period, kind),
         tables=[(each.table, each.activity[period]) for each in report.tables],
         partitions=report.partitions[period][:LISTED_MAX],
-        share=lambda each: share_of(report, each, period),
-        is_large=lambda each: takes_large_share(report, each, period),
+        share=lambda each: insight.share_of(report, each, period),
+        is_large=lambda each: insight.takes_large_share(report, each, period),
         has_queries=bool(report.queries[period]),
         queries=scanning_queries(report, period),
         table_advice=table_advice(report, period),
@@ -267,17 +260,18 @@ def _heat_of(request: Request, admin: str, account: str) -> Response:
 
 def table_advice(report: InsightReport, period: str) -> list[Advice]:
     """The advice on tables and partitions. Advice on a query stands beside the query."""
-    return [each for each in advise(workload_of(report, period)) if not each.filter][:LISTED_MAX]
+    advices = advise(insight.workload_of(report, period))
+    return [each for each in advices if not each.filter][:LISTED_MAX]
 
 
 def scanning_queries(report: InsightReport, period: str) -> list[tuple[QueryShape, list[Advice]]]:
     """The queries that read the most entities without returning them, with the advice on each."""
-    tables = {each.name.lower(): each for each in workload_of(report, period).tables}
+    tables = {each.name.lower(): each for each in insight.workload_of(report, period).tables}
     found = []
-    for shape in shapes_of(report, period):
+    for shape in insight.shapes_of(report, period):
         if shape.ratio < RATIO_MIN:
             continue
-        use = query_use(shape)
+        use = insight.query_use(shape)
         table = tables.get(shape.table.lower(), TableUse(shape.table))
         advice = [] if use is None or shape.from_tools else advise_on_query(use, table)
         found.append((shape, advice))

@@ -16,14 +16,7 @@ from zlib import crc32
 
 import orjson
 
-from tablestone.advice.filter_shape import (
-    ShapeKey,
-    fixed_values,
-    partition_of,
-    shape_key,
-    shape_terms,
-    shape_text,
-)
+from tablestone.advice import filter_shape
 from tablestone.model.entity import entity_size
 from tablestone.model.entity_json import key_of, read_raw, typed_properties
 from tablestone.model.keys import decode_key, encode_key
@@ -80,7 +73,7 @@ TableKey = tuple[str, str]
 """An account, and a table's name in lower case."""
 ShapeName = tuple[str, bool, str, bool]
 """The text of a shape, whether it has `$select`, the kind of its plan, and whether a tool of ours sent it."""
-_OTHER_SHAPES: Final[ShapeKey] = ("...",)
+_OTHER_SHAPES: Final[filter_shape.ShapeKey] = ("...",)
 _OF_ONE_PARTITION: Final = ("point", "row range", "partition")
 """Kinds of plans (`query.plan.PlanKind`) that read one partition."""
 _TABLE_EXISTS: Final = frozenset(
@@ -658,7 +651,7 @@ class InsightCounts:
         seconds = record.ended - record.started
         counts.queries += query.token is None
         if query.token is None and len(counts.values) < VALUES_MAX:
-            values = fixed_values(query.filter)
+            values = filter_shape.fixed_values(query.filter)
             if values:
                 counts.values.add(crc32(repr(values).encode("utf-8", "surrogatepass")))
         counts.pages += 1
@@ -679,7 +672,7 @@ class InsightCounts:
         self, table: TableCounts, query: QueryEntities, plan: str, *, from_tools: bool
     ) -> ShapeCounts:
         names_select = query.projection is not None and query.projection.names is not None
-        shape = shape_key(query.filter)
+        shape = filter_shape.shape_key(query.filter)
         counts = table.shapes.get((shape, plan, names_select, from_tools))
         if counts is None:
             if self.window.shapes >= SHAPES_MAX:
@@ -689,8 +682,10 @@ class InsightCounts:
                 self.window.shapes += 1
                 text, node = "...", None
                 if shape is not _OTHER_SHAPES:
-                    text, node = shape_text(query.filter), query.filter
-                counts = ShapeCounts((text, names_select, plan, from_tools), *shape_terms(node))
+                    text, node = filter_shape.shape_text(query.filter), query.filter
+                counts = ShapeCounts(
+                    (text, names_select, plan, from_tools), *filter_shape.shape_terms(node)
+                )
                 table.shapes[shape, plan, names_select, from_tools] = counts
         return counts
 
@@ -733,7 +728,7 @@ def place_of(operation: object) -> tuple[str, str | None] | None:
     if isinstance(operation, GetEntity | DeleteEntity):
         return operation.table, operation.key.partition_key
     if isinstance(operation, QueryEntities):
-        return operation.table, partition_of(operation.filter)
+        return operation.table, filter_shape.partition_of(operation.filter)
     if isinstance(operation, EntityGroupTransaction):
         return operation.table, operation.partition_key
     if isinstance(operation, _WITH_ENTITY):

@@ -74,7 +74,8 @@ class Incarnations:
 
 async def _end(change: InvalidatingChange) -> Committed | Conflict:
     await change.waits()
-    return await change.commit((Change(storage_keys.INCARNATION_ROW, ANY, Put(_render)),))
+    incarnation = Put(lambda version: orjson.dumps({"version": version}))
+    return await change.commit((Change(storage_keys.INCARNATION_ROW, ANY, incarnation),))
 
 
 def conditions(owner: Owner) -> tuple[Change, ...]:
@@ -87,7 +88,3 @@ def conditions(owner: Owner) -> tuple[Change, ...]:
 def read_incarnation(stored: bytes) -> int:
     version: int = orjson.loads(stored)["version"]
     return version
-
-
-def _render(version: int) -> bytes:
-    return orjson.dumps({"version": version})

@@ -16,19 +16,7 @@ from typing import Final
 from tablestone import limits
 from tablestone.clock import TICKS_PER_SECOND, Clock, Moment
 from tablestone.cooperative_scheduling import Seconds
-from tablestone.engines import request_time
-from tablestone.engines.contract import (
-    ABSENT,
-    DELETE,
-    Change,
-    Committed,
-    Engine,
-    EngineUnavailable,
-    OutcomeUnknown,
-    Put,
-    StoredRow,
-    WriteSet,
-)
+from tablestone.engines import contract, request_time
 from tablestone.model.entity_json import read_raw
 from tablestone.model.errors import StorageError
 from tablestone.model.expiry import ExpiryPolicy
@@ -72,7 +60,7 @@ CLOCK_IS_BACK: Final = "The clock is back: expired entities are swept again."
 class ExpirySweeper:
     """Sweeps one engine. `seconds` never steps back and counts sleep. `began` is the start of the server."""
 
-    engine: Engine
+    engine: contract.Engine
     catalog: Catalog
     find_owner: Callable[[str], Awaitable[Owner | None]]
     clock: Clock
@@ -97,7 +85,7 @@ class ExpirySweeper:
             try:
                 if await self.may_sweep():
                     await self._pass()
-            except (EngineUnavailable, OutcomeUnknown) as error:
+            except (contract.EngineUnavailable, contract.OutcomeUnknown) as error:
                 log.warning("sweeping expired entities waits: %s", error)
             except Exception:
                 log.exception("sweeping expired entities failed")
@@ -151,7 +139,7 @@ class ExpirySweeper:
         """
         place = storage_keys.document_place(DocumentKind.LEASES.value, "expiry")
         stored = await self.engine.get(place)
-        version, members = (ABSENT, {}) if stored is None else read_document(stored)
+        version, members = (contract.ABSENT, {}) if stored is None else read_document(stored)
         now = self.seconds()
         if self._lease[0] != version:
             self._lease = version, now
@@ -161,12 +149,12 @@ class ExpirySweeper:
             return True
         if not is_mine and stored is not None and waited < LEASE_SECONDS:
             return False
-        put = Put(document_renderer({"holder": self.name}))
-        change = Change(place.row, version, put)
-        outcome = await self.engine.commit(WriteSet(place.partition, (change,)))
-        if isinstance(outcome, Committed):
+        put = contract.Put(document_renderer({"holder": self.name}))
+        change = contract.Change(place.row, version, put)
+        outcome = await self.engine.commit(contract.WriteSet(place.partition, (change,)))
+        if isinstance(outcome, contract.Committed):
             self._lease = outcome.versions[0], now
-        return isinstance(outcome, Committed)
+        return isinstance(outcome, contract.Committed)
 
     async def _present(self, owner: Owner, table: TableRecord) -> TableRecord | None:
         """The table as it is now; None if it was deleted."""
@@ -177,15 +165,19 @@ class ExpirySweeper:
         return None if found is None or found.table_id != table.table_id else found
 
     async def _delete(
-        self, owner: Owner, table: TableRecord, policy: ExpiryPolicy, rows: Sequence[StoredRow]
+        self,
+        owner: Owner,
+        table: TableRecord,
+        policy: ExpiryPolicy,
+        rows: Sequence[contract.StoredRow],
     ) -> None:
         note = note_about(CommitKind.EXPIRED, owner, table)
-        groups: list[WriteSet] = []
+        groups: list[contract.WriteSet] = []
         for partition, group in groupby(rows, key=lambda row: row.partition):
-            changes = [Change(row.row, row.version, DELETE) for row in group]
+            changes = [contract.Change(row.row, row.version, contract.DELETE) for row in group]
             for first in range(0, len(changes), limits.CHANGE_SET_OPERATIONS_MAX):
                 some = changes[first : first + limits.CHANGE_SET_OPERATIONS_MAX]
-                groups.append(WriteSet(partition, some, note=note))
+                groups.append(contract.WriteSet(partition, some, note=note))
         for first in range(0, len(groups), self._at_once):
             request_time.begin(SWEEPING_SECONDS / 2)
             generation = self.engine.generation
@@ -199,12 +191,12 @@ class ExpirySweeper:
             ]
             self.swept += sum(await asyncio.gather(*deleting))
 
-    async def _commit(self, write_set: WriteSet) -> int:
+    async def _commit(self, write_set: contract.WriteSet) -> int:
         """Delete the entities that have their version still; returns their number."""
         changes = list(write_set.changes)
         while changes:
             outcome = await self.engine.commit(write_set._replace(changes=changes))
-            if isinstance(outcome, Committed):
+            if isinstance(outcome, contract.Committed):
                 break
             if outcome.outdated:
                 return 0  # the next pass takes them

@@ -95,7 +95,11 @@ class Comparer:
         merged = heapq.merge(_keyed(0, first), _keyed(1, second), key=itemgetter(0))
         for _, same_key in groupby(merged, key=itemgetter(0)):
             raws = {side: raw for _, side, raw in same_key}
-            if len(raws) == 1 and self._policies and self._has_expired(*raws.values()):
+            if len(raws) == 1 and any(
+                policy.has_ended(raw, system_clock())
+                for policy in self._policies
+                for raw in raws.values()
+            ):
                 self.result.left_out += 1
                 continue
             texts = {self._count(side, raw) for side, raw in raws.items()}
@@ -108,9 +112,6 @@ class Comparer:
                 ((side, raw),) = raws.items()
                 yield Difference(ONLY_IN_SECOND if side else ONLY_IN_FIRST, odata.key_of(raw))
         self._close_range()
-
-    def _has_expired(self, raw: RawEntity) -> bool:
-        return any(policy.has_ended(raw, system_clock()) for policy in self._policies)
 
     def _count(self, side: int, raw: RawEntity) -> bytes:
         """Count an entity. Returns its canonical text, which is the same for equal entities."""

@@ -13,7 +13,7 @@ import orjson
 
 from tablestone import limits
 from tablestone.model import edm, entity, entity_json, keys
-from tablestone.model.edm import EdmType, EdmValue, GeographyPoint, Scalar
+from tablestone.model.edm import EdmType, EdmValue, Scalar
 from tablestone.model.entity import TIMESTAMP
 from tablestone.model.errors import StorageError
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY, EntityKey
@@ -261,10 +261,6 @@ def _date_time(value: Any) -> int:
     return ticks
 
 
-def _point(value: Any) -> GeographyPoint:
-    return entity_json.point_of(orjson.loads(value) if isinstance(value, str) else value)
-
-
 _READERS: Final[dict[EdmType, Callable[[Any], Scalar]]] = {
     EdmType.STRING: _text,
     EdmType.INT32: lambda value: entity_json.integer_of(value, edm.INT32_MIN, edm.INT32_MAX),
@@ -274,7 +270,9 @@ _READERS: Final[dict[EdmType, Callable[[Any], Scalar]]] = {
     EdmType.DATE_TIME: _date_time,
     EdmType.GUID: lambda value: edm.parse_guid(_text(value)),
     EdmType.BINARY: lambda value: edm.parse_binary(_text(value)),
-    EdmType.GEOGRAPHY_POINT: _point,
+    EdmType.GEOGRAPHY_POINT: lambda value: entity_json.point_of(
+        orjson.loads(value) if isinstance(value, str) else value
+    ),
 }
 
 

@@ -18,15 +18,8 @@ from typing import Any, Final
 import click
 
 from tablestone import __version__
+from tablestone.cli import options
 from tablestone.cli.option_sources import read_configuration, where
-from tablestone.cli.options import (
-    CONTROL,
-    EXPLORER,
-    SERVER_OPTIONS,
-    BrokenOption,
-    is_loopback,
-    with_options,
-)
 from tablestone.cli.sigint import SigintEndsProcess
 from tablestone.cli.stored_data import connection_string, known_accounts
 from tablestone.configuration import (
@@ -63,8 +56,8 @@ def served_explorer(configuration: Configuration, accounts: list[AccountKeys]) -
     _require_packages()
     keys = {account.name: account.keys[0] for account in accounts if account.keys}
     if not keys:
-        raise BrokenOption(
-            f"{EXPLORER.flag} shows the accounts of the server, and there is none: "
+        raise options.BrokenOption(
+            f"{options.EXPLORER.flag} shows the accounts of the server, and there is none: "
             "tablestone account create makes one."
         )
     token = _token(configuration.explorer_token_file)
@@ -126,11 +119,11 @@ def _require_packages() -> None:
         with suppress(ModuleNotFoundError):  # the package of a submodule is missing
             found = find_spec(name)
         if found is None:
-            raise StartRefused(needs(EXPLORER.flag, name, "explorer"))
+            raise StartRefused(needs(options.EXPLORER.flag, name, "explorer"))
 
 
 @click.command()
-@with_options(SERVER_OPTIONS)
+@options.with_options(options.SERVER_OPTIONS)
 def serve(**given: Any) -> None:
     """Serve the Table service until SIGINT or SIGTERM."""
     with SigintEndsProcess():
@@ -182,7 +175,7 @@ def serve_until_stopped(
                 "Every program on this machine can erase the data, inject faults and change the clock through %s: "
                 "%s is for tests only.",
                 control,
-                CONTROL.flag,
+                options.CONTROL.flag,
             )
         _warn(configuration, accounts, admin)
         tell(address)
@@ -204,7 +197,7 @@ def _run_under_control(
     try:
         from tablestone.testing.control import ControlledService  # noqa: PLC0415 - docs/decisions/0012-control.md
     except ModuleNotFoundError as missing:
-        raise StartRefused(needs(CONTROL.flag, str(missing.name), "testing")) from None
+        raise StartRefused(needs(options.CONTROL.flag, str(missing.name), "testing")) from None
 
     service = ControlledService(configuration)
 
@@ -219,7 +212,7 @@ def _warn(configuration: Configuration, accounts: list[AccountKeys], admin: str 
     """Log what an operator may not want."""
     has_known_key = any(DEVELOPMENT_ACCOUNT_KEY in given.keys for given in accounts)
     is_unasked = configuration.has_development_account and DEVELOPMENT_ACCOUNT in accounts
-    if has_known_key and not is_loopback(configuration.host):
+    if has_known_key and not options.is_loopback(configuration.host):
         log.warning(
             "Other machines can reach %s, and the development key is public: any client that connects can read and "
             "change the data. %s",
@@ -243,7 +236,7 @@ def _warn(configuration: Configuration, accounts: list[AccountKeys], admin: str 
                 domain,
                 name,
             )
-    if configuration.admin is not None and not is_loopback(configuration.admin.host):
+    if configuration.admin is not None and not options.is_loopback(configuration.admin.host):
         log.warning(
             "Other machines can reach the admin address %s, which asks for no key: anyone that connects can read "
             "health and metrics.",

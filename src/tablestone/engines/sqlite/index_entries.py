@@ -25,7 +25,6 @@ CREATE TABLE index_entries (
 ) STRICT, WITHOUT ROWID
 """
 
-_INSERT: Final = "INSERT OR IGNORE INTO index_entries (entry, partition, row) VALUES (?, ?, ?)"
 _DELETE: Final = "DELETE FROM index_entries WHERE entry = ? AND partition = ? AND row = ?"
 
 STATEMENTS_KEPT: Final = 512
@@ -50,7 +49,7 @@ def change_entries(
             execute(_DELETE, (entry, partition, row))
     for entry in new:
         if entry not in old:
-            execute(_INSERT, (entry, partition, row))
+            execute(insert_statement(1), (entry, partition, row))
 
 
 def make_table(writer: apsw.Connection) -> bool:
