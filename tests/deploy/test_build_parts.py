@@ -66,3 +66,18 @@ def test_one_part_that_does_not_compile_leaves_the_other(
     assert built["infer_tag"] is bool(compiled)
     assert any((tmp_path / "cache").rglob("*.zip")) is not bool(parts), "a failure may pass"
     hook.finalize("standard", built, "")
+
+
+def test_without_a_compiler_the_source_is_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", "/nowhere/cc")
+    app = App()
+    built: dict[str, Any] = {"force_include": {}, "pure_python": True, "infer_tag": False}
+    hook = hatch_build.CompiledModules(
+        str(tmp_path), {"modules": [MODULE]}, None, None, "", "wheel", app
+    )
+    hook.initialize("standard", built)
+    assert app.warnings[0].startswith("Nothing is compiled: ")
+    assert built == {"force_include": {}, "pure_python": True, "infer_tag": False}
+    hook.finalize("standard", built, "")

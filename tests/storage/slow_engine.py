@@ -94,8 +94,8 @@ class SlowEngine(ForwardingEngine):
         decides_first: bool = False,
     ) -> None:
         """With `passes`, it is like a cluster: a snapshot shows its moment until a row changes, a commit looks at no
-        other rows than its own, and there are no entries. With `decides_first`, it decides an `Update` by a row that it
-        has read, and again if the row has changed by the time of the commit.
+        other rows than its own, and there are neither entries nor hints. With `decides_first`, it decides an `Update`
+        by a row that it has read, and again if the row has changed by the time of the commit.
         """
         self._decides_first = decides_first
         super().__init__(engine)
@@ -111,6 +111,7 @@ class SlowEngine(ForwardingEngine):
         self._capabilities = replace(
             engine.capabilities,
             waits=True,
+            hints=engine.capabilities.hints and not passes,
             leases=leases is not None,
             snapshots_pass=passes,
             checks_relied_rows=engine.capabilities.checks_relied_rows and not passes,

@@ -1,7 +1,7 @@
 """The engine that keeps rows in memory: the shortest form of the contract, for tests and throw-away servers.
 
-It is a sorted list of keys and a dict of rows. No read or commit suspends, so each call runs alone on the event loop
-and sees one moment. The rows are lost at the end of the process.
+It is a sorted list of keys and a dict of rows; SQLite decides hints over the values where they are. No read or commit
+suspends, so each call runs alone on the event loop and sees one moment. The rows are lost at the end of the process.
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import lru_cache
+from threading import get_ident
 from typing import NamedTuple
+
+import apsw
 
 from tablestone.clock import Clock
 from tablestone.engines.capabilities import Capabilities, StoredIn
@@ -52,13 +56,14 @@ from tablestone.engines.figures import CHANGE_FIGURES, Figure, FigureKind, Value
 from tablestone.engines.kind import CONTRACT, EngineKind
 from tablestone.engines.leases import Leases
 from tablestone.engines.record_age import RecordAge
+from tablestone.engines.sqlite.hinted_read import Conditions, Execute, HintedReader, conditions_of
 
 
 class MemoryEngine:
     capabilities = Capabilities(
         stored_in=StoredIn.PROCESS,
         processes=False,
-        hints=False,
+        hints=True,
         waits=False,
         keeps_changes=True,
         checks_relied_rows=True,
@@ -300,6 +305,12 @@ class MemoryChangeLog:
             self._whole_since = record.time + 1
 
 
+@lru_cache(maxsize=8)
+def _hints_of(_thread: int) -> HintedReader:
+    """A database without rows, which decides the hints of rows in memory. SQLite wants one for each thread."""
+    return HintedReader(apsw.Connection(":memory:"))
+
+
 class MemoryRows(NamedTuple):
     """The rows of an engine, shared with snapshots until the next change copies them."""
 
@@ -337,23 +348,41 @@ class MemoryRows(NamedTuple):
         return self.keys[bisect_left(self.keys, start) : bisect_left(self.keys, end)]
 
     async def read(
-        self,
-        ranges: Sequence[KeyRange],
-        *,
-        rows_max: int,
-        bytes_max: int,
-        hint: Hint | None = None,  # noqa: ARG002 - leaves nothing out
+        self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
     ) -> Rows:
         values: list[bytes] = []
-        bytes_read = 0
+        bytes_read = left_out = 0
+        next_key: Key | None = None
         for key_range in ranges:
-            for key in self.within(key_range):
+            keys = self.within(key_range)
+            if hint is not None and len(ranges) == 1:
+                hinted = _hints_of(get_ident())
+                conditions = conditions_of(hint, in_c=hinted.in_c)
+                examined = min(len(keys), rows_max, conditions.everywhere.rows_max)
+                next_key = keys[examined] if examined < len(keys) else None
+                keys = self._that_may_match(keys[:examined], conditions, hinted.execute)
+                left_out = examined - len(keys)
+            for key in keys:
                 if len(values) == rows_max or (values and bytes_read >= bytes_max):
-                    return Rows(values, key)
+                    return Rows(values, key, left_out)
                 value = self.stored[key][1]
                 values.append(value)
                 bytes_read += len(value)
-        return Rows(values, None)
+        return Rows(values, next_key, left_out)
+
+    def _that_may_match(
+        self, keys: list[Key], conditions: Conditions, execute: Execute
+    ) -> list[Key]:
+        rows, condition = conditions.rows, conditions.among_rows
+        if rows is not None:
+            least, end = rows.start, rows.end
+            keys = [key for key in keys if least <= key.row and (end is None or key.row < end)]
+        if not keys or not condition.looks or "v.row" in condition.text:
+            return keys
+        values = tuple(self.stored[key][1] for key in keys)
+        array = apsw.carray(values, flags=apsw.SQLITE_CARRAY_BLOB)
+        asked = f"SELECT v.rowid FROM carray(?) AS v WHERE {condition.text}"  # noqa: S608 - values are bound
+        return [keys[number - 1] for (number,) in execute(asked, (array, *condition.bindings))]
 
     async def close(self) -> None:
         """The rows go with their last reference."""

@@ -158,7 +158,7 @@ def _count(rows: int, first: Key) -> None:
 
 
 class ObservedEngine(ForwardingEngine):
-    """An engine that counts the rows it returns to the present request, but not those that a hint leaves out."""
+    """An engine that counts the rows that it reads for the present request, also those that a hint leaves out."""
 
     async def get(self, key: Key) -> bytes | None:
         value = await super().get(key)
@@ -182,5 +182,5 @@ class _ObservedSnapshot(ForwardingSnapshot):
         self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
     ) -> Rows:
         rows = await super().read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
-        _count(len(rows.values), ranges[0].start)
+        _count(len(rows.values) + rows.left_out, ranges[0].start)
         return rows

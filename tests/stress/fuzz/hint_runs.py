@@ -117,13 +117,13 @@ def _case(random: Random) -> Case:
 
 
 def _hint(random: Random, depth: int) -> Hint:
-    marker = random.choice(_MARKERS)
+    marker = b"" if random.random() < 0.01 else random.choice(_MARKERS)
     least, greatest = sorted(random.choices(_BOUNDS, k=2))
     flags = [random.random() < 0.5 for _ in range(3)]
     first, last = sorted(random.choices((b"", b"2020", b"2020-02-29T23:59:59", b"9"), k=2))
     kind = random.randrange(6 if depth else 4)
     if kind == 0:
-        return Contains(marker + random.choice(_NUMBERS).encode())
+        return Contains(marker and marker + random.choice(_NUMBERS).encode())
     if kind == 1:
         return NumberAfter(marker, least, greatest, *flags)
     if kind == 2:

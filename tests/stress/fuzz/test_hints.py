@@ -49,7 +49,9 @@ def test_a_planted_fault_is_found(
         faulty_drivers = hint_runs.build(tmp_path)
     except subprocess.CalledProcessError:
         pytest.skip("the compiler has no sanitizers")
-    assert found in next(hint_runs.run(INPUTS, 1, faulty_drivers))
+    seeds = range(1, 31)  # a rare one is found by every sixth
+    problems = (each for seed in seeds for each in hint_runs.run(INPUTS, seed, faulty_drivers))
+    assert found in next(problems)
 
 
 def test_a_number_near_a_bound_is_not_certain() -> None:

@@ -1,10 +1,14 @@
-"""Hints never leave out an entity that matches: every filter, on difficult values, in the SQLite engine.
+"""Hints never leave out an entity that matches: every filter, on difficult values, in the engines that use them.
 
 The C function answers as SQL does.
 """
 
 import math
-from typing import Any
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import Any, cast
+from unittest import mock
 
 import apsw
 import pytest
@@ -13,7 +17,25 @@ from hypothesis import strategies as st
 
 from hint_ways import HAS_C, deciding_in
 from spec_tables import Row, load
-from tablestone.engines.sqlite.hinted_read import LOOKS_IN_C, VALUES_LOOKED_INTO, Sql, conditions_of
+from tablestone.engines import memory
+from tablestone.engines.contract import (
+    AllOf,
+    AnyOf,
+    Hint,
+    Key,
+    KeyRange,
+    NumberAfter,
+    RowBetween,
+    Rows,
+)
+from tablestone.engines.memory import MemoryRows
+from tablestone.engines.sqlite.hinted_read import (
+    LOOKS_IN_C,
+    VALUES_LOOKED_INTO,
+    HintedReader,
+    Sql,
+    conditions_of,
+)
 from tablestone.engines.sqlite.row_hints import gives_function
 from tablestone.model.edm import (
     INT32_MAX,
@@ -99,6 +121,36 @@ if HAS_C:
         assert gives_function(_CONNECTION)
 
 
+def _reader(way: str) -> Callable[..., Rows]:
+    """Reads rows of the engine in memory, whose hints are decided in this way."""
+    with deciding_in(way):
+        hinted = HintedReader(apsw.Connection(":memory:"))
+    assert hinted.in_c == (way == "C")
+
+    def read(
+        rows: list[tuple[Key, bytes]],
+        hint: Hint,
+        rows_max: int = 1000,
+        bytes_max: int = 1 << 22,
+        ranges: Sequence[KeyRange] = (KeyRange.of_partition(b"p"),),
+    ) -> Rows:
+        stored = {key: (1, value) for key, value in rows}
+        reading = MemoryRows(sorted(stored), stored, []).read(
+            ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint
+        )
+        with (
+            mock.patch.object(memory, "_hints_of", return_value=hinted),
+            pytest.raises(StopIteration) as answer,
+        ):
+            reading.send(None)
+        return cast("Rows", answer.value.value)
+
+    return read
+
+
+_READERS = [_reader(way) for way in ("C", "SQL")[not HAS_C :]]
+
+
 def _kept(node: FilterNode, row_key: str, value: bytes) -> bool:
     """Whether the engine returns the row, in both ways."""
     hint = hint_of(node)
@@ -128,6 +180,61 @@ def _require_kept(node: FilterNode, entity: Stored) -> None:
     raw = read_raw(value)
     if compile_filter(node)(lambda name: typed_property(raw, name)):
         assert _kept(node, entity[1], value)
+        if (hint := hint_of(node)) is not None:
+            key = Key(b"p", encode_key(entity[1]))
+            for in_memory in _READERS:
+                assert in_memory([(key, value)], hint) == Rows([value], None)
+
+
+FIVE = NumberAfter(b',"n":', 5.0, 5.5)
+NUMBERED = [(Key(b"p", b"%d" % row), b'{,"n":%d}' % (row % 4 + 4)) for row in range(10, 30)]
+"""Every fourth row has 5; the first of them is the row 13."""
+
+
+@pytest.mark.parametrize("read", _READERS)
+def test_memory_leaves_out_rows_piece_by_piece(read: Callable[..., Rows]) -> None:
+    """`rows_max` limits the rows that are examined, and `bytes_max` those that are returned."""
+    five = b'{,"n":5}'
+    assert read(NUMBERED, FIVE) == Rows([five] * 5, None, 15)
+    assert read(NUMBERED, FIVE, rows_max=3) == Rows([], Key(b"p", b"13"), 3)
+    assert read(NUMBERED, FIVE, rows_max=7) == Rows([five], Key(b"p", b"17"), 6)
+    assert read(NUMBERED, FIVE, bytes_max=9) == Rows([five] * 2, Key(b"p", b"21"), 15)
+    assert read(NUMBERED, FIVE, ranges=[KeyRange.of_partition(b"q")]) == Rows([], None)
+
+
+@pytest.mark.parametrize("read", _READERS)
+def test_memory_compares_rows_before_it_asks_for_values(read: Callable[..., Rows]) -> None:
+    rows = RowBetween(b"14", b"20")
+    assert len(read(NUMBERED, rows).values) == 6
+    assert len(read(NUMBERED, RowBetween(b"26", None)).values) == 4
+    assert read(NUMBERED, AllOf((rows, FIVE))).values == [b'{,"n":5}']
+    # Their order in a hint of alternatives is not looked into: all of these rows may match.
+    assert len(read(NUMBERED, AnyOf((rows, RowBetween(b"20", b"22")))).values) == 8
+    assert len(read(NUMBERED, AnyOf((rows, FIVE))).values) == 20
+
+
+@pytest.mark.parametrize("read", _READERS)
+def test_memory_reads_several_ranges_without_the_hint(read: Callable[..., Rows]) -> None:
+    ranges = [KeyRange(Key(b"p", b"10"), Key(b"p", end)) for end in (b"12", b"14")]
+    assert len(read(NUMBERED, FIVE, ranges=ranges).values) == 6
+
+
+def test_each_thread_decides_hints_in_memory_by_its_own_connection() -> None:
+    """SQLite refuses a connection that two threads use at once."""
+    memory._hints_of.cache_clear()
+    barrier = Barrier(2)
+
+    def read() -> None:
+        barrier.wait()
+        rows = MemoryRows([NUMBERED[0][0]], {NUMBERED[0][0]: (1, NUMBERED[0][1])}, [])
+        ranges = [KeyRange.of_partition(b"p")]
+        with pytest.raises(StopIteration):
+            rows.read(ranges, rows_max=1, bytes_max=1, hint=FIVE).send(None)
+
+    with ThreadPoolExecutor(2) as threads:
+        for each in [threads.submit(read) for _ in range(2)]:
+            each.result()
+    assert memory._hints_of.cache_info().currsize == 2
 
 
 @pytest.mark.slow
