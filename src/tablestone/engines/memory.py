@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import sys
 from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
@@ -94,8 +95,8 @@ class MemoryEngine:
 
     async def scan(self, key_range: KeyRange, *, rows_max: int) -> list[StoredRow]:
         self._require_open()
-        keys, stored = self._rows.within(key_range), self._rows.stored
-        return [StoredRow(*key, *stored[key]) for key in keys[:rows_max]]
+        keys, stored = self._rows.within(key_range, rows_max), self._rows.stored
+        return [StoredRow(*key, *stored[key]) for key in keys]
 
     async def commit(self, write_set: WriteSet) -> Committed | Conflict:
         self._require_open()
@@ -343,9 +344,9 @@ class MemoryRows(NamedTuple):
         first = bisect_left(self.index_entries, start)
         return min(entries_max, bisect_left(self.index_entries, end) - first)
 
-    def within(self, key_range: KeyRange) -> list[Key]:
-        start, end = key_range
-        return self.keys[bisect_left(self.keys, start) : bisect_left(self.keys, end)]
+    def within(self, key_range: KeyRange, keys_max: int = sys.maxsize) -> list[Key]:
+        first, last = (bisect_left(self.keys, key) for key in key_range)
+        return self.keys[first : min(last, first + keys_max)]
 
     async def read(
         self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
@@ -354,7 +355,7 @@ class MemoryRows(NamedTuple):
         bytes_read = left_out = 0
         next_key: Key | None = None
         for key_range in ranges:
-            keys = self.within(key_range)
+            keys = self.within(key_range, rows_max + 1)
             if hint is not None and len(ranges) == 1:
                 hinted = _hints_of(get_ident())
                 conditions = conditions_of(hint, in_c=hinted.in_c)
