@@ -39,9 +39,9 @@ def show(storage: TableStorage, monkeypatch: pytest.MonkeyPatch) -> Show:
     connection = parse_connection_string(storage.connection_string)
 
     def page(counts: InsightReport, path: str) -> str:
-        for module in ("heat", "account"):
+        for module in ("explorer.account", "tools.insight"):
             answer = lambda *_, **__: (counts, b"")  # noqa: E731 - one line
-            monkeypatch.setattr(f"tablestone.explorer.{module}.ask_for_insight", answer)
+            monkeypatch.setattr(f"tablestone.{module}.ask_for_insight", answer)
         headers = {"cookie": COOKIE}
         return send("GET", path, headers, connection=connection, admin="10003").text
 
