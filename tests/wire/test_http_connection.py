@@ -108,6 +108,27 @@ def test_another_version_of_http_is_refused(version: str) -> None:
     talk_to(path_application, talk)
 
 
+@pytest.mark.parametrize(
+    ("version", "hosts", "status"),
+    [
+        *(
+            (b"1.1", b"", 400),
+            (b"1.1", b"Host: h\r\nHost: h\r\n", 400),
+            (b"1.1", b"Host:\r\n", 200),
+        ),
+        *((b"1.0", b"", 200), (b"1.0", b"Host: h\r\nHost: i\r\n", 400)),
+    ],
+)
+def test_a_request_names_one_host(version: bytes, hosts: bytes, status: int) -> None:
+    """Only one of HTTP/1.0 may name none (RFC 9112 3.2)."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"GET /a HTTP/%b\r\n%b\r\n" % (version, hosts))
+        assert (await reader.readline()).split()[1] == b"%d" % status
+
+    talk_to(path_application, talk)
+
+
 def test_a_request_line_without_a_version_is_refused() -> None:
     """With a header below it: HTTP/0.9 has none."""
 

@@ -20,6 +20,7 @@ Send = Callable[[Message], Awaitable[None]]
 AsgiApplication = Callable[[Message, Receive, Send], Awaitable[None]]
 
 _CONTENT_LENGTH: Final = b"content-length"
+_PLAIN_TEXT: Final = [(b"content-type", b"text/plain; charset=utf-8")]
 
 
 class AsgiAnswering:
@@ -30,13 +31,16 @@ class AsgiAnswering:
         self.waits = waits
 
     async def answer(self, request: RawRequest, exchange: Exchange) -> RawResponse | None:
+        hosts = sum(name == b"host" for name, _ in exchange.fields)
+        if hosts != 1 and (hosts or not exchange.is_http_1_0):  # RFC 9112 3.2, as nginx
+            return RawResponse(400, _PLAIN_TEXT, b"A request has one Host header.\n")
         await _answer(self._application, request, exchange)
         return None
 
     async def refuse(
         self, _request: RawRequest, _exchange: Exchange, limit: Limit
     ) -> RawResponse | None:
-        headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+        headers = [*_PLAIN_TEXT, (b"connection", b"close")]
         return RawResponse(503, headers, f"There are {limit.value}.\n".encode())
 
 

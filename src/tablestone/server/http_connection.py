@@ -3,11 +3,12 @@
 A connection ends if a request's head is too long, too slow or never begins, if its client does not read an answer, or
 if it is idle when the connection limit is reached. A request beyond a limit of `admission` is answered `ServerBusy`.
 It answers clients that have closed their sending half, takes the Host of an absolute target (RFC 9112 3.2.2), ignores
-`Upgrade`, and refuses versions of HTTP other than 1.0 and 1.1, and codings of a body other than `chunked`.
+`Upgrade`, and refuses `CONNECT`, versions of HTTP other than 1.0 and 1.1, and codings of a body other than `chunked`.
 """
 
 import asyncio
 import logging
+import re
 import types
 from asyncio import AbstractEventLoop, TimerHandle
 from collections import deque
@@ -67,6 +68,9 @@ _TOO_LARGE: Final = _plain(
 )
 _VERSIONS: Final = frozenset(("1.1", "1.0"))
 """The parser takes 0.9 and 2.0 too, and reads what follows as if it were HTTP/1.1 (RFC 9112 2.3)."""
+_LINES: Final = re.compile(rb"[^\n]*\n|[^\n]+")
+_OTHER_PROTOCOL: Final = re.compile(rb" (?:RTSP|ICE)/[0-9.]*\s*\Z")
+"""The end of a request line that the parser takes for HTTP's too."""
 TASKS_AT_ONCE: Final = 32
 """A request that needs a task begins at once if fewer than so many are under way."""
 TLS_CLOSE_SECONDS_MAX: Final = 2.0
@@ -93,6 +97,8 @@ class HttpConnection(ClientChannel):
         self._url = b""
         self._fields: Fields = []
         self._head_is_open = False
+        self._request_line: bytes | None = None
+        """The line in which a request begins, until it is whole: with the end of the body before, if there is one."""
         self._bytes_without_progress = 0
         """Bytes since a head was complete or part of a body came: those of a head, or of the trailer fields and chunk
         extensions beside a body, which the parser keeps without a limit of its own."""
@@ -225,15 +231,20 @@ class HttpConnection(ClientChannel):
         self._may_begin_at_once = not self.serving.application.waits
         self._idle_since = None  # the timer stays: it checks this when it fires
         self._bytes_without_progress += len(data)
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            self._read_without_upgrade(memoryview(data)[upgrade.args[0] :])
-        except httptools.HttpParserError:
-            if data.startswith(TLS_RECORD) and self._scheme == "http" and _tls_clients.is_due():
-                sentence = "%s speaks TLS to a port that serves plain HTTP: use an http:// URL, or --tls self-signed."
-                logger.info(sentence, self.address or "A client")
-            self._refuse_bytes()
+        end = data.rfind(b"\n") + 1
+        if self._request_line or b" RTSP/" in data or b" ICE/" in data:
+            pieces = _LINES.findall(data)
+        else:  # The last line alone: it is known then whether a request began in it.
+            pieces = [data[:end], data[end:]] if 0 < end < len(data) else [data]
+        for piece in pieces:
+            self._feed(piece)
+            if self._request_line is not None:
+                self._request_line += piece
+                if _OTHER_PROTOCOL.search(self._request_line):
+                    self._refuse_bytes()
+                    break
+                if piece.endswith(b"\n"):
+                    self._request_line = None
         if self._bytes_without_progress > limits.REQUEST_HEAD_BYTES_MAX:
             self._end_with(_TOO_LARGE)
         if not self._head_is_open:
@@ -246,6 +257,17 @@ class HttpConnection(ClientChannel):
         if not self.transport.is_closing() and not self.hold(len(data)):
             self._end_with(_NO_ROOM)
         self._wait_for_head()
+
+    def _feed(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._read_without_upgrade(memoryview(data)[upgrade.args[0] :])
+        except httptools.HttpParserError:
+            if data.startswith(TLS_RECORD) and self._scheme == "http" and _tls_clients.is_due():
+                sentence = "%s speaks TLS to a port that serves plain HTTP: use an http:// URL, or --tls self-signed."
+                logger.info(sentence, self.address or "A client")
+            self._refuse_bytes()
 
     def _refuse_bytes(self) -> None:
         """Answer bytes that are not HTTP; not those after the last request that is answered."""
@@ -277,7 +299,7 @@ class HttpConnection(ClientChannel):
             self._head_timer = self.loop.call_later(limits.REQUEST_HEAD_SECONDS_MAX, self.close)
 
     def _end_head(self) -> None:
-        self._head_is_open = False
+        self._head_is_open, self._request_line = False, None
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
@@ -286,7 +308,7 @@ class HttpConnection(ClientChannel):
     def on_message_begin(self) -> None:
         self._url = b""
         self._fields = []
-        self._head_is_open = True
+        self._head_is_open, self._request_line = True, b""
 
     def on_url(self, url: bytes) -> None:
         self._url += url
@@ -300,11 +322,11 @@ class HttpConnection(ClientChannel):
         self._end_head()
         parser = self.parser
         self._version = parser.get_http_version()
-        if self._version not in _VERSIONS:
-            raise httptools.HttpParserError("another version of HTTP")
+        self._method = parser.get_method().decode("ascii")
+        if self._version not in _VERSIONS or self._method == "CONNECT":
+            raise httptools.HttpParserError("another version of HTTP, or a tunnel")
         if self._is_overrun:
             return
-        self._method = parser.get_method().decode("ascii")
         if self._asks_for_upgrade():
             return
         exchange = self._exchange(self._version != "1.0" and parser.should_keep_alive())
@@ -341,8 +363,8 @@ class HttpConnection(ClientChannel):
 
     def on_body(self, body: bytes) -> None:
         self._bytes_without_progress = 0
-        exchange = self._last
-        if exchange is not None and not exchange.is_complete and not self._asks_for_upgrade():
+        exchange = self._last  # a whole one is not the request of these bytes, which was refused
+        if exchange is not None and exchange.has_more and not exchange.is_complete:
             exchange.take(body)
 
     def on_message_complete(self) -> None:
@@ -351,8 +373,8 @@ class HttpConnection(ClientChannel):
             exchange.take_end()
 
     def _asks_for_upgrade(self) -> bool:
-        """Whether the head has to be read again without `Upgrade`; CONNECT is answered as it is."""
-        return self.parser.should_upgrade() and not self._is_overrun and self._method != "CONNECT"
+        """Whether the head has to be read again without `Upgrade`."""
+        return self.parser.should_upgrade() and not self._is_overrun
 
     def _read_without_upgrade(self, rest: memoryview) -> None:
         """Ignore that a request asks for another protocol (RFC 9110 7.8). Java's client asks for HTTP/2 like this.

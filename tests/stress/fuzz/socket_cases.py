@@ -286,8 +286,14 @@ LINES: Final = (
             b"HTTP/1.1.1",
             b"HTTP/11",
             b"HTP/1.1",
+            b"RTSP/1.0",
+            b"RTSP/1.1",
             b"",
         )
+    ),
+    _line("another protocol that is like HTTP", b"SOURCE /devstoreaccount1/S ICE/1.0", (400,)),
+    _get(
+        "another protocol in a header", "3", b"X-A: GET / RTSP/1.0\r\nX-B: a ICE/1.0\r\n", (READ,)
     ),
     SocketCase(
         "HTTP/1.0 without a Host",
@@ -332,6 +338,26 @@ SEVERAL: Final = (
         "9.3.2",
         b"@GET@\r\n\0\0\r\n@GET@\r\n",
         ((READ, 400), (400,), (READ,), ()),
+    ),
+    SocketCase(
+        "another protocol, and its body, after a write",
+        "2.3",
+        b"@PUT@Content-Length: 7\r\n\r\n"
+        + BODY
+        + b"POST /s RTSP/1.0\r\nContent-Length: 3\r\n\r\nabc@HIDDEN@",
+        ((DONE, 400), (DONE,)),
+    ),
+    SocketCase(
+        "a write whose body ends like another protocol",
+        "2.3",
+        b"@PUT@Content-Length: 15\r\n\r\nGET / RTSP/1.0 @GET@\r\n",
+        ((400, READ), (DONE, READ)),
+    ),
+    SocketCase(
+        "a write after a tunnel",
+        "9110 9.3.6",
+        b"CONNECT /devstoreaccount1/S HTTP/1.1\r\nHost: h\r\n\r\n@HIDDEN@",
+        ((400,),),
     ),
     SocketCase(
         "a read after the last one", "9.6", b"@GET@Connection: close\r\n\r\n@GET@\r\n", ((READ,),)

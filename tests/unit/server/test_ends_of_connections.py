@@ -67,6 +67,26 @@ ENDS: list[tuple[str, type[Echo], bytes, list[bytes], list[bytes]]] = [
 ]
 
 
+def test_the_body_of_a_refused_request_is_not_that_of_the_one_before() -> None:
+    """RTSP is refused when its turn comes; the parser reads on."""
+
+    async def main() -> bytes:
+        loop = asyncio.get_running_loop()
+        serving = Serving(Late(), Admission(9, 9, MEBIBYTE))
+        connection = HttpConnection(serving, loop)
+        transport = FakeTransport(connection)
+        connection.connection_made(transport)
+        connection.data_received(POST + b"Content-Length: 1\r\n\r\nbPOST /c RTSP/1.0\r\n")
+        connection.data_received(b"Content-Length: 3\r\n\r\nabc")
+        for _ in range(99):
+            await asyncio.sleep(0)
+        return transport.sent
+
+    answers = asyncio.run(main()).split(b"HTTP/1.1 ")
+    assert [answer[:3] for answer in answers] == [b"", b"200", b"400"]
+    assert answers[1].endswith(b"\r\n\r\nb")
+
+
 @pytest.mark.parametrize(
     ("application", "sent", "statuses", "paths"),
     [row[1:] for row in ENDS],
