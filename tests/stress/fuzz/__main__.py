@@ -1,4 +1,4 @@
-"""Fuzzing: `python -m tests.stress.fuzz KIND [--inputs N] [--seed S] [--keep]`.
+"""Fuzzing: `python -m tests.stress.fuzz KIND [--inputs N | --minutes N] [--seed S] [--keep]`.
 
 The kinds: `parsers` calls the pure parsers, with coverage guidance where atheris is installed; `requests` sends
 requests from a grammar, with valid signatures, to a real server; `sockets` sends bytes that are nearly HTTP;
@@ -10,6 +10,8 @@ growing length cost; `hints` calls the C function that decides hints, with sanit
 import argparse
 import sys
 import time
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from random import SystemRandom
 from tempfile import TemporaryDirectory
@@ -22,11 +24,30 @@ from stress.fuzz import connection_runs, growth, hint_runs, parser_runs, request
 PROBLEMS_SHOWN_MAX = 20
 
 
+INPUTS_OF_A_ROUND = 50_000
+
+
+def _to_connections(options: argparse.Namespace) -> Iterator[str]:
+    """The problems of connections. If the time is given, the rounds begin until it has passed."""
+    if options.minutes is None:
+        yield from connection_runs.run(options.inputs, options.seed)
+        return
+    ends, options.inputs = time.monotonic() + 60 * options.minutes, 0
+    for seed in count(options.seed):
+        yield from connection_runs.run(INPUTS_OF_A_ROUND, seed)
+        options.inputs += INPUTS_OF_A_ROUND
+        if time.monotonic() >= ends:
+            return
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.stress.fuzz", description=__doc__)
     kinds = ("parsers", "requests", "sockets", "connection", "growth", "hints")
     parser.add_argument("kind", choices=kinds)
     parser.add_argument("--inputs", type=whole_number, default=20_000, metavar="N")
+    parser.add_argument(
+        "--minutes", type=whole_number, metavar="N", help="go on for so long; of `connection`"
+    )
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(10**6), metavar="S")
     parser.add_argument("--progress", type=Path, metavar="FILE", help="where to go on after an end")
     parser.add_argument("--keep", action="store_true", help="write the corpus and the crashes")
@@ -40,7 +61,7 @@ def main(arguments: list[str]) -> int:
     elif options.kind == "requests":
         problems = request_runs.run(options.inputs, options.seed, keeps=options.keep)
     elif options.kind == "connection":
-        problems = connection_runs.run(options.inputs, options.seed)
+        problems = _to_connections(options)
     elif options.kind == "growth":
         problems = growth.shown()
     elif options.kind == "hints":

@@ -1,6 +1,6 @@
 """The cases of `socket_cases` on one connection in this process: cut anywhere, they get the same answers.
 
-The long form is `python -m tests.stress.fuzz connection --inputs 1000000`.
+The long form is `python -m tests.stress.fuzz connection --minutes 60`.
 """
 
 import pytest
