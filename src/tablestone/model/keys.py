@@ -33,7 +33,7 @@ def require_new_table_name(name: str) -> None:
 PARTITION_KEY: Final = "PartitionKey"
 ROW_KEY: Final = "RowKey"
 # No key may have U+0000-U+001F, U+007F-U+009F or / \ # ? (wire 1.3). A lone surrogate is not valid text.
-_FORBIDDEN_IN_KEY = re.compile(r"[/\\#?\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+FORBIDDEN_IN_KEY = re.compile(r"[/\\#?\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class EntityKey(NamedTuple):
@@ -98,13 +98,9 @@ def decode_key(data: bytes) -> str:
     return text.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")
 
 
-def has_forbidden_key_character(text: str) -> bool:
-    return _FORBIDDEN_IN_KEY.search(text) is not None
-
-
 def require_key_in_body(name: str, value: str) -> None:
     """Raise `OutOfRangeInput` for a forbidden character in a key in a body (wire 1.3)."""
-    if _FORBIDDEN_IN_KEY.search(value) is not None:
+    if FORBIDDEN_IN_KEY.search(value) is not None:
         text = f"The '{name}' parameter of value '{value}' is out of range."
         raise StorageError("OutOfRangeInput", text)
 

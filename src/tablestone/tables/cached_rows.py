@@ -97,7 +97,9 @@ class CachedRows:
         called = self._readings
         rows = self._present()
         if key in rows.kept:
-            found: Found | None = self._use_again(rows, key)
+            self.hits += 1
+            self.read_at = self.kept_at = rows.number
+            found: Found | None = rows.kept[key]
             return found
         if self._by_lease:
             return await self._get_by_lease(key, read, called)
@@ -123,11 +125,6 @@ class CachedRows:
             else:
                 self._begin_lease(generation)
         return self._rows
-
-    def _use_again(self, rows: _Rows, key: Key) -> Any:
-        self.hits += 1
-        self.read_at = self.kept_at = rows.number
-        return rows.kept[key]
 
     def _use(
         self,
@@ -188,8 +185,7 @@ class CachedRows:
             rows = self._present()
             if key in rows.kept:
                 # A row that may be kept is valid for every request of this lease, not only for the one that reads it.
-                found: Found | None = self._use_again(rows, key)
-                return found
+                return await self.get(key, read)
             if reading.failure is not None:
                 # Storage was asked for long enough: another attempt for each request would only add to its load.
                 raise reading.failure

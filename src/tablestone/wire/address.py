@@ -14,12 +14,7 @@ from urllib.parse import quote, unquote_plus, unquote_to_bytes
 
 from tablestone import limits
 from tablestone.model.errors import StorageError
-from tablestone.model.keys import (
-    TABLE_NAME,
-    EntityKey,
-    has_forbidden_key_character,
-    table_name_error,
-)
+from tablestone.model.keys import FORBIDDEN_IN_KEY, TABLE_NAME, EntityKey, table_name_error
 
 # The host of RFC 3986 (3.2.2). The inside of an IP literal may be anything, because it never names an account.
 _HOST = re.compile(
@@ -42,18 +37,12 @@ class Host(NamedTuple):
 NO_HOST: Final = Host("")
 
 
+@functools.lru_cache(maxsize=1024)
 def parse_host(raw: bytes) -> Host:
     """The host in a Host header; raises `InvalidHeaderValue` if the header is invalid."""
-    if len(raw) > limits.HOST_LENGTH_MAX:
-        raise StorageError("InvalidHeaderValue")
-    return _parse(raw)
-
-
-@functools.lru_cache(maxsize=1024)
-def _parse(raw: bytes) -> Host:
     if not raw:
         return NO_HOST
-    match = _HOST.fullmatch(raw.decode("latin-1"))
+    match = _HOST.fullmatch(raw.decode("latin-1")) if len(raw) <= limits.HOST_LENGTH_MAX else None
     if match is None:
         raise StorageError("InvalidHeaderValue")
     name = normalized_host(match[1])
@@ -106,6 +95,7 @@ _ENTITY = re.compile(
 )
 _ONE_KEY = re.compile(rf"([^/\\()']+)\(\s*(?:\w+\s*=\s*)?{_QUOTED}\s*\)")
 _SET = re.compile(r"([^/\\()']+)(?:\(\))?")
+_SPECIAL_SETS: Final = {"$batch": AddressKind.BATCH, "$metadata": AddressKind.METADATA}
 # Characters of a key that stay as they are in a URL; `{` and `}` must be percent-encoded (wire 1.3, 12.2).
 _LITERAL_IN_KEY: Final = "-_.~'!*()"
 _UNCHANGED = re.compile(r"[A-Za-z0-9_.~!*()-]*", re.ASCII)
@@ -136,23 +126,16 @@ def _parse_path(text: str, account: str) -> Address:
     else:
         match = _SET.fullmatch(text)
         if match is not None:
-            return _parse_set(match[1], text)
+            if text in _SPECIAL_SETS:
+                return Address(_SPECIAL_SETS[text])
+            if match[1].lower() == "tables":
+                return Address(AddressKind.TABLE_SET)
+            return Address(AddressKind.ENTITY_SET, match[1])
     return _parse_segments(text, account)
 
 
 def _syntax_error() -> StorageError:
     return StorageError("InvalidInput", _SYNTAX)
-
-
-def _parse_set(name: str, text: str) -> Address:
-    if name.startswith("$"):
-        if text == "$batch":
-            return Address(AddressKind.BATCH)
-        if text == "$metadata":
-            return Address(AddressKind.METADATA)
-    if name.lower() == "tables":
-        return Address(AddressKind.TABLE_SET)
-    return Address(AddressKind.ENTITY_SET, name)
 
 
 def _parse_entity(match: re.Match[str], account: str) -> Address:
@@ -161,7 +144,7 @@ def _parse_entity(match: re.Match[str], account: str) -> Address:
         raise _syntax_error()
     if "'" in first or "'" in second:
         first, second = first.replace("''", "'"), second.replace("''", "'")
-    if has_forbidden_key_character(first + second):
+    if FORBIDDEN_IN_KEY.search(first + second) is not None:
         if "/" in first or "\\" in first or "/" in second or "\\" in second:
             raise _syntax_error()
         raise StorageError("OutOfRangeInput")

@@ -29,7 +29,6 @@ from tablestone.model.operations import (
     Result,
     TableFound,
     TablesPage,
-    entity_key,
 )
 from tablestone.wire.address import format_entity_path, format_table_path
 from tablestone.wire.atom_payload import AtomWriter
@@ -112,7 +111,7 @@ def encode_result(operation: Operation, result: Result, form: Form) -> Answer:
 
 def _inserted(operation: InsertEntity, result: EntityInserted, form: Form) -> Answer:
     table, version = operation.table, result.version
-    answer = _created(form, format_entity_path(table, entity_key(operation)))
+    answer = _created(form, format_entity_path(table, operation.entity.key))
     answer.etag = format_etag(version)
     if answer.status == 201:
         answer.body = form.writer.entity(table, result.render(version), None)

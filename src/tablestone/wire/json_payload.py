@@ -250,7 +250,7 @@ def _key_part(found: Members, name: str) -> str:
         raise StorageError("PropertiesNeedValue")
     if not isinstance(value, str) or found.get(name + ANNOTATION, "Edm.String") != "Edm.String":
         raise StorageError("InvalidInput")
-    require_key_in_body(name, _text(value))
+    require_key_in_body(name, value if value.isascii() else _text(value))
     return value
 
 

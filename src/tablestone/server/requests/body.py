@@ -47,8 +47,11 @@ class RequestBody:
         answer; `OperationTimedOut` if the body does not arrive; `InvalidInput` if the client stops in the middle.
         """
         self.is_read = True
-        length = _content_length(self._headers)
-        if length is not None and length > limits.BODY_BYTES_MAX:
+        length = self._headers.get(b"content-length")
+        is_chunked = b"transfer-encoding" in self._headers
+        if length is None and not is_chunked:
+            raise StorageError("MissingContentLengthHeader")
+        if length is not None and not is_chunked and int(length) > limits.BODY_BYTES_MAX:
             self.is_read = False  # it need not be waited for, only discarded
             raise StorageError("RequestBodyTooLarge", at_front_door=True)
         if self._arriving.has_more:
@@ -91,16 +94,6 @@ class RequestBody:
                 pieces.append(piece)
             if not self._arriving.has_more or size > read_max:
                 return b"".join(pieces) if size <= kept_max else None
-
-
-def _content_length(headers: Headers) -> int | None:
-    """The length of the body by its header; None for a chunked one."""
-    if b"transfer-encoding" in headers:
-        return None
-    text = headers.get(b"content-length")
-    if text is None:
-        raise StorageError("MissingContentLengthHeader")
-    return int(text)
 
 
 def is_worth_discarding(headers: Headers) -> bool:

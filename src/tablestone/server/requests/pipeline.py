@@ -144,7 +144,12 @@ class Pipeline:
             if properties is not None:
                 # From here on, scripts of other origins may read the errors too (auth 8.4).
                 cors_rules = properties.cors
-            _require_sound(request, https_only=self._https_only)
+            if self._https_only and request.scheme != "https":
+                raise StorageError("AccountRequiresHttps")  # noqa: TRY301 - wire 1.1
+            if not host:  # also without credentials (RFC 9112 3.2)
+                raise StorageError("HostInformationNotPresent")  # noqa: TRY301
+            if request.duplicated is not None:
+                raise request.duplicated  # noqa: TRY301
             if request.method == "OPTIONS":
                 stamp = Stamp(request_id, client_request_id, version)
                 return answer_preflight(cors_rules, request, stamp)
@@ -298,16 +303,6 @@ def request_ids() -> Iterator[str]:
     prefix = f"{start[:8]}-{start[8:12]}-{start[12:16]}-{start[16:20]}-"
     for number in count(1):
         yield f"{prefix}{number:012x}"
-
-
-def _require_sound(request: RawRequest, *, https_only: bool) -> None:
-    """Raise for HTTP if HTTPS is required, for headers that contradict each other, and for a missing Host."""
-    if https_only and request.scheme != "https":
-        raise StorageError("AccountRequiresHttps")  # wire 1.1
-    if not request.headers.get(b"host"):  # also without credentials (RFC 9112 3.2)
-        raise StorageError("HostInformationNotPresent")
-    if request.duplicated is not None:
-        raise request.duplicated
 
 
 def version_of(request: RawRequest, parameters: Parameters, versions: ServedVersions) -> str:
