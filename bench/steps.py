@@ -71,14 +71,17 @@ class Load(NamedTuple):
 
 
 class _Transport(asyncio.Transport):
-    """Keeps the first bytes that would be sent."""
+    """Keeps the first bytes that would be sent, and tells of them."""
+
+    answered: asyncio.Future[None]
 
     def __init__(self) -> None:
         super().__init__({"sockname": ("127.0.0.1", 10002), "peername": ("127.0.0.1", 40000)})
         self.sent = b""
 
     def write(self, data: bytes | bytearray | memoryview[int]) -> None:
-        self.sent = self.sent or bytes(data)
+        self.sent = bytes(data)
+        self.answered.set_result(None)
 
     def writelines(self, list_of_data: Any) -> None:
         self.write(next(iter(list_of_data)))
@@ -91,40 +94,29 @@ class _Transport(asyncio.Transport):
     def resume_reading(self) -> None: ...
 
 
-class _Connection(HttpConnection):
-    """A server connection that tells when it has answered."""
-
-    answered: asyncio.Future[None]
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self.answered.set_result(None)
-
-
-def connections(application: Any, number: int) -> list[_Connection]:
+def connections(application: Any, number: int) -> list[HttpConnection]:
     """Connections to an application, with the server's options."""
     loop = asyncio.get_running_loop()
     serving = Serving(application, admission_of(CONFIGURATION))
-    made = [_Connection(serving, loop) for _ in range(number)]
+    made = [HttpConnection(serving, loop) for _ in range(number)]
     for connection in made:
         connection.connection_made(_Transport())
     return made
 
 
-async def ask(connection: _Connection, request: bytes) -> None:
+async def ask(connection: HttpConnection, request: bytes) -> None:
     """Send one request and wait for its answer."""
     assert isinstance(connection.transport, _Transport)
-    connection.transport.sent = b""
-    connection.answered = asyncio.get_running_loop().create_future()
+    connection.transport.answered = asyncio.get_running_loop().create_future()
     await asyncio.sleep(
         0
     )  # each request in its own turn of the loop, as from a socket: in an old turn it would have to wait
     connection.data_received(request)
-    await connection.answered
+    await connection.transport.answered
     assert connection.transport.sent.startswith(b"HTTP/1.1 2"), connection.transport.sent
 
 
-async def cpu_of(load: Load, ways: list[_Connection]) -> tuple[float, float]:
+async def cpu_of(load: Load, ways: list[HttpConnection]) -> tuple[float, float]:
     """Microseconds of CPU per entity of the load: of the process, and of its flushing thread alone."""
     requests = [load.make() for _ in range(load.requests)]
 
@@ -213,7 +205,7 @@ async def table(application: Any, loads: list[Load], rounds: int) -> str:
 
 
 async def _column(
-    load: Load, ways: list[_Connection], constant: list[_Connection], rounds: int
+    load: Load, ways: list[HttpConnection], constant: list[HttpConnection], rounds: int
 ) -> dict[str, float]:
     """Microseconds by step; "HTTP" is the same requests with a constant answer."""
     rows: list[dict[str, float]] = []

@@ -6,6 +6,7 @@ bytes of the test.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -51,7 +52,8 @@ async def listen(
     serving = Serving(answering, admission, idle_seconds=idle_seconds)
     serving.set_date(date)
     loop = asyncio.get_running_loop()
-    return await loop.create_server(lambda: HttpConnection(serving, loop), "127.0.0.1", 0)
+    create: Any = partial(HttpConnection, serving, loop)
+    return await loop.create_server(create, "127.0.0.1", 0)
 
 
 class ServedBytes:

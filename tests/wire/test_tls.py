@@ -33,7 +33,7 @@ from certificates import (
 from cli.worker_processes import workers_of
 from server_process import COMMAND, ServerProcess, clean_environment
 from signing import signed_headers
-from tablestone.server import http_connection, supervisor, tls_certificate
+from tablestone.server import admission, supervisor, tls_certificate
 
 StartServer = Callable[..., ServerProcess]
 
@@ -391,7 +391,7 @@ def test_a_client_that_does_not_close_does_not_delay_a_stop(
     server = private_server(
         tmp_path / "data",
         *(*pair, "--workers", workers),
-        constants={f"{http_connection.__name__}.TLS_CLOSE_SECONDS_MAX": TLS_CLOSE_SECONDS_MAX},
+        constants={f"{admission.__name__}.TLS_CLOSE_SECONDS_MAX": TLS_CLOSE_SECONDS_MAX},
     )
     client = http.client.HTTPSConnection(*server.address, timeout=20, context=trusting(None))
     with closing(client):

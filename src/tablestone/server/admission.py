@@ -26,6 +26,8 @@ IDLE_SECONDS_MIN: Final = 1.0
 """A connection that was opened or answered more recently is not idle: its next request may be on the way."""
 SHARE: Final = 8
 """Each pass over the connections notes one in eight of them as the next to close."""
+TLS_CLOSE_SECONDS_MAX: Final = 2.0
+"""Seconds that a stop waits for a TLS client to close its side. Idle clients never do; the loop would wait for 30 s."""
 PAUSE_SECONDS: Final = 0.1
 """Seconds until the next pass, after a pass that found no idle connection."""
 
@@ -183,6 +185,10 @@ class Admission:
         """The requests among them that wait for changes: these have a limit of their own."""
         self.is_stopping = False
         """Whether the process stops: no request waits for changes any more."""
+        # Tests change these; in a compiled module, a constant would be compiled in.
+        self.head_seconds: float = limits.REQUEST_HEAD_SECONDS_MAX
+        self.answer_read_seconds: float = limits.ANSWER_READ_SECONDS_MAX
+        self.tls_close_seconds = TLS_CLOSE_SECONDS_MAX
         self.held_bytes_max = held_bytes_max
         self.held_bytes = 0
         """Bytes of requests that have not arrived whole, and of answers that are not read yet."""

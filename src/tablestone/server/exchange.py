@@ -72,8 +72,11 @@ class Serving:
         self.date_line = b"date: %b\r\n" % date.encode("ascii")
 
 
-class ClientChannel(asyncio.Protocol):
+class ClientChannel:
     """The bytes of one connection in both directions, and those that wait in memory for the client.
+
+    It has the methods of `asyncio.Protocol` and does not inherit it: a compiled class that does ends the process with
+    its first object that is referred to weakly.
 
     A client that does not read its answers is cut off. `admission` counts what arrived of requests that are not whole,
     and what is unsent of answers.
@@ -170,14 +173,14 @@ class ClientChannel(asyncio.Protocol):
             self._reader_timer = None
 
     def _watch_reader(self, before: float) -> None:
-        """End the connection unless its client reads `ANSWER_READ_BYTES_MIN` in each `ANSWER_READ_SECONDS_MAX`."""
+        """End the connection unless its client reads `ANSWER_READ_BYTES_MIN` in each `answer_read_seconds`."""
         unsent = self.transport.get_write_buffer_size()
         if before - unsent < limits.ANSWER_READ_BYTES_MIN:
             self.admission.count_refused(Limit.SLOW_READER, self.address)
             self.transport.abort()
         else:
             self._reader_timer = self.loop.call_later(
-                limits.ANSWER_READ_SECONDS_MAX, self._watch_reader, unsent
+                self.admission.answer_read_seconds, self._watch_reader, unsent
             )
 
 

@@ -73,12 +73,12 @@ _OTHER_PROTOCOL: Final = re.compile(rb" (?:RTSP|ICE)/[0-9.]*\s*\Z")
 """The end of a request line that the parser takes for HTTP's too."""
 TASKS_AT_ONCE: Final = 32
 """A request that needs a task begins at once if fewer than so many are under way."""
-TLS_CLOSE_SECONDS_MAX: Final = 2.0
-"""Seconds that a stop waits for a TLS client to close its side. Idle clients never do; the loop would wait for 30 s."""
 
 
 class HttpConnection(ClientChannel):
     """One connection of `serving`. `on_made` and `on_lost` are called when it begins and has ended."""
+
+    __deletable__ = ("parser",)
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class HttpConnection(ClientChannel):
         if self._last is not None and not self._last.is_complete:
             return None
         if self._head_timer is not None:
-            return self._head_timer.when() - limits.REQUEST_HEAD_SECONDS_MAX
+            return self._head_timer.when() - self.admission.head_seconds
         return self._idle_since
 
     def end_idle(self) -> None:
@@ -202,13 +202,13 @@ class HttpConnection(ClientChannel):
         else:
             self._last.keep_alive = False
         if self._scheme == "https":
-            self.loop.call_later(TLS_CLOSE_SECONDS_MAX, self._end_tls)
+            self.loop.call_later(self.admission.tls_close_seconds, self._end_tls)
 
     def _end_tls(self) -> None:
         if self.transport.is_closing() and self.transport.get_write_buffer_size() == 0:
             self.transport.abort()
         else:
-            self.loop.call_later(TLS_CLOSE_SECONDS_MAX, self._end_tls)
+            self.loop.call_later(self.admission.tls_close_seconds, self._end_tls)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's
         self.is_lost = True
@@ -229,7 +229,6 @@ class HttpConnection(ClientChannel):
 
     def data_received(self, data: bytes) -> None:
         self._may_begin_at_once = not self.serving.application.waits
-        self._idle_since = None  # the timer stays: it checks this when it fires
         self._bytes_without_progress += len(data)
         end = data.rfind(b"\n") + 1
         if self._request_line or b" RTSP/" in data or b" ICE/" in data:
@@ -259,6 +258,7 @@ class HttpConnection(ClientChannel):
         self._wait_for_head()
 
     def _feed(self, data: bytes) -> None:
+        self._idle_since = None  # the timer stays: it checks this when it fires
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -296,7 +296,7 @@ class HttpConnection(ClientChannel):
     def _wait_for_head(self) -> None:
         """Limit the time from the first call until a head is whole."""
         if self._head_timer is None and not self.transport.is_closing():
-            self._head_timer = self.loop.call_later(limits.REQUEST_HEAD_SECONDS_MAX, self.close)
+            self._head_timer = self.loop.call_later(self.admission.head_seconds, self.close)
 
     def _end_head(self) -> None:
         self._head_is_open, self._request_line = False, None

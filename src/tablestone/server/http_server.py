@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable
 from email.utils import formatdate
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from tablestone import limits
 from tablestone.configuration import Configuration
@@ -94,7 +94,7 @@ class HttpServer:
         if isinstance(source, WorkerEnd):
             loop.add_reader(source.fileno(), self._take_connections, source)
         elif self._tls is None:
-            create = partial(HttpConnection, self._serving, loop)
+            create: Any = partial(HttpConnection, self._serving, loop)
             self._listening = await loop.create_server(create, sock=source, backlog=BACKLOG)
         else:  # a server of the event loop reports a TLS connection only after its handshake
             loop.add_reader(source.fileno(), self._accept, source)
@@ -174,7 +174,7 @@ class HttpServer:
 
     async def _open(self, connection: socket.socket, on_lost: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
-        create = partial(HttpConnection, self._serving, loop, on_lost=on_lost)
+        create: Any = partial(HttpConnection, self._serving, loop, on_lost=on_lost)
         try:
             if self._tls is None:
                 await loop.connect_accepted_socket(create, connection)
@@ -183,7 +183,7 @@ class HttpServer:
             self.admission.connections.make(self.connections, loop)
             try:
                 await loop.connect_accepted_socket(
-                    partial(create, on_made=handshake.end),
+                    lambda: create(on_made=handshake.end),
                     connection,
                     ssl=self._tls,
                     ssl_handshake_timeout=limits.REQUEST_HEAD_SECONDS_MAX,

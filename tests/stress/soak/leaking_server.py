@@ -32,14 +32,16 @@ LEAKS: Final = {"memory": leak_memory, "descriptors": leak_descriptors}
 
 
 def plant(name: str) -> None:
-    complete = HttpConnection.on_response_complete
+    receive = (
+        HttpConnection.data_received
+    )  # the loop looks it up, so a compiled one can be replaced
     leak = LEAKS[name]
 
-    def completed(connection: HttpConnection) -> None:
+    def received(connection: HttpConnection, data: bytes) -> None:
         leak()
-        complete(connection)
+        receive(connection, data)
 
-    HttpConnection.on_response_complete = completed  # type: ignore[assignment, method-assign]
+    HttpConnection.data_received = received  # type: ignore[assignment, method-assign]
 
 
 if __name__ == "__main__":
