@@ -246,9 +246,7 @@ def with_typed_timestamp(stored: bytes) -> bytes:
     return stored.replace(_TIMESTAMP, _TYPED_TIMESTAMP, 1)
 
 
-def read_raw(stored: bytes) -> RawEntity:
-    raw: RawEntity = orjson.loads(stored)
-    return raw
+read_raw: Final[Callable[[bytes], RawEntity]] = orjson.loads
 
 
 def key_of(raw: RawEntity) -> EntityKey:
