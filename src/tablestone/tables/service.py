@@ -4,7 +4,7 @@
 caller has been authorized. Existence and preconditions are decided here. Does not know HTTP.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, get_args
 
 from tablestone.clock import Clock
@@ -52,7 +52,7 @@ class TableService:
         self.properties = PropertiesOfAccounts(self.documents, incarnations)
         self.feeds = ChangeFeeds(engine, self.catalog, clock)
         self.caches = (self.catalog.rows, incarnations.rows, self.documents.rows)
-        self._ways: dict[type, Callable[[Owner, Any], Awaitable[Result]]] = {
+        self._ways: dict[type, Callable[[Owner, Any], Coroutine[Any, Any, Result]]] = {
             operations.GetEntity: self._get_entity,
             operations.QueryEntities: self._query_entities,
             **dict.fromkeys(get_args(operations.EntityWrite), self._write),
@@ -74,7 +74,7 @@ class TableService:
         }
         """How each operation is carried out. The server itself issues user delegation keys."""
 
-    async def execute(self, owner: Owner, operation: operations.Operation) -> Result:
+    def execute(self, owner: Owner, operation: operations.Operation) -> Coroutine[Any, Any, Result]:
         """Carry the operation out, or raise the `StorageError` that is its answer.
 
         The request was authenticated for the owner. If the owner is deleted meanwhile, the operation never reads or
@@ -82,7 +82,7 @@ class TableService:
         """
         if self._throughput is not None:
             self._throughput.begin(owner.name, operation)
-        return await self._ways[type(operation)](owner, operation)
+        return self._ways[type(operation)](owner, operation)
 
     def _rows_of(self, table: TableRecord) -> Engine | LiveRows:
         """The rows of a table's entities, without those that have expired."""
