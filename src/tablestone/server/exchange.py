@@ -218,14 +218,17 @@ class Exchange:
         """Whether a part of the answer is written."""
         self.is_complete = False
         self._has_ended = False
-        self._arrived = b""
+        self._arrived: bytes | bytearray = b""
         self._news: asyncio.Event | None = None
 
     # The request, as it arrives.
 
     def take(self, piece: bytes) -> None:
         """A piece of the body has arrived."""
-        self._arrived += piece
+        if isinstance(self._arrived, bytearray):
+            self._arrived += piece
+        else:  # bytes would be copied for each of many small pieces
+            self._arrived = bytearray(self._arrived + piece) if self._arrived else piece
         if len(self._arrived) > BODY_WAITING_BYTES_MAX:
             self.connection.pause_reading()
         self.tell()
@@ -261,7 +264,7 @@ class Exchange:
         piece, self._arrived = self._arrived, b""
         if self.has_more:
             connection.require_room(len(piece))
-        return piece
+        return bytes(piece)
 
     async def until_ended(self) -> None:
         """Return when the client has closed the connection, or its side of it after the whole request."""

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
 from functools import partial
+from itertools import pairwise
 from typing import Any, Final
 
 import httptools
@@ -68,9 +69,11 @@ _TOO_LARGE: Final = _plain(
 )
 _VERSIONS: Final = frozenset(("1.1", "1.0"))
 """The parser takes 0.9 and 2.0 too, and reads what follows as if it were HTTP/1.1 (RFC 9112 2.3)."""
-_LINES: Final = re.compile(rb"[^\n]*\n|[^\n]+")
-_OTHER_PROTOCOL: Final = re.compile(rb" (?:RTSP|ICE)/[0-9.]*\s*\Z")
+_OTHER_PROTOCOL: Final = re.compile(rb" (?:RTSP|ICE)/")
+_ENDS_IN_OTHER_PROTOCOL: Final = re.compile(rb" (?:RTSP|ICE)/[0-9.]*\s*\Z")
 """The end of a request line that the parser takes for HTTP's too."""
+_END_BYTES: Final = 32
+"""Bytes that hold this end of a line."""
 TASKS_AT_ONCE: Final = 32
 """A request that needs a task begins at once if fewer than so many are under way."""
 
@@ -98,7 +101,7 @@ class HttpConnection(ClientChannel):
         self._fields: Fields = []
         self._head_is_open = False
         self._request_line: bytes | None = None
-        """The line in which a request begins, until it is whole: with the end of the body before, if there is one."""
+        """The end of the line in which a request begins, until the line is whole."""
         self._bytes_without_progress = 0
         """Bytes since a head was complete or part of a body came: those of a head, or of the trailer fields and chunk
         extensions beside a body, which the parser keeps without a limit of its own."""
@@ -230,16 +233,11 @@ class HttpConnection(ClientChannel):
     def data_received(self, data: bytes) -> None:
         self._may_begin_at_once = not self.serving.application.waits
         self._bytes_without_progress += len(data)
-        end = data.rfind(b"\n") + 1
-        if self._request_line or b" RTSP/" in data or b" ICE/" in data:
-            pieces = _LINES.findall(data)
-        else:  # The last line alone: it is known then whether a request began in it.
-            pieces = [data[:end], data[end:]] if 0 < end < len(data) else [data]
-        for piece in pieces:
+        for piece in pieces_of(data, line_is_open=bool(self._request_line)):
             self._feed(piece)
             if self._request_line is not None:
-                self._request_line += piece
-                if _OTHER_PROTOCOL.search(self._request_line):
+                self._request_line = (self._request_line + piece)[-_END_BYTES:]
+                if _ENDS_IN_OTHER_PROTOCOL.search(self._request_line):
                     self._refuse_bytes()
                     break
                 if piece.endswith(b"\n"):
@@ -494,6 +492,21 @@ class HttpConnection(ClientChannel):
         self._idle_since = self.loop.time()
         if self._idle_timer is None:
             self._idle_timer = self.loop.call_later(self.serving.idle_seconds, self._end_if_idle)
+
+
+def pieces_of(data: bytes, *, line_is_open: bool) -> list[bytes]:
+    """The data, cut around each line that may be the request line of another protocol, or the rest of it.
+
+    So it is known of such a line whether a request began in it. Others stay together: a body has many lines.
+    """
+    cuts = [0, data.find(b"\n") + 1 if line_is_open else 0]
+    if b" RTSP/" in data or b" ICE/" in data:
+        for found in _OTHER_PROTOCOL.finditer(data):
+            if found.start() >= cuts[-1]:
+                cuts.append(data.rfind(b"\n", cuts[-1], found.start()) + 1 or cuts[-1])
+                cuts.append(data.find(b"\n", found.end()) + 1 or len(data))
+    cuts += (max(cuts[-1], data.rfind(b"\n") + 1), len(data))
+    return [data[one:other] for one, other in pairwise(cuts) if one < other]
 
 
 def _require_chunked(fields: Fields, version: str) -> None:

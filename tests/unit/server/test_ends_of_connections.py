@@ -13,7 +13,7 @@ from stress.fuzz.connection_runs import Echo, FakeTransport, spoken
 from tablestone import limits
 from tablestone.server.admission import MEBIBYTE, Admission, Rounds
 from tablestone.server.exchange import Exchange, Serving
-from tablestone.server.http_connection import HttpConnection
+from tablestone.server.http_connection import HttpConnection, pieces_of
 from tablestone.wire.messages import RawRequest, RawResponse
 
 GET = b"GET /a HTTP/1.1\r\nHost: h\r\n"
@@ -85,6 +85,44 @@ def test_the_body_of_a_refused_request_is_not_that_of_the_one_before() -> None:
     answers = asyncio.run(main()).split(b"HTTP/1.1 ")
     assert [answer[:3] for answer in answers] == [b"", b"200", b"400"]
     assert answers[1].endswith(b"\r\n\r\nb")
+
+
+@pytest.mark.parametrize(
+    ("line_is_open", "pieces"),
+    [
+        (False, [b"a\nb\n", b"c"]),
+        (False, [b"a\n"]),
+        (False, [b"a"]),
+        (True, [b"a\n", b"b\nc\n", b"d"]),
+        (True, [b"a"]),
+        (False, [b"a\n\n", b"GET / RTSP/1.0\r\n", b"b\nc\n", b"d"]),
+        (False, [b" ICE/1 RTSP/1 ICE/\n", b"\n", b"x ICE/"]),
+        (True, [b"RTSP/\n", b"a\n", b" RTSP/\n", b" ICE/\n"]),
+        (False, [b"\n" * 65_530, b" ICE/\n", b"\n" * 200_000]),
+        (False, [b" ICE/1" * 40_000]),
+        (False, []),
+    ],
+)
+def test_only_lines_that_may_be_of_another_protocol_are_cut_out(
+    line_is_open: bool,  # noqa: FBT001 - a column
+    pieces: list[bytes],
+) -> None:
+    """Each piece is a call of the parser, so a body of line feeds must not become as many pieces."""
+    assert pieces_of(b"".join(pieces), line_is_open=line_is_open) == pieces
+
+
+def test_a_request_line_that_drips_is_not_read_again_for_each_byte() -> None:
+    """Its end is all that is kept of it."""
+
+    async def main() -> int:
+        connection = HttpConnection(
+            Serving(Late(), Admission(9, 9, MEBIBYTE)), asyncio.get_running_loop()
+        )
+        connection.connection_made(FakeTransport(connection))
+        connection.data_received(b"GET" + b" " * 200_000)
+        return len(connection._request_line or b"")
+
+    assert asyncio.run(main()) < 100
 
 
 @pytest.mark.parametrize(
