@@ -10,17 +10,9 @@ import mmap
 from collections.abc import Callable, Hashable
 from typing import Final
 
+from tablestone.model import operations
 from tablestone.model.errors import RETRY_AFTER, StorageError
 from tablestone.model.keys import encode_key
-from tablestone.model.operations import (
-    EntitiesPage,
-    EntityGroupTransaction,
-    EntityWrite,
-    GetEntity,
-    Operation,
-    QueryEntities,
-    entity_key,
-)
 from tablestone.query.plan import PlanKind, plan_query
 
 SLOTS: Final = 65_536
@@ -77,9 +69,11 @@ class Throughput:
         self.refused: dict[str, int] = {}
         """Requests that were refused, by the name of the target in metrics."""
 
-    def begin(self, account: str, operation: Operation) -> None:
+    def begin(self, account: str, operation: operations.Operation) -> None:
         """Take what the operation needs at least. Raises `ServerBusy` beyond a target."""
-        number = len(operation.writes) if isinstance(operation, EntityGroupTransaction) else 1
+        number = (
+            len(operation.writes) if isinstance(operation, operations.EntityGroupTransaction) else 1
+        )
         if self._partition is not None:
             partition = partition_of(account, operation)
             if partition is not None and not self._partition.spend(partition, number):
@@ -87,7 +81,9 @@ class Throughput:
         if self._account is not None and not self._account.spend((account,), number):
             raise self._busy("account_target")
 
-    def end(self, account: str, query: QueryEntities, page: EntitiesPage) -> None:
+    def end(
+        self, account: str, query: operations.QueryEntities, page: operations.EntitiesPage
+    ) -> None:
         """Take the entities of a page, except the first, which `begin` has taken."""
         number = max(0, len(page.stored) - 1)
         if self._account is not None:
@@ -103,15 +99,15 @@ class Throughput:
         return StorageError("ServerBusy", reason=reason, headers=RETRY_AFTER)
 
 
-def partition_of(account: str, operation: Operation) -> Hashable | None:
+def partition_of(account: str, operation: operations.Operation) -> Hashable | None:
     """The share of the operation's partition; None if it is about several or none."""
-    if isinstance(operation, GetEntity):
+    if isinstance(operation, operations.GetEntity):
         key = encode_key(operation.key.partition_key)
-    elif isinstance(operation, EntityGroupTransaction):
+    elif isinstance(operation, operations.EntityGroupTransaction):
         key = encode_key(operation.partition_key)
-    elif isinstance(operation, EntityWrite):
-        key = encode_key(entity_key(operation).partition_key)
-    elif isinstance(operation, QueryEntities):
+    elif isinstance(operation, operations.EntityWrite):
+        key = encode_key(operations.entity_key(operation).partition_key)
+    elif isinstance(operation, operations.QueryEntities):
         plan = plan_query(operation.filter)
         if plan.kind not in _ONE_PARTITION:
             return None

@@ -8,17 +8,9 @@ import re
 from types import TracebackType
 from typing import Final, NamedTuple
 
+from tablestone.model import operations
 from tablestone.model.errors import ERRORS, StorageError
 from tablestone.model.keys import TABLE_NAME
-from tablestone.model.operations import (
-    EntitiesPage,
-    EntityGroupTransaction,
-    GetEntity,
-    Operation,
-    Result,
-    TablesPage,
-    TransactionCommitted,
-)
 
 BATCH: Final = "Batch"
 """The name of a batch whose operation is unknown."""
@@ -58,8 +50,8 @@ class RequestRecord:
         self.details = details
         self.account = ""
         self.is_batch = False
-        self.operation: Operation | None = None
-        self.result: Result | None = None
+        self.operation: operations.Operation | None = None
+        self.result: operations.Result | None = None
         """None for a point read, to keep the record small."""
         self.failure: StorageError | None = None
         """The error in the answer; of a batch, the error inside it."""
@@ -92,14 +84,14 @@ class RequestRecord:
     @property
     def entities(self) -> int:
         """Entities in the answer, or entities written."""
-        if isinstance(self.operation, GetEntity):
+        if isinstance(self.operation, operations.GetEntity):
             return int(self.failure is None)
         result = self.result
-        if isinstance(result, EntitiesPage):
+        if isinstance(result, operations.EntitiesPage):
             return len(result.stored)
-        if isinstance(result, TransactionCommitted):
+        if isinstance(result, operations.TransactionCommitted):
             return len(result.results)
-        if result is None or isinstance(result, TablesPage):
+        if result is None or isinstance(result, operations.TablesPage):
             return 0
         return 1 if hasattr(result, "version") else 0
 
@@ -107,14 +99,16 @@ class RequestRecord:
     def writes(self) -> int:
         """The operations of an entity group transaction; 0 for any other operation."""
         operation = self.operation
-        return len(operation.writes) if isinstance(operation, EntityGroupTransaction) else 0
+        return (
+            len(operation.writes) if isinstance(operation, operations.EntityGroupTransaction) else 0
+        )
 
     @property
     def plan(self) -> str:
         """The plan of a read; empty for any other operation."""
-        if isinstance(self.result, EntitiesPage):
+        if isinstance(self.result, operations.EntitiesPage):
             return self.result.plan
-        return "point" if isinstance(self.operation, GetEntity) else ""
+        return "point" if isinstance(self.operation, operations.GetEntity) else ""
 
     @property
     def error_code(self) -> str:
