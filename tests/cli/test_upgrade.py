@@ -1,5 +1,6 @@
 """`tablestone upgrade`: a stored directory of every released format is upgraded, checked and served."""
 
+import asyncio
 import json
 import shutil
 from contextlib import closing
@@ -13,15 +14,18 @@ from cli.command_line import Ended, commands_of, run_line, tablestone
 from conftest import StartServer
 from storage.formats.make import answers, changes
 from tablestone.cli.stored_data import connection_string
+from tablestone.clock import system_clock
 from tablestone.configuration import DEVELOPMENT_ACCOUNT
 from tablestone.engines.contract import EngineRefused, EngineUnavailable
 from tablestone.engines.kind import Opening
 from tablestone.engines.sqlite import data_directory
 from tablestone.engines.sqlite.data_directory import (
+    DATABASE_NAME,
     FORMAT_VERSION,
     KEEPING_FORMAT_VERSION,
     DataDirectory,
 )
+from tablestone.engines.sqlite.engine import SqliteEngine
 from tablestone.engines.sqlite.upgrade import STEPS, upgrade
 
 FORMATS = Path(__file__).parents[1] / "storage" / "formats"
@@ -140,6 +144,19 @@ def test_steps_are_applied_in_order_with_the_number(data: Path) -> None:
 
     assert upgrade(data, {1: add_column, 2: second}, 3) == (1, 3)
     assert format_of(data) == (3, 5)
+
+
+def test_what_is_upgraded_is_archived_in_a_new_life(data: Path) -> None:
+    """Steps change rows without records, so an archive cannot go on after them."""
+    engine = SqliteEngine(data, system_clock, Opening.SERVER)
+    source = engine.archive_source()
+    source.keep()
+    source.begin_run("s3://bucket", "life", "run", 1)
+    source.close()
+    asyncio.run(engine.close())
+    upgrade(data, {2: add_column}, 3)
+    with closing(apsw.Connection(str(data / DATABASE_NAME))) as database:
+        assert database.execute("SELECT life, run FROM archive_state").get == ("life", "")
 
 
 def test_a_step_that_fails_changes_nothing(data: Path) -> None:

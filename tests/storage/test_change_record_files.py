@@ -35,9 +35,11 @@ ROWS = 120
 
 
 async def fill(data: Path, key: EncryptionKey | None) -> None:
-    """Store rows of many lengths, with their record, and delete and trim some."""
+    """Store rows of many lengths, with their record, also for an archive, and delete and trim some."""
     engine = open_with(data, key)
     await log_of(engine).keep(ALL._replace(bytes=1_000_000))
+    with closing(engine.archive_source()) as source:
+        source.keep()
     draw = random.Random(4)
     for number in range(ROWS):
         value = draw.randbytes(draw.choice((20, 300, 9_000, 30_000)))
@@ -180,7 +182,7 @@ async def test_check_finds_a_record_that_does_not_follow(
     await engine.close()
 
 
-CHANGE_TREES = ("change_records", "change_records_by_subject", "change_log")
+CHANGE_TREES = ("change_records", "change_records_by_subject", "change_log", "archive_state")
 
 
 def pages_of(data: Path, *names: str) -> list[int]:

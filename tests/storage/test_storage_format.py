@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from tablestone.clock import monotonic_seconds
 from tablestone.engines.registry import open_engine
-from tablestone.engines.sqlite import change_log, index_entries
+from tablestone.engines.sqlite import archive_source, change_log, index_entries
 from tablestone.engines.sqlite.data_directory import (
     OWN_NAMES,
     REENCRYPTED_NAME,
@@ -73,7 +73,8 @@ def test_the_rows_of_the_example(database: Path) -> None:
 
 
 def test_the_schema_and_the_settings(database: Path) -> None:
-    for schema in (SCHEMA, change_log.SCHEMA.partition("INSERT")[0], index_entries.SCHEMA):
+    changes = change_log.SCHEMA.partition("INSERT")[0]
+    for schema in (SCHEMA, changes, archive_source.SCHEMA, index_entries.SCHEMA):
         assert schema.strip().removesuffix(";") in PAGE
     connection = apsw.Connection(str(database), apsw.SQLITE_OPEN_READONLY)
     shown = dict(re.findall(r"^\| `PRAGMA (\w+)` \| `?(\w+)", PAGE, re.MULTILINE))

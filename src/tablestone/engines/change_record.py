@@ -68,6 +68,8 @@ def _in_units(number: int, units: Mapping[str, int]) -> str:
 
 
 class KeptChanges(NamedTuple):
+    """What is kept for the feed. (What is kept for an archive alone does not show.)"""
+
     storage: bytes
     """The id of the storage, `ID_BYTES` random bytes: the same for all epochs."""
     epoch: bytes
@@ -88,8 +90,6 @@ class KeptChanges(NamedTuple):
     """Whether the records hold every change since storage was empty: none was trimmed."""
     retention: Retention
     """The setting in force; it has a size."""
-    for_feed: bool = True
-    """Whether the feed shows them."""
     makes_room: bool = False
     """Whether the oldest go early, because the disk is nearly full."""
 

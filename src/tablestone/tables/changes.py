@@ -72,8 +72,7 @@ class ChangeFeeds:
     @property
     def are_kept(self) -> bool:
         """Whether changes are kept for feeds now; else there is no feed."""
-        kept = None if self._log is None else self._log.kept()
-        return kept is not None and kept.for_feed
+        return self._log is not None and self._log.kept() is not None
 
     async def of_table(self, owner: Owner, operation: ReadTableChanges) -> ChangesFound:
         """The next changes of the table that has the name now."""
@@ -134,7 +133,7 @@ class ChangeFeeds:
             read = await self._log.read(
                 position, subject=subject, rows_max=rows_max, bytes_max=limits.PAGE_BYTES_MAX
             )
-        if read is None or not read.kept.for_feed:
+        if read is None:
             raise StorageError("InvalidQueryParameterValue")
         return read
 

@@ -35,7 +35,7 @@ from tablestone.model.errors import StorageError
 from tablestone.model.keys import PARTITION_KEY, EntityKey
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Owner
-from tablestone.tables.catalog import Catalog, TableRecord, relied_rows, scan_in_steps
+from tablestone.tables.catalog import Catalog, TableRecord, read_record, relied_rows, scan_in_steps
 from tablestone.tables.indexes import (
     INDEX_KEY,
     LAST_MEMBER,
@@ -46,6 +46,7 @@ from tablestone.tables.indexes import (
     entries_function,
     has_state_entry,
     index_head,
+    states_of,
 )
 
 ROWS_PER_STEP: Final = 500
@@ -334,6 +335,25 @@ def _reindexing(stale_of: Mapping[Key, Sequence[bytes]]) -> list[WriteSet]:
         WriteSet(partition, changes, entries_of=lambda _value: ())
         for partition, changes in groups.items()
     ]
+
+
+async def entries_of_storage(engine: Engine) -> AsyncIterator[list[Entry]]:
+    """All entries that the indexes of all tables should have, for storage that came without them."""
+    async for rows in scan_in_steps(engine, storage_keys.catalogs_after(b"")):
+        for row in rows:
+            if not storage_keys.is_table_row(row.row):
+                continue
+            record = read_record(row.value)
+            entries_of = entries_function(record.table_id, record.indexes)
+            if entries_of is None:
+                continue
+            yield [Entry(entry, row.partition, row.row) for entry in states_of(row.value)]
+            async for entities in scan_in_steps(engine, storage_keys.table_range(record.table_id)):
+                yield [
+                    Entry(entry, each.partition, each.row)
+                    for each in entities
+                    for entry in entries_of(each.value)
+                ]
 
 
 async def remove_entries(engine: Engine, prefix: bytes) -> bool:

@@ -19,6 +19,7 @@ from unittest.mock import AsyncMock, patch
 
 from signing import shared_key
 from storage.engines_under_test import engine_for
+from storage.replica import differences, replayed, stored_rows
 from stress.property.model import Refused
 from stress.property.payloads import ACCOUNT, Request
 from stress.simulation.simulated_loop import SimulatedLoop
@@ -200,6 +201,8 @@ class Door:
 
     async def _check(self) -> list[str]:
         found = await check_rows(self.engine)
+        if self.engine.changes is not None:
+            found += differences(await stored_rows(self.engine), await replayed(self.engine))
         sweeper = Sweeper(self.engine, self.ticks, lambda: b"a server")
         while await sweeper.sweep(ACCOUNT):
             pass

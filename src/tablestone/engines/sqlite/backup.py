@@ -110,11 +110,13 @@ class NewDirectory:
     """
 
     at_once = 1
+    may_hold: frozenset[str] = frozenset()
+    """Names that may be in the directory before it is filled."""
 
     def __init__(self, path: Path, source: StorageId, key: EncryptionKey | None = None) -> None:
         self.path = Path(os.path.realpath(path))  # the working directory has a name too
+        self.partial = self.partial_of(self.path)
         self._require_free()
-        self.partial = self.path.with_name(self.path.name + PARTIAL_SUFFIX)
         self._mark = self.partial / UNLOADED_NAME
         self._directory = DataDirectory(
             self.partial, Opening.SERVER, key=key, may_be_unfinished=True
@@ -134,6 +136,11 @@ class NewDirectory:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @staticmethod
+    def partial_of(path: Path) -> Path:
+        """Where a directory is filled."""
+        return path.with_name(path.name + PARTIAL_SUFFIX)
 
     async def write(self, rows: Sequence[StoredRow]) -> None:
         """One transaction, flushed to the disk."""
@@ -172,11 +179,11 @@ class NewDirectory:
             if self._mark.exists():
                 if self._mark.read_bytes() != source:
                     raise EngineRefused(
-                        f"{self.partial} is a part of another keyspace: remove it, or name another directory."
+                        f"{self.partial} is a part of another source: remove it, or name another directory."
                     )
             elif self.reached is not None:
                 raise EngineRefused(
-                    f"{self.partial} holds data that no unfinished unload has left: move it, or name another directory."
+                    f"{self.partial} holds data of no unfinished attempt: move it, or name another directory."
                 )
             else:
                 self._mark.touch(mode=0o600)
@@ -188,7 +195,7 @@ class NewDirectory:
 
     def _require_free(self) -> None:
         try:
-            if any(self.path.iterdir()):
+            if {each.name for each in self.path.iterdir()} - self.may_hold:
                 raise EngineRefused(
                     f"The directory {self.path} is not empty: name a new or an empty directory."
                 )

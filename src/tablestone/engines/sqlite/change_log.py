@@ -3,6 +3,9 @@
 Commits write records in the transaction of their rows (`commit`). `change_records` always has a record, so the next
 number, time and sum of bytes follow from the newest one; an empty record replaces a newest one that is too old. The
 size of any run of records is the difference of two sums.
+
+Records are kept for the feed, for the archive (`archive_source`) or for both. The epoch and the beginning in
+`change_log` are the feed's while there is a feed; the archive has its own in `archive_state`.
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ from tablestone.engines.sqlite.read import unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from tablestone.clock import Clock
     from tablestone.engines.sqlite.commit_lock import Generation
@@ -70,6 +74,9 @@ CREATE TABLE change_log (
 INSERT INTO change_records VALUES (0, 0, 0, x'', x'', x'', x'')
 """
 KEPT_FOR_FEED: Final = "feed"
+KEPT_FOR_ARCHIVE: Final = "archive"
+KEPT_FOR_BOTH: Final = "both"
+FOR_ARCHIVE: Final = frozenset({KEPT_FOR_ARCHIVE, KEPT_FOR_BOTH})
 _EVER: Final = 1 << 63
 _HAS_KEPT_FOR: Final = "SELECT 1 FROM pragma_table_info('change_log') WHERE name = 'kept_for'"
 _ADD_KEPT_FOR: Final = "ALTER TABLE change_log ADD COLUMN kept_for TEXT NOT NULL DEFAULT 'feed'"
@@ -80,19 +87,21 @@ TRIM_RECORDS_MAX: Final = 512
 TRIM_BYTES_MAX: Final = 2 * 1024 * 1024
 """Records and bytes that one commit trims, in some milliseconds."""
 
-_EPOCH: Final = "SELECT epoch FROM change_log"
-_STATE: Final = """
+_FOR: Final = "(SELECT (SELECT kept_for FROM change_log) FROM (SELECT 'feed' AS kept_for))"
+"""'feed' where the column is missing."""
+_KEPT_FOR: Final = f"SELECT {_FOR} FROM change_log WHERE epoch IS NOT NULL"  # noqa: S608 - no value in it
+_STATE: Final = f"""
 SELECT storage, epoch, began, began_empty, oldest.number, oldest.time, oldest.is_empty, oldest.bytes_up_to,
     newest.number, newest.time, newest.bytes_up_to, (SELECT time FROM change_records WHERE number = ?),
-    ticks_max, bytes_max,
-    (SELECT (SELECT kept_for FROM change_log) FROM (SELECT 'feed' AS kept_for)) -- 'feed' where the column is missing
+    ticks_max, bytes_max
 FROM change_log,
     (SELECT number, time, length(rows) = 0 AS is_empty, bytes_up_to FROM change_records
         WHERE number >= (SELECT began FROM change_log) ORDER BY number LIMIT 1) oldest,
     (SELECT number, time, bytes_up_to FROM change_records ORDER BY number DESC LIMIT 1) newest
-WHERE epoch IS NOT NULL
-"""
-_RETENTION: Final = "SELECT epoch, began, ticks_max, bytes_max FROM change_log"
+WHERE epoch IS NOT NULL AND {_FOR} != '{KEPT_FOR_ARCHIVE}'
+"""  # noqa: S608 - no value in it
+_RETENTION: Final = f"SELECT epoch, began, ticks_max, bytes_max, {_FOR} FROM change_log"  # noqa: S608 - no value in it
+_FLOOR: Final = "SELECT max(began, archived) FROM archive_state"
 _OLDEST: Final = """
 SELECT number, time, bytes_up_to FROM change_records
 WHERE number >= (SELECT began FROM change_log) AND length(rows) > 0 ORDER BY number LIMIT 1
@@ -134,10 +143,41 @@ def make_tables(writer: apsw.Connection) -> None:
         writer.execute(_ADD_KEPT_FOR)
 
 
-def keeps_changes(connection: apsw.Connection) -> bool:
+def kept_for(connection: apsw.Connection) -> str | None:
+    """For whom records are kept; None if they are not."""
     if connection.pragma("user_version") < KEEPING_FORMAT_VERSION:
-        return False
-    return connection.execute(_EPOCH).get is not None
+        return None
+    found: str | None = connection.execute(_KEPT_FOR).get
+    return found
+
+
+@contextmanager
+def switching(writer: apsw.Connection, generation: Generation) -> Iterator[None]:
+    """A transaction that changes whether records are kept, and for whom. The caller holds the commit lock."""
+    writer.execute("BEGIN IMMEDIATE")  # after an error, closing the connection undoes everything
+    make_tables(writer)
+    yield
+    generation.begin()  # every process looks again before its next commit
+    try:
+        writer.execute("COMMIT")
+    finally:
+        generation.end()
+
+
+def begin_epoch(writer: apsw.Connection, now: int, bytes_max: int) -> None:
+    """Begin to keep records, for whom `kept_for` then says, of any age."""
+    is_empty = writer.execute("SELECT 1 FROM stored_rows LIMIT 1").get is None
+    _append_empty(writer, now)
+    writer.execute(
+        "UPDATE change_log SET epoch = ?, began_empty = ?, began ="
+        " (SELECT max(number) FROM change_records), ticks_max = NULL, bytes_max = ?",
+        (secrets.token_bytes(ID_BYTES), is_empty, bytes_max),
+    )
+
+
+def default_bytes(directory: Path) -> int:
+    disk_bytes = shutil.disk_usage(directory).total
+    return (disk_bytes // DISK_PART >> 20 or 1) << 20
 
 
 @cache
@@ -205,56 +245,50 @@ class SqliteChangeLog:
         await asyncio.to_thread(self._keep, retention, retention == accepted)
 
     def _keep(self, retention: Retention | None, is_accepted: bool) -> None:  # noqa: FBT001
-        generation = self._generation
-        assert generation is not None
-        with _unavailable("write"), self._directory.committing() as writer:
-            was_kept = keeps_changes(writer)
-            if retention is None and not was_kept:
+        assert self._generation is not None
+        ended = 0
+        with raising_unavailable("write"), self._directory.committing() as writer:
+            was_for = kept_for(writer)
+            is_feed = was_for in {KEPT_FOR_FEED, KEPT_FOR_BOTH}
+            is_archived = was_for in FOR_ARCHIVE
+            if retention is None and not is_feed:
                 return
-            ended = 0
             if retention is None:
                 oldest = writer.execute(_OLDEST).get
                 ended = writer.execute(_LAST).get + 1 - oldest[0] if oldest else 0
-            elif was_kept:
-                *_, ticks_max, bytes_max, kept_for = writer.execute(_STATE, (None,)).get
+            elif is_feed:
+                *_, ticks_max, bytes_max = writer.execute(_STATE, (None,)).get
                 stored, retention = Retention(ticks_max, bytes_max), with_size(retention, bytes_max)
-                if (retention, kept_for) == (stored, KEPT_FOR_FEED):
+                if retention == stored:
                     return  # so a server starts on a full disk too
                 if not is_accepted and _would_trim(writer, retention, stored, self.age.now()):
                     return
-            else:
-                disk_bytes = shutil.disk_usage(self._directory.path).total
-                retention = with_size(retention, (disk_bytes // DISK_PART >> 20 or 1) << 20)
-            writer.execute("BEGIN IMMEDIATE")
-            make_tables(writer)
-            if retention is None:
-                writer.execute("UPDATE change_log SET epoch = NULL")
-            else:
+            default = default_bytes(self._directory.path)
+            ticks_max, bytes_max = with_size(retention or Retention(None, None), default)
+            whom = KEPT_FOR_FEED
+            if is_archived:
+                whom = KEPT_FOR_ARCHIVE if retention is None else KEPT_FOR_BOTH
+            with switching(writer, self._generation):
+                if retention is None and not is_archived:
+                    writer.execute("UPDATE change_log SET epoch = NULL")
+                elif not is_feed:
+                    begin_epoch(writer, self._clock(), default)
                 writer.execute(
                     "UPDATE change_log SET ticks_max = ?, bytes_max = ?, kept_for = ?",
-                    (*retention, KEPT_FOR_FEED),
+                    (ticks_max, bytes_max, whom),
                 )
-                if not was_kept:
-                    is_empty = writer.execute("SELECT 1 FROM stored_rows LIMIT 1").get is None
-                    _append_empty(writer, self._clock())
-                    writer.execute(
-                        "UPDATE change_log SET epoch = ?, began_empty = ?, began ="
-                        " (SELECT max(number) FROM change_records)",
-                        (secrets.token_bytes(ID_BYTES), is_empty),
-                    )
-            generation.begin()  # every process looks again before its next commit
-            try:
-                writer.execute("COMMIT")
-            finally:
-                generation.end()
-        if retention is None:
+        if retention is None and is_archived:
+            log.warning(
+                "The feed of changes ends, no cursor is valid any more. Records are kept until they are archived."
+            )
+        elif retention is None:
             log.warning(
                 "The record of changes ends, no cursor is valid any more. Records removed: %d",
                 ended,
             )
 
     def kept(self) -> KeptChanges | None:
-        with _unavailable("read"):
+        with raising_unavailable("read"):
             state = self._state(None)
         return None if state is None else state[0]
 
@@ -264,7 +298,7 @@ class SqliteChangeLog:
         if state is None:
             return None
         storage, epoch, began, began_empty, oldest, oldest_time, is_empty, up_to, *more = state
-        last, newest_time, bytes_of_all, time, ticks_max, bytes_max, kept_for = more
+        last, newest_time, bytes_of_all, time, ticks_max, bytes_max = more
         kept = KeptChanges(
             storage=storage,
             epoch=epoch,
@@ -276,7 +310,6 @@ class SqliteChangeLog:
             bytes=bytes_of_all - up_to,
             is_complete=bool(began_empty) and oldest == began,
             retention=Retention(ticks_max, bytes_max),
-            for_feed=kept_for == KEPT_FOR_FEED,
             makes_room=self._room.is_low,
         )
         return kept, time
@@ -285,7 +318,7 @@ class SqliteChangeLog:
         self, position: After | At, *, subject: bytes | None, rows_max: int, bytes_max: int
     ) -> ChangesRead | None:
         number = position.number if isinstance(position, After) else None
-        with _unavailable("read"), self._one_moment():
+        with raising_unavailable("read"), self._one_moment():
             state = self._state(number)
             if state is None:
                 return None
@@ -319,7 +352,7 @@ class SqliteChangeLog:
         return found
 
     def _notes(self, after: int) -> list[tuple[int, Note]]:
-        with _unavailable("read"):
+        with raising_unavailable("read"):
             notes = self._reader.execute(_NOTES, (after, NEWS_MAX))
             return [(number, Note(subject, about)) for number, subject, about in notes]
 
@@ -375,18 +408,25 @@ class SqliteChangeLog:
 
 def _surplus(connection: apsw.Connection, age: RecordAge, *, makes_room: bool) -> int | None:
     """The last record that the next trim removes; None if there is nothing to remove."""
-    epoch, began, ticks_max, bytes_max = connection.execute(_RETENTION).get
+    epoch, began, ticks_max, bytes_max, whom = connection.execute(_RETENTION).get
     first, last = connection.execute(_ENDS).get
     all_bytes = connection.execute(_KEPT, (last,)).get[1]
     first_bytes = connection.execute(_KEPT, (first,)).get[1]
     oldest_time = age.oldest_time(ticks_max)
+    floor: int = last + 1
+    if whom != KEPT_FOR_FEED:
+        floor = connection.execute(_FLOOR).get
+    if whom == KEPT_FOR_ARCHIVE:
+        began = last + 1
 
     def stays(number: int) -> bool:
         time, bytes_up_to, is_empty = connection.execute(_KEPT, (number,)).get
         if (number == last and is_empty) or bytes_up_to - first_bytes > TRIM_BYTES_MAX:
             return True
-        is_kept = epoch is not None and number >= began and not makes_room
-        return is_kept and time >= oldest_time and all_bytes - bytes_up_to < bytes_max
+        if epoch is None or makes_room or all_bytes - bytes_up_to >= bytes_max:
+            return False
+        # The newest archived record stays too: the next start compares it with the archive's.
+        return number >= floor or bool(number >= began and time >= oldest_time)
 
     end = bisect_left(range(min(last + 1, first + TRIM_RECORDS_MAX)), True, lo=first, key=stays)
     return None if end == first else end - 1
@@ -415,8 +455,9 @@ def _append_empty(writer: apsw.Connection, time: int) -> None:
 
 
 @contextmanager
-def _unavailable(what: str) -> Iterator[None]:
+def raising_unavailable(what: str) -> Iterator[None]:
+    """Turn errors of SQLite and of the files beside it into the contract's."""
     try:
         yield
-    except apsw.Error as error:
+    except (apsw.Error, OSError) as error:
         raise unavailable(what, error) from error

@@ -34,7 +34,7 @@ from tablestone.engines.contract import (
     effect_of,
 )
 from tablestone.engines.figures import Distribution, Figure, FigureKind
-from tablestone.engines.sqlite.change_log import keeps_changes, record_statement, record_values
+from tablestone.engines.sqlite.change_log import kept_for, record_statement, record_values
 from tablestone.engines.sqlite.data_directory import LOCKED_MS_MAX, PAGE_SIZE_BYTES
 from tablestone.engines.sqlite.index_entries import (
     STATEMENTS_KEPT,
@@ -459,7 +459,7 @@ class GroupCommit:
         """Read the setting inside the commit if the generation has changed: each change of the setting ends one."""
         generation = self._generation.current
         if generation is None or generation != self._present_generation:
-            self._keeps = keeps_changes(self._writer)
+            self._keeps = kept_for(self._writer) is not None
             self._present_generation = generation
 
     def _failure(self, error: apsw.Error) -> EngineUnavailable | OutcomeUnknown:

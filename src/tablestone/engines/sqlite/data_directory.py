@@ -55,6 +55,7 @@ log = logging.getLogger(__name__)
 
 REENCRYPTED_NAME: Final = ".reencrypted.partial"
 RESTORED_NAME: Final = ".restored.partial"
+CHECKED_NAME: Final = ".checked.partial"
 Progress = Callable[[int, int], None]
 """Takes the bytes that a long operation has done, and all its bytes."""
 UNLOADED_NAME: Final = "unloaded-from"
@@ -71,7 +72,7 @@ def require_unloaded(path: Path) -> None:
 
 def remove_unfinished_copies(path: Path) -> None:
     """Remove the copies of killed commands. The caller holds the server's lock, as a command does while it copies."""
-    for name in (REENCRYPTED_NAME, RESTORED_NAME):
+    for name in (REENCRYPTED_NAME, RESTORED_NAME, CHECKED_NAME):
         copy = path / name
         if not os.path.lexists(copy):
             continue

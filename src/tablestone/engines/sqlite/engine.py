@@ -18,6 +18,7 @@ from tablestone.engines.capabilities import Capabilities, StoredIn
 from tablestone.engines.contract import EngineUnavailable, Put, Reindex, Update
 from tablestone.engines.figures import CHANGE_FIGURES, Figure, FigureKind, measure_changes
 from tablestone.engines.kind import CONTRACT, EngineKind, Opening
+from tablestone.engines.sqlite.archive_source import ArchiveSource
 from tablestone.engines.sqlite.change_log import SqliteChangeLog, wrong_records
 from tablestone.engines.sqlite.commit import COMMIT_GROUP, FLUSH, GroupCommit
 from tablestone.engines.sqlite.commit_lock import CommitLock
@@ -120,8 +121,12 @@ class SqliteEngine:
         opening: Opening,
         storage: StorageId | None = None,
         key: EncryptionKey | None = None,
+        *,
+        may_be_unfinished: bool = False,
     ) -> None:
-        self._directory = DataDirectory(path, opening, storage, key)
+        self._directory = DataDirectory(
+            path, opening, storage, key, may_be_unfinished=may_be_unfinished
+        )
         self._room = DiskRoom(path)
         self._clock = clock
         self._idle_snapshots: list[RowReader] = []
@@ -283,6 +288,12 @@ class SqliteEngine:
                 room.look(log_bytes, self.size().free_bytes)
         except (apsw.Error, EngineUnavailable) as error:
             log.warning("Old records of changes could not be removed: %s", error)
+
+    def archive_source(self) -> ArchiveSource:
+        """For an archive; close it before the engine. The engine must not be opened for reading only."""
+        self._require_open()
+        assert self._generation is not None
+        return ArchiveSource(self._directory, self._generation, self._clock)
 
     async def check(self) -> list[str]:
         self._require_open()

@@ -165,7 +165,7 @@ class RowReader:
         return Rows(values, Key(*next_key))
 
 
-def unavailable(what: str, error: apsw.Error) -> EngineUnavailable:
+def unavailable(what: str, error: apsw.Error | OSError) -> EngineUnavailable:
     """The contract's error for an error of SQLite."""
     damaged = isinstance(error, apsw.CorruptError | apsw.NotADBError)
     if damaged:

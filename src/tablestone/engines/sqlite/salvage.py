@@ -256,8 +256,9 @@ ROWID_MAX: Final = (1 << 63) - 1
 ROOTS: Final = ((3, 4), (2, 3))
 """The root pages of the table and of the index: with auto-vacuum, and in a database without it."""
 
-OTHER_TABLES: Final = frozenset({"change_log", "change_records", "index_entries"})
-"""The tables without rows of their own: the record of changes, and index entries, which follow from the rows."""
+OTHER_TABLES: Final = frozenset({"archive_state", "change_log", "change_records", "index_entries"})
+"""The tables without rows of their own: the record of changes, how far it is archived, and index entries, which follow
+from the rows."""
 
 
 class FoundRow(NamedTuple):

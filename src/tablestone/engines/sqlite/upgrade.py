@@ -13,6 +13,7 @@ import apsw
 
 from tablestone.engines.contract import EngineRefused, EngineUnavailable
 from tablestone.engines.kind import EncryptionKey, Opening
+from tablestone.engines.sqlite.archive_source import leave_life
 from tablestone.engines.sqlite.data_directory import FORMAT_VERSION, DataDirectory, take_server_lock
 
 STEPS: Final[Mapping[int, Callable[[apsw.Connection], None]]] = {}
@@ -42,6 +43,7 @@ def upgrade(
                 )
             if before < newest:
                 writer.execute("BEGIN IMMEDIATE")
+                leave_life(writer)
                 for each in range(before, newest):
                     steps[each](writer)
                 writer.pragma("user_version", newest)

@@ -1,0 +1,154 @@
+"""A new data directory that is filled from an archive: rows of a base copy, then records of changes, in order.
+
+It is filled inside DIR, which may be a volume of its own, and becomes DIR's database when all is there. No server
+starts before. What is stored and how far that is go into one transaction, so a restore that was interrupted goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import apsw
+
+from tablestone.engines.change_record import ID_BYTES, RECORD_BYTES, read_rows
+from tablestone.engines.contract import EngineFull, EngineUnavailable
+from tablestone.engines.sqlite import archive_source, change_log, index_entries
+from tablestone.engines.sqlite.backup import NewDirectory
+from tablestone.engines.sqlite.data_directory import (
+    DATABASE_NAME,
+    LOCK_NAME,
+    RESTORED_NAME,
+    take_server_lock,
+)
+from tablestone.fsync import flush_directory, flush_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from tablestone.engines.contract import Entry, Key, StoredRow
+    from tablestone.engines.sqlite.archive_source import ArchiveState, StoredRecord
+
+_PROGRESS: Final = "CREATE TABLE IF NOT EXISTS restore_progress (parts INTEGER, number INTEGER)"
+_PUT: Final = (
+    "INSERT OR REPLACE INTO stored_rows (partition, row, version, value) VALUES (?, ?, ?, ?)"
+)
+_DELETE: Final = "DELETE FROM stored_rows WHERE partition = ? AND row = ?"
+
+
+class RestoreProgress(NamedTuple):
+    parts: int
+    """Parts of the base copy that are stored. Negative: those of another one."""
+    number: int
+    """The last record that was applied; 0 for none."""
+
+
+class RestoredDirectory(NewDirectory):
+    """A directory that an archive fills. It may raise `EngineUnavailable`, or `EngineFull` if there is no room."""
+
+    may_hold = frozenset({RESTORED_NAME, LOCK_NAME, "lost+found"})
+
+    @staticmethod
+    def partial_of(path: Path) -> Path:
+        return path / RESTORED_NAME
+
+    def finish(self) -> None:
+        self.close()
+        self._require_free()
+        lock = take_server_lock(self.path)
+        try:
+            database = self.partial / DATABASE_NAME
+            flush_file(database)
+            database.rename(self.path / DATABASE_NAME)
+            flush_directory(self.path)
+            shutil.rmtree(self.partial)
+        except OSError as error:
+            raise EngineUnavailable(
+                f"{self.partial} is complete, and its database cannot be moved to {self.path}: {error.strerror}."
+            ) from error
+        finally:
+            os.close(lock)
+
+    @property
+    def progress(self) -> RestoreProgress:
+        with self._writing():
+            self._connection.execute(_PROGRESS)
+            found = self._connection.execute("SELECT parts, number FROM restore_progress").get
+        return RestoreProgress(*found) if found else RestoreProgress(0, 0)
+
+    def put(self, rows: Iterable[StoredRow], progress: RestoreProgress) -> None:
+        with self._writing():
+            self._connection.executemany(_PUT, rows)
+            self._note(progress)
+
+    def apply(self, records: Sequence[StoredRecord], progress: RestoreProgress) -> None:
+        """Apply records in their order."""
+        execute = self._connection.cursor().execute
+        with self._writing():
+            for record in records:
+                for row, version, value, _before in read_rows(record.rows):
+                    if value is None:
+                        execute(_DELETE, (record.partition, row))
+                    else:
+                        execute(_PUT, (record.partition, row, version, value))
+            self._note(progress)
+
+    def rows(self, after: Key | None, bytes_max: int) -> list[StoredRow]:
+        """As those of the `ArchiveSource`."""
+        with self._writing():
+            return archive_source.rows_after(self._connection, after, bytes_max)
+
+    def row(self, key: Key) -> StoredRow | None:
+        with self._writing():
+            return archive_source.stored_row(self._connection, key)
+
+    def add_entries(self, entries: Iterable[Entry]) -> None:
+        """Store index entries. They may be there already."""
+        with self._writing():
+            index_entries.make_table(self._connection)
+            self._connection.executemany(index_entries.insert_statement(1), entries)
+
+    def keep_record(self, storage: bytes, newest: StoredRecord, state: ArchiveState) -> None:
+        """Let the storage go on as `storage`, in a new epoch, after the record `newest`, which is archived."""
+        with self._writing():
+            change_log.make_tables(self._connection)
+            archive_source.make_table(self._connection)
+            self._connection.execute("DELETE FROM change_records")
+            size = RECORD_BYTES + sum(len(text) for text in newest[2:])
+            self._connection.execute(
+                "INSERT INTO change_records VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (newest.number, newest.time, size, *newest[2:]),
+            )
+            epoch, began = secrets.token_bytes(ID_BYTES), newest.number - 1
+            self._connection.execute(
+                "UPDATE change_log SET storage = ?, epoch = ?, began = ?, began_empty = 0, ticks_max = NULL,"
+                " bytes_max = ?, kept_for = ?",
+                (
+                    *(storage, epoch, began, change_log.default_bytes(self.partial)),
+                    change_log.KEPT_FOR_ARCHIVE,
+                ),
+            )
+            self._connection.execute(
+                "UPDATE archive_state SET archive = ?, life = ?, run = ?, next_run = NULL, archived = ?, since = 0,"
+                " epoch = ?, began = ?, began_empty = 0",
+                (state.archive, state.life, state.run, state.archived, epoch, began),
+            )
+            self._connection.execute("DROP TABLE IF EXISTS restore_progress")
+
+    def _note(self, progress: RestoreProgress) -> None:
+        self._connection.execute("DELETE FROM restore_progress")
+        self._connection.execute("INSERT INTO restore_progress VALUES (?, ?)", progress)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            with self._connection:
+                yield
+        except apsw.FullError as error:
+            raise EngineFull(f"There is no room in {os.fspath(self.partial)}.") from error
+        except apsw.Error as error:
+            raise EngineUnavailable(f"{self.partial} cannot be written: {error}.") from error
