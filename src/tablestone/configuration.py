@@ -133,6 +133,24 @@ class ThroughputTargets:
 
 
 @dataclass(frozen=True, slots=True)
+class ArchiveSettings:
+    """What the options say about the archive of a data directory."""
+
+    url: str
+    """Of a bucket or a container, or the path of a directory."""
+    interval: int = 1
+    """Seconds between two objects of changes."""
+    retention_seconds: int | None = 30 * 86_400
+    """How far one can go back; None: for ever."""
+    keys: tuple[EncryptionKey, ...] = field(default=(), repr=False)
+    """The first one encrypts, all of them decrypt."""
+    check_seconds: int | None = None
+    """Seconds between two checks of the archive; None: the server makes none."""
+    directory_key: EncryptionKey | None = field(default=None, repr=False)
+    """The key of the data directory, and so of a copy of it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Configuration:
     """The whole configuration of a server. An option that is None is off, unless its line says otherwise."""
 
@@ -194,6 +212,9 @@ class Configuration:
     keep_changes: Retention | None = None
     """None: the stored setting stays, unless `ends_changes`."""
     ends_changes: bool = False
+    archive: ArchiveSettings | None = None
+    from_archive: bool = False
+    """Restore an empty data directory from the archive first."""
     yes_trim: Retention | None = None
     """A `keep_changes` that trims changes at once is accepted only if this is the same."""
 

@@ -19,6 +19,7 @@ from tablestone.engines.contract import Engine, EngineRefused, EngineUnavailable
 from tablestone.engines.registry import capabilities_of, open_engine
 from tablestone.extras import needs
 from tablestone.insight.counts import InsightCounts
+from tablestone.model.edm import format_date_time
 from tablestone.model.errors import StorageError
 from tablestone.server.admission import Admission, Limit
 from tablestone.server.measures import Measures
@@ -39,6 +40,8 @@ from tablestone.telemetry.worker_reports import WorkerReporter
 from tablestone.wire.messages import RawRequest, RawResponse
 
 if TYPE_CHECKING:
+    from tablestone.archive.archiver import Archiver
+    from tablestone.engines.sqlite.archive_source import ArchiveSource
     from tablestone.server.tracing import Tracing
 
 log = logging.getLogger(__name__)
@@ -104,6 +107,8 @@ class Application:
         self._slot = slot
         self._parts = Parts() if parts is None else parts
         self._engine: Engine | None = None
+        self._stored: Engine | None = None
+        """The engine itself, if `_engine` traces it."""
         self._background: list[asyncio.Task[None]] = []
         self._refused = RefusedCallers(monotonic_seconds, slot.quiet)
         self._access_log: AccessLog | None = None
@@ -120,6 +125,7 @@ class Application:
         clock, seconds = self._parts.clock, self._parts.seconds
         service = self._open_service()
         assert self._engine is not None
+        archiver = await self._open_archiver() if self._slot.leads else None
         if self._engine.changes is not None:
             await self._keep_changes(self._engine.changes)
         identities = Identities(
@@ -170,10 +176,12 @@ class Application:
         self.start(partial(self._engine.watch, leads=self._slot.leads))
         self.start(sweeper.run, of_leader=True)  # two sweepers would disturb each other
         self.start(expiry.run, of_leader=True)
+        if archiver is not None:
+            self.start(archiver.run)
         if self._slot.reports is not None and counts is not None:
             self._measures = Measures(
                 *(counts, self._engine, configuration.engine, service, sweeper, expiry),
-                self._throughput,
+                *(self._throughput, archiver),
             )
             reporter = WorkerReporter(
                 self._slot.reports,
@@ -193,6 +201,36 @@ class Application:
         """
         if self._slot.leads or not of_leader:
             self._background.append(asyncio.create_task(run()))
+
+    async def _open_archiver(self) -> Archiver | None:
+        """Begin to keep records for the archive, if there is one. `EngineRefused` if it cannot be used."""
+        open_source: Callable[[], ArchiveSource] | None
+        open_source = getattr(self._stored, "archive_source", None)
+        settings = self._configuration.archive
+        if open_source is None:
+            return None
+        source = open_source()
+        try:
+            if settings is None:
+                await asyncio.to_thread(source.rest, self._parts.clock())
+                state = source.state()
+                source.close()
+                if state is not None and state.archive:
+                    log.warning(
+                        "Nothing is archived to %s any more, since %s: this server has no --archive.",
+                        *(state.archive, format_date_time(state.since)),
+                    )
+                return None
+            from tablestone.archive.opening import open_archiver  # noqa: PLC0415 - an extra
+
+            directory = self._configuration.data_directory
+            assert directory is not None
+            await asyncio.to_thread(source.keep)
+            return open_archiver(
+                settings, directory, source, self._parts.clock, self._parts.elapsed
+            )
+        except EngineUnavailable as error:  # the disk may be full
+            raise EngineRefused(f"Records for the archive cannot be kept. {error}") from error
 
     async def _keep_changes(self, changes: ChangeLog) -> None:
         """Keep changes as the configuration or else storage says, and log it."""
@@ -231,7 +269,7 @@ class Application:
         configuration = self._configuration
         parts = self._parts
         make_service = parts.make_service
-        self._engine = parts.open_engine(
+        self._engine = self._stored = parts.open_engine(
             configuration.engine,
             parts.clock,
             shared=self._slot.workers > 1 or self._slot.storage is not None,

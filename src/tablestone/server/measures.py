@@ -1,8 +1,10 @@
 """What one worker reports of itself, for metrics: the counts since its start, and the present values."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sized
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tablestone.engines.contract import Engine
 from tablestone.engines.figures import FigureKind, MeasuredEngine, Values
@@ -14,6 +16,9 @@ from tablestone.tables.service import TableService
 from tablestone.tables.sweeping import Sweeper
 from tablestone.tables.throughput_targets import Throughput
 from tablestone.telemetry.request_counts import RequestCounts
+
+if TYPE_CHECKING:
+    from tablestone.archive.archiver import Archiver
 
 
 @dataclass(eq=False)
@@ -27,6 +32,7 @@ class Measures:
     sweeper: Sweeper
     expiry: ExpirySweeper
     throughput: Throughput | None
+    archiver: Archiver | None
     connections: Sized = ()
     accepted: Callable[[], int] = int
     admission: Admission | None = None
@@ -58,4 +64,12 @@ class Measures:
             "changes_lag_seconds": self.service.feeds.lag_seconds(),
             "engine": {name: each for name, each in values.items() if name in gauges},
         }
+        if self.archiver is not None:
+            totals["archive_errors"] = self.archiver.errors
+            now["archive"] = {
+                "lag_seconds": self.archiver.lag_seconds,
+                "behind_bytes": self.archiver.behind_bytes,
+                "warnings": self.archiver.warnings,
+                "check_held_at": self.archiver.check_held_at,
+            }
         return totals, now

@@ -138,6 +138,12 @@ CHANGES_LAG: Final = _gauge(
     "changes_lag_seconds",
     "Age of the oldest change that a reader of the feed had not seen when it asked, in the last minute.",
 )
+ARCHIVE_GAUGES: Final = {
+    "lag_seconds": _gauge("archive_lag_seconds", "Time since every commit was archived."),
+    "behind_bytes": _gauge("archive_behind_bytes", "Bytes of changes that are not archived."),
+}
+"""Only with `--archive`."""
+ARCHIVE_ERRORS: Final = _counter("archive_errors", "Attempts to write the archive that failed.")
 WORKER_CPU: Final = _counter("worker_cpu_seconds", "Processor time of a worker.", "worker")
 WORKER_GAUGES: Final = {
     "resident_bytes": _gauge("worker_resident_memory_bytes", "Memory of a worker.", "worker"),
@@ -190,6 +196,12 @@ def samples_of_server(
         yield Samples(metric, {(): sum(values.get(name, 0) for values in now)})
     lag = max((values.get("changes_lag_seconds", 0) for values in now), default=0)
     yield Samples(CHANGES_LAG, {(): lag})
+    for values in now:
+        for name, value in values.get("archive", {}).items():
+            if name in ARCHIVE_GAUGES:
+                yield Samples(ARCHIVE_GAUGES[name], {(): value})
+    if "archive_errors" in totals:
+        yield Samples(ARCHIVE_ERRORS, {(): totals["archive_errors"]})
 
 
 def samples_of_workers(

@@ -117,7 +117,8 @@ def pages(
         if reasons:
             return json_answer({"status": "not ready", "reasons": reasons, "workers": workers}, 503)
         warnings = {"warnings": readiness.warnings} if readiness.warnings else {}
-        return json_answer({"status": "ready", "workers": workers, **warnings})
+        held = {"archive_check_held": readiness.archive_held} if readiness.archive_held else {}
+        return json_answer({"status": "ready", "workers": workers, **held, **warnings})
 
     async def version(_request: PageRequest) -> PageAnswer:
         return json_answer(

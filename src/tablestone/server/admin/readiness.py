@@ -8,6 +8,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from threading import Thread
 from typing import Final, TypeVar
 
@@ -145,8 +146,20 @@ class Readiness:
         """What the last probe and the workers found although storage is ready, in sentences."""
         warnings = [] if self._probe is None else self._probe.warnings
         newest = map(self._reports.newest, range(self._reports.workers))
-        suspended = [report and report.content["now"].get("expiry_suspended") for report in newest]
-        return warnings + [CLOCK_JUMPED] * any(suspended)
+        present = [report.content["now"] for report in newest if report is not None]
+        for values in present:
+            warnings = warnings + values.get("archive", {}).get("warnings", [])
+        return warnings + [CLOCK_JUMPED] * any(values.get("expiry_suspended") for values in present)
+
+    @property
+    def archive_held(self) -> str | None:
+        """When the check of the archive held last."""
+        for report in map(self._reports.newest, range(self._reports.workers)):
+            if report is not None and (
+                at := report.content["now"].get("archive", {}).get("check_held_at")
+            ):
+                return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
+        return None
 
     def _silence(self, seconds_max: float) -> str | None:
         ages = self._ages()

@@ -1,0 +1,299 @@
+"""What an archive holds, by its listing: lives, their terms, and which records and base copies count.
+
+A life is one history of commits, written in terms: each start of a server is one. Objects of a term count up to the
+record before the next term's first, whenever they were written: so a paused server, a cloned machine or a second
+process can write, and never counts. A life may go on from a record of another life, its parent.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from tablestone.archive.objects import (
+    Kind,
+    Name,
+    ObjectDamaged,
+    ObjectRefused,
+    parse_name,
+    read_object,
+    read_records,
+)
+from tablestone.archive.store import ObjectMissing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tablestone.archive.objects import Content
+    from tablestone.archive.store import Found, Store
+    from tablestone.engines.kind import EncryptionKey
+    from tablestone.engines.sqlite.archive_source import StoredRecord
+
+EVER: Final = 1 << 62
+"""Greater than the number of any record."""
+
+
+class Parted(NamedTuple):
+    """Where a life goes on from another one."""
+
+    life: str
+    last: int
+    """The last record that both have."""
+
+
+class Term(NamedTuple):
+    """A start of archiving. Its object is `LIFE/terms/NUMBER`."""
+
+    number: int
+    run: str
+    """The id of the run that writes."""
+    first: int
+    """The first record that it may write."""
+    before: str | None = None
+    """The run before."""
+    parent: Parted | None = None
+    """Of the first term of a life that goes on from another one."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return self._asdict()
+
+    @classmethod
+    def of(cls, facts: dict[str, Any]) -> Term:
+        parent = facts["parent"]
+        return cls(**facts | {"parent": None if parent is None else Parted(*parent)})
+
+
+class Piece(NamedTuple):
+    """The records of an object that count."""
+
+    first: int
+    last: int
+    name: Name
+
+
+class Range(NamedTuple):
+    first: int
+    last: int
+
+
+@dataclass(slots=True)
+class Life:
+    """The objects of a life, as listed."""
+
+    life: str
+    terms: list[Term] = field(default_factory=list)
+    """In order, from 1 on. One that cannot be read has no run, and begins with the first of its changes."""
+    found: dict[Name, Found] = field(default_factory=dict)
+    problems: list[Exception] = field(default_factory=list)
+    """About terms that cannot be read."""
+
+    def limit(self, term: int) -> int:
+        """The last record that objects of a term may have."""
+        later = self.terms[term : term + 1]
+        return later[0].first - 1 if later else EVER
+
+    def pieces(self) -> list[Piece]:
+        """The records that count, in order; some may be in several objects."""
+        found = []
+        for name in self.found:
+            if name.kind in (Kind.CHANGES, Kind.JOINED) and 0 < name.term <= len(self.terms):
+                last = min(name.last, self.limit(name.term))
+                if name.first <= last:
+                    found.append(Piece(name.first, last, name))
+        return sorted(found)
+
+    def bases(self) -> list[Name]:
+        """The ends of base copies, the oldest first."""
+        ends = [
+            name
+            for name in self.found
+            if name.kind is Kind.BASE and name.part is None and 0 < name.term <= len(self.terms)
+        ]
+        return sorted(ends, key=lambda name: (name.first, name.term))
+
+    @property
+    def newest(self) -> int:
+        """The newest record that counts, or the one before the newest term's first.
+
+        The changes before a base copy may be deleted.
+        """
+        begun = self.terms[-1].first - 1 if self.terms else 0
+        copied = [name.first for name in self.bases() if name.first <= self.limit(name.term)]
+        return max([begun, *copied, *(piece.last for piece in self.pieces())])
+
+    @property
+    def parent(self) -> Parted | None:
+        return self.terms[0].parent if self.terms else None
+
+    @property
+    def written(self) -> float:
+        """When its newest object was stored, by the clock of the store."""
+        return max((each.modified for each in self.found.values()), default=0.0)
+
+
+@dataclass(slots=True)
+class Line:
+    """The records of a life, with those of its parents up to where it parted from them."""
+
+    lives: dict[str, Life]
+    pieces: list[Piece]
+    bases: list[tuple[Name, int]]
+    """The ends of base copies, the oldest first, each with the last record that it may have reached."""
+
+    @classmethod
+    def of(cls, lives: dict[str, Life], life: str, last: int = EVER) -> Line:
+        """Parents that are missing from the archive are left out."""
+        own = lives[life]
+        pieces = [
+            Piece(first, min(end, last), name) for first, end, name in own.pieces() if first <= last
+        ]
+        bases = [(name, min(own.limit(name.term), last)) for name in own.bases()]
+        if own.parent is not None and own.parent.life in lives:
+            older = cls.of(lives, own.parent.life, min(own.parent.last, last))
+            return cls(lives, sorted(older.pieces + pieces), older.bases + bases)
+        return cls(lives, pieces, bases)
+
+    def cover(self, first: int, last: int) -> tuple[list[Piece], list[Range]]:
+        """The fewest pieces that hold the records from `first` to `last`, and the ranges that are missing."""
+        chain: list[Piece] = []
+        gaps: list[Range] = []
+        ahead = iter(self.pieces)
+        coming = next(ahead, None)
+        open_too: list[tuple[int, Piece]] = []  # those that begin before `at`, the farthest first
+        at = first
+        while at <= last:
+            while coming is not None and coming.first <= at:
+                heapq.heappush(open_too, (-coming.last, coming))
+                coming = next(ahead, None)
+            while open_too and -open_too[0][0] < at:
+                heapq.heappop(open_too)
+            if open_too:
+                piece = open_too[0][1]
+                chain.append(piece._replace(first=at, last=min(piece.last, last)))
+                at = piece.last + 1
+            else:
+                end = last if coming is None else min(coming.first - 1, last)
+                gaps.append(Range(at, end))
+                at = end + 1
+        return chain, gaps
+
+    def reach(self, first: int) -> int:
+        """The last record up to which none is missing from `first` on; `first` minus one if that one is missing."""
+        reached = first - 1
+        for piece in self.pieces:
+            if piece.first > reached + 1:
+                break
+            reached = max(reached, piece.last)
+        return reached
+
+
+class BaseCopy(NamedTuple):
+    """A base copy that counts: with the records after `start`, it restores any record from `end` to `reach`."""
+
+    name: Name
+    start: int
+    end: int
+    reach: int
+    facts: dict[str, Any]
+
+
+_SAYS_FIRST: Final = (Kind.CHANGES, Kind.BASE, Kind.JOINED)
+"""What says best with which record a term began. A joined object may begin with records of terms before."""
+
+
+async def read_lives(
+    store: Store, keys: Sequence[EncryptionKey] = (), only: str | None = None
+) -> dict[str, Life]:
+    """The lives of an archive, or one of them. Raises as `read_object` if a term cannot be read."""
+    by_life: defaultdict[str, dict[Name, Found]] = defaultdict(dict)
+    async for found in store.list("" if only is None else f"{only}/"):
+        name = parse_name(found.name)
+        if name is not None:
+            by_life[name.life][name] = found
+    lives: dict[str, Life] = {}
+    for life, objects in by_life.items():
+        terms: list[Term] = []
+        problems: list[Exception] = []
+        for number in count(1):
+            try:
+                content = await read_named(store, Name(life, Kind.TERM, number), keys)
+                terms.append(Term.of(content.facts))
+            except ObjectDamaged as problem:
+                firsts = [
+                    (name.term, _SAYS_FIRST.index(name.kind), name.first + (name.kind is Kind.BASE))
+                    for name in objects
+                    if name.term >= number and name.kind is not Kind.TERM
+                ]
+                if not firsts:
+                    break
+                terms.append(Term(number, "", min(firsts)[2]))
+                problems.append(problem)
+        lives[life] = Life(life, terms, objects, problems)
+    return lives
+
+
+async def read_named(store: Store, name: Name, keys: Sequence[EncryptionKey] = ()) -> Content:
+    """Read an object that was listed; `ObjectDamaged` if it is gone."""
+    try:
+        return read_object(name, await store.read(str(name)), keys)
+    except ObjectMissing:
+        raise ObjectDamaged(f"{name} is missing.") from None
+
+
+async def read_around(
+    store: Store, line: Line, number: int, keys: Sequence[EncryptionKey] = ()
+) -> list[StoredRecord]:
+    """The records of the longest object that has this one; none if none has it, `ObjectDamaged` if each is damaged."""
+    problem: ObjectDamaged | None = None
+    for piece in sorted(line.pieces, key=lambda piece: -piece.last):
+        if piece.first <= number <= piece.last:
+            try:
+                return list(read_records((await read_named(store, piece.name, keys)).body))
+            except ObjectDamaged as damaged:
+                problem = damaged
+    if problem is not None:
+        raise problem
+    return []
+
+
+async def read_record(
+    store: Store, line: Line, number: int, keys: Sequence[EncryptionKey] = ()
+) -> StoredRecord | None:
+    around = await read_around(store, line, number, keys)
+    return next((record for record in around if record.number == number), None)
+
+
+async def read_bases(
+    store: Store,
+    line: Line,
+    keys: Sequence[EncryptionKey] = (),
+    problems: list[Exception] | None = None,
+) -> list[BaseCopy]:
+    """The base copies of a line that count, the oldest first. One that cannot be read does not: see `problems`."""
+    counting: list[BaseCopy] = []
+    for name, limit in line.bases:
+        try:
+            facts = (await read_named(store, name, keys)).facts
+        except (ObjectDamaged, ObjectRefused) as problem:
+            if problems is not None:
+                problems.append(problem)
+            continue
+        reach = line.reach(name.first + 1)
+        if facts["last"] <= min(limit, reach):
+            counting.append(BaseCopy(name, name.first, facts["last"], reach, facts))
+    return counting
+
+
+def restorable(bases: Iterable[BaseCopy]) -> list[Range]:
+    """The ranges of records that can be restored, in order."""
+    found: list[Range] = []
+    for base in sorted(bases, key=lambda base: base.end):
+        if found and base.end <= found[-1].last + 1:
+            found[-1] = Range(found[-1].first, max(found[-1].last, base.reach))
+        else:
+            found.append(Range(base.end, base.reach))
+    return found

@@ -1,0 +1,317 @@
+"""Where an archive lies: an object store by its URL (S3, Azure, Google), or a directory.
+
+A store creates objects that are not there yet, and never replaces one. For a directory there is a writer of our own:
+an object counts only once it and its directory are flushed to the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import contextlib
+import errno
+import os
+import secrets
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
+from urllib.parse import urlsplit
+
+from tablestone.extras import needs
+from tablestone.fsync import flush, flush_directory
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+CLOUD_SCHEMES: Final = ("s3", "s3a", "az", "azure", "abfs", "abfss", "adl", "gs")
+FORMS: Final = "s3://BUCKET/PATH, az://CONTAINER/PATH, gs://BUCKET/PATH, or a directory"
+ALLOW_HTTP: Final = (
+    *("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP", "GOOGLE_ALLOW_HTTP", "ALLOW_HTTP"),
+    "AZURE_STORAGE_USE_EMULATOR",
+)
+"""Variables of obstore that allow an endpoint without TLS."""
+MEANINGS: Final = (
+    ("169.254.169.254", "The environment has no credentials, and this machine has no role. "),
+    ("404 Not Found", "There is no such bucket or container. "),
+    ("401 Unauthorized", "The store does not accept the credentials. "),
+    ("403 Forbidden", "The store denies access. "),
+    ("builder error", "An endpoint with http:// needs AWS_ALLOW_HTTP=true or the like. "),
+)
+"""What parts of obstore's messages mean."""
+REQUEST_SECONDS_MAX: Final = 60.0
+"""Seconds that a request to the store may take."""
+
+
+Answer = TypeVar("Answer")
+RETRIES: Final[Any] = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
+
+
+class StoreRefused(Exception):
+    """The URL names no store that can be used; the text is a sentence."""
+
+
+class StoreUnavailable(Exception):
+    """The store does not answer, or refuses; the text is a sentence. It may pass."""
+
+
+class ObjectExists(Exception):
+    """An object of this name is there already."""
+
+
+class ObjectMissing(Exception):
+    """There is no object of this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An object in a listing."""
+
+    name: str
+    size: int
+    modified: float
+    """Seconds since 1970, by the clock of the store."""
+
+
+class Store(Protocol):
+    """Any call may raise `StoreUnavailable`."""
+
+    async def create(self, name: str, data: bytes) -> None:
+        """Create an object durably. `ObjectExists`: a create that seemed to fail may have done it."""
+        ...
+
+    async def read(self, name: str, length: int | None = None) -> bytes:
+        """The object, or its first bytes; `ObjectMissing` if there is none."""
+        ...
+
+    def list(self, prefix: str = "") -> AsyncIterator[Found]:
+        """The objects whose names begin with a prefix, in any order."""
+        ...
+
+    async def delete(self, name: str) -> None:
+        """Delete an object, if it is there."""
+        ...
+
+
+def open_store(url: str, data: Path | None = None, *, must_exist: bool = False) -> Store:
+    """The store of a URL. `data` is the directory that is archived: the archive may not lie in it.
+
+    `must_exist`: a directory that is missing is unavailable, as a disk that is not mounted; it is not empty.
+    """
+    scheme = urlsplit(url).scheme.lower()
+    if scheme in CLOUD_SCHEMES:
+        return CloudStore(url)
+    if len(scheme) > 1 and scheme != "file":  # one letter is a drive
+        raise StoreRefused(f"The archive {url} has no known form: {FORMS}.")
+    path = Path(urlsplit(url).path if scheme == "file" else url).absolute()
+    if data is not None and _is_within(path, data):
+        raise StoreRefused(
+            f"The archive {path} is in the data directory, which it would not outlive."
+        )
+    if must_exist and not path.is_dir():
+        raise StoreUnavailable(f"The directory {path} does not exist.")
+    return DirectoryStore(path)
+
+
+def _is_within(path: Path, directory: Path) -> bool:
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(directory))
+
+
+class CloudStore:
+    """A bucket or container, by obstore. Credentials come from its environment variables or files."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            import obstore  # noqa: PLC0415 - an extra
+            from obstore.store import from_url  # noqa: PLC0415
+        except ModuleNotFoundError as missing:
+            raise StoreRefused(needs("An archive", str(missing.name), "archive")) from None
+        self._obstore: Any = obstore
+        try:
+            self._store: Any = from_url(
+                url, client_options=_client_options(os.environ), retry_config=RETRIES
+            )
+        except (obstore.exceptions.BaseError, ValueError) as error:
+            raise StoreRefused(f"The archive {url} cannot be used: {_sentence(error)}") from None
+
+    async def create(self, name: str, data: bytes) -> None:
+        put = partial(self._obstore.put, self._store, name, data, mode="create")
+        try:
+            await self._call(partial(put, use_multipart=False))
+        except ObjectMissing:
+            raise StoreUnavailable("There is no such bucket or container.") from None
+
+    async def read(self, name: str, length: int | None = None) -> bytes:
+        options = None if length is None else {"range": (0, length)}
+        return await self._call(
+            lambda: bytes(self._obstore.get(self._store, name, options=options).bytes())
+        )
+
+    async def list(self, prefix: str = "") -> AsyncIterator[Found]:
+        for found in await self._call(partial(self._list, prefix)):
+            yield found
+
+    def _list(self, prefix: str) -> builtins.list[Found]:
+        return [
+            Found(each["path"], each["size"], each["last_modified"].timestamp())
+            for chunk in self._obstore.list(self._store, prefix=prefix or None)
+            for each in chunk
+        ]
+
+    async def delete(self, name: str) -> None:
+        with contextlib.suppress(ObjectMissing):
+            await self._call(partial(self._obstore.delete, self._store, name))
+
+    async def _call(self, request: Callable[[], Answer]) -> Answer:
+        """Call the library in a thread of its own, which a stop does not wait for.
+
+        Its asynchronous calls answer from threads that can end the process with a crash when Python ends.
+        """
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Answer] = loop.create_future()
+
+        def settle(result: Answer | None, error: Exception | None) -> None:
+            if answer.done():  # the caller was cancelled
+                return
+            if error is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result(cast("Answer", result))
+
+        def run() -> None:
+            result, failure = None, None
+            try:
+                with self._translated():
+                    result = request()
+            except Exception as error:  # noqa: BLE001 - the caller gets it
+                failure = error
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(settle, result, failure)
+
+        Thread(target=run, name="tablestone-archive", daemon=True).start()
+        return await answer
+
+    @contextlib.contextmanager
+    def _translated(self) -> Any:
+        errors = self._obstore.exceptions
+        try:
+            yield
+        except (errors.AlreadyExistsError, errors.PreconditionError):
+            raise ObjectExists from None
+        except (errors.NotFoundError, FileNotFoundError):
+            raise ObjectMissing from None
+        except (errors.BaseError, OSError, TimeoutError) as error:
+            raise StoreUnavailable(_sentence(error)) from None
+
+
+def _client_options(environment: Mapping[str, str]) -> Any:
+    """The options of requests. obstore reads no variable for them if some are given."""
+    allows_http = any(environment.get(name, "").lower() in ("1", "true") for name in ALLOW_HTTP)
+    return {"timeout": f"{REQUEST_SECONDS_MAX:.0f}s", "allow_http": allows_http}
+
+
+def _sentence(error: BaseException) -> str:
+    """The first line of an error: obstore adds its internal state below, and credentials never belong in a log."""
+    text = str(error).strip().partition("\n")[0].partition(": <?xml")[0]
+    meaning = next((means for part, means in MEANINGS if part in text), "")
+    return meaning + (text or type(error).__name__).rstrip(".") + "."
+
+
+class DirectoryStore:
+    """A directory, best on another disk. An object is linked to its name when its bytes are on the disk."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._made: set[Path] = set()
+        """Directories that are known to be durable."""
+
+    async def create(self, name: str, data: bytes) -> None:
+        await asyncio.to_thread(self._create, name, data)
+
+    def _create(self, name: str, data: bytes) -> None:
+        path = self._root / name
+        with self._translated():
+            self._make_directory(path.parent)
+            unnamed = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+            try:
+                with open(unnamed, "wb", opener=_private) as file:
+                    file.write(data)
+                    flush(file)
+                self._link(unnamed, path)
+            finally:
+                unnamed.unlink(missing_ok=True)
+                flush_directory(path.parent)  # also of an object that an earlier attempt left there
+
+    def _link(self, unnamed: Path, path: Path) -> None:
+        try:
+            os.link(unnamed, path)
+        except FileExistsError:
+            raise ObjectExists from None
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
+                raise
+            raise StoreUnavailable(
+                f"The archive {self._root} cannot be written: its file system makes no hard links."
+            ) from None
+
+    def _make_directory(self, path: Path) -> None:
+        """Make a directory and those above it; each is durable only once the one above it is flushed."""
+        if path in self._made and path.is_dir():
+            return
+        if path != self._root:
+            self._make_directory(path.parent)
+            path.mkdir(mode=0o700, exist_ok=True)
+        else:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        flush_directory(path.parent)
+        self._made.add(path)
+
+    async def read(self, name: str, length: int | None = None) -> bytes:
+        with self._translated():
+            return await asyncio.to_thread(self._read, name, length)
+
+    def _read(self, name: str, length: int | None) -> bytes:
+        with (self._root / name).open("rb") as file:
+            return file.read(-1 if length is None else length)
+
+    async def list(self, prefix: str = "") -> AsyncIterator[Found]:
+        for found in await asyncio.to_thread(self._list, prefix):
+            yield found
+
+    def _list(self, prefix: str) -> builtins.list[Found]:
+        top = self._root / prefix if prefix.endswith("/") or not prefix else self._root
+        found: builtins.list[Found] = []
+        waiting = [top]
+        while waiting:
+            with self._translated(), contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+                for entry in os.scandir(waiting.pop()):
+                    if entry.is_dir(follow_symlinks=False):
+                        # That of a whole disk is at its top, and nobody may read it.
+                        if entry.name != "lost+found":
+                            waiting.append(Path(entry.path))
+                        continue
+                    name = os.path.relpath(entry.path, self._root).replace(os.sep, "/")
+                    if name.startswith(prefix) and not entry.name.startswith("."):
+                        with contextlib.suppress(FileNotFoundError):
+                            stat = entry.stat()
+                            found.append(Found(name, stat.st_size, stat.st_mtime))
+        return found
+
+    async def delete(self, name: str) -> None:
+        with self._translated():
+            await asyncio.to_thread((self._root / name).unlink, missing_ok=True)
+
+    @contextlib.contextmanager
+    def _translated(self) -> Any:
+        try:
+            yield
+        except FileNotFoundError:
+            raise ObjectMissing from None
+        except OSError as error:
+            raise StoreUnavailable(f"The archive {self._root}: {error.strerror}.") from None
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_EXCL, 0o600)

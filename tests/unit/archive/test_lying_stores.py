@@ -1,0 +1,354 @@
+"""An archive whose store fails, lags, loses and damages: the server archives on, and nothing ends silently."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tablestone.archive.going_back import MomentRefused, read_histories
+from tablestone.archive.objects import Content, Kind, Name, ObjectDamaged, write_object, write_rows
+from tablestone.archive.store import StoreUnavailable
+from tablestone.engines.contract import StoredRow
+from unit.archive.archived_server import ArchivedServer, restored
+from unit.archive.stores import LyingStore, MemoryStore, cut, flipped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = pytest.mark.asyncio
+DAY = 86_400
+
+
+async def all_is_there(server: ArchivedServer) -> None:
+    """Each record since the first one of the server's life and of those before can be restored."""
+    histories = await read_histories(server.store, [])
+    (found,) = histories[server.life].ranges
+    assert found.last == server.last
+    for number in (found.first, (found.first + found.last) // 2, found.last):
+        assert (await restored(server.store, server.life, to=number))[1] == server.states[number]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("lag", [0, 3], ids=["errors", "lag"])
+async def test_errors_before_and_after_the_write_and_listings_that_lag(
+    tmp_path: Path, seed: int, lag: int
+) -> None:
+    random = Random(seed)
+    store = LyingStore(random, errors=0.15, lag=lag)
+    server = ArchivedServer(tmp_path / "data", store)
+    for turn in range(30):
+        await server.write(random.randrange(3))
+        await server.turn()
+        server.clock.move(1)
+        if turn in (10, 20):
+            server = await server.again()
+        if turn == 25:
+            server.clock.move(DAY)
+    assert store.lied > 5
+    store.errors = 0.0
+    await server.write(1)
+    await server.catch_up()
+    await server.turn()
+    assert server.archiver.warnings == []
+    await all_is_there(server)
+    again = await server.again()
+    await again.write(1)
+    await again.catch_up()
+    assert again.life == server.life
+    await all_is_there(again)
+    await again.close()
+
+
+async def test_a_write_that_answers_with_an_error_counts(tmp_path: Path) -> None:
+    """And what the next attempt writes beside it holds the same records."""
+    store = MemoryStore()
+    server = ArchivedServer(tmp_path / "data", store)
+    await server.catch_up()
+    fails = True
+
+    def after_the_write(what: str, _name: str) -> None:
+        nonlocal fails
+        if what == "read" and fails and any("/changes/" in each for each in store.objects):
+            fails = False
+            raise StoreUnavailable("503: Slow Down.")
+
+    store.before = after_the_write
+    await server.write(2)
+    await server.turn()
+    assert "503: Slow Down." in server.archiver.warnings[0]
+    await server.write(1)
+    await server.turn()
+    assert [name[3:5] for name in store.names("changes")] == [(2, 3), (2, 4)]
+    assert server.archiver.failing is None
+    await all_is_there(server)
+    await server.close()
+
+
+async def test_a_moment_in_what_was_written_twice(tmp_path: Path) -> None:
+    """By the longer object; by the shorter one as far as it goes, if that is damaged."""
+    store = MemoryStore()
+    server = ArchivedServer(tmp_path / "data", store)
+    await server.catch_up()
+    for number in (2, 3, 4, 5, 6):
+        server.clock.move(0.1)
+        await server.write(1)
+        if number in (3, 6):
+            store.before = once_after_a_write(store)
+            await server.turn()
+            await server.turn()
+            server.archiver.archived = 1
+    assert {(2, 3), (2, 6)} <= {name[3:5] for name in store.names("changes")}
+    for number in (2, 3, 4, 5, 6):
+        assert (await restored(store, moment=server.times[number]))[0] == number
+    longer = next(name for name in store.names("changes") if name[3:5] == (2, 6))
+    store.damage(longer, flipped)
+    assert (await restored(store, moment=server.times[2]))[0] == 2
+    with pytest.raises(MomentRefused, match="nearest records for --to are 3 "):
+        await restored(store, moment=server.times[5])
+    await server.close()
+
+
+def once_after_a_write(store: MemoryStore) -> Callable[[str, str], None]:
+    """The request after an object of changes was written fails."""
+    there = len(store.names("changes"))
+    failed: list[str] = []
+
+    def fails(_what: str, name: str) -> None:
+        if len(store.names("changes")) > there and not failed:
+            failed.append(name)
+            raise StoreUnavailable("503: Slow Down.")
+
+    return fails
+
+
+async def test_the_same_object_twice_is_a_success(tmp_path: Path) -> None:
+    store = MemoryStore()
+    server = ArchivedServer(tmp_path / "data", store)
+    await server.catch_up()
+    real = store.create
+
+    async def twice(name: str, data: bytes) -> None:
+        await real(name, data)
+        await real(name, data)
+
+    store.create = twice  # type: ignore[method-assign]
+    await server.write(2)
+    await server.turn()
+    assert server.archiver.failing is None
+    assert server.archiver.archived == server.last
+    assert len(store.names("terms")) == 1
+    await server.close()
+
+
+async def test_a_slow_store_holds_nobody_up(tmp_path: Path) -> None:
+    store = MemoryStore()
+    server = ArchivedServer(tmp_path / "data", store)
+    await server.catch_up()
+    store.creating.clear()
+    await server.write(1)
+    turn = asyncio.create_task(server.turn())
+    await store.waits.wait()
+    for _number in range(3):
+        server.clock.move(1)
+        await server.write(1)  # commits go on
+    assert server.archiver.lag_seconds == 3
+    store.creating.set()
+    await turn
+    await server.catch_up()
+    assert server.archiver.lag_seconds == 0
+    await all_is_there(server)
+    await server.close()
+
+
+HOWS: dict[str, Callable[[bytes], bytes] | None] = {
+    "missing": None,
+    "flipped": flipped,
+    "cut": cut,
+    "empty": lambda _data: b"",
+}
+
+
+@pytest.fixture(params=HOWS)
+def how(request: pytest.FixtureRequest) -> Callable[[bytes], bytes] | None:
+    return HOWS[request.param]
+
+
+async def three_days(path: Path, store: MemoryStore) -> tuple[ArchivedServer, list[int]]:
+    """Three base copies, and after each of them five commits in five objects; the last records of each day."""
+    server = ArchivedServer(path, store)
+    lasts = []
+    for _day in range(3):
+        await server.write(1)
+        await server.turn()
+        await server.catch_up()
+        for _object in range(5):
+            await server.write(1)
+            await server.turn()
+        lasts.append(server.last)
+        server.clock.move(DAY + 1)
+    assert len([name for name in store.names("base") if name.part is None]) == 3
+    return server, lasts
+
+
+async def goes_on(server: ArchivedServer, *, after: float = 0) -> None:
+    again = await server.again()
+    await again.turn()
+    again.clock.move(after)
+    await again.write(2)
+    await again.catch_up()
+    assert (await restored(again.store, again.life))[1] == again.rows()
+    await again.close()
+
+
+async def test_changes_that_are_damaged(
+    tmp_path: Path, how: Callable[[bytes], bytes] | None
+) -> None:
+    store = MemoryStore()
+    server, (one, two, three) = await three_days(tmp_path / "data", store)
+    damaged = next(name for name in store.names("changes") if name.first == two - 2)
+    store.damage(damaged, how)
+    for number in (
+        one,
+        two - 3,
+        two + 1,
+        three,
+    ):  # the base copy of the third day needs no change of the second
+        assert (await restored(store, to=number))[1] == server.states[number]
+    with pytest.raises((ObjectDamaged, MomentRefused), match=f"{two - 3}\\b") as error:
+        await restored(store, to=two)
+    assert how is None or str(damaged) in str(error.value)
+    await goes_on(server)
+
+
+async def test_changes_in_the_place_of_others(tmp_path: Path) -> None:
+    store = MemoryStore()
+    server, (_one, two, three) = await three_days(tmp_path / "data", store)
+    names = store.names("changes")
+    damaged = next(name for name in names if name.first == two - 2)
+    store.objects[str(damaged)] = store.objects[str(names[0])]
+    with pytest.raises(
+        ObjectDamaged, match=f"{damaged} is damaged: its content is that of {names[0]}"
+    ):
+        await restored(store, to=two)
+    assert (await restored(store, to=two - 3))[1] == server.states[two - 3]
+    assert (await restored(store, to=three))[1] == server.states[three]
+    await goes_on(server)
+
+
+@pytest.mark.parametrize("part", [1, None], ids=["part", "end"])
+async def test_base_copies_that_are_damaged(
+    tmp_path: Path, how: Callable[[bytes], bytes] | None, part: int | None
+) -> None:
+    """An older one and the changes since then restore the same."""
+    store = MemoryStore()
+    server, lasts = await three_days(tmp_path / "data", store)
+    bases = [name for name in store.names("base") if name.part == part]
+    for damaged, number in ((bases[2], lasts[2]), (bases[1], lasts[1])):
+        store.damage(damaged, how)
+        assert (await restored(store, to=number))[1] == server.states[number]
+        assert (await restored(store))[1] == server.rows()
+    store.damage(bases[0], how)
+    with pytest.raises((ObjectDamaged, MomentRefused)) as error:
+        await restored(store)
+    assert how is None or str(bases[0]) in str(error.value)
+    await goes_on(server, after=DAY + 1)
+
+
+async def test_a_part_of_another_base_copy(tmp_path: Path) -> None:
+    """Whole, under its name, and not what the end lists."""
+    store = MemoryStore()
+    server, lasts = await three_days(tmp_path / "data", store)
+    for name in [name for name in store.names("base") if name.part == 1]:
+        made = write_object(
+            name, Content({"part": []}, write_rows([StoredRow(b"p", b"r", 1, b"v")]))
+        )
+        store.objects[str(name)] = made, store.now
+    with pytest.raises(ObjectDamaged, match="is not the part that the base copy lists"):
+        await restored(store, to=lasts[0])
+    await server.close()
+
+
+async def test_a_restore_goes_on_after_another_base_copy_took_over(tmp_path: Path) -> None:
+    """It was interrupted after the damaged part was met; the records are applied again from the older copy on."""
+    store = MemoryStore()
+    server, lasts = await three_days(tmp_path / "data", store)
+    newest = [name for name in store.names("base") if name.part == 1][-1]
+    store.damage(newest, flipped)
+    reads = 0
+
+    def stops(what: str, name: str) -> None:
+        nonlocal reads
+        if what == "read" and "/changes/" in name:
+            reads += 1
+            if reads == 9:
+                raise StoreUnavailable("Gone.")
+
+    store.before = stops
+    into = tmp_path / "restored"
+    with pytest.raises(StoreUnavailable):
+        await restored(store, to=lasts[2], into=into)
+    store.before = lambda _what, _name: None
+    number, rows = await restored(store, to=lasts[2], into=into)
+    assert (number, rows) == (lasts[2], server.states[lasts[2]])
+    await server.close()
+
+
+@pytest.mark.parametrize("term", [1, 2, 3])
+async def test_a_term_that_is_damaged(
+    tmp_path: Path, how: Callable[[bytes], bytes] | None, term: int
+) -> None:
+    store = MemoryStore()
+    server = ArchivedServer(tmp_path / "data", store)
+    lasts = []
+    for _term in range(3):
+        await server.write(2)
+        await server.catch_up()
+        lasts.append(server.last)
+        server = await server.again()
+    name = Name(store.names("terms")[0].life, Kind.TERM, term)
+    store.damage(name, how)
+    for number in lasts:
+        assert (await restored(store, to=number))[1] == server.states[number]
+    problems = next(iter((await read_histories(store, [])).values())).problems
+    assert str(name) in str(problems[0])
+    await server.write(1)
+    await server.catch_up()
+    assert (await restored(store, server.life))[1] == server.rows()
+    other = ArchivedServer(tmp_path / "other", store)  # and nobody else is held up
+    await other.write(1)
+    await other.catch_up()
+    await other.close()
+    await server.close()
+
+
+async def test_objects_that_were_joined_while_a_restore_read_them(tmp_path: Path) -> None:
+    """A reader that meets a missing object lists again."""
+    store = MemoryStore()
+    server = ArchivedServer(tmp_path / "data", store)
+    await server.catch_up()
+    for _object in range(6):
+        await server.write(1)
+        await server.turn()
+    store.now += 3_600 + 1
+    server.clock.move(3_600 + 1)
+    await server.write(1)
+    await server.turn()
+    await server.catch_up()
+    (joined,) = store.names("joined")
+    hidden = store.objects.pop(str(joined))
+    small = [name for name in store.names("changes") if name.last <= joined.last]
+
+    def late(what: str, name: str) -> None:
+        if what == "read" and name == str(small[2]) and str(joined) not in store.objects:
+            store.objects[str(joined)] = hidden
+            for each in small:
+                store.damage(each)
+
+    store.before = late
+    assert (await restored(store))[1] == server.rows()
+    assert str(joined) in store.objects
+    await server.close()

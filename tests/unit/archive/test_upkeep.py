@@ -1,0 +1,474 @@
+"""How an archive stays small: objects are joined, and deleted with age (`archive/upkeep.py`, `base_copy.py`)."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+
+from storage.encrypted_directory import KEY, OTHER
+from tablestone.archive import base_copy, upkeep
+from tablestone.archive.going_back import MomentRefused, find_goal, timeline
+from tablestone.archive.history import Line, read_lives
+from tablestone.archive.objects import (
+    Content,
+    Kind,
+    Name,
+    ObjectRefused,
+    read_object,
+    read_records,
+    write_object,
+)
+from tablestone.archive.store import StoreUnavailable
+from unit.archive.archived_server import ArchivedServer, restored
+from unit.archive.stores import MemoryStore, flipped
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+    from pathlib import Path
+
+    from tablestone.engines.kind import EncryptionKey
+    from tablestone.engines.sqlite.archive_source import StoredRecord
+
+pytestmark = pytest.mark.asyncio
+HOUR = 3_600
+DAY = 86_400
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest_asyncio.fixture
+async def server(tmp_path: Path, store: MemoryStore) -> AsyncIterator[ArchivedServer]:
+    opened = ArchivedServer(tmp_path / "data", store, retention=3 * DAY)
+    await opened.catch_up()
+    await write_small(opened, 6)
+    yield opened
+    await opened.close()
+
+
+async def write_small(server: ArchivedServer, count: int) -> None:
+    """So many objects of changes, of two records each, a second apart."""
+    for _number in range(count):
+        await later(server, 1)
+        await server.write(2)
+        await server.catch_up()
+
+
+async def later(server: ArchivedServer, seconds: float, *, by_store: float | None = None) -> None:
+    assert isinstance(server.store, MemoryStore)
+    server.clock.move(seconds)
+    server.store.now += seconds if by_store is None else by_store
+
+
+async def look_after(server: ArchivedServer, seconds: float) -> None:
+    """After a time, write and look after the archive."""
+    await later(server, seconds)
+    await server.write(1)
+    await server.catch_up()
+    server.archiver.looked_after_at = server.clock.seconds
+    await upkeep.look_after(server.archiver)
+
+
+def kinds(store: MemoryStore) -> dict[str, int]:
+    found = {kind.value: len(store.names(kind.value)) for kind in Kind}
+    return {kind: count for kind, count in found.items() if count}
+
+
+def records(
+    store: MemoryStore, kind: str, keys: Sequence[EncryptionKey] = ()
+) -> list[StoredRecord]:
+    return [
+        record
+        for name in store.names(kind)
+        for record in read_records(read_object(name, store.objects[str(name)][0], keys).body)
+    ]
+
+
+async def holds(server: ArchivedServer, *numbers: int) -> None:
+    for number in numbers:
+        assert (await restored(server.store, server.life, to=number))[1] == server.states[number]
+
+
+async def test_old_objects_are_joined_with_the_same_records(
+    server: ArchivedServer, store: MemoryStore
+) -> None:
+    small, last = records(store, "changes"), server.last
+    times = await timeline(store, (await goal_of(store)).history, [])
+    await look_after(server, HOUR - 4)
+    assert len(store.names("joined")) == 1
+    joined = records(store, "joined")
+    assert joined == small[: len(joined)]
+    assert 2 < len(joined) < len(small)
+    await look_after(server, HOUR)
+    joined = records(store, "joined")
+    assert joined == [server.source.record(record.number) for record in joined]
+    for name in store.names("changes"):
+        if name.last <= len(joined):
+            store.damage(name)
+    again = await timeline(store, (await goal_of(store)).history, [])
+    again = [each._replace(entry=each.entry._replace(stored=None)) for each in again]
+    assert again[: len(times)] == times  # moments are as exact as before
+    await holds(server, *range(last - 11, last + 1))
+
+
+async def goal_of(store: MemoryStore, to: int | None = None):  # type: ignore[no-untyped-def]  # noqa: ANN201
+    return await find_goal(store, [], None, to, None, store.now + 1e9)
+
+
+async def test_small_objects_go_an_hour_after_they_were_joined(
+    server: ArchivedServer, store: MemoryStore
+) -> None:
+    last = server.last
+    await look_after(server, HOUR + 10)
+    assert kinds(store)["joined"] == 1
+    assert kinds(store)["changes"] == 6 + 1
+    await look_after(server, HOUR - 10)
+    assert kinds(store)["changes"] == 6 + 2
+    await look_after(server, 20)
+    assert kinds(store)["changes"] < 6
+    await holds(server, last - 5, last, server.last)
+    joined = next(name for name in store.names("joined") if name.last >= last)
+    store.damage(joined, flipped)
+    assert len(store.names("changes")) >= 2
+    with pytest.raises(Exception, match=f"{joined} is damaged"):
+        await restored(store, server.life, to=last)
+
+
+@pytest.mark.parametrize("how", [flipped, lambda _data: b""], ids=["flipped", "empty"])
+async def test_small_objects_stand_in_while_they_are_there(
+    server: ArchivedServer, store: MemoryStore, how: Callable[[bytes], bytes]
+) -> None:
+    """One object that is held twice, joined and small, is used where the other is damaged."""
+    last = server.last
+    await look_after(server, HOUR + 10)
+    (joined,) = store.names("joined")
+    store.damage(joined, how)
+    await holds(server, last - 4, last, server.last)
+    moment = server.clock.ticks - (HOUR + 12) * 10_000_000
+    number, rows = await restored(store, server.life, moment=moment)
+    assert rows == server.states[number]
+    assert joined.first <= number < joined.last
+
+
+async def test_a_large_join_is_split(
+    server: ArchivedServer, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "JOINED_ENTRIES_MAX", 2)
+    await look_after(server, HOUR + 10)
+    assert [name.last - name.first for name in store.names("joined")] == [3, 3, 3]
+
+
+async def test_nothing_is_joined_across_keys(tmp_path: Path, store: MemoryStore) -> None:
+    server = ArchivedServer(tmp_path / "data", store, keys=[KEY])
+    await server.catch_up()
+    await write_small(server, 3)
+    server = await server.again(keys=[OTHER, KEY])
+    await server.catch_up()
+    await write_small(server, 3)
+    last = server.last
+    await look_after(server, HOUR + 10)
+    joined = store.names("joined")
+    assert len(joined) == 2
+    for name, key, other in ((joined[0], KEY, OTHER), (joined[1], OTHER, KEY)):
+        data = store.objects[str(name)][0]
+        assert read_object(name, data, [key]).body
+        with pytest.raises(ObjectRefused):
+            read_object(name, data, [other])
+    await look_after(server, HOUR + 10)
+    assert (await restored(store, to=last - 8, keys=[KEY, OTHER]))[1] == server.states[last - 8]
+    await server.close()
+
+
+async def test_with_the_new_key_alone_what_it_encrypts_is_joined(
+    tmp_path: Path, store: MemoryStore
+) -> None:
+    """What cannot be read stays, until it is old enough to go."""
+    server = ArchivedServer(tmp_path / "data", store, keys=[KEY], retention=3 * DAY)
+    await server.catch_up()
+    await write_small(server, 3)
+    server = await server.again(keys=[OTHER])
+    await server.catch_up()
+    await write_small(server, 3)
+    await look_after(server, HOUR + 10)
+    assert len(store.names("joined")) == 1
+    await later(server, 5 * DAY)
+    await look_after(server, 1)
+    await look_after(server, 5 * DAY)
+    old = [name for name in store.names("base") if name.term == 1]
+    assert old == []
+    await server.close()
+
+
+async def test_what_is_older_than_the_newest_base_before_the_horizon_goes(
+    server: ArchivedServer, store: MemoryStore
+) -> None:
+    first = server.last
+    lasts = []
+    for _day in range(6):
+        await look_after(server, DAY + 1)
+        await server.catch_up()
+        lasts.append(server.last)
+        await write_small(server, 2)
+    ends = [name for name in store.names("base") if name.part is None]
+    horizon = store.now - 3 * DAY
+    before = [name for name in ends if store.objects[str(name)][1] <= horizon]
+    assert len(before) == 1
+    assert before[0].first > first
+    for kind in ("changes", "joined"):
+        assert all(name.last > before[0].first for name in store.names(kind))
+    for number in range(before[0].first, server.last + 1):
+        await holds(server, number)
+    with pytest.raises(MomentRefused):
+        await restored(store, server.life, to=first)
+
+
+async def test_without_retention_nothing_goes(tmp_path: Path, store: MemoryStore) -> None:
+    server = ArchivedServer(tmp_path / "data", store, retention=None)
+    await server.write(3)
+    await server.catch_up()
+    first = server.last
+    for _day in range(3):
+        await look_after(server, 40 * DAY)
+        await server.catch_up()
+    await holds(server, first, server.last)
+    await server.close()
+
+
+@pytest.mark.parametrize("jump", [400 * DAY, -400 * DAY], ids=["ahead", "back"])
+async def test_ages_are_of_the_stores_clock(
+    server: ArchivedServer, store: MemoryStore, jump: int
+) -> None:
+    """A server whose clock is wrong deletes nothing that is young, and no more than that."""
+    names = set(store.objects)
+    server.clock.ticks += jump * 10_000_000
+    for _hour in range(3):
+        server.clock.seconds += HOUR + 1
+        await server.write(1)
+        await server.catch_up()
+    assert names <= set(store.objects)
+
+
+async def test_what_a_child_needs_stays(tmp_path: Path, store: MemoryStore) -> None:
+    """Its parent is written on, and keeps the base copy before the two parted."""
+    parent = ArchivedServer(tmp_path / "data", store, retention=3 * DAY)
+    await parent.catch_up()
+    await write_small(parent, 3)
+    parted = parent.last
+    await restored(store, parent.life, to=parted, into=tmp_path / "child")
+    await write_small(parent, 2)
+    child = parent._another(tmp_path / "child", {"clock": None, "store": store})
+    await child.write(1, b"child")
+    await child.turn()
+    assert child.parent == (parent.life, parted)
+    young = child.last
+    for _day in range(8):
+        await look_after(parent, DAY + 1)
+    for first in (parent.life, child.life):  # in whatever order they are listed
+        names = sorted(store.objects, key=lambda name, life=first: (life not in name, name))  # type: ignore[misc]
+        store.objects = {name: store.objects[name] for name in names}
+        await look_after(parent, DAY + 1)
+    assert (await restored(store, child.life, to=young))[1] == child.states[young]
+    child.clock.move(2 * DAY)
+    await child.write(1, b"child")
+    await child.turn()
+    await child.catch_up()  # its own base copy
+    assert any(name.life == child.life for name in store.names("base"))
+    for _day in range(8):
+        await look_after(parent, DAY + 1)
+    assert (await restored(store, child.life))[1] == child.rows()
+    assert min(name.first for name in store.names("changes") if name.life == parent.life) > parted
+    await child.close()
+    await parent.close()
+
+
+async def test_parts_of_a_base_copy_without_an_end_go_after_a_day(
+    server: ArchivedServer, store: MemoryStore
+) -> None:
+    left = Name(server.life, Kind.BASE, 1, 3, part=1)
+    store.objects[str(left)] = b"?", store.now
+    await look_after(server, DAY - 10)
+    assert str(left) in store.objects
+    await look_after(server, 30)
+    assert str(left) not in store.objects
+    await holds(server, server.last)
+
+
+async def test_without_the_right_to_delete_all_else_works(
+    server: ArchivedServer, store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.may_delete = False
+    last = server.last
+    for _hour in range(4):
+        await look_after(server, HOUR + 10)
+    assert kinds(store)["joined"] >= 1
+    assert caplog.text.count("cannot be deleted") == 1
+    assert server.archiver.failing is None
+    await holds(server, last - 3, last, server.last)
+    store.may_delete = True
+    before = kinds(store)["changes"]
+    await look_after(server, 10)
+    assert kinds(store)["changes"] < before
+
+
+async def test_a_term_that_was_lost_deletes_nothing(
+    tmp_path: Path, server: ArchivedServer, store: MemoryStore
+) -> None:
+    await look_after(server, HOUR + 10)
+    copy = tmp_path / "copy"
+    shutil.copytree(server.data, copy)
+    other = server._another(copy, {})
+    await other.catch_up()
+    names = set(store.objects)
+    await later(server, 10 * DAY)
+    other.archiver.looked_after_at = server.clock.seconds
+    await other.write(1)
+    await other.catch_up()
+    with pytest.raises(Exception, match="another server goes on"):
+        await upkeep.look_after(server.archiver)
+    assert names <= set(store.objects)
+    await other.close()
+
+
+async def test_a_base_copy_of_nothing_new_is_not_written_twice(
+    server: ArchivedServer, store: MemoryStore
+) -> None:
+    """An idle server: its rows without records change, such as leases, and its term goes on."""
+    await later(server, DAY + 1)
+    await server.turn()
+    await server.catch_up()
+    names = store.names("base")
+    with closing(server.engine._directory.connect_writer()) as writer:
+        writer.execute("INSERT INTO stored_rows VALUES (x'ff', x'01', 1, x'00')")
+    for _day in range(3):
+        await later(server, DAY + 1)
+        await server.turn()
+        await server.catch_up()
+    assert store.names("base") == names
+    assert len(store.names("terms")) == 1
+    listed: list[str] = []
+    store.before = lambda what, _name: listed.append(what)
+    for _second in range(3):
+        await server.turn()
+    assert listed == []  # an idle server asks the store nothing
+
+
+async def test_a_base_copy_waits_for_the_changes_of_meanwhile(
+    server: ArchivedServer, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base_copy, "PART_BYTES", 1)
+    monkeypatch.setattr(base_copy, "REST", 0.0)
+    reached: list[int] = []
+    real = store.create
+
+    async def create(name: str, data: bytes) -> None:
+        if "/base/" in name and not name.endswith("end"):
+            reached.append(await server.write(1))
+        if name.endswith("end"):
+            assert max(each.last for each in store.names("changes")) >= reached[-1]
+        await real(name, data)
+
+    store.create = create  # type: ignore[method-assign]
+    await later(server, DAY + 1)
+    for _turn in range(20):
+        await server.turn()
+    assert len(reached) >= 6
+    assert server.archiver.errors == 0
+    await server.catch_up()
+    goal = await goal_of(store)
+    assert goal.bases[0].end == reached[-1]
+    assert goal.bases[0].start < reached[0]
+    await holds(server, reached[-1], server.last)
+
+
+async def test_an_interrupted_base_copy_goes_on(
+    server: ArchivedServer, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base_copy, "PART_BYTES", 1)
+    monkeypatch.setattr(base_copy, "REST", 0.0)
+    parts_before = len(store.names("base"))
+
+    def stops(what: str, name: str) -> None:
+        if what == "create" and name.endswith("/000004"):
+            raise StoreUnavailable("Not now.")
+
+    store.before = stops
+    await later(server, DAY + 1)
+    for _turn in range(3):
+        await server.turn()
+    begun = {name.part for name in store.names("base")[parts_before:]}
+    assert begun == {1, 2, 3}
+    server = await server.again()
+    await server.turn()
+    start = store.names("base")[-1].first
+    stray = Name(server.life, Kind.BASE, 2, start, part=3)  # it does not follow part 2
+    facts = {"part": base_copy.Part(2, 3, "", 1, ("ff", "ff"), ("ff", "ff"))}
+    store.objects[str(stray)] = write_object(stray, Content(facts)), store.now
+    store.before = lambda _what, _name: None
+    await server.write(5)
+    server = await server.again()
+    await server.write(2)
+    await server.catch_up()
+    new = [name for name in store.names("base")[parts_before:] if name != stray]
+    assert {name.term for name in new if name.first == start and name.part in begun} == {1}
+    assert {name.term for name in new if name.first == start and name.part not in begun} == {3}
+    parts = (await goal_of(store)).bases[0].facts["parts"]
+    assert len(parts) == len(server.rows()) == 6
+    await holds(server, server.last)
+    line = Line.of(await read_lives(store), server.life)
+    assert len(line.bases) == 2
+    await server.close()
+
+
+async def test_a_copy_that_goes_on_keeps_its_old_parts(
+    server: ArchivedServer, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were left over when upkeep listed them: the store was away for two days in the middle of a copy."""
+    monkeypatch.setattr(base_copy, "PART_BYTES", 1)
+
+    def fails(what: str, name: str) -> None:
+        if what == "create" and name.endswith("/000003"):
+            raise StoreUnavailable("away")
+
+    await later(server, DAY)
+    store.before = fails
+    for _turn in range(3):
+        await server.turn()
+    store.before = lambda _what, _name: None
+    await later(server, 2 * DAY)
+    await server.write(1)
+    await server.archiver._write_new()
+    own = (await read_lives(store))[server.life]
+    names = list(upkeep._left_over(own, store.now - upkeep.UNFINISHED_SECONDS))
+    assert [name.part for name in names] == [1, 2]
+    await base_copy.write(server.archiver)
+    await upkeep._delete(server.archiver, names)
+    assert all(str(name) in store.objects for name in names)
+    assert await restored(store, server.life) == (server.last, server.states[server.last])
+
+
+async def test_two_servers_of_one_archive_keep_what_each_of_them_says(
+    server: ArchivedServer, store: MemoryStore, tmp_path: Path
+) -> None:
+    """Each deletes in its own life only."""
+    other = ArchivedServer(tmp_path / "other", store, server.clock, retention=None)
+    await other.write(3)
+    await other.catch_up()
+    first, oldest = other.last, server.last
+    for _day in range(8):
+        await later(server, DAY)
+        for each in (server, other):
+            await each.write(2)
+            await each.catch_up()
+            await upkeep.look_after(each.archiver)
+    assert await restored(store, other.life, to=first) == (first, other.states[first])
+    with pytest.raises(MomentRefused):
+        await restored(store, server.life, to=oldest)
+    for each in (server, other):
+        assert await restored(store, each.life) == (each.last, each.states[each.last])
+    await other.close()
