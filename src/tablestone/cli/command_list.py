@@ -39,6 +39,9 @@ def _tool(name: str, summary: str, module: str | None = None, extra: str = TOOLS
 
 SERVER_COMMANDS: Final = (
     ListedCommand("account", "Create, list, change and delete stored accounts."),
+    ListedCommand(
+        "archive", "List the moments of an archive, check it, and prune it.", extra="archive"
+    ),
     ListedCommand("azurite", "Serve tables with the flags of Azurite."),
     ListedCommand("azurite-table", "", "azurite", hidden=True),
     ListedCommand("backup", "Copy the data into one file and check the copy."),
@@ -56,7 +59,7 @@ SERVER_COMMANDS: Final = (
     ListedCommand("index", "Make, list, check and drop indexes of tables."),
     _tool("insight", "Show hot partitions and scanning queries of a server."),
     ListedCommand("rekey", "Change the key of an encrypted data directory.", "maintenance"),
-    ListedCommand("restore", "Make a data directory from a backup.", "backup"),
+    ListedCommand("restore", "Make a data directory from a backup, or from an archive."),
     ListedCommand(
         "role", "Assign, list and remove the roles of users and services with bearer tokens."
     ),

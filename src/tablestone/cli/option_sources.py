@@ -24,6 +24,7 @@ from tablestone.configuration import (
     AccountKeys,
     AdminAddress,
     AdmissionLimits,
+    ArchiveSettings,
     CertificateFiles,
     Configuration,
     SelfSigned,
@@ -206,6 +207,7 @@ LIST_SEPARATOR = ";"
 AZURITE_VARIABLE = "AZURITE_ACCOUNTS"
 """Azurite's variable with accounts; it is used if no other source has accounts."""
 LOOPBACK = "127.0.0.1"
+ARCHIVED_SCHEME = "sqlite"
 CERTIFICATE_DIRECTORY = "tls"
 """The directory of the self-signed certificate, inside the data directory."""
 
@@ -281,13 +283,15 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
             f"{given.source(options.KEEP_CHANGES)} needs an engine that keeps changes: SQLite and memory do."
         )
     workers = _workers(given.get(options.WORKERS), engine)
+    key = _encryption_key(given, environment, data_directory)
     domains = given.fields(domains=options.DOMAIN, custom_domains=options.CUSTOM_DOMAIN)
     return Configuration(
         host=host,
         port=given.get(options.PORT, int(options.PORT.default)),
         data_directory=data_directory,
         engine=engine,
-        encryption_key=_encryption_key(given, environment, data_directory),
+        encryption_key=key,
+        archive=_archive(given, engine, key),
         encryption_key_file=given.get(options.ENCRYPTION_KEY_FILE),
         accounts=accounts or (),
         log_level=given.get(options.LOG_LEVEL, options.LOG_LEVEL.default),
@@ -315,7 +319,7 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
             *(options.HTTPS_ONLY, options.TABLE_DELETION_SECONDS, options.LOG_FORMAT),
             *(options.EXPLORER, options.EXPLORER_TOKEN_FILE, options.ANY_VERSION),
             *(options.REALISM, options.METRICS_TABLES, options.CREATE_TABLES),
-            *(options.KEEP_CHANGES, options.YES_TRIM, options.TARGETS),
+            *(options.KEEP_CHANGES, options.YES_TRIM, options.TARGETS, options.FROM_ARCHIVE),
             trusted_proxies=options.TRUSTED_PROXY,
             ready_form=options.PRINT,
         ),
@@ -326,6 +330,11 @@ _NEEDS: Final = (
     (options.TLS_KEY, options.TLS_CERTIFICATE, "names the key of a certificate: give {other} too"),
     (options.TLS_NAME, options.TLS, "is for a self-signed certificate: give {other} too"),
     (options.REALISM, options.CONTROL, "is for tests: it needs {other}"),
+    (options.ARCHIVE_INTERVAL, options.ARCHIVE, "is for an archive: give {other} too"),
+    (options.ARCHIVE_KEEP, options.ARCHIVE, "is for an archive: give {other} too"),
+    (options.ARCHIVE_KEY_FILE, options.ARCHIVE, "is for an archive: give {other} too"),
+    (options.ARCHIVE_CHECK, options.ARCHIVE, "is for an archive: give {other} too"),
+    (options.FROM_ARCHIVE, options.ARCHIVE, "restores from an archive: give {other} too"),
 )
 """Options that mean nothing without another one, and the end of the sentence that says so."""
 _EXCLUDES: Final = (
@@ -359,6 +368,36 @@ def _encryption_key(
             f"{source} is for a data directory, but there is none: only the engine sqlite encrypts."
         )
     return key
+
+
+_NOT_ARCHIVED: Final = {
+    StoredIn.PROCESS: "keeps nothing that could be lost with a disk",
+    StoredIn.SERVERS: "has servers with backups and replicas of their own",
+    StoredIn.DIRECTORY: "keeps no record of changes for it",
+}
+
+
+def _archive(given: _Given, engine: str, key: EncryptionKey | None) -> ArchiveSettings | None:
+    """The archive, encrypted as its key files say, or else as the data directory is."""
+    if options.ARCHIVE not in given:
+        return None
+    scheme = EngineUrl.parse(engine).scheme
+    if scheme != ARCHIVED_SCHEME:
+        why = _NOT_ARCHIVED[capabilities_of(engine).stored_in]
+        raise BrokenOption(
+            f"{given.source(options.ARCHIVE)} archives a data directory of SQLite: the engine {scheme} {why}."
+        )
+    keys = tuple(map(key_in_file, given.get(options.ARCHIVE_KEY_FILE, ())))
+    return ArchiveSettings(
+        given.get(options.ARCHIVE),
+        keys=keys + ((key,) if key is not None and key not in keys else ()),
+        directory_key=key,
+        **given.fields(
+            interval=options.ARCHIVE_INTERVAL,
+            retention_seconds=options.ARCHIVE_KEEP,
+            check_seconds=options.ARCHIVE_CHECK,
+        ),
+    )
 
 
 def _default_directory() -> Path:

@@ -59,6 +59,8 @@ LIMIT_MAX = 1_000_000
 DIGITS_MAX = 20
 TARGETS_OF_AZURE = "azure"
 SELF_SIGNED = "self-signed"
+FOREVER = "forever"
+NEVER = "never"
 
 
 class BrokenOption(Exception):
@@ -268,6 +270,14 @@ def parse_retention(text: str, or_none: str = "") -> Retention:
     return Retention(kept.get("age"), kept.get("size"))
 
 
+def parse_age(text: str, without: str = FOREVER) -> int | None:
+    """Seconds, such as `30d`; None for the word `without`."""
+    found = _KEPT.fullmatch(text)
+    if text != without and (found is None or found[2] not in SECONDS_IN):
+        raise must_be(f"an age, such as 30d, or {without}", text)
+    return None if found is None else int(found[1]) * SECONDS_IN[found[2]]
+
+
 def _network(text: str) -> str:
     return str(ipaddress.ip_network(text) if "/" in text else ipaddress.ip_address(text))
 
@@ -323,6 +333,11 @@ def _engine_from(url: str, directory: Path) -> str:
     if place and capabilities_of(url).stored_in is StoredIn.DIRECTORY:
         return str(EngineUrl(scheme, str(_data_from(place, directory))))
     return url
+
+
+def _archive_from(url: str, directory: Path) -> str:
+    """A URL as it is; a directory absolute."""
+    return url if "://" in url else str(path_from(url, directory, "archive"))
 
 
 def _access_log_from(target: str, directory: Path) -> str | Path:
@@ -633,6 +648,44 @@ YES_TRIM = Option(
     parse_retention,
     "keep the stored one",
 )
+ARCHIVE = Option(
+    "archive URL",
+    "Archive every change each second, to go back to any moment: s3://BUCKET/PATH, az://CONTAINER/PATH, "
+    "gs://BUCKET/PATH, or a directory on another disk.",
+    parse_text,
+    "none",
+    resolve=_archive_from,
+)
+ARCHIVE_INTERVAL = _number(
+    "archive-interval SECONDS",
+    "Seconds between two writes to the archive. A longer one costs fewer requests and may lose more.",
+    number(1, 3600),
+    "1",
+)
+ARCHIVE_KEEP = Option(
+    "archive-keep AGE|forever",
+    "How far one can go back, such as 30d. What is older is deleted from the archive.",
+    parse_age,
+    "30d",
+)
+ARCHIVE_KEY_FILE = Option(
+    "archive-key-file FILE",
+    "File with the key that encrypts the archive. Further ones only decrypt.",
+    parse_text,
+    "the key of the data directory, if it is encrypted",
+    resolve=path_from,
+    repeatable=True,
+)
+ARCHIVE_CHECK = Option(
+    "archive-check AGE|never",
+    "How often the server restores the archive into a scratch directory and compares it, such as 24h.",
+    lambda text: parse_age(text, NEVER),
+    NEVER,
+)
+FROM_ARCHIVE = _switch(
+    "from-archive",
+    "Restore the data directory from the archive first, if it is empty. The server waits until the archive answers.",
+)
 EXPLORER_TOKEN_FILE = _file(
     "explorer-token-file",
     "File with the token in the address of the explorer, so that bookmarks stay valid; it is made if it is missing.",
@@ -666,6 +719,7 @@ SERVER_OPTIONS = (
     *(TLS, TLS_NAME, TLS_CERTIFICATE, TLS_KEY, HTTPS_ONLY, TRUSTED_PROXY),
     *(TOKEN_ISSUER, TOKEN_AUDIENCE, TOKEN_TENANT, TOKEN_AUTHORITY),
     *(CREATE_TABLES, KEEP_CHANGES, YES_TRIM, TABLE_DELETION_SECONDS, ANY_VERSION, WORKERS),
+    *(ARCHIVE, ARCHIVE_INTERVAL, ARCHIVE_KEEP, ARCHIVE_KEY_FILE, ARCHIVE_CHECK, FROM_ARCHIVE),
     *(MAX_CONNECTIONS, MAX_REQUESTS, MAX_BUFFERS, TARGETS),
     *(LOG_LEVEL, LOG_FORMAT, ACCESS_LOG),
     *(ADMIN, EXPLORER, EXPLORER_TOKEN_FILE, METRICS_TABLES, INSIGHT, PRINT, CONTROL, REALISM),
@@ -673,6 +727,13 @@ SERVER_OPTIONS = (
 """The options of `tablestone serve`; their names are the keys of the file."""
 
 Command = Callable[..., Any]
+archive_keys_option = click.option(
+    "--archive-key-file",
+    "archive_keys",
+    metavar="FILE",
+    multiple=True,
+    help="File with a key of the archive, if it is encrypted. Can be repeated.",
+)
 quiet_option = click.option("--quiet", is_flag=True, help="No progress on standard error.")
 
 

@@ -1,6 +1,5 @@
 """`tablestone backup` and `restore`: copy a data directory into one checked file, and back."""
 
-import asyncio
 import errno
 import fcntl
 import hashlib
@@ -10,9 +9,7 @@ import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,28 +27,17 @@ from tablestone.cli.local_directory import (
 )
 from tablestone.cli.options import (
     CHECK_OPTIONS,
-    DATA_OPTIONS,
     BrokenOption,
     path_from,
     quiet_option,
     with_options,
 )
-from tablestone.clock import system_clock, unix_seconds
-from tablestone.engines.contract import (
-    EngineBroken,
-    EngineDamaged,
-    EngineFull,
-    EngineRefused,
-    EngineUnavailable,
-)
+from tablestone.clock import unix_seconds
+from tablestone.engines.contract import EngineDamaged, EngineFull, EngineRefused, EngineUnavailable
 from tablestone.engines.kind import EncryptionKey, EngineUrl
-from tablestone.engines.registry import open_engine
-from tablestone.engines.sqlite.backup import copy_database, end_record
-from tablestone.engines.sqlite.data_directory import DATABASE_NAME, room_for_database
+from tablestone.engines.sqlite.backup import copy_database
+from tablestone.engines.sqlite.data_directory import DATABASE_NAME
 from tablestone.fsync import flush, flush_directory
-from tablestone.tables.account_incarnation import Named
-from tablestone.tables.catalog import Catalog, every_table
-from tablestone.tables.storage_keys import fresh_table_id
 from tablestone.tools.progress import shown_bytes
 
 SUM_SUFFIX: Final = ".sha256"
@@ -219,7 +205,7 @@ def _make(directory: Path, place: Path, progress: ByteProgress, key: EncryptionK
         copy_database(directory, file, progress, key)
         with file.open("rb") as copied:
             digest = hashlib.file_digest(copied, "sha256").hexdigest()
-        if problems := _problems_of_copy(staged, key):
+        if problems := problems_of_copy(staged, key):
             raise _damaged(directory, place, problems[0])
         # The sum comes first: a backup that is there has its sum.
         write_sum(place, digest)
@@ -228,125 +214,9 @@ def _make(directory: Path, place: Path, progress: ByteProgress, key: EncryptionK
         return place.stat().st_size
 
 
-def _problems_of_copy(directory: Path, key: EncryptionKey | None) -> list[str]:
+def problems_of_copy(directory: Path, key: EncryptionKey | None) -> list[str]:
     """The problems of a copied database; a full disk is an `OSError`, as it is for a file."""
     try:
         return problems_of(str(EngineUrl(SCHEME, str(directory))), key)
     except EngineFull:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
-
-
-MAGIC = b"SQLite format 3\0"
-HEADER_BYTES = 100
-"""Bytes of the SQLite header: the page size is at 16, the number of pages at 28."""
-
-
-@click.command()
-@click.argument("backup")
-@quiet_option
-@with_options(DATA_OPTIONS)
-def restore(backup: str, *, quiet: bool, **given: Any) -> None:
-    """Make a data directory from a backup.
-
-    The directory must be new or empty. The backup is checked first; if it is not whole, nothing
-    is restored. The exit status is then 1. It is 2 if a file cannot be read or written.
-    """
-    source = path_from(backup, Path.cwd(), "backup")
-    directory, key = local_directory(
-        given,
-        "`nodetool refresh` restores a snapshot of a cluster; `tablestone copy` copies tables to a cluster.",
-    )
-    undone = f"{source} was not restored into {directory}"
-    with (
-        byte_progress("restore", quiet=quiet) as progress,
-        explaining_failure(undone, directory / DATABASE_NAME),
-    ):
-        _require_file(source)
-        with room_for_database(directory) as place:
-            _copy(source, place, progress, key)
-            suspended = asyncio.run(_suspend_expiry(place.parent, key))
-            end_record(place, key)
-        size = source.stat().st_size
-    print(f"{directory}: restored from {source}, {shown_bytes(size)}, checked")
-    if suspended:
-        print(
-            "The expiry of these tables is suspended, so that nothing is removed before you have looked. To let "
-            "their entities expire again:"
-        )
-    for account, table in suspended:
-        data = shlex.quote(str(directory))
-        print(f"  tablestone expiry resume {table} --account {account} --data {data}")
-
-
-def _require_file(source: Path) -> None:
-    if source.is_dir():
-        backups = dated_backups(source)
-        newest = f", such as {backups[-1]}" if backups else ""
-        raise BrokenOption(f"{source} is a directory: name a backup{newest}.")
-    if not source.is_file():
-        raise BrokenOption(f"There is no backup {source}.")
-    log = source.with_name(source.name + "-wal")
-    if log.exists() and log.stat().st_size:
-        raise BrokenOption(
-            f"{source} has a log beside it, so it is a database in use and not a backup: make one of its directory "
-            "with tablestone backup."
-        )
-
-
-def _copy(source: Path, place: Path, progress: ByteProgress, key: EncryptionKey | None) -> None:
-    """Copy the backup and check the copy. `BackupFailed` if it is not whole, `EngineRefused` if it is no backup."""
-    _require_length(source)
-    expected = read_sum(source)
-    place.touch(mode=0o600)
-    found = copy_file(source, place, progress)
-    if expected is not None and found != expected:
-        raise BackupFailed(
-            f"{source} is damaged: its SHA-256 is not the one in {sum_file(source)}. Nothing was restored."
-        )
-    try:
-        problems = _problems_of_copy(place.parent, key)
-    except EngineRefused as refused:
-        sentence = str(refused).replace(str(place), str(source))
-        sentence = sentence.replace(f"data directory {place.parent}", f"backup {source}")
-        kind = BackupFailed if isinstance(refused, EngineBroken) else EngineRefused
-        raise kind(f"{sentence} Nothing was restored.") from None
-    if problems:
-        more = f" ({len(problems)} problems)" if len(problems) > 1 else ""
-        raise BackupFailed(f"{source} is damaged: {problems[0]}{more}. Nothing was restored.")
-
-
-async def _suspend_expiry(directory: Path, key: EncryptionKey | None) -> list[tuple[str, str]]:
-    """Suspend the expiry policies that act in a restored database; returns their accounts and tables."""
-    open_restored = partial(
-        open_engine, str(EngineUrl(SCHEME, str(directory))), system_clock, key=key
-    )
-    engine = open_restored(read_only=True)
-    found = [
-        (account, table.name)
-        async for account, table in every_table(engine)
-        if table.acting_expiry is not None
-    ]
-    await engine.close()
-    if found:  # only then: a directory of an older format cannot be written
-        engine = open_restored()
-        catalog = Catalog(engine, system_clock, fresh_table_id)
-        for account, name in found:
-            await catalog.change_expiry(
-                Named(account), name, lambda old: old and replace(old, suspended=True)
-            )
-        await engine.close()
-    return found
-
-
-def _require_length(source: Path) -> None:
-    """Refuse a file that is shorter than its header says: an interrupted copy."""
-    with source.open("rb") as file:
-        header = file.read(HEADER_BYTES)
-        found = file.seek(0, os.SEEK_END)
-    expected = HEADER_BYTES
-    if header.startswith(MAGIC):
-        expected = int.from_bytes(header[16:18], "big") * int.from_bytes(header[28:32], "big")
-    if found < expected:
-        raise BackupFailed(
-            f"{source} is torn: it has {found:,} of {expected:,} bytes. Nothing was restored."
-        )

@@ -142,6 +142,10 @@ def serve_until_stopped(
     """Serve until SIGINT or SIGTERM; the log is set up. Calls `tell` with the address after the ready lines."""
     for warning in configuration.warnings:
         log.warning("%s", warning)
+    if configuration.from_archive:
+        from tablestone.cli.commands.restore_archive import restore_if_empty  # noqa: PLC0415 - an extra
+
+        restore_if_empty(configuration)
     accounts = known_accounts(configuration, with_keys=configuration.explorer is not None)
     explorer = served_explorer(configuration, accounts) if configuration.explorer else None
     what = ""

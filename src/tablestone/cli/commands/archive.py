@@ -1,0 +1,153 @@
+"""`tablestone archive`: what an archive holds, whether it is right, and the removal of lives."""
+
+import asyncio
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import click
+
+from tablestone.archive import going_back, pruning
+from tablestone.archive.comparing import check as checked
+from tablestone.archive.going_back import shown, ticks_of_unix
+from tablestone.archive.store import Store
+from tablestone.cli.commands.restore_archive import keys_of, opened, reading, told
+from tablestone.cli.local_directory import local_directory
+from tablestone.cli.options import (
+    CHECK_OPTIONS,
+    archive_keys_option,
+    path_from,
+    quiet_option,
+    with_options,
+)
+from tablestone.clock import system_clock
+from tablestone.engines.kind import EncryptionKey, Opening
+from tablestone.engines.sqlite.archive_source import ArchiveSource
+from tablestone.engines.sqlite.data_directory import DataDirectory
+from tablestone.tables.storage_keys import in_words
+from tablestone.tools.progress import progress_for, shown_bytes
+
+SHOWN_MAX: Final = 20
+"""Rows that differ and are named."""
+
+
+@click.group()
+def archive() -> None:
+    """List the moments of an archive, check it, and prune it.
+
+    URL is that of `tablestone serve --archive`. `tablestone restore --archive` goes back.
+    """
+
+
+@archive.command(name="list")
+@click.argument("url")
+@archive_keys_option
+def list_lives(url: str, archive_keys: tuple[str, ...]) -> None:
+    """Print the lives of an archive, and the moments that can be restored."""
+    keys = keys_of(archive_keys)
+    with reading(url):
+        asyncio.run(_list(opened(url), keys))
+
+
+async def _list(store: Store, keys: list[EncryptionKey]) -> None:
+    histories = await going_back.read_histories(store, keys)
+    if not histories:
+        print("The archive holds nothing.")
+    for history in sorted(histories.values(), key=history_written, reverse=True):
+        life = history.line.lives[history.life]
+        size = sum(found.size for found in life.found.values())
+        print(
+            f"life {history.life}: {shown_bytes(size)}, last written {shown(ticks_of_unix(life.written))}"
+        )
+        if life.parent is not None:
+            print(f"  goes on from record {life.parent.last} of life {life.parent.life}")
+        times = await going_back.timeline(store, history, keys)
+        for first, last in history.ranges:
+            since, until = _time_of(times, first, history), _time_of(times, last, history)
+            print(f"  can be restored: {since} to {until} (records {first} to {last})")
+        if not history.ranges:
+            print("  can be restored: nothing yet")
+        for one, other in zip(history.ranges, history.ranges[1:], strict=False):
+            print(f"  gap: records {one.last + 1} to {other.first - 1}")
+        for began, ended in going_back.still(times):
+            print(
+                f"  the clock of commits stands still: {began} to {ended}; --to goes by the second there"
+            )
+        for problem in history.problems:
+            print(f"  {problem}")
+
+
+def history_written(history: going_back.History) -> float:
+    return history.line.lives[history.life].written
+
+
+def _time_of(times: list[going_back.Timed], number: int, history: going_back.History) -> str:
+    for entry, _stored, _still in times:
+        if entry.first <= number <= entry.last:
+            return shown(entry.newest_time if number == entry.last else entry.oldest_time)
+    base = min(history.bases, key=lambda base: abs(base.end - number))
+    return shown(base.facts["time"])
+
+
+@archive.command()
+@click.argument("url")
+@click.option(
+    "--life", metavar="LIFE", required=True, help="The life to remove, as `archive list` names it."
+)
+@archive_keys_option
+def prune(url: str, life: str, archive_keys: tuple[str, ...]) -> None:
+    """Remove a life from an archive, with all its moments.
+
+    A life that is being written stays, and one that the moments of another life need.
+    """
+    keys = keys_of(archive_keys)
+    with reading(url):
+        removed = asyncio.run(pruning.prune(opened(url), keys, life))
+    print(f"Removed life {life}: {removed} objects.")
+
+
+@archive.command()
+@click.argument("url")
+@click.option("--life", metavar="LIFE", help="The life, if the archive has several.")
+@click.option(
+    "--scratch", metavar="DIR", help="An existing directory with room for a copy of the data."
+)
+@archive_keys_option
+@quiet_option
+@with_options(CHECK_OPTIONS)
+def check(
+    url: str,
+    life: str | None,
+    scratch: str | None,
+    archive_keys: tuple[str, ...],
+    *,
+    quiet: bool,
+    **given: Any,
+) -> int:
+    """Restore an archive into a scratch directory, and compare it with the data.
+
+    A server may use the data at the same time. The scratch directory is encrypted as the data
+    is, and removed at the end. Exit status 1 if something differs.
+    """
+    directory, key = local_directory(given, "An archive is of a data directory of SQLite.")
+    keys = keys_of(archive_keys) + ([key] if key is not None else [])
+    place = path_from(scratch, Path.cwd(), "directory") if scratch else directory.absolute().parent
+    with (
+        reading(url),
+        TemporaryDirectory(prefix=".tablestone-check-", dir=place) as made,
+        closing(progress_for("check", quiet=quiet, counted="steps")) as progress,
+    ):
+        data = DataDirectory(directory, Opening.READ_ONLY, key=key)
+        with closing(data), closing(ArchiveSource(data, None, system_clock)) as source:
+            found = asyncio.run(
+                checked(opened(url), keys, life, source, Path(made) / "data", key, told(progress))
+            )
+    for each in found.differing[:SHOWN_MAX]:
+        print(in_words(each, {}))
+    print(
+        f"{url}: {len(found.differing)} rows differ"
+        if found.differing
+        else f"{url}: holds what {directory} holds, {found.rows} rows up to record {found.number}"
+    )
+    return 1 if found.differing else 0

@@ -1,0 +1,223 @@
+"""`tablestone restore --archive`, and `serve --from-archive`: fill a new data directory from an archive."""
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tablestone.archive import going_back
+from tablestone.archive.comparing import TooManyDiffer
+from tablestone.archive.going_back import Goal, MomentRefused, NothingArchived, shown, ticks_of_unix
+from tablestone.archive.objects import ObjectDamaged, ObjectRefused
+from tablestone.archive.store import Store, StoreRefused, StoreUnavailable, open_store
+from tablestone.cli.commands.check import problems_of
+from tablestone.cli.local_directory import SCHEME, BackupFailed
+from tablestone.cli.option_sources import key_in_file
+from tablestone.cli.options import BrokenOption, path_from
+from tablestone.clock import system_clock, unix_seconds
+from tablestone.configuration import Configuration
+from tablestone.engines.contract import EngineRefused, EngineUnavailable, StorageId
+from tablestone.engines.kind import EncryptionKey, EngineUrl, Opening
+from tablestone.engines.registry import open_engine
+from tablestone.engines.sqlite.data_directory import DATABASE_NAME, UNLOADED_NAME, was_used
+from tablestone.engines.sqlite.engine import SqliteEngine
+from tablestone.engines.sqlite.restored_directory import RestoredDirectory
+from tablestone.model.expiry import SECONDS_IN
+from tablestone.server.worker import StartRefused
+from tablestone.tables.catalog import Catalog, suspend_expiry
+from tablestone.tables.index_building import entries_of_storage
+from tablestone.tables.storage_keys import fresh_table_id
+from tablestone.tools.progress import Progress, Reached, progress_for
+
+WAIT_SECONDS: Final = 5.0
+"""Seconds between two attempts to reach the archive."""
+AGO: Final = re.compile(r"(\d+)\s*(s|m|h|d|seconds?|minutes?|hours?|days?)\s+ago")
+
+log = logging.getLogger(__name__)
+
+
+def keys_of(files: tuple[str, ...]) -> list[EncryptionKey]:
+    return [key_in_file(path_from(file, Path.cwd())) for file in files]
+
+
+@contextmanager
+def reading(url: str) -> Iterator[None]:
+    """Turn what an archive answers into a sentence and an exit status."""
+    try:
+        yield
+    except (StoreRefused, ObjectRefused, MomentRefused) as refused:
+        raise BrokenOption(str(refused)) from None
+    except (StoreUnavailable, ObjectDamaged) as failed:
+        raise BackupFailed(f"The archive {url} cannot be read: {failed}") from None
+    except TooManyDiffer:
+        raise BackupFailed(f"The archive {url} and the data differ in too many rows.") from None
+
+
+def absolute(url: str) -> str:
+    """A URL as it is, or the absolute path of a directory."""
+    return url if "://" in url else str(path_from(url, Path.cwd(), "archive"))
+
+
+def opened(url: str, data: Path | None = None) -> Store:
+    return open_store(absolute(url), data, must_exist=True)
+
+
+def parse_moment(text: str, now: datetime) -> tuple[int | None, int | None]:
+    """A number of a record, or the ticks of a moment: ISO with or without a zone, or such as `10 minutes ago`."""
+    if text.isascii() and text.isdigit():
+        return int(text), None
+    if found := AGO.fullmatch(text.strip()):
+        seconds = int(found[1]) * SECONDS_IN[found[2][0]]
+        return None, ticks_of_unix(now.timestamp() - seconds)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise BrokenOption(
+            f"--to must be a moment such as 2026-11-28T14:02:00Z or '10 minutes ago', or the number of a record, not "
+            f"{text!r}."
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.astimezone()
+        print(
+            f"--to has no zone, so it is local time: {moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}."
+        )
+    return None, ticks_of_unix(moment.timestamp())
+
+
+def told(progress: Progress) -> Callable[[int, int], None]:
+    return lambda done, whole: progress.update(Reached(done, 0, position=done, length=whole))
+
+
+def restore_archive(
+    url: str,
+    directory: Path,
+    key: EncryptionKey | None,
+    archive_keys: tuple[str, ...],
+    *,
+    life: str | None,
+    to: str | None,
+    quiet: bool,
+) -> list[tuple[str, str]]:
+    """Fill a new directory from an archive, and say up to which moment; returns the tables with suspended expiry."""
+    keys = keys_of(archive_keys) + ([key] if key is not None else [])
+    number, moment = (None, None) if to is None else parse_moment(to, datetime.now(UTC))
+    with reading(url), closing(progress_for("restore", quiet=quiet, counted="steps")) as progress:
+        filled = asyncio.run(
+            fill(absolute(url), keys, directory, key, life, number, moment, told(progress))
+        )
+    print(f"{directory}: restored from {url}, {filled.in_words}, checked")
+    if to is not None:
+        print("Accounts, their keys, access policies and roles are those of that moment.")
+    return filled.suspended
+
+
+def restore_if_empty(configuration: Configuration) -> None:
+    """For `serve --from-archive`: restore an empty data directory first. Waits for the archive; `StartRefused`."""
+    settings, directory = configuration.archive, configuration.data_directory
+    assert settings is not None
+    assert directory is not None
+    if was_used(directory) or (directory / DATABASE_NAME).exists():
+        return
+    while True:
+        try:
+            filled = asyncio.run(
+                fill(
+                    *(settings.url, list(settings.keys), directory, configuration.encryption_key),
+                    *(None, None, None, lambda _done, _whole: None),
+                )
+            )
+        except NothingArchived:
+            log.warning(
+                "The archive %s holds nothing: this server begins without data.", settings.url
+            )
+        except StoreUnavailable as error:
+            log.warning(
+                "Waits for the archive %s, to restore the data directory. %s", settings.url, error
+            )
+            time.sleep(WAIT_SECONDS)
+            continue
+        except (
+            *(StoreRefused, ObjectRefused, ObjectDamaged, MomentRefused),
+            *(EngineRefused, EngineUnavailable),
+        ) as error:
+            raise StartRefused(
+                f"The data cannot be restored from {settings.url}: {error}"
+            ) from None
+        else:
+            log.warning("Restored from %s, %s.", settings.url, filled.in_words)
+        return
+
+
+class Filled(NamedTuple):
+    """What a directory was filled with."""
+
+    goal: Goal
+    time: int
+    """Of the last commit, in ticks."""
+    suspended: list[tuple[str, str]]
+    """Accounts and tables whose expiry was suspended."""
+
+    @property
+    def in_words(self) -> str:
+        life, number = self.goal.history.life, self.goal.number
+        return f"life {life}, up to record {number}, {shown(self.time)}"
+
+
+async def fill(
+    archive: str,
+    keys: list[EncryptionKey],
+    directory: Path,
+    key: EncryptionKey | None,
+    life: str | None,
+    number: int | None,
+    moment: int | None,
+    progress: Callable[[int, int], None],
+) -> Filled:
+    """Fill a new directory from an archive, or go on with one that was interrupted."""
+    store = open_store(archive, directory, must_exist=True)
+    mark = RestoredDirectory.partial_of(directory) / UNLOADED_NAME
+    begun = mark.read_text(errors="replace") if mark.is_file() else ""
+    goal = await going_back.find_goal(store, keys, life, number, moment, unix_seconds(), begun)
+    with RestoredDirectory(directory, StorageId(goal.source.encode()), key) as target:
+        if target.progress.number > goal.number:
+            raise EngineRefused(
+                f"{target.partial} holds later changes than those asked for: remove it, and repeat the command."
+            )
+        newest = await going_back.restore(store, keys, goal, target, archive, progress)
+        await _make_entries(target, key)
+        target.close()
+        goes_back = number is not None or moment is not None
+        suspended = await _suspend_expiry(target.partial, key) if goes_back else []
+        problems = await asyncio.to_thread(
+            problems_of, str(EngineUrl(SCHEME, str(target.partial))), key
+        )
+        if problems:
+            raise ObjectDamaged(f"What was restored is damaged: {problems[0]}.")
+        target.finish()
+    return Filled(goal, newest.time, suspended)
+
+
+async def _make_entries(target: RestoredDirectory, key: EncryptionKey | None) -> None:
+    """Write the entries of all indexes: the archive has none."""
+    engine = open_engine(
+        str(EngineUrl(SCHEME, str(target.partial))), system_clock, read_only=True, key=key
+    )
+    try:
+        async for entries in entries_of_storage(engine):
+            await asyncio.to_thread(target.add_entries, entries)
+    finally:
+        await engine.close()
+
+
+async def _suspend_expiry(directory: Path, key: EncryptionKey | None) -> list[tuple[str, str]]:
+    """Suspend the expiry policies that act, in a directory that is not finished; returns accounts and tables."""
+    engine = SqliteEngine(directory, system_clock, Opening.SHARED, key=key, may_be_unfinished=True)
+    try:
+        return await suspend_expiry(Catalog(engine, system_clock, fresh_table_id))
+    finally:
+        await engine.close()
