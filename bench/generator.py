@@ -60,6 +60,7 @@ class Measured:
     per_second: float
     p50: float
     p99: float
+    p999: float
     max: float
     requests: int
     server_cpu: float
@@ -93,6 +94,7 @@ def run(server: Server, job: Job) -> Measured:
         per_second=operations / elapsed,
         p50=result["latency"]["p50"],
         p99=result["latency"]["p99"],
+        p999=result["latency"]["p999"],
         max=result["latency"]["max"],
         requests=result["requests"],
         server_cpu=1e6 * server_cpu,

@@ -31,7 +31,7 @@ T = TypeVar("T")
 READY_SECONDS = 30.0
 STOP_SECONDS = 10.0
 POLL_SECONDS = 0.005
-TABLESTONE, METRICS, CHANGES = "tablestone", "metrics", "changes"
+TABLESTONE, METRICS, CHANGES, ARCHIVE = "tablestone", "metrics", "changes", "archive"
 AZURITE, FLOOR, ENGINE = "azurite", "floor", "engine"
 RAW, UVICORN = "raw", "uvicorn"
 
@@ -108,6 +108,12 @@ def start_with_changes(name: str, data: Path, workers: str) -> Server:
     return start_tablestone(name, data, workers, "--keep-changes", "7d,64MiB")
 
 
+def start_with_archive(name: str, data: Path, workers: str) -> Server:
+    """Start Tablestone with an archive in a directory, on the same disk."""
+    archive = data.with_name(f"{data.name}-archive")
+    return start_tablestone(name, data, workers, "--archive", str(archive))
+
+
 def start_on_engine(name: str, _data: Path, workers: str) -> Server:
     """Start Tablestone on the engine that TABLESTONE_ENGINE names, such as a cluster."""
     return _start_serve(name, workers)
@@ -147,6 +153,7 @@ STARTERS: dict[str, Callable[[str, Path, str], Server]] = {
     TABLESTONE: start_tablestone,
     METRICS: start_with_metrics,
     CHANGES: start_with_changes,
+    ARCHIVE: start_with_archive,
     AZURITE: start_azurite,
     FLOOR: start_floor,
     RAW: start_raw,

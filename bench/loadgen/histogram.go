@@ -63,6 +63,7 @@ func (h *histogram) latency() Latency {
 		Requests: int(h.total),
 		P50:      float64(h.quantile(0.50)) / 1e3,
 		P99:      float64(h.quantile(0.99)) / 1e3,
+		P999:     float64(h.quantile(0.999)) / 1e3,
 		Max:      float64(h.max) / 1e3,
 	}
 	if h.total > 0 {

@@ -72,5 +72,6 @@ type Latency struct {
 	Mean     float64 `json:"mean"`
 	P50      float64 `json:"p50"`
 	P99      float64 `json:"p99"`
+	P999     float64 `json:"p999"`
 	Max      float64 `json:"max"`
 }
