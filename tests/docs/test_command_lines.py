@@ -29,6 +29,7 @@ COUNTS = [
     ("power_loss", "--points"),
     ("property", "--steps"),
     ("clock_steps", "--steps"),
+    ("archive", "--steps"),
     ("fuzz", "parsers", "--inputs"),
 ]
 MEASURES = [("soak", "--minutes"), ("soak", "--rate")]
