@@ -68,7 +68,9 @@ def listed(archive: Path, *options: str) -> str:
 
 
 def archived(archive: Path, *options: str) -> int:
-    """The newest record that can be restored."""
+    """The newest record that can be restored; 0 for none."""
+    if not archive.is_dir():  # its server makes it
+        return 0
     found = re.findall(r"can be restored: .* to (\d+)\)", listed(archive, *options))
     return max(map(int, found), default=0)
 

@@ -155,7 +155,7 @@ def test_a_connection_string_to_paste(private_server: StartServer, tmp_path: Pat
 def test_help_tells_which_options_repeat_and_how_accounts_are_named() -> None:
     told = " ".join(printed("serve", "--help").split())
     assert re.search(r"--domain DOMAIN [^\[]* Can be repeated\.", told)
-    assert told.count("Can be repeated.") == 7
+    assert told.count("Can be repeated.") == 8
     assert "NAME is 3 to 24 lower-case letters and digits." in printed(
         "account", "create", "--help"
     )

@@ -152,7 +152,7 @@ async def test_another_keyspace_does_not_continue_an_unload(tmp_path: Path) -> N
     with pytest.raises(EngineRefused) as refused:
         NewDirectory(tmp_path / "new", StorageId(b"another"))
     assert str(refused.value) == (
-        f"{part} is a part of another keyspace: remove it, or name another directory."
+        f"{part} is a part of another source: remove it, or name another directory."
     )
     with NewDirectory(tmp_path / "new", SOURCE) as target:
         target.finish()
@@ -164,7 +164,7 @@ async def test_data_of_another_origin_is_not_added_to(tmp_path: Path) -> None:
     """A server's directory that happens to have the name."""
     part = await unfinished(tmp_path / "new")
     (part / "unloaded-from").unlink()
-    with pytest.raises(EngineRefused, match="holds data that no unfinished unload has left"):
+    with pytest.raises(EngineRefused, match="holds data of no unfinished attempt"):
         NewDirectory(tmp_path / "new", SOURCE)
     assert not (part / "unloaded-from").exists()
 

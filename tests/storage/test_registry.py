@@ -52,7 +52,7 @@ def test_what_the_kinds_of_this_package_can_do() -> None:
     assert capabilities_of("memory:") == Capabilities(
         stored_in=StoredIn.PROCESS,
         processes=False,
-        hints=False,
+        hints=True,
         waits=False,
         keeps_changes=True,
         checks_relied_rows=True,

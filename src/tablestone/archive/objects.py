@@ -27,11 +27,6 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
-
 from tablestone.engines.contract import StoredRow
 from tablestone.engines.sqlite.archive_source import StoredRecord
 
@@ -95,6 +90,15 @@ _NAME: Final = re.compile(
 )
 
 
+def zstd_library() -> Any:
+    """The module; `ModuleNotFoundError` without the extra. Imported late, so that help needs no extra."""
+    if sys.version_info >= (3, 14):
+        from compression import zstd  # noqa: PLC0415
+    else:
+        from backports import zstd  # noqa: PLC0415
+    return zstd
+
+
 def fresh_life() -> str:
     return secrets.token_hex(LIFE_BYTES)
 
@@ -132,8 +136,10 @@ def write_object(name: Name, content: Content, key: EncryptionKey | None = None)
     The head names the object, so that one which stands in another's place is found. With a `key`, all but the head is
     encrypted.
     """
-    facts = zstd.compress(orjson.dumps(content.facts, default=tuple))  # a named tuple is an array
-    body = zstd.compress(content.body)
+    facts = zstd_library().compress(
+        orjson.dumps(content.facts, default=tuple)
+    )  # a named tuple is an array
+    body = zstd_library().compress(content.body)
     head: dict[str, str | int] = {"name": str(name)}
     if key is not None:
         salt = secrets.token_bytes(16)
@@ -228,13 +234,14 @@ def _fitting(
 
 def _plain(name: Name, stored: bytes | None, cipher: AESGCM | None) -> bytes:
     """Decrypt and decompress."""
-    whole = stored or b""
+    whole, zstd = stored or b"", zstd_library()
     try:
         if cipher is not None:
             whole = b"".join(_decrypt(whole, cipher, name))
-        return zstd.decompress(whole)
+        plain: bytes = zstd.decompress(whole)
     except (InvalidTag, zstd.ZstdError):
         raise ObjectDamaged(f"{name} is damaged.") from None
+    return plain
 
 
 def _derive(key: EncryptionKey, salt: bytes, what: bytes) -> bytes:

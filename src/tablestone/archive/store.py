@@ -20,6 +20,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
 
+from tablestone.archive.objects import zstd_library
 from tablestone.extras import needs
 from tablestone.fsync import flush, flush_directory
 
@@ -100,6 +101,10 @@ def open_store(url: str, data: Path | None = None, *, must_exist: bool = False) 
 
     `must_exist`: a directory that is missing is unavailable, as a disk that is not mounted; it is not empty.
     """
+    try:
+        zstd_library()
+    except ModuleNotFoundError as missing:
+        raise StoreRefused(needs("An archive", str(missing.name), "archive")) from None
     scheme = urlsplit(url).scheme.lower()
     if scheme in CLOUD_SCHEMES:
         return CloudStore(url)

@@ -135,8 +135,12 @@ class Commands(click.Group):
                 formatter.write_dl(
                     [(each.name, each.summary) for each in listed if not each.hidden]
                 )
-        others = [f"'{each.extra}' for {each.name}" for each in DATA_TOOLS if each.extra != TOOLS]
-        extras = ", and ".join([f"'{TOOLS}'", *others])
+        others = [
+            f"'{each.extra}' for {each.name}"
+            for each in COMMANDS.values()
+            if each.extra not in (None, TOOLS)
+        ]
+        extras = ", ".join([f"'{TOOLS}'", *others])
         formatter.write_paragraph()
         formatter.write_text(f"The data tools need the packages of Tablestone's extra {extras}.")
 

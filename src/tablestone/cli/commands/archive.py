@@ -32,7 +32,7 @@ SHOWN_MAX: Final = 20
 """Rows that differ and are named."""
 
 
-@click.group()
+@click.group(epilog="Example: tablestone archive list s3://bucket/tables")
 def archive() -> None:
     """List the moments of an archive, check it, and prune it.
 
@@ -40,7 +40,7 @@ def archive() -> None:
     """
 
 
-@archive.command(name="list")
+@archive.command(name="list", epilog="Example: tablestone archive list s3://bucket/tables")
 @click.argument("url")
 @archive_keys_option
 def list_lives(url: str, archive_keys: tuple[str, ...]) -> None:
@@ -90,7 +90,9 @@ def _time_of(times: list[going_back.Timed], number: int, history: going_back.His
     return shown(base.facts["time"])
 
 
-@archive.command()
+@archive.command(
+    epilog="Example: tablestone archive prune s3://bucket/tables --life 81f1aac2d8c3a4ab"
+)
 @click.argument("url")
 @click.option(
     "--life", metavar="LIFE", required=True, help="The life to remove, as `archive list` names it."
@@ -107,7 +109,7 @@ def prune(url: str, life: str, archive_keys: tuple[str, ...]) -> None:
     print(f"Removed life {life}: {removed} objects.")
 
 
-@archive.command()
+@archive.command(epilog="Example: tablestone archive check s3://bucket/tables --data ./data")
 @click.argument("url")
 @click.option("--life", metavar="LIFE", help="The life, if the archive has several.")
 @click.option(

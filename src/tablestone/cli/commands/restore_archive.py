@@ -67,13 +67,13 @@ def opened(url: str, data: Path | None = None) -> Store:
     return open_store(absolute(url), data, must_exist=True)
 
 
-def parse_moment(text: str, now: datetime) -> tuple[int | None, int | None]:
+def parse_moment(text: str) -> tuple[int | None, int | None]:
     """A number of a record, or the ticks of a moment: ISO with or without a zone, or such as `10 minutes ago`."""
     if text.isascii() and text.isdigit():
         return int(text), None
     if found := AGO.fullmatch(text.strip()):
         seconds = int(found[1]) * SECONDS_IN[found[2][0]]
-        return None, ticks_of_unix(now.timestamp() - seconds)
+        return None, ticks_of_unix(unix_seconds() - seconds)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -105,7 +105,7 @@ def restore_archive(
 ) -> list[tuple[str, str]]:
     """Fill a new directory from an archive, and say up to which moment; returns the tables with suspended expiry."""
     keys = keys_of(archive_keys) + ([key] if key is not None else [])
-    number, moment = (None, None) if to is None else parse_moment(to, datetime.now(UTC))
+    number, moment = (None, None) if to is None else parse_moment(to)
     with reading(url), closing(progress_for("restore", quiet=quiet, counted="steps")) as progress:
         filled = asyncio.run(
             fill(absolute(url), keys, directory, key, life, number, moment, told(progress))

@@ -3,7 +3,6 @@
 import asyncio
 import os
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -50,7 +49,7 @@ def restore_table(
     table, into, new_name = names
     parse_tables(new_name)
     keys = keys_of(archive_keys)
-    number, moment = (None, None) if to is None else parse_moment(to, datetime.now(UTC))
+    number, moment = (None, None) if to is None else parse_moment(to)
     connection = parse_place(into, open_profiles(os.environ))
     with (
         reading(url),

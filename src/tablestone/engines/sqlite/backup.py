@@ -115,8 +115,8 @@ class NewDirectory:
 
     def __init__(self, path: Path, source: StorageId, key: EncryptionKey | None = None) -> None:
         self.path = Path(os.path.realpath(path))  # the working directory has a name too
-        self.partial = self.partial_of(self.path)
         self._require_free()
+        self.partial = self.partial_of(self.path)
         self._mark = self.partial / UNLOADED_NAME
         self._directory = DataDirectory(
             self.partial, Opening.SERVER, key=key, may_be_unfinished=True
