@@ -314,7 +314,7 @@ def test_without_archive_a_server_says_that_archiving_rests(tmp_path: Path) -> N
     assert server.stop() == 0
     newest = archived(archive)
     server = start_server(data, "--workers=1")
-    assert f"Nothing is archived to {archive} any more, since " in server.stderr
+    wait_until(lambda: f"Nothing is archived to {archive} any more, since " in server.stderr)
     insert(server, "b")
     assert server.stop() == 0
     assert archived(archive) == newest

@@ -16,6 +16,7 @@ VERSION = "12.2.0"
 ARCHIVE_NAME = f"{PACKAGE}-{VERSION}.zip"
 CACHE_VARIABLE = "TABLESTONE_TEST_CACHE"
 DOWNLOAD_SECONDS_MAX = 300
+PINS = ("PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT")
 
 
 class ArchiveUnavailableError(Exception):
@@ -46,12 +47,17 @@ def recordings_archive() -> Path:
 
 def download(directory: Path) -> None:
     # pip prepares a source archive's metadata before it hands it over; with build isolation it brings its own
-    # setuptools, independent of this environment.
+    # setuptools, independent of this environment and of the versions that the checks pin.
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
     command += ["--no-binary", PACKAGE, "--dest", str(directory), f"{PACKAGE}=={VERSION}"]
     try:
         finished = subprocess.run(
-            command, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS_MAX, check=False
+            command,
+            capture_output=True,
+            text=True,
+            timeout=DOWNLOAD_SECONDS_MAX,
+            check=False,
+            env={name: value for name, value in os.environ.items() if name not in PINS},
         )
     except subprocess.TimeoutExpired:
         raise ArchiveUnavailableError(
