@@ -428,3 +428,12 @@ def test_a_newer_format_is_named(served: Served, tmp_path: Path) -> None:
     ended = restore(archive, tmp_path / "new")
     assert ended.status == 2
     assert "later" in ended.stderr or "newer" in ended.stderr, ended
+
+
+@pytest.mark.parametrize("url", ["s4://bucket/a", "s3:/bucket/a", "DATA/inside"])
+def test_a_refused_start_leaves_no_data_behind(tmp_path: Path, url: str) -> None:
+    """An empty database would keep `--from-archive` from restoring."""
+    data = tmp_path / "data"
+    ended = tablestone("serve", "--data", data, "--archive", url.replace("DATA", str(data)))
+    assert (ended.status, len(ended.stderr.splitlines())) == (2, 1), ended
+    assert not data.exists()

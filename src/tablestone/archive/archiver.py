@@ -218,6 +218,11 @@ class Archiver:
         readable = await read_bases(self.store, begun.line, self.settings.keys[:1], problems)
         is_refused = any(isinstance(problem, ObjectRefused) for problem in problems)
         self.needs_old_key = is_refused and not readable
+        if self.needs_old_key and self.key is None:  # it would put the data beside in clear
+            self.begun = None
+            raise ObjectRefused(
+                f"The life {begun.life} is encrypted: name the key of the archive with --archive-key-file."
+            )
         if begun.bases:
             lives = begun.line.lives
             base = lives[begun.bases[-1].name.life].found[begun.bases[-1].name]

@@ -251,7 +251,10 @@ async def find_goal(
         what = (
             "More than one life has this moment" if refused is None else f"{refused} Others have it"
         )
-        found = "\n".join(f"  --life {each}" for each in [chosen.life, *others][number < 0 :])
+        found = "\n".join(
+            f"  --life {each}   (written last at {shown(ticks_of_unix(lives[each].written))})"
+            for each in [chosen.life, *others][number < 0 :]
+        )
         raise MomentRefused(f"{what}; add one of these:\n{found}")
     if refused is not None:
         raise refused

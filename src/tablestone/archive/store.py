@@ -263,7 +263,9 @@ class DirectoryStore:
 
     def _make_directory(self, path: Path) -> None:
         """Make a directory and those above it; each is durable only once the one above it is flushed."""
-        if path in self._made and path.is_dir():
+        if path in self._made:
+            if not path.is_dir():  # made again, it could lie on another disk
+                raise StoreUnavailable(f"The directory {path} is gone: is its disk mounted?")
             return
         if path != self._root:
             self._make_directory(path.parent)

@@ -108,7 +108,10 @@ async def _choose(
     """The life, the term, and why a new life begins."""
     first = kept.last + 1
     if state is None:
-        return fresh_life(), Term(1, run, first), "this directory was not archived before"
+        why = "this directory was not archived before"
+        if lives:
+            why += f", and the archive holds other data ({len(lives)} lives): `tablestone restore` brings it back"
+        return fresh_life(), Term(1, run, first), why
     runs = (run, state.run, state.next_run)
     begun = (life for life in lives.values() if life.terms and life.terms[-1].run in runs[::2])
     own = next(begun, lives.get(state.life))  # a run may have begun whose life is not stored yet

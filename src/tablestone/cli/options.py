@@ -335,9 +335,10 @@ def _engine_from(url: str, directory: Path) -> str:
     return url
 
 
-def _archive_from(url: str, directory: Path) -> str:
-    """A URL as it is; a directory absolute."""
-    return url if "://" in url else str(path_from(url, directory, "archive"))
+def archive_from(url: str, directory: Path) -> str:
+    """A URL as it is, also one that is mistyped; a directory absolute."""
+    is_url = len(urlsplit(url).scheme) > 1
+    return url if is_url else str(path_from(url, directory, "archive"))
 
 
 def _access_log_from(target: str, directory: Path) -> str | Path:
@@ -654,7 +655,7 @@ ARCHIVE = Option(
     "gs://BUCKET/PATH, or a directory on another disk.",
     parse_text,
     "none",
-    resolve=_archive_from,
+    resolve=archive_from,
 )
 ARCHIVE_INTERVAL = _number(
     "archive-interval SECONDS",

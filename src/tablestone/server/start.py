@@ -97,6 +97,7 @@ def serve(
     if isinstance(configuration.tls, CertificateFiles):
         open_certificate(configuration.tls)  # its errors are reported before data is touched
     _require_key_files(configuration.tokens.issuers)
+    _require_archive(configuration)
     is_self_signed = isinstance(configuration.tls, SelfSigned)
     listener = listen(configuration.host, configuration.port, at_once=not is_self_signed)
     with listener, ExitStack() as open_too:
@@ -250,6 +251,18 @@ def open_certificate(tls: CertificateFiles | SelfSigned | None) -> ServedCertifi
 
         return ServedCertificate(tls.files, keeper(tls, system_clock))
     except CertificateRefused as refused:
+        raise StartRefused(str(refused)) from None
+
+
+def _require_archive(configuration: Configuration) -> None:
+    """Refuse an archive that cannot be used before a data directory is made."""
+    if configuration.archive is None:
+        return
+    from tablestone.archive.store import StoreRefused, open_store  # noqa: PLC0415 - an extra
+
+    try:
+        open_store(configuration.archive.url, configuration.data_directory)
+    except StoreRefused as refused:
         raise StartRefused(str(refused)) from None
 
 

@@ -612,6 +612,24 @@ async def test_a_key_that_changed(
     await third.close()
 
 
+async def test_a_start_without_the_key_puts_nothing_in_clear_beside(
+    tmp_path: Path, store: MemoryStore
+) -> None:
+    """The option was left out once."""
+    server = ArchivedServer(tmp_path / "data", store, keys=[KEY])
+    await server.write(2)
+    await server.catch_up()
+    again = await server.again(keys=())
+    await again.write(3)
+    await again.turn()
+    assert "is encrypted: name the key" in (again.archiver.failing or "")
+    assert all(name.term == 1 for name in (*store.names("changes"), *store.names("base")))
+    third = await again.again(keys=[KEY])
+    await third.catch_up()
+    assert (await restored(store, keys=[KEY]))[1] == third.rows()
+    await third.close()
+
+
 async def test_an_older_state_with_another_key_begins_a_life(
     tmp_path: Path, store: MemoryStore
 ) -> None:

@@ -311,3 +311,21 @@ async def test_a_kill_leaves_no_half_object(tmp_path: Path) -> None:
         assert found == [f"life/a/{number:06}" for number in range(len(found))]
         for number, name in enumerate(found):
             assert await store.read(name) == b"%06d" % number * 20_000
+
+
+@asynchronous
+@pytest.mark.parametrize("gone", [".", "life"], ids=["the root", "all in it"])
+async def test_a_disk_that_is_not_mounted_any_more_gets_no_new_directory(
+    tmp_path: Path, gone: str
+) -> None:
+    """What was archived meanwhile would lie below the mount point, and be missing when the disk is back."""
+    root = tmp_path / "archive"
+    store = DirectoryStore(root)
+    await store.create("life/changes/1/1", b"")
+    away = tmp_path / "away"
+    (root / gone).rename(away)
+    with pytest.raises(StoreUnavailable, match="is gone: is its disk mounted"):
+        await store.create("life/changes/1/2", b"")
+    assert not (root / "life").exists()
+    away.rename(root / gone)
+    await store.create("life/changes/1/2", b"")

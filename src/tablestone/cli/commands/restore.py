@@ -38,6 +38,7 @@ from tablestone.engines.kind import EncryptionKey, EngineUrl
 from tablestone.engines.registry import open_engine
 from tablestone.engines.sqlite.backup import end_record
 from tablestone.engines.sqlite.data_directory import DATABASE_NAME, room_for_database
+from tablestone.extras import needs
 from tablestone.tables.catalog import Catalog, every_table, suspend_expiry
 from tablestone.tables.storage_keys import fresh_table_id
 from tablestone.tools.progress import shown_bytes
@@ -89,8 +90,10 @@ def restore(
     if len({table is None, into is None, new_name is None}) > 1:
         raise BrokenOption("--table, --into and --as belong together.")
     if archive is not None and table is not None and into is not None and new_name is not None:
-        from tablestone.cli.commands.restore_table import restore_table  # noqa: PLC0415 - an extra
-
+        try:
+            from tablestone.cli.commands.restore_table import restore_table  # noqa: PLC0415 - an extra
+        except ModuleNotFoundError as missing:
+            raise BrokenOption(needs("--table", str(missing.name), "archive,tools")) from None
         restore_table(archive, archive_keys, life, to, (table, into, new_name), quiet=quiet)
         return
     directory, key = local_directory(

@@ -18,7 +18,7 @@ from tablestone.archive.store import Store, StoreRefused, StoreUnavailable, open
 from tablestone.cli.commands.check import problems_of
 from tablestone.cli.local_directory import SCHEME, BackupFailed
 from tablestone.cli.option_sources import key_in_file
-from tablestone.cli.options import BrokenOption, path_from
+from tablestone.cli.options import BrokenOption, archive_from, path_from
 from tablestone.clock import system_clock, unix_seconds
 from tablestone.configuration import Configuration
 from tablestone.engines.contract import EngineRefused, EngineUnavailable, StorageId
@@ -60,7 +60,9 @@ def reading(url: str) -> Iterator[None]:
 
 def absolute(url: str) -> str:
     """A URL as it is, or the absolute path of a directory."""
-    return url if "://" in url else str(path_from(url, Path.cwd(), "archive"))
+    if not url:
+        raise BrokenOption("The URL of the archive must not be empty.")
+    return archive_from(url, Path.cwd())
 
 
 def opened(url: str, data: Path | None = None) -> Store:
