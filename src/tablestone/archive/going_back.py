@@ -36,7 +36,6 @@ from tablestone.archive.objects import (
     ObjectRefused,
     read_facts,
     read_records,
-    read_rows,
 )
 from tablestone.archive.store import ObjectMissing
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
@@ -106,7 +105,7 @@ class Goal(NamedTuple):
 
 
 async def read_histories(store: Store, keys: Sequence[EncryptionKey]) -> dict[str, History]:
-    lives = await read_lives(store, keys)
+    lives = await read_lives(store)
     found = {}
     for life in lives:
         if lives[life].terms:
@@ -396,7 +395,7 @@ async def restore(
     while number < goal.number:
         chain, gaps = Line(line.lives, pieces, []).cover(number + 1, goal.number)
         if gaps and number > listed_at:  # small objects may have been joined since
-            line, listed_at = Line.of(await read_lives(store, keys), history.life), number
+            line, listed_at = Line.of(await read_lives(store), history.life), number
             pieces = list(line.pieces)
             continue
         if gaps:
@@ -449,7 +448,7 @@ async def _put_parts(
             raise ObjectDamaged(f"{name} is not the part that the base copy lists.")
         at += 1
         noted = RestoreProgress(done if done == OTHER_BASE else at, 0)
-        await asyncio.to_thread(target.put, read_rows(content.body), noted)
+        await asyncio.to_thread(target.apply, read_records(content.body), noted)
         progress(at)
     return done if done == OTHER_BASE else at
 

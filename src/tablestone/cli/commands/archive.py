@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from tablestone.archive import going_back, pruning
+from tablestone.archive import going_back, upkeep
 from tablestone.archive.comparing import check as checked
 from tablestone.archive.going_back import shown, ticks_of_unix
 from tablestone.archive.store import Store
@@ -105,7 +105,7 @@ def prune(url: str, life: str, archive_keys: tuple[str, ...]) -> None:
     """
     keys = keys_of(archive_keys)
     with reading(url):
-        removed = asyncio.run(pruning.prune(opened(url), keys, life))
+        removed = asyncio.run(upkeep.prune(opened(url), keys, life))
     print(f"Removed life {life}: {removed} objects.")
 
 

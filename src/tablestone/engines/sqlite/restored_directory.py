@@ -27,7 +27,7 @@ from tablestone.engines.sqlite.data_directory import (
 from tablestone.fsync import flush_directory, flush_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from tablestone.engines.contract import Entry, Key, StoredRow
@@ -80,12 +80,7 @@ class RestoredDirectory(NewDirectory):
             found = self._connection.execute("SELECT parts, number FROM restore_progress").get
         return RestoreProgress(*found) if found else RestoreProgress(0, 0)
 
-    def put(self, rows: Iterable[StoredRow], progress: RestoreProgress) -> None:
-        with self._writing():
-            self._connection.executemany(_PUT, rows)
-            self._note(progress)
-
-    def apply(self, records: Sequence[StoredRecord], progress: RestoreProgress) -> None:
+    def apply(self, records: Iterable[StoredRecord], progress: RestoreProgress) -> None:
         """Apply records in their order."""
         execute = self._connection.cursor().execute
         with self._writing():
