@@ -8,7 +8,6 @@ process can write, and never counts. A life may go on from a record of another l
 from __future__ import annotations
 
 import asyncio
-import heapq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -155,24 +154,18 @@ class Line:
         """The fewest pieces that hold the records from `first` to `last`, and the ranges that are missing."""
         chain: list[Piece] = []
         gaps: list[Range] = []
-        ahead = iter(self.pieces)
-        coming = next(ahead, None)
-        open_too: list[tuple[int, Piece]] = []  # those that begin before `at`, the farthest first
-        at = first
-        while at <= last:
-            while coming is not None and coming.first <= at:
-                heapq.heappush(open_too, (-coming.last, coming))
-                coming = next(ahead, None)
-            while open_too and -open_too[0][0] < at:
-                heapq.heappop(open_too)
-            if open_too:
-                piece = open_too[0][1]
-                chain.append(piece._replace(first=at, last=min(piece.last, last)))
-                at = piece.last + 1
-            else:
-                end = last if coming is None else min(coming.first - 1, last)
-                gaps.append(Range(at, end))
-                at = end + 1
+        at, longest = first, None
+        for piece in (*self.pieces, None):
+            end = last if piece is None else min(piece.first - 1, last)
+            while at <= end:  # no other piece begins up to here
+                if longest is not None and longest.last >= at:
+                    chain.append(longest._replace(first=at, last=min(longest.last, last)))
+                    at = longest.last + 1
+                else:
+                    gaps.append(Range(at, end))
+                    at = end + 1
+            if piece is not None and (longest is None or piece.last > longest.last):
+                longest = piece
         return chain, gaps
 
     def reach(self, first: int) -> int:

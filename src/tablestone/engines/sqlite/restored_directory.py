@@ -128,9 +128,8 @@ class RestoredDirectory(NewDirectory):
                 ),
             )
             self._connection.execute(
-                "UPDATE archive_state SET archive = ?, life = ?, run = ?, next_run = NULL, archived = ?, since = 0,"
-                " epoch = ?, began = ?, began_empty = 0",
-                (state.archive, state.life, state.run, state.archived, epoch, began),
+                "UPDATE archive_state SET archive = ?, life = ?, run = ?, archived = ?, began = ?",
+                (state.archive, state.life, state.run, state.archived, began),
             )
             self._connection.execute("DROP TABLE IF EXISTS restore_progress")
 
