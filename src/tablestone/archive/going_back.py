@@ -289,10 +289,10 @@ async def _number(
 ) -> int:
     """A number that the history can restore."""
     if not history.ranges:
-        why = (
-            f" {history.problems[0]}" if history.problems else " Its first base copy has not ended."
-        )
-        raise MomentRefused(f"Nothing of the life {history.life} can be restored yet.{why}")
+        why = " yet. Its first base copy has not ended."
+        if history.problems:  # such as a key that is not here
+            why = f". {history.problems[0]}"
+        raise MomentRefused(f"Nothing of the life {history.life} can be restored{why}")
     if to is None and moment is None:
         return history.ranges[-1].last
     if to is not None and any(first <= to <= last for first, last in history.ranges):

@@ -107,7 +107,7 @@ def open_store(url: str, data: Path | None = None, *, must_exist: bool = False) 
         if scheme in CLOUD_SCHEMES:
             return CloudStore(url)
     except ModuleNotFoundError:
-        raise StoreRefused(needs("An archive", "the packages of an extra", "archive")) from None
+        raise StoreRefused(needs("An archive", "the extra `archive`", "archive")) from None
     if len(scheme) > 1 and scheme != "file":  # one letter is a drive
         raise StoreRefused(f"The archive {url} has no known form: {FORMS}.")
     path = Path(urlsplit(url).path if scheme == "file" else url).absolute()
