@@ -37,7 +37,6 @@ from tablestone.archive.objects import (
     read_facts,
     read_records,
 )
-from tablestone.archive.store import ObjectMissing
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
 from tablestone.engines.sqlite.archive_source import ArchiveState, StoredRecord
 from tablestone.engines.sqlite.restored_directory import RestoreProgress
@@ -128,8 +127,9 @@ async def timeline(store: Store, history: History, keys: Sequence[EncryptionKey]
         names = [piece.name for piece in chain if piece.name not in known]
         for start in range(0, len(names), FACTS_AT_ONCE):
             some = names[start : start + FACTS_AT_ONCE]
-            read = await asyncio.gather(*(_entries(store, name, keys) for name in some))
-            known.update(zip(some, read, strict=True))
+            starts = await store.read_starts([str(name) for name in some], FACTS_BYTES)
+            for name, begins in zip(some, starts, strict=True):
+                known[name] = await _entries(store, name, begins, keys)
         if all(known[name] for name in names):
             break
         pieces = [piece for piece in pieces if known.get(piece.name) != []]
@@ -147,12 +147,14 @@ async def timeline(store: Store, history: History, keys: Sequence[EncryptionKey]
     return list(_timed(found))
 
 
-async def _entries(store: Store, name: Name, keys: Sequence[EncryptionKey]) -> list[Entry]:
+async def _entries(
+    store: Store, name: Name, begins: bytes | None, keys: Sequence[EncryptionKey]
+) -> list[Entry]:
     """What an object says about its records; nothing, if it is damaged."""
     facts = None
-    with suppress(ObjectDamaged, ObjectMissing):
+    with suppress(ObjectDamaged):
         with suppress(ObjectDamaged, ObjectRefused):  # unchecked: the whole object says what it is
-            facts = read_facts(name, await store.read(str(name), FACTS_BYTES), keys)
+            facts = None if begins is None else read_facts(name, begins, keys)
         if facts is None:
             facts = (await read_named(store, name, keys)).facts
         return [Entry(*entry) for entry in facts["entries"]]
