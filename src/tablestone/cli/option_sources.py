@@ -284,12 +284,6 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         )
     workers = _workers(given.get(options.WORKERS), engine)
     key = _encryption_key(given, environment, data_directory)
-    archive = _archive(given, engine, key)
-    if archive is not None and not archive.keys:
-        warnings += (
-            f"The archive {archive.url} is not encrypted: the keys of stored accounts and the secret that signs tokens "
-            f"lie in it in clear. {options.ARCHIVE_KEY_FILE.flag} encrypts it.",
-        )
     domains = given.fields(domains=options.DOMAIN, custom_domains=options.CUSTOM_DOMAIN)
     return Configuration(
         host=host,
@@ -297,7 +291,7 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         data_directory=data_directory,
         engine=engine,
         encryption_key=key,
-        archive=archive,
+        archive=_archive(given, engine, key),
         encryption_key_file=given.get(options.ENCRYPTION_KEY_FILE),
         accounts=accounts or (),
         log_level=given.get(options.LOG_LEVEL, options.LOG_LEVEL.default),

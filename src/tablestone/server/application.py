@@ -228,6 +228,12 @@ class Application:
             assert directory is not None
             await asyncio.to_thread(source.keep)
             store = open_store(settings.url, directory)  # the start has refused what is no store
+            if not settings.keys:
+                log.warning(
+                    "The archive %s is not encrypted: the keys of stored accounts and the secret that signs tokens lie "
+                    "in it in clear. --archive-key-file encrypts it.",
+                    settings.url,
+                )
             return Archiver(store, source, settings, parts.clock, parts.elapsed, directory)
         except EngineUnavailable as error:  # the disk may be full
             raise EngineRefused(f"Records for the archive cannot be kept. {error}") from error
