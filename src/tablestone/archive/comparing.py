@@ -76,9 +76,7 @@ async def check(
             f"{scratch.parent} has {free >> 20:,} MiB for a copy of the data, which has {needed >> 20:,} MiB."
         )
     state = await asyncio.to_thread(source.state)
-    goal = await find_goal(
-        store, keys, life or (None if state is None else state.life), None, None, unix_seconds()
-    )
+    goal = await find_goal(store, keys, life or state.life or None, None, None, unix_seconds())
     with RestoredDirectory(scratch, StorageId(goal.source.encode()), key) as target:
         await restore(store, keys, goal, target, "", progress)
         reached = goal.number

@@ -133,7 +133,7 @@ class _Start:
     archive: str
     run: str
     keys: Sequence[EncryptionKey]
-    state: ArchiveState | None
+    state: ArchiveState
     kept: RecordEnds
     lives: dict[str, Life]
 
@@ -141,11 +141,6 @@ class _Start:
         """The life, the term, and why a new life begins."""
         state, kept, lives = self.state, self.kept, self.lives
         first_of_all = Term(1, self.run, kept.last + 1)
-        if state is None:
-            why = "this directory was not archived before"
-            if lives:
-                why += f", and the archive holds other data ({len(lives)} lives): `tablestone restore` brings it back"
-            return fresh_life(), first_of_all, why
         begun = (
             life
             for life in lives.values()
@@ -158,6 +153,8 @@ class _Start:
             why = f"the archive does not hold the life {state.life} of this directory any more"
             if not state.archive:
                 why = "this directory was not archived before"
+                if lives:
+                    why += f", and the archive holds {len(lives)} other lives: `tablestone restore` brings one back"
             elif state.archive != self.archive:
                 why = f"this directory was archived at {state.archive} before"
             elif not lives and isinstance(self.store, DirectoryStore):
@@ -170,7 +167,7 @@ class _Start:
         if newest.run == self.run:
             return own.life, newest, None if newest.number > 1 else "an attempt before began it"
         line = Line.of(lives, own.life)
-        if newest.run not in (state.run, state.next_run):
+        if newest.run not in {state.run, state.next_run} - {""}:  # that of a damaged term
             why = f"another server has gone on in the life {own.life} of this directory"
         else:
             # Nothing may be written yet.

@@ -427,9 +427,7 @@ async def test_a_server_that_was_away_begins_a_child_where_another_took_over(
     await writing
     late = Name(life, Kind.CHANGES, 1, last + 1, last + 3)
     assert str(late) in store.objects
-    state = server.source.state()
-    assert state is not None
-    assert state.archived == last  # what does not count is not noted
+    assert server.source.state().archived == last  # what does not count is not noted
     await server.write(2, b"away")
     await server.catch_up()
     assert (taker.life, taker.parent) == (life, None)
@@ -456,9 +454,7 @@ async def test_a_worker_that_was_replaced_while_its_upload_hung(
     store.creating.set()
     await writing
     assert old.term is None
-    state = server.source.state()
-    assert state is not None
-    assert state.archived == last + 3
+    assert server.source.state().archived == last + 3
     await server.catch_up()
     assert server.life == life
     await holds(server, last, last + 1, last + 3)
