@@ -146,9 +146,8 @@ class _Start:
             for life in lives.values()
             if life.terms and life.terms[-1].run in (self.run, state.next_run)
         )
-        own = next(
-            begun, lives.get(state.life)
-        )  # a run may have begun whose life is not stored yet
+        # A run may have begun whose life is not stored yet.
+        own = next(begun, lives.get(state.life))
         if own is None or not own.terms:
             why = f"the archive does not hold the life {state.life} of this directory any more"
             if not state.archive:
@@ -172,9 +171,8 @@ class _Start:
         else:
             # Nothing may be written yet.
             agrees = own.newest < own.terms[0].first or await self._agree(line, own.newest)
-            if (
-                agrees is None
-            ):  # what is noted of this run, the directory has; it must hold all that follows
+            if agrees is None:
+                # What is noted of this run, the directory has; it must hold all that follows.
                 agrees = state.archived == own.newest and kept.first <= own.newest + 1
             if agrees:
                 return own.life, Term(newest.number + 1, self.run, own.newest + 1, newest.run), None
