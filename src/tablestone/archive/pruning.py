@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tablestone.archive.going_back import WRITTEN_SECONDS, MomentRefused
-from tablestone.archive.history import Line, read_bases, read_lives, restorable
+from tablestone.archive.history import Line, ancestors, read_bases, read_lives, restorable
 from tablestone.archive.objects import Kind
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ async def _require_not_needed(
         )
     without = {name: each for name, each in lives.items() if name != life}
     for child in without:
-        parted = _parted(lives, child, life)
+        parted = ancestors(lives, child).get(life)
         if parted is None:
             continue
         if await _moments(store, keys, lives, child, parted) != await _moments(
@@ -61,15 +61,6 @@ async def _require_not_needed(
                 f"The life {child} goes on from the life {life} and needs it for some of its moments: remove {child} "
                 "first, or wait until these are older than --archive-keep."
             )
-
-
-def _parted(lives: dict[str, Life], child: str, life: str) -> int | None:
-    """The last record that a life has of one of those before it."""
-    while (parent := lives[child].parent) is not None and parent.life in lives:
-        if parent.life == life:
-            return parent.last
-        child = parent.life
-    return None
 
 
 async def _moments(

@@ -243,12 +243,12 @@ class Run:
     def _restore(self, number: int | None = None, moment: int | None = None) -> Restored:
         """Fill a directory, which is checked, and read it."""
         filled = asyncio.run(
-            fill(str(self.archive), [], self._scratch, None, None, number, moment, lambda *_: None)
+            fill(str(self.archive), [], self._scratch, None, None, (number, moment))
         )
         self.restored += 1
         rows = asyncio.run(read_rows(self._scratch))
         shutil.rmtree(self._scratch)
-        return Restored(unix_of_ticks(filled.time), filled.goal.number, rows)
+        return Restored(unix_of_ticks(filled.time), filled.number, rows)
 
     def _judge_server(self, server: ServerProcess) -> Iterator[str]:
         """Where the server's own data contradicts the journals, which then continue from the data."""

@@ -18,7 +18,7 @@ from tablestone.archive.going_back import find_goal, restore
 from tablestone.clock import UNIX_EPOCH_TICKS
 from tablestone.configuration import ArchiveSettings
 from tablestone.engines.change_record import Note
-from tablestone.engines.contract import ANY, DELETE, Change, Committed, StorageId, WriteSet
+from tablestone.engines.contract import ANY, DELETE, Change, Committed, WriteSet
 from tablestone.engines.kind import Opening
 from tablestone.engines.sqlite.data_directory import DATABASE_NAME
 from tablestone.engines.sqlite.encryption import connect
@@ -220,7 +220,7 @@ async def restored(
     with scratch() as directory:
         data = into or directory / "restored"
         goal = await find_goal(store, keys, life, to, moment, now)
-        with RestoredDirectory(data, StorageId(goal.source.encode())) as target:
+        with RestoredDirectory(data) as target:
             newest = await restore(store, keys, goal, target, URL, lambda _done, _whole: None)
             assert newest.number == goal.number
             target.finish()

@@ -17,6 +17,7 @@ from tablestone.archive.objects import (
     Content,
     Kind,
     Name,
+    ObjectDamaged,
     ObjectRefused,
     read_object,
     read_records,
@@ -141,19 +142,20 @@ async def test_small_objects_go_an_hour_after_they_were_joined(
 
 
 @pytest.mark.parametrize("how", [flipped, lambda _data: b""], ids=["flipped", "empty"])
-async def test_small_objects_stand_in_while_they_are_there(
+async def test_a_damaged_join_is_named(
     server: ArchivedServer, store: MemoryStore, how: Callable[[bytes], bytes]
 ) -> None:
-    """One object that is held twice, joined and small, is used where the other is damaged."""
-    last = server.last
+    """Also by a moment. Everything before it can be restored."""
     await look_after(server, HOUR + 10)
     (joined,) = store.names("joined")
     store.damage(joined, how)
-    await holds(server, last - 4, last, server.last)
     moment = server.clock.ticks - (HOUR + 12) * 10_000_000
-    number, rows = await restored(store, server.life, moment=moment)
-    assert rows == server.states[number]
-    assert joined.first <= number < joined.last
+    sentence = f"{joined} is damaged. --to {joined.first - 1} restores"
+    with pytest.raises(ObjectDamaged, match=sentence):
+        await restored(store, server.life, to=joined.first + 1)
+    with pytest.raises(ObjectDamaged, match=sentence):
+        await restored(store, server.life, moment=moment)
+    await holds(server, joined.first - 1)
 
 
 async def test_a_large_join_is_split(

@@ -49,7 +49,7 @@ def restore_table(
     table, into, new_name = names
     parse_tables(new_name)
     keys = keys_of(archive_keys)
-    number, moment = (None, None) if to is None else parse_moment(to)
+    moment = parse_moment(to)
     connection = parse_place(into, open_profiles(os.environ))
     with (
         reading(url),
@@ -60,7 +60,7 @@ def restore_table(
         directory = Path(made) / "data"
         key = keys[0] if keys else None
         filled = asyncio.run(
-            fill(absolute(url), keys, directory, key, life, number, moment, told(progress))
+            fill(absolute(url), keys, directory, key, life, moment, told(progress))
         )
         written = asyncio.run(_send(directory, key, connection.account, table, endpoint, new_name))
     print(
