@@ -9,15 +9,12 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import apsw
-
 from tablestone.engines.change_record import ID_BYTES, RECORD_BYTES, read_rows
-from tablestone.engines.contract import EngineFull, EngineUnavailable, StorageId
+from tablestone.engines.contract import EngineUnavailable, StorageId
 from tablestone.engines.sqlite import archive_source, change_log, index_entries
-from tablestone.engines.sqlite.backup import NewDirectory
+from tablestone.engines.sqlite.backup import PUT, NewDirectory
 from tablestone.engines.sqlite.data_directory import (
     DATABASE_NAME,
     LOCK_NAME,
@@ -27,7 +24,7 @@ from tablestone.engines.sqlite.data_directory import (
 from tablestone.fsync import flush_directory, flush_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from pathlib import Path
 
     from tablestone.engines.contract import Entry, Key, StoredRow
@@ -36,9 +33,6 @@ if TYPE_CHECKING:
 
 _PROGRESS: Final = (
     "CREATE TABLE IF NOT EXISTS restore_progress (base TEXT, parts INTEGER, number INTEGER)"
-)
-_PUT: Final = (
-    "INSERT OR REPLACE INTO stored_rows (partition, row, version, value) VALUES (?, ?, ?, ?)"
 )
 _DELETE: Final = "DELETE FROM stored_rows WHERE partition = ? AND row = ?"
 _SOURCE: Final = StorageId(b"an archive")
@@ -54,7 +48,7 @@ class RestoreProgress(NamedTuple):
 
 
 class RestoredDirectory(NewDirectory):
-    """A directory that an archive fills. It may raise `EngineUnavailable`, or `EngineFull` if there is no room."""
+    """A directory that an archive fills."""
 
     may_hold = frozenset({RESTORED_NAME, LOCK_NAME, "lost+found"})
 
@@ -92,7 +86,7 @@ class RestoredDirectory(NewDirectory):
 
     def put(self, rows: Iterable[StoredRow], progress: RestoreProgress) -> None:
         with self._writing():
-            self._connection.executemany(_PUT, rows)
+            self._connection.executemany(PUT, rows)
             self._note(progress)
 
     def apply(self, records: Iterable[StoredRecord], progress: RestoreProgress | None) -> None:
@@ -104,7 +98,7 @@ class RestoredDirectory(NewDirectory):
                     if value is None:
                         execute(_DELETE, (record.partition, row))
                     else:
-                        execute(_PUT, (record.partition, row, version, value))
+                        execute(PUT, (record.partition, row, version, value))
             if progress is not None:
                 self._note(progress)
 
@@ -149,13 +143,3 @@ class RestoredDirectory(NewDirectory):
     def _note(self, progress: RestoreProgress) -> None:
         self._connection.execute("DELETE FROM restore_progress")
         self._connection.execute("INSERT INTO restore_progress VALUES (?, ?, ?)", progress)
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            with self._connection:
-                yield
-        except apsw.FullError as error:
-            raise EngineFull(f"There is no room in {os.fspath(self.partial)}.") from error
-        except apsw.Error as error:
-            raise EngineUnavailable(f"{self.partial} cannot be written: {error}.") from error
