@@ -10,14 +10,23 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import math
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tablestone.archive.history import BaseCopy, Life, Line, read_bases, read_lives, read_named
-from tablestone.archive.objects import Kind, Name, ObjectDamaged, ObjectRefused, write_rows
-from tablestone.engines.contract import Key
+from tablestone.archive.history import Life, Line, read_bases, read_lives, read_named
+from tablestone.archive.objects import Kind, ObjectDamaged, ObjectRefused, write_records
+from tablestone.engines import change_record
+from tablestone.engines.contract import Key, StoredRow
+from tablestone.engines.sqlite.archive_source import StoredRecord
 
 if TYPE_CHECKING:
-    from tablestone.archive.archiver import Archiver
+    from collections.abc import Callable, Iterable
+
+    from tablestone.archive.history import Range
+    from tablestone.archive.terms import OwnTerm
+    from tablestone.engines.sqlite.archive_source import ArchiveSource
 
 PART_BYTES: Final = 8 << 20
 """About how many bytes of rows a part has, before it is compressed."""
@@ -27,12 +36,10 @@ GAP_SECONDS: Final = 3600.0
 """Seconds between two base copies that gaps ask for."""
 REST: Final = 1.0
 """Seconds of rest for each second of work, so that requests go on."""
+WAIT_SECONDS: Final = 0.5
+"""Seconds between two looks whether the changes of meanwhile are archived."""
 
 log = logging.getLogger(__name__)
-
-
-KeyText = tuple[str, str]
-"""Partition and row in hexadecimal digits."""
 
 
 class Part(NamedTuple):
@@ -42,97 +49,148 @@ class Part(NamedTuple):
     number: int
     sha256: str
     rows: int
-    after: KeyText | None
-    """The key after which it begins: the last key of the part before."""
-    last: KeyText
+    after: str | None
+    """The key after which it begins, in hexadecimal digits: that of the last row of the part before."""
+    last: str
     """The key of its last row."""
 
 
-def next_due(archiver: Archiver) -> float:
-    """When the next copy is due, by the clock that never steps back."""
-    if not archiver.is_restorable or archiver.needs_old_key:
-        return 0.0
-    latest = archiver.newest_base_at
-    if archiver.gap is not None:
-        return latest + GAP_SECONDS
-    return latest + EVERY_SECONDS
+class BaseCopies:
+    """Writes base copies, and knows what the archive can restore by them."""
 
+    def __init__(
+        self, source: ArchiveSource, ticks: Callable[[], int], elapsed: Callable[[], float]
+    ) -> None:
+        self.is_restorable = False
+        """Whether a base copy of this life is complete."""
+        self.needs_old_key = False
+        """Whether all base copies are encrypted with an older key, or cannot be read."""
+        self.newest_at = -math.inf
+        """When the newest one ended, by the clock that never steps back."""
+        self.copying: int | None = None
+        """The start of the newest one: nothing of it is left over."""
+        self.gap: Range | None = None
+        """The newest records that were not archived, until a base copy closes the gap."""
+        self._source = source
+        self._ticks = ticks
+        self._elapsed = elapsed
 
-async def write(archiver: Archiver) -> None:
-    """Write a base copy, or go on with one that was interrupted."""
-    begun = archiver.begun
-    assert begun is not None
-    source = archiver.source
-    ends = await asyncio.to_thread(source.ends)
-    lives = await _listed(archiver, begun.life)
-    start, parts = await _unfinished(archiver, lives[begun.life])
-    if not parts:
-        start = archiver.copying = ends.last
-        for base in await read_bases(archiver.store, Line.of(lives, begun.life), archiver.keys[:1]):
-            if base.name[:4] == (begun.life, Kind.BASE, begun.term.number, start):
-                archiver.note_base(start)  # nothing was committed since
+    @property
+    def due(self) -> float:
+        if not self.is_restorable or self.needs_old_key:
+            return -math.inf
+        return self.newest_at + (EVERY_SECONDS if self.gap is None else GAP_SECONDS)
+
+    async def begin(self, term: OwnTerm, *, is_whole: bool) -> None:
+        """A term has begun; not `is_whole`: records before its first one were never archived.
+
+        `ObjectRefused`: it would put data in clear beside what is encrypted.
+        """
+        problems: list[Exception] = []
+        bases = await read_bases(term.store, term.line, term.keys, problems)
+        is_refused = any(isinstance(problem, ObjectRefused) for problem in problems)
+        has_old = is_refused or any(base.key != term.key for base in bases)
+        self.is_restorable = any(base.reach >= term.archived for base in bases)
+        self.needs_old_key = has_old and all(base.key != term.key for base in bases)
+        if self.needs_old_key and term.key is None:
+            raise ObjectRefused(
+                f"The life {term.life} is encrypted: name the key of the archive with --archive-key-file."
+            )
+        self.newest_at = -math.inf
+        if bases and is_whole:
+            lives = term.line.lives
+            now = max(life.written for life in lives.values())
+            ended = lives[bases[-1].name.life].found[bases[-1].name].modified
+            self.newest_at = self._elapsed() - (now - ended)
+
+    async def run(self, term: OwnTerm) -> None:
+        """Write a base copy, or go on with one that was interrupted."""
+        source = self._source
+        ends = await asyncio.to_thread(source.ends)
+        line = await _line(term)
+        start, parts = await self._unfinished(term, line)
+        if not parts:
+            start = self.copying = ends.last
+            present = term.name(Kind.BASE, start)
+            readable = await read_bases(term.store, line, term.keys[:1])
+            if any(base.name == present for base in readable):
+                self._ended(start)  # nothing was committed since
                 return
-    after = None if not parts else Key(*map(bytes.fromhex, parts[-1].last))
-    while rows := await asyncio.to_thread(source.rows, after, PART_BYTES):
-        began = archiver.elapsed()
-        last = rows[-1]
-        after = Key(last.partition, last.row)
-        name = Name(begun.life, Kind.BASE, begun.term.number, start, part=len(parts) + 1)
-        body = await asyncio.to_thread(write_rows, rows)
-        part = Part(
-            name.term,
-            len(parts) + 1,
-            hashlib.sha256(body).hexdigest(),
-            len(rows),
-            parts[-1].last if parts else None,
-            (last.partition.hex(), last.row.hex()),
-        )
-        await archiver.create(name, {"part": part}, body, archiver.key)
-        parts.append(part)
-        await asyncio.sleep(REST * (archiver.elapsed() - began))
-    ends = await asyncio.to_thread(source.ends)
-    await archiver.reach(ends.last)
-    newest = await asyncio.to_thread(source.record, ends.last)
-    facts = {
-        "last": ends.last,
-        "time": archiver.ticks() if newest is None else newest.time,
-        "storage": (await asyncio.to_thread(source.storage_id)).hex(),
-        "parts": parts,
-    }
-    name = Name(begun.life, Kind.BASE, begun.term.number, start)
-    await archiver.create(name, facts, b"", archiver.key)
-    line = Line.of(await _listed(archiver, begun.life), begun.life)
-    base = BaseCopy(name, start, ends.last, line.reach(start + 1), facts)
-    if base.end > base.reach:
-        raise ObjectDamaged(f"{name} is incomplete: the archive lacks record {base.reach + 1:,}.")
-    archiver.note_base(start)
-    log.info("base copy of %d rows in %d parts", sum(each.rows for each in parts), len(parts))
+        while rows := await asyncio.to_thread(
+            source.rows, _key(parts[-1].last) if parts else None, PART_BYTES
+        ):
+            began = self._elapsed()
+            number, last = len(parts) + 1, f"{rows[-1].partition.hex()}/{rows[-1].row.hex()}"
+            body = await asyncio.to_thread(write_records, _as_records(rows))
+            digest = hashlib.sha256(body).hexdigest()
+            after = parts[-1].last if parts else None
+            part = Part(term.term.number, number, digest, len(rows), after, last)
+            name = term.name(Kind.BASE, start, part=number)
+            await term.create(name, {"part": part}, body, term.key)
+            parts.append(part)
+            await asyncio.sleep(REST * (self._elapsed() - began))
+        ends = await asyncio.to_thread(source.ends)
+        while term.archived < ends.last:  # noqa: ASYNC110 - the next turns write them
+            await asyncio.sleep(WAIT_SECONDS)
+        newest = await asyncio.to_thread(source.record, ends.last)
+        facts = {
+            "last": ends.last,
+            "time": self._ticks() if newest is None else newest.time,
+            "storage": (await asyncio.to_thread(source.storage_id)).hex(),
+            "parts": parts,
+        }
+        name = term.name(Kind.BASE, start)
+        await term.create(name, facts, b"", term.key)
+        reach = (await _line(term)).reach(start + 1)
+        if reach < ends.last:
+            raise ObjectDamaged(f"{name} is incomplete: the archive lacks record {reach + 1:,}.")
+        self._ended(start)
+        log.info("base copy of %d rows in %d parts", sum(each.rows for each in parts), len(parts))
 
+    def _ended(self, start: int) -> None:
+        self.newest_at = self._elapsed()
+        self.is_restorable, self.needs_old_key = True, False
+        if self.gap is not None and self.gap.last <= start:
+            self.gap = None
 
-async def _listed(archiver: Archiver, life: str) -> dict[str, Life]:
-    """This life. A listing may not show a new one yet."""
-    return {life: Life(life)} | await read_lives(archiver.store, only=life)
-
-
-async def _unfinished(archiver: Archiver, life: Life) -> tuple[int, list[Part]]:
-    """The start and the parts of a copy of this life that did not end, if no record after its start is missing."""
-    ended = {name.first for name in life.bases()}
-    parts = [name for name in life.found if name.kind is Kind.BASE and name.part is not None]
-    line = Line.of({life.life: life}, life.life)
-    for start in sorted({name.first for name in parts} - ended, reverse=True):
-        if line.reach(start + 1) < max(archiver.archived, start):
-            continue
-        archiver.copying = start  # before its parts are read: some may be old enough to be deleted
-        found: list[Part] = []
-        for name in sorted(parts, key=lambda name: (name.part, -name.term)):
-            if name.first != start or name.part != len(found) + 1:
+    async def _unfinished(self, term: OwnTerm, line: Line) -> tuple[int, list[Part]]:
+        """The start and the parts of a copy of this life that did not end, if no record after its start is missing."""
+        life = line.lives[term.life]
+        names = [name for name in life.found if name.kind is Kind.BASE and name.part is not None]
+        starts = {name.first for name in names} - {name.first for name in life.bases()}
+        for start in sorted(starts, reverse=True):
+            if line.reach(start + 1) < max(term.archived, start):
                 continue
-            try:
-                facts = (await read_named(archiver.store, name, archiver.keys[:1])).facts
-            except (ObjectDamaged, ObjectRefused):
-                break
-            part = Part(*facts["part"])
-            if (part.after and tuple(part.after)) == (found[-1].last if found else None):
-                found.append(part._replace(last=(part.last[0], part.last[1])))
-        return start, found
-    return 0, []
+            self.copying = start  # before its parts are read: some may be old enough to be deleted
+            found: list[Part] = []
+            for name in sorted(names, key=lambda name: (name.part, -name.term)):
+                if name.first != start or name.part != len(found) + 1:
+                    continue
+                try:
+                    facts = (await read_named(term.store, name, term.keys[:1])).facts
+                except (ObjectDamaged, ObjectRefused):
+                    break
+                part = Part(*facts["part"])
+                if part.after == (found[-1].last if found else None):
+                    found.append(part)
+            return start, found
+        return 0, []
+
+
+async def _line(term: OwnTerm) -> Line:
+    """What is there of this life alone. A listing may not show a new one yet."""
+    lives = await read_lives(term.store, only=term.life)
+    return Line.of({term.life: Life(term.life)} | lives, term.life)
+
+
+def _key(text: str) -> Key:
+    return Key(*map(bytes.fromhex, text.split("/")))
+
+
+def _as_records(rows: Iterable[StoredRow]) -> Iterable[StoredRecord]:
+    """Rows as records of changes that put them, one for each partition."""
+    for partition, group in groupby(rows, attrgetter("partition")):
+        put = change_record.write_rows(
+            (row, version, value, None) for _, row, version, value in group
+        )
+        yield StoredRecord(0, 0, b"", b"", partition, put)

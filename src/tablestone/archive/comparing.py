@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from tablestone.archive.archiver import Archiver
     from tablestone.archive.store import Store
+    from tablestone.archive.terms import OwnTerm
+    from tablestone.configuration import ArchiveSettings
     from tablestone.engines.contract import StoredRow
     from tablestone.engines.kind import EncryptionKey
     from tablestone.engines.sqlite.archive_source import ArchiveSource
@@ -120,36 +121,48 @@ def _is_swept(key: Key, dead: set[bytes]) -> bool:
     return is_note and key.partition.startswith(storage_keys.CATALOG)
 
 
-def next_due(archiver: Archiver) -> float:
-    """When a server checks its archive again, by the clock that never steps back."""
-    seconds = archiver.settings.check_seconds
-    if seconds is None or not archiver.is_restorable:
-        return math.inf
-    return archiver.check_began_at + seconds
+class SelfCheck:
+    """Checks the archive of a server by itself, in a scratch directory, and notes how it went."""
 
+    def __init__(
+        self,
+        source: ArchiveSource,
+        settings: ArchiveSettings,
+        elapsed: Callable[[], float],
+        scratch: Path,
+    ) -> None:
+        self.held_at: float | None = None
+        """When the check held last, in seconds since 1970."""
+        self.failed: str | None = None
+        """Why the last check failed."""
+        self._source = source
+        self._settings = settings
+        self._elapsed = elapsed
+        self._scratch = scratch
+        self._began_at = elapsed()
 
-async def check_itself(archiver: Archiver) -> None:
-    """Check the archive of this server, and note how it went."""
-    archiver.check_began_at = archiver.elapsed()
-    assert archiver.begun is not None
-    rows = 0
-    shutil.rmtree(archiver.scratch, ignore_errors=True)
-    try:
-        archiver.scratch.mkdir(mode=0o700)
-        found = await check(
-            *(archiver.store, archiver.keys, archiver.begun.life, archiver.source),
-            *(archiver.scratch / "data", archiver.settings.directory_key),
-        )
-        rows = found.rows
-        archiver.check_failed = (
-            f"the archive has {found.named[0]} otherwise" if found.named else None
-        )
-    except (MomentRefused, EngineRefused) as failed:
-        archiver.check_failed = str(failed)
-    finally:
-        shutil.rmtree(archiver.scratch, ignore_errors=True)
-    if archiver.check_failed is None:
-        archiver.check_held_at = unix_seconds()
-        log.info("The archive holds what the data directory holds: %d rows.", rows)
-    else:
-        log.error("The check of the archive failed: %s", archiver.check_failed)
+    @property
+    def due(self) -> float:
+        seconds = self._settings.check_seconds
+        return math.inf if seconds is None else self._began_at + seconds
+
+    async def run(self, term: OwnTerm) -> None:
+        self._began_at, rows = self._elapsed(), 0
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        try:
+            self._scratch.mkdir(mode=0o700)
+            found = await check(
+                *(term.store, term.keys, term.life, self._source),
+                *(self._scratch / "data", self._settings.directory_key),
+            )
+            rows = found.rows
+            self.failed = f"the archive has {found.named[0]} otherwise" if found.named else None
+        except (MomentRefused, EngineRefused) as failed:
+            self.failed = str(failed)
+        finally:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+        if self.failed is None:
+            self.held_at = unix_seconds()
+            log.info("The archive holds what the data directory holds: %d rows.", rows)
+        else:
+            log.error("The check of the archive failed: %s", self.failed)

@@ -26,6 +26,7 @@ from tablestone.archive.history import (
     read_named,
     read_record,
     restorable,
+    shared,
 )
 from tablestone.archive.objects import (
     FACTS_BYTES,
@@ -36,7 +37,6 @@ from tablestone.archive.objects import (
     ObjectRefused,
     read_facts,
     read_records,
-    read_rows,
 )
 from tablestone.archive.store import ObjectMissing
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from tablestone.archive.history import Life
     from tablestone.archive.objects import Content
     from tablestone.archive.store import Store
-    from tablestone.engines.contract import StoredRow
     from tablestone.engines.kind import EncryptionKey
     from tablestone.engines.sqlite.restored_directory import RestoredDirectory
 
@@ -104,7 +103,7 @@ class Goal(NamedTuple):
 
 
 async def read_histories(store: Store, keys: Sequence[EncryptionKey]) -> dict[str, History]:
-    lives = await read_lives(store, keys)
+    lives = await read_lives(store)
     found = {}
     for life in lives:
         if lives[life].terms:
@@ -233,13 +232,11 @@ async def find_goal(
         except MomentRefused as error:
             refused = error if name == chosen else refused
     number = numbers.get(chosen, -1)
-    mine = ancestors(lives, chosen)
-    others = []
-    for name in numbers.keys() - {chosen}:
-        theirs = ancestors(lives, name)
-        shared = max((min(mine[each], theirs[each]) for each in mine.keys() & theirs), default=0)
-        if numbers[name] > min(number, shared):
-            others.append(name)
+    others = [
+        name
+        for name in numbers.keys() - {chosen}
+        if numbers[name] > min(number, shared(lives, chosen, name))
+    ]
     if others:
         what = (
             "More than one life has this moment" if refused is None else f"{refused} Others have it"
@@ -359,7 +356,7 @@ async def restore(
         try:
             async for rows in _parts(store, keys, base, at.parts):
                 at = at._replace(parts=at.parts + 1)
-                await asyncio.to_thread(target.put, rows, at)
+                await asyncio.to_thread(target.apply, rows, at)
                 progress(at.parts, steps + goal.number)
             break
         except ObjectDamaged:
@@ -381,7 +378,7 @@ async def restore(
                     f"{damaged} --to {number} restores everything before it."
                 ) from None
             # Small objects may have been joined since they were listed.
-            line, stopped_at = Line.of(await read_lives(store, keys), history.life), number
+            line, stopped_at = Line.of(await read_lives(store), history.life), number
     if newest is None:
         # The first base copy begins after a record that is not archived: an empty one takes its place.
         empty = StoredRecord(goal.number, base.facts["time"], b"", b"", b"", b"")
@@ -423,8 +420,8 @@ async def bring(
 
 async def _parts(
     store: Store, keys: Sequence[EncryptionKey], base: BaseCopy, done: int
-) -> AsyncIterator[Iterator[StoredRow]]:
-    """The rows of the parts of a base copy after those that are `done`."""
+) -> AsyncIterator[Iterator[StoredRecord]]:
+    """The rows, as records, of the parts of a base copy after those that are `done`."""
     parts = [Part(*part) for part in base.facts["parts"]][done:]
     names = [
         Name(base.name.life, Kind.BASE, part.term, base.start, part=part.number) for part in parts
@@ -432,7 +429,7 @@ async def _parts(
     async for place, content in _ahead(store, names, keys):
         if hashlib.sha256(content.body).hexdigest() != parts[place].sha256:
             raise ObjectDamaged(f"{names[place]} is not the part that the base copy lists.")
-        yield read_rows(content.body)
+        yield read_records(content.body)
 
 
 async def _records(

@@ -7,13 +7,12 @@ process can write, and never counts. A life may go on from a record of another l
 
 from __future__ import annotations
 
-import heapq
-from collections import defaultdict
+import asyncio
 from dataclasses import dataclass, field
-from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tablestone.archive.objects import (
+    Content,
     Kind,
     Name,
     ObjectDamaged,
@@ -25,15 +24,15 @@ from tablestone.archive.objects import (
 from tablestone.archive.store import ObjectMissing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from tablestone.archive.objects import Content
     from tablestone.archive.store import Found, Store
     from tablestone.engines.kind import EncryptionKey
     from tablestone.engines.sqlite.archive_source import StoredRecord
 
 EVER: Final = 1 << 62
 """Greater than the number of any record."""
+TERMS_AT_ONCE: Final = 64
 
 
 class Parted(NamedTuple):
@@ -56,10 +55,6 @@ class Term(NamedTuple):
     """The run before."""
     parent: Parted | None = None
     """Of the first term of a life that goes on from another one."""
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        return self._asdict()
 
     @classmethod
     def of(cls, facts: dict[str, Any]) -> Term:
@@ -98,22 +93,20 @@ class Life:
 
     def pieces(self) -> list[Piece]:
         """The records that count, in order; some may be in several objects."""
-        found = []
-        for name in self.found:
-            if name.kind in (Kind.CHANGES, Kind.JOINED) and 0 < name.term <= len(self.terms):
-                last = min(name.last, self.limit(name.term))
-                if name.first <= last:
-                    found.append(Piece(name.first, last, name))
-        return sorted(found)
+        return sorted(
+            Piece(name.first, min(name.last, self.limit(name.term)), name)
+            for name in self._counting
+            if name.kind in (Kind.CHANGES, Kind.JOINED) and name.first <= self.limit(name.term)
+        )
 
     def bases(self) -> list[Name]:
         """The ends of base copies, the oldest first."""
-        ends = [
-            name
-            for name in self.found
-            if name.kind is Kind.BASE and name.part is None and 0 < name.term <= len(self.terms)
-        ]
+        ends = (name for name in self._counting if name.kind is Kind.BASE and name.part is None)
         return sorted(ends, key=lambda name: (name.first, name.term))
+
+    @property
+    def _counting(self) -> Iterator[Name]:
+        return (name for name in self.found if 0 < name.term <= len(self.terms))
 
     @property
     def newest(self) -> int:
@@ -169,24 +162,18 @@ class Line:
         """The fewest pieces that hold the records from `first` to `last`, and the ranges that are missing."""
         chain: list[Piece] = []
         gaps: list[Range] = []
-        ahead = iter(self.pieces)
-        coming = next(ahead, None)
-        open_too: list[tuple[int, Piece]] = []  # those that begin before `at`, the farthest first
-        at = first
-        while at <= last:
-            while coming is not None and coming.first <= at:
-                heapq.heappush(open_too, (-coming.last, coming))
-                coming = next(ahead, None)
-            while open_too and -open_too[0][0] < at:
-                heapq.heappop(open_too)
-            if open_too:
-                piece = open_too[0][1]
-                chain.append(piece._replace(first=at, last=min(piece.last, last)))
-                at = piece.last + 1
-            else:
-                end = last if coming is None else min(coming.first - 1, last)
-                gaps.append(Range(at, end))
-                at = end + 1
+        at, longest = first, None
+        for piece in (*self.pieces, None):
+            end = last if piece is None else min(piece.first - 1, last)
+            while at <= end:  # no other piece begins up to here
+                if longest is not None and longest.last >= at:
+                    chain.append(longest._replace(first=at, last=min(longest.last, last)))
+                    at = longest.last + 1
+                else:
+                    gaps.append(Range(at, end))
+                    at = end + 1
+            if piece is not None and (longest is None or piece.last > longest.last):
+                longest = piece
         return chain, gaps
 
     def reach(self, first: int) -> int:
@@ -208,6 +195,12 @@ def ancestors(lives: dict[str, Life], life: str) -> dict[str, int]:
     return found
 
 
+def shared(lives: dict[str, Life], one: str, other: str) -> int:
+    """The last record that two lives share; 0 if they share none."""
+    mine, theirs = ancestors(lives, one), ancestors(lives, other)
+    return max((min(mine[life], theirs[life]) for life in mine.keys() & theirs), default=0)
+
+
 class BaseCopy(NamedTuple):
     """A base copy that counts: with the records after `start`, it restores any record from `end` to `reach`."""
 
@@ -216,41 +209,48 @@ class BaseCopy(NamedTuple):
     end: int
     reach: int
     facts: dict[str, Any]
+    key: EncryptionKey | None = None
 
 
 _SAYS_FIRST: Final = (Kind.CHANGES, Kind.BASE, Kind.JOINED)
 """What says best with which record a term began. A joined object may begin with records of terms before."""
 
 
-async def read_lives(
-    store: Store, keys: Sequence[EncryptionKey] = (), only: str | None = None
-) -> dict[str, Life]:
-    """The lives of an archive, or one of them. Raises as `read_object` if a term cannot be read."""
-    by_life: defaultdict[str, dict[Name, Found]] = defaultdict(dict)
-    async for found in store.list("" if only is None else f"{only}/"):
-        name = parse_name(found.name)
-        if name is not None:
-            by_life[name.life][name] = found
+async def read_lives(store: Store, only: str | None = None) -> dict[str, Life]:
+    """The lives of an archive, or one of them. Raises `ObjectRefused` if a term is of a later format."""
     lives: dict[str, Life] = {}
-    for life, objects in by_life.items():
-        terms: list[Term] = []
-        problems: list[Exception] = []
-        for number in count(1):
-            try:
-                content = await read_named(store, Name(life, Kind.TERM, number), keys)
-                terms.append(Term.of(content.facts))
-            except ObjectDamaged as problem:
-                firsts = [
-                    (name.term, _SAYS_FIRST.index(name.kind), name.first + (name.kind is Kind.BASE))
-                    for name in objects
-                    if name.term >= number and name.kind is not Kind.TERM
-                ]
-                if not firsts:
-                    break
-                terms.append(Term(number, "", min(firsts)[2]))
-                problems.append(problem)
-        lives[life] = Life(life, terms, objects, problems)
+    for found in await store.list("" if only is None else f"{only}/"):
+        if (name := parse_name(found.name)) is not None:
+            lives.setdefault(name.life, Life(name.life)).found[name] = found
+    for life in lives.values():
+        await _read_terms(store, life)
     return lives
+
+
+async def _read_terms(store: Store, life: Life) -> None:
+    """Read the terms of a life that was listed, and those after them: a listing may lack them."""
+    listed = max(name.term for name in life.found)
+    while True:
+        at = len(life.terms)
+        numbers = range(at + 1, max(min(listed, at + TERMS_AT_ONCE), at + 1) + 1)
+        reads = (read_named(store, Name(life.life, Kind.TERM, number)) for number in numbers)
+        for number, read in zip(
+            numbers, await asyncio.gather(*reads, return_exceptions=True), strict=True
+        ):
+            if isinstance(read, Content):
+                life.terms.append(Term.of(read.facts))
+                continue
+            if not isinstance(read, ObjectDamaged):
+                raise read
+            firsts = [
+                (name.term, _SAYS_FIRST.index(name.kind), name.first + (name.kind is Kind.BASE))
+                for name in life.found
+                if name.term >= number and name.kind is not Kind.TERM
+            ]
+            if not firsts:
+                return
+            life.terms.append(Term(number, "", min(firsts)[2]))
+            life.problems.append(read)
 
 
 async def read_named(store: Store, name: Name, keys: Sequence[EncryptionKey] = ()) -> Content:
@@ -294,14 +294,16 @@ async def read_bases(
     counting: list[BaseCopy] = []
     for name, limit in line.bases:
         try:
-            facts = (await read_named(store, name, keys)).facts
+            content = await read_named(store, name, keys)
         except (ObjectDamaged, ObjectRefused) as problem:
             if problems is not None:
                 problems.append(problem)
             continue
         reach = line.reach(name.first + 1)
-        if facts["last"] <= min(limit, reach):
-            counting.append(BaseCopy(name, name.first, facts["last"], reach, facts))
+        last = content.facts["last"]
+        if last <= min(limit, reach):
+            copy = BaseCopy(name, name.first, last, reach, content.facts, content.key)
+            counting.append(copy)
     return counting
 
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-import contextlib
 import errno
 import os
 import secrets
-from dataclasses import dataclass
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from datetime import timedelta
-from functools import partial
+from functools import wraps
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from tablestone.archive.objects import zstd_library
@@ -25,7 +25,7 @@ from tablestone.extras import needs
 from tablestone.fsync import flush, flush_directory
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import Callable, Coroutine, Iterator, Mapping
 
 CLOUD_SCHEMES: Final = ("s3", "s3a", "az", "azure", "abfs", "abfss", "adl", "gs")
 FORMS: Final = "s3://BUCKET/PATH, az://CONTAINER/PATH, gs://BUCKET/PATH, or a directory"
@@ -44,10 +44,11 @@ MEANINGS: Final = (
 """What parts of obstore's messages mean."""
 REQUEST_SECONDS_MAX: Final = 60.0
 """Seconds that a request to the store may take."""
-
+RETRIES: Final[Any] = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
+LEFT_SECONDS: Final = 86_400.0
+"""A file that is written to a directory takes less than this."""
 
 Answer = TypeVar("Answer")
-RETRIES: Final[Any] = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
 
 
 class StoreRefused(Exception):
@@ -66,8 +67,7 @@ class ObjectMissing(Exception):
     """There is no object of this name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """An object in a listing."""
 
     name: str
@@ -87,7 +87,7 @@ class Store(Protocol):
         """The object, or its first bytes; `ObjectMissing` if there is none."""
         ...
 
-    def list(self, prefix: str = "") -> AsyncIterator[Found]:
+    async def list(self, prefix: str = "") -> builtins.list[Found]:
         """The objects whose names begin with a prefix, in any order."""
         ...
 
@@ -101,38 +101,65 @@ def open_store(url: str, data: Path | None = None, *, must_exist: bool = False) 
 
     `must_exist`: a directory that is missing is unavailable, as a disk that is not mounted; it is not empty.
     """
+    scheme = urlsplit(url).scheme.lower()
     try:
         zstd_library()
-    except ModuleNotFoundError as missing:
-        raise StoreRefused(needs("An archive", str(missing.name), "archive")) from None
-    scheme = urlsplit(url).scheme.lower()
-    if scheme in CLOUD_SCHEMES:
-        return CloudStore(url)
+        if scheme in CLOUD_SCHEMES:
+            return CloudStore(url)
+    except ModuleNotFoundError:
+        raise StoreRefused(needs("An archive", "the packages of an extra", "archive")) from None
     if len(scheme) > 1 and scheme != "file":  # one letter is a drive
         raise StoreRefused(f"The archive {url} has no known form: {FORMS}.")
     path = Path(urlsplit(url).path if scheme == "file" else url).absolute()
-    if data is not None and _is_within(path, data):
-        raise StoreRefused(
-            f"The archive {path} is in the data directory, which it would not outlive."
-        )
+    if data is not None:
+        here, there = Path(os.path.realpath(path)), Path(os.path.realpath(data))
+        if here.is_relative_to(there):
+            raise StoreRefused(
+                f"The archive {path} is in the data directory, which it would not outlive."
+            )
+        if there.is_relative_to(here):
+            raise StoreRefused(f"The data directory {data} is in the archive {path}.")
     if must_exist and not path.is_dir():
         raise StoreUnavailable(f"The directory {path} does not exist.")
     return DirectoryStore(path)
 
 
-def _is_within(path: Path, directory: Path) -> bool:
-    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(directory))
+def in_a_thread(method: Callable[..., Answer]) -> Callable[..., Coroutine[Any, Any, Answer]]:
+    """Run a method of a store in a thread of its own, which a stop does not wait for, and translate its errors.
+
+    The asynchronous calls of obstore answer from threads that can end the process with a crash when Python ends.
+    """
+
+    @wraps(method)
+    async def call(self: Any, *given: Any) -> Answer:
+        answer: Future[Answer] = Future()
+        answer.set_running_or_notify_cancel()  # a caller that is cancelled leaves it alone
+
+        def run() -> None:
+            try:
+                with self.translated():
+                    found = method(self, *given)
+            except Exception as error:  # noqa: BLE001 - the caller gets it
+                answer.set_exception(error)
+            else:
+                answer.set_result(found)
+
+        Thread(target=run, name="tablestone-archive", daemon=True).start()
+        return await asyncio.wrap_future(answer)
+
+    return call
 
 
 class CloudStore:
     """A bucket or container, by obstore. Credentials come from its environment variables or files."""
 
     def __init__(self, url: str) -> None:
-        try:
-            import obstore  # noqa: PLC0415 - an extra
-            from obstore.store import from_url  # noqa: PLC0415
-        except ModuleNotFoundError as missing:
-            raise StoreRefused(needs("An archive", str(missing.name), "archive")) from None
+        """`ModuleNotFoundError` without the extra."""
+        import obstore  # noqa: PLC0415 - an extra
+        from obstore.store import from_url  # noqa: PLC0415
+
+        if not urlsplit(url).netloc:
+            raise StoreRefused(f"The archive {url} names no bucket: {FORMS}.")
         self._obstore: Any = obstore
         try:
             self._store: Any = from_url(
@@ -141,65 +168,33 @@ class CloudStore:
         except (obstore.exceptions.BaseError, ValueError) as error:
             raise StoreRefused(f"The archive {url} cannot be used: {_sentence(error)}") from None
 
-    async def create(self, name: str, data: bytes) -> None:
-        put = partial(self._obstore.put, self._store, name, data, mode="create")
+    @in_a_thread
+    def create(self, name: str, data: bytes) -> None:
         try:
-            await self._call(partial(put, use_multipart=False))
-        except ObjectMissing:
+            self._obstore.put(self._store, name, data, mode="create", use_multipart=False)
+        except (self._obstore.exceptions.NotFoundError, FileNotFoundError):
             raise StoreUnavailable("There is no such bucket or container.") from None
 
-    async def read(self, name: str, length: int | None = None) -> bytes:
+    @in_a_thread
+    def read(self, name: str, length: int | None = None) -> bytes:
         options = None if length is None else {"range": (0, length)}
-        return await self._call(
-            lambda: bytes(self._obstore.get(self._store, name, options=options).bytes())
-        )
+        return bytes(self._obstore.get(self._store, name, options=options).bytes())
 
-    async def list(self, prefix: str = "") -> AsyncIterator[Found]:
-        for found in await self._call(partial(self._list, prefix)):
-            yield found
-
-    def _list(self, prefix: str) -> builtins.list[Found]:
+    @in_a_thread
+    def list(self, prefix: str = "") -> builtins.list[Found]:
         return [
             Found(each["path"], each["size"], each["last_modified"].timestamp())
             for chunk in self._obstore.list(self._store, prefix=prefix or None)
             for each in chunk
         ]
 
-    async def delete(self, name: str) -> None:
-        with contextlib.suppress(ObjectMissing):
-            await self._call(partial(self._obstore.delete, self._store, name))
+    @in_a_thread
+    def delete(self, name: str) -> None:
+        with suppress(self._obstore.exceptions.NotFoundError, FileNotFoundError):
+            self._obstore.delete(self._store, name)
 
-    async def _call(self, request: Callable[[], Answer]) -> Answer:
-        """Call the library in a thread of its own, which a stop does not wait for.
-
-        Its asynchronous calls answer from threads that can end the process with a crash when Python ends.
-        """
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Answer] = loop.create_future()
-
-        def settle(result: Answer | None, error: Exception | None) -> None:
-            if answer.done():  # the caller was cancelled
-                return
-            if error is not None:
-                answer.set_exception(error)
-            else:
-                answer.set_result(cast("Answer", result))
-
-        def run() -> None:
-            result, failure = None, None
-            try:
-                with self._translated():
-                    result = request()
-            except Exception as error:  # noqa: BLE001 - the caller gets it
-                failure = error
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(settle, result, failure)
-
-        Thread(target=run, name="tablestone-archive", daemon=True).start()
-        return await answer
-
-    @contextlib.contextmanager
-    def _translated(self) -> Any:
+    @contextmanager
+    def translated(self) -> Iterator[None]:
         errors = self._obstore.exceptions
         try:
             yield
@@ -232,22 +227,25 @@ class DirectoryStore:
         self._made: set[Path] = set()
         """Directories that are known to be durable."""
 
-    async def create(self, name: str, data: bytes) -> None:
-        await asyncio.to_thread(self._create, name, data)
-
-    def _create(self, name: str, data: bytes) -> None:
-        path = self._root / name
-        with self._translated():
-            self._make_directory(path.parent)
-            unnamed = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-            try:
-                with open(unnamed, "wb", opener=_private) as file:
-                    file.write(data)
-                    flush(file)
-                self._link(unnamed, path)
-            finally:
-                unnamed.unlink(missing_ok=True)
-                flush_directory(path.parent)  # also of an object that an earlier attempt left there
+    @in_a_thread
+    def create(self, name: str, data: bytes) -> None:
+        path, unfinished = self._root / name, self._root / ".unfinished"
+        is_first = not self._made
+        self._make_directory(path.parent)
+        unfinished.mkdir(mode=0o700, exist_ok=True)
+        unnamed = unfinished / f"{secrets.token_hex(8)}.part"
+        try:
+            with open(unnamed, "wb", opener=_private) as file:
+                file.write(data)
+                flush(file)
+            if is_first:  # a kill has left its file, and another server may be writing one
+                for left in unfinished.iterdir():
+                    if left.stat().st_mtime < unnamed.stat().st_mtime - LEFT_SECONDS:
+                        left.unlink(missing_ok=True)
+            self._link(unnamed, path)
+        finally:
+            unnamed.unlink(missing_ok=True)
+            flush_directory(path.parent)  # also of an object that an earlier attempt left there
 
     def _link(self, unnamed: Path, path: Path) -> None:
         try:
@@ -269,49 +267,41 @@ class DirectoryStore:
             return
         if path != self._root:
             self._make_directory(path.parent)
-            path.mkdir(mode=0o700, exist_ok=True)
-        else:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, parents=path == self._root, exist_ok=True)
         flush_directory(path.parent)
         self._made.add(path)
 
-    async def read(self, name: str, length: int | None = None) -> bytes:
-        with self._translated():
-            return await asyncio.to_thread(self._read, name, length)
-
-    def _read(self, name: str, length: int | None) -> bytes:
+    @in_a_thread
+    def read(self, name: str, length: int | None = None) -> bytes:
         with (self._root / name).open("rb") as file:
             return file.read(-1 if length is None else length)
 
-    async def list(self, prefix: str = "") -> AsyncIterator[Found]:
-        for found in await asyncio.to_thread(self._list, prefix):
-            yield found
-
-    def _list(self, prefix: str) -> builtins.list[Found]:
-        top = self._root / prefix if prefix.endswith("/") or not prefix else self._root
+    @in_a_thread
+    def list(self, prefix: str = "") -> builtins.list[Found]:
         found: builtins.list[Found] = []
-        waiting = [top]
+        waiting = [self._root / prefix if prefix.endswith("/") else self._root]
         while waiting:
-            with self._translated(), contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+            with suppress(FileNotFoundError):  # deleted meanwhile
                 for entry in os.scandir(waiting.pop()):
+                    # The directory lost+found is at the top of a disk, and nobody may read it.
+                    if entry.name.startswith(".") or entry.name == "lost+found":
+                        continue
                     if entry.is_dir(follow_symlinks=False):
-                        # That of a whole disk is at its top, and nobody may read it.
-                        if entry.name != "lost+found":
-                            waiting.append(Path(entry.path))
+                        waiting.append(Path(entry.path))
                         continue
                     name = os.path.relpath(entry.path, self._root).replace(os.sep, "/")
-                    if name.startswith(prefix) and not entry.name.startswith("."):
-                        with contextlib.suppress(FileNotFoundError):
+                    if name.startswith(prefix):
+                        with suppress(FileNotFoundError):
                             stat = entry.stat()
                             found.append(Found(name, stat.st_size, stat.st_mtime))
         return found
 
-    async def delete(self, name: str) -> None:
-        with self._translated():
-            await asyncio.to_thread((self._root / name).unlink, missing_ok=True)
+    @in_a_thread
+    def delete(self, name: str) -> None:
+        (self._root / name).unlink(missing_ok=True)
 
-    @contextlib.contextmanager
-    def _translated(self) -> Any:
+    @contextmanager
+    def translated(self) -> Iterator[None]:
         try:
             yield
         except FileNotFoundError:

@@ -9,7 +9,9 @@ is moved back has the same inode and machine.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, NamedTuple
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from tablestone.archive.history import (
     Life,
@@ -30,12 +32,11 @@ from tablestone.archive.objects import (
     fresh_life,
     write_object,
 )
-from tablestone.archive.store import ObjectExists
+from tablestone.archive.store import DirectoryStore, ObjectExists, ObjectMissing, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tablestone.archive.history import BaseCopy
     from tablestone.archive.store import Store
     from tablestone.engines.kind import EncryptionKey
     from tablestone.engines.sqlite.archive_source import ArchiveSource, ArchiveState, RecordEnds
@@ -48,23 +49,56 @@ class TermLost(Exception):
     """Another run has begun a term of this life; the text is a sentence."""
 
 
-class Begun(NamedTuple):
-    """A term that has begun."""
+@dataclass(slots=True)
+class OwnTerm:
+    """A term that this run has begun, and writes."""
 
+    store: Store
+    keys: Sequence[EncryptionKey]
+    """The first one encrypts, all of them decrypt."""
+    run: str
     life: str
     term: Term
-    archived: int
-    """The newest record that is archived; the one before the first, if there is none yet."""
-    bases: list[BaseCopy]
-    """The base copies that count for this life, the oldest first."""
     line: Line
+    """What was there when it began."""
     why: str | None
     """Why a life begins: a sentence. None: the life goes on."""
+    archived: int
+    """The newest record that is archived; at first the one before the first of this term."""
+
+    @property
+    def key(self) -> EncryptionKey | None:
+        return next(iter(self.keys), None)
+
+    def name(self, kind: Kind, first: int, last: int = 0, part: int | None = None) -> Name:
+        return Name(self.life, kind, self.term.number, first, last, part)
+
+    async def create(
+        self, name: Name, facts: dict[str, Any], body: bytes, key: EncryptionKey | None
+    ) -> None:
+        """Create an object, unless another run has begun a later term."""
+        await self.require()
+        content = Content(facts | {"run": self.run}, body, key)
+        data = await asyncio.to_thread(write_object, name, content)
+        try:
+            await self.store.create(str(name), data)
+        except ObjectExists:
+            # A store may have written it and answered with an error.
+            found = await read_named(self.store, name, self.keys)
+            if found.facts.get("run") != self.run or found.body != body:
+                raise TermLost(f"another process has written {name}") from None
+
+    async def require(self) -> None:
+        """`TermLost` if another run has begun a later term."""
+        later = Name(self.life, Kind.TERM, self.term.number + 1)
+        with suppress(ObjectMissing):
+            await self.store.read(str(later), 1)
+            raise TermLost(f"another server goes on in the life {self.life}")
 
 
 async def begin_term(
     store: Store, source: ArchiveSource, archive: str, run: str, keys: Sequence[EncryptionKey] = ()
-) -> Begun:
+) -> OwnTerm:
     """Begin a term of the run `run`, or take the one that it has begun. May be called again after an error.
 
     Raises the errors of the store and of the source.
@@ -72,130 +106,120 @@ async def begin_term(
     for _attempt in range(ATTEMPTS_MAX):
         state, kept = await asyncio.to_thread(lambda: (source.state(), source.ends()))
         lives = await read_lives(store)
-        life, term, why = await _choose(store, source, archive, run, keys, state, kept, lives)
-        if not _is_begun(lives, life, term):
+        start = _Start(store, source, archive, run, keys, state, kept, lives)
+        life, term, why = await start.choose()
+        if life not in lives or lives[life].terms[-1:] != [term]:
             await asyncio.to_thread(source.store_next, run, term.before)
             name = Name(life, Kind.TERM, term.number)
             try:
                 # Not encrypted: it must be readable when the key has changed, and holds no data.
-                await store.create(str(name), write_object(name, Content(term.facts)))
+                await store.create(str(name), write_object(name, Content(term._asdict())))
             except ObjectExists:
-                found = Term.of((await read_named(store, name)).facts)
-                if found.run != run:
+                if Term.of((await read_named(store, name)).facts).run != run:
                     continue
             lives.setdefault(life, Life(life)).terms.append(term)  # a listing may not show it yet
-        line = Line.of(lives, life)
-        bases = await read_bases(store, line, keys)
         await asyncio.to_thread(source.begin_run, archive, life, run, term.first - 1)
-        return Begun(life, term, term.first - 1, bases, line, why)
+        line = Line.of(lives, life)
+        return OwnTerm(store, keys, run, life, term, line, why, term.first - 1)
     raise TermLost("Other servers begin terms of the same life all the time.")
 
 
-def _is_begun(lives: dict[str, Life], life: str, term: Term) -> bool:
-    return life in lives and lives[life].terms[-1:] == [term]
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """What decides in which life a run begins its term."""
 
+    store: Store
+    source: ArchiveSource
+    archive: str
+    run: str
+    keys: Sequence[EncryptionKey]
+    state: ArchiveState | None
+    kept: RecordEnds
+    lives: dict[str, Life]
 
-async def _choose(
-    store: Store,
-    source: ArchiveSource,
-    archive: str,
-    run: str,
-    keys: Sequence[EncryptionKey],
-    state: ArchiveState | None,
-    kept: RecordEnds,
-    lives: dict[str, Life],
-) -> tuple[str, Term, str | None]:
-    """The life, the term, and why a new life begins."""
-    first = kept.last + 1
-    if state is None:
-        why = "this directory was not archived before"
-        if lives:
-            why += f", and the archive holds other data ({len(lives)} lives): `tablestone restore` brings it back"
-        return fresh_life(), Term(1, run, first), why
-    runs = (run, state.run, state.next_run)
-    begun = (life for life in lives.values() if life.terms and life.terms[-1].run in runs[::2])
-    own = next(begun, lives.get(state.life))  # a run may have begun whose life is not stored yet
-    if not state.archive and own is None:
-        why = "this directory was not archived before"
-    elif state.archive != archive and own is None:
-        why = f"this directory was archived at {state.archive} before"
-    elif own is None or not own.terms:
-        why = f"the archive does not hold the life {state.life} of this directory any more"
-    else:
+    async def choose(self) -> tuple[str, Term, str | None]:
+        """The life, the term, and why a new life begins."""
+        state, kept, lives = self.state, self.kept, self.lives
+        first_of_all = Term(1, self.run, kept.last + 1)
+        if state is None:
+            why = "this directory was not archived before"
+            if lives:
+                why += f", and the archive holds other data ({len(lives)} lives): `tablestone restore` brings it back"
+            return fresh_life(), first_of_all, why
+        begun = (
+            life
+            for life in lives.values()
+            if life.terms and life.terms[-1].run in (self.run, state.next_run)
+        )
+        own = next(
+            begun, lives.get(state.life)
+        )  # a run may have begun whose life is not stored yet
+        if own is None or not own.terms:
+            why = f"the archive does not hold the life {state.life} of this directory any more"
+            if not state.archive:
+                why = "this directory was not archived before"
+            elif state.archive != self.archive:
+                why = f"this directory was archived at {state.archive} before"
+            elif not lives and isinstance(self.store, DirectoryStore):
+                raise StoreUnavailable(
+                    f"The directory {self.archive} is empty, and this server has archived there: mount its disk, or "
+                    "name another directory to begin a new archive."
+                )
+            return fresh_life(), first_of_all, why
         newest = own.terms[-1]
-        if newest.run == run:
+        if newest.run == self.run:
             return own.life, newest, None if newest.number > 1 else "an attempt before began it"
         line = Line.of(lives, own.life)
-        is_own = newest.run in runs
-        agrees: bool | None = own.newest < own.terms[0].first  # nothing is written yet
-        if is_own and not agrees:
-            agrees = await _agree(store, source, line, own.newest, kept, keys)
-        if (
-            agrees is None
-        ):  # what the directory has noted of this run, it has; it must hold all that follows
-            agrees = state.archived == own.newest and kept.first <= own.newest + 1
-        if is_own and agrees:
-            return own.life, Term(newest.number + 1, run, own.newest + 1, newest.run), None
-        why = f"another server has gone on in the life {own.life} of this directory"
-        if is_own:
+        if newest.run not in (state.run, state.next_run):
+            why = f"another server has gone on in the life {own.life} of this directory"
+        else:
+            # Nothing may be written yet.
+            agrees = own.newest < own.terms[0].first or await self._agree(line, own.newest)
+            if (
+                agrees is None
+            ):  # what is noted of this run, the directory has; it must hold all that follows
+                agrees = state.archived == own.newest and kept.first <= own.newest + 1
+            if agrees:
+                return own.life, Term(newest.number + 1, self.run, own.newest + 1, newest.run), None
             why = (
                 f"the archive holds changes of the life {own.life} that this directory does not have: it is an older "
                 "state"
             )
-        if is_own and state.archived == own.newest < kept.first - 1:
-            why = "records of this directory were removed before they were archived"
-        parent = await _parted(store, source, line, own, state, kept, keys)
-        if parent is not None:
-            return fresh_life(), Term(1, run, parent.last + 1, None, parent), why
-    return fresh_life(), Term(1, run, first), why
+            if state.archived == own.newest < kept.first - 1:
+                why = "records of this directory were removed before they were archived"
+        parent = await self._parted(line, own, state)
+        if parent is None:
+            return fresh_life(), first_of_all, why
+        return fresh_life(), Term(1, self.run, parent.last + 1, None, parent), why
 
+    async def _parted(self, line: Line, own: Life, state: ArchiveState) -> Parted | None:
+        """The newest record that the archive and the directory both have, if the archive can restore it."""
+        ours = [term.number for term in own.terms if term.run in (state.run, state.next_run)]
+        if not ours:
+            return None
+        oldest = max(self.kept.first, min((piece.first for piece in line.pieces), default=0))
+        low, high = oldest - 1, min(own.limit(ours[-1]), own.newest, self.kept.last)
+        # All records up to some number agree, and none after it.
+        probe = high
+        while low < high:
+            if await self._agree(line, probe):
+                low = probe
+            else:
+                high = probe - 1
+            probe = (low + high + 1) // 2
+        bases = await read_bases(self.store, line, self.keys) if low >= oldest else []
+        is_whole = any(base.end <= low <= base.reach for base in bases)
+        return Parted(own.life, low) if is_whole else None
 
-async def _parted(
-    store: Store,
-    source: ArchiveSource,
-    line: Line,
-    own: Life,
-    state: ArchiveState,
-    kept: RecordEnds,
-    keys: Sequence[EncryptionKey],
-) -> Parted | None:
-    """The newest record that the archive and the directory both have, if the archive can restore it."""
-    ours = [term.number for term in own.terms if term.run in (state.run, state.next_run)]
-    if not ours:
-        return None
-    oldest = max(kept.first, min((piece.first for piece in line.pieces), default=0))
-    low, high = oldest - 1, min(own.limit(ours[-1]), own.newest, kept.last)
-    # All records up to some number agree, and none after it.
-    probe = high
-    while low < high:
-        if await _agree(store, source, line, probe, kept, keys):
-            low = probe
-        else:
-            high = probe - 1
-        probe = (low + high + 1) // 2
-    if low < oldest:
-        return None
-    bases = await read_bases(store, line, keys)
-    is_whole = any(base.end <= low <= base.reach for base in bases)
-    return Parted(own.life, low) if is_whole else None
-
-
-async def _agree(
-    store: Store,
-    source: ArchiveSource,
-    line: Line,
-    number: int,
-    kept: RecordEnds,
-    keys: Sequence[EncryptionKey],
-) -> bool | None:
-    """Whether the directory holds this record of the archive byte for byte. None: one side has it no more."""
-    if number > kept.last:
-        return False
-    here = await asyncio.to_thread(source.record, number)
-    try:
-        archived = await read_record(store, line, number, keys)
-    except ObjectDamaged:
-        return False
-    except ObjectRefused:  # encrypted with a key that is not here
-        return None
-    return None if here is None or archived is None else here == archived
+    async def _agree(self, line: Line, number: int) -> bool | None:
+        """Whether the directory holds this record of the archive byte for byte. None: one side has it no more."""
+        if number > self.kept.last:
+            return False
+        here = await asyncio.to_thread(self.source.record, number)
+        try:
+            archived = await read_record(self.store, line, number, self.keys)
+        except ObjectDamaged:
+            return False
+        except ObjectRefused:  # encrypted with a key that is not here
+            return None
+        return None if here is None or archived is None else here == archived

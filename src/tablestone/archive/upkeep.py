@@ -1,35 +1,44 @@
-"""Keeps an archive small: joins the objects of changes, and deletes what lies before the horizon.
+"""Keeps an archive small: joins the objects of changes, deletes what lies before the horizon, and removes lives.
 
-Only the newest term does this, and it looks for a later one before each deletion. Ages are of the store's clock: its
-present time is that of the newest object. Objects are deleted an hour after they were joined, so a reader that listed
-them has time to read them.
+Only the newest term joins and deletes, and it looks for a later one before each deletion. Ages are of the store's
+clock: its present time is that of the newest object. Objects are deleted an hour after they were joined, so a reader
+that listed them has time to read them.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tablestone.archive.history import EVER, Line, read_bases, read_lives
+from tablestone.archive.going_back import WRITTEN_SECONDS, MomentRefused
+from tablestone.archive.history import (
+    EVER,
+    Line,
+    read_bases,
+    read_lives,
+    read_named,
+    restorable,
+    shared,
+)
 from tablestone.archive.objects import (
     Entry,
     Kind,
     Name,
     ObjectDamaged,
     ObjectRefused,
-    fitting_key,
-    read_object,
     read_records,
     write_records,
 )
-from tablestone.archive.store import ObjectMissing, StoreUnavailable
+from tablestone.archive.store import StoreUnavailable
 from tablestone.archive.terms import TermLost
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from tablestone.archive.archiver import Archiver
-    from tablestone.archive.history import Life, Piece
+    from tablestone.archive.base_copy import BaseCopies
+    from tablestone.archive.history import Life, Piece, Range
+    from tablestone.archive.store import Store
+    from tablestone.archive.terms import OwnTerm
     from tablestone.engines.kind import EncryptionKey
     from tablestone.engines.sqlite.archive_source import StoredRecord
 
@@ -41,108 +50,112 @@ JOINED_BYTES: Final = 8 << 20
 JOINED_ENTRIES_MAX: Final = 1_000
 UNFINISHED_SECONDS: Final = 86_400.0
 """A base copy without its end goes when its last part is this old."""
+_ORDER: Final = (Kind.BASE, Kind.CHANGES, Kind.JOINED, Kind.TERM)
 
 log = logging.getLogger(__name__)
 
 
-def next_due(archiver: Archiver) -> float:
-    return archiver.looked_after_at + EVERY_SECONDS
+class _Small(NamedTuple):
+    """An object that may be joined: what counts of it."""
+
+    records: list[StoredRecord]
+    entries: list[Entry]
+    size: int
+    key: EncryptionKey | None
 
 
-async def look_after(archiver: Archiver) -> None:
-    archiver.looked_after_at = archiver.elapsed()
-    assert archiver.begun is not None
-    lives = await read_lives(archiver.store)
-    own = lives.get(archiver.begun.life)
-    if own is None or Name(own.life, Kind.TERM, archiver.begun.term.number) not in own.found:
-        raise TermLost("the archive has lost objects of its life")
-    now = max(life.written for life in lives.values())
-    await _join(archiver, own, now - JOIN_SECONDS)
-    names = list(_joined(own, now - JOIN_SECONDS)) + list(_left_over(own, now - UNFINISHED_SECONDS))
-    seconds = archiver.settings.retention_seconds
-    if seconds is not None:
-        names += await _past(archiver, lives, own, now - seconds)
-    await _delete(archiver, dict.fromkeys(names))
+class Upkeep:
+    """Looks after the life that an archiver writes."""
+
+    def __init__(
+        self, base_copies: BaseCopies, retention: int | None, elapsed: Callable[[], float]
+    ) -> None:
+        self.looked_at = elapsed()
+        """When it looked last, by the clock that never steps back."""
+        self.cannot_delete = False
+        self._base_copies = base_copies
+        self._retention = retention
+        self._elapsed = elapsed
+
+    @property
+    def due(self) -> float:
+        return self.looked_at + EVERY_SECONDS
+
+    async def run(self, term: OwnTerm) -> None:
+        self.looked_at = self._elapsed()
+        lives = await read_lives(term.store)
+        own = lives.get(term.life)
+        if own is None or term.name(Kind.TERM, 0) not in own.found:
+            raise TermLost("the archive has lost objects of its life")
+        now = max(life.written for life in lives.values())
+        await _join(term, own, now - JOIN_SECONDS)
+        names = [*_joined(own, now - JOIN_SECONDS), *_left_over(own, now - UNFINISHED_SECONDS)]
+        if self._retention is not None:
+            names += await _past(term, lives, own, now - self._retention)
+        await self._delete(term, set(names))
+
+    async def _delete(self, term: OwnTerm, names: Iterable[Name]) -> None:
+        """Delete objects; the end of a base copy goes before its parts."""
+        for name in sorted(names, key=lambda name: (name.part is not None, name)):
+            await term.require()
+            if name.kind is Kind.BASE and name.first == self._base_copies.copying:
+                continue  # since the listing, a copy goes on that was left over
+            try:
+                await term.store.delete(str(name))
+            except StoreUnavailable as refused:  # perhaps there is no right to delete
+                if not self.cannot_delete:
+                    log.warning("Old objects of the archive cannot be deleted: %s", refused)
+                self.cannot_delete = True
+                return
+        self.cannot_delete = False
 
 
-async def _join(archiver: Archiver, own: Life, until: float) -> None:
+async def _join(term: OwnTerm, own: Life, until: float) -> None:
     """Join the objects of changes that were stored before a time, those of each key for themselves."""
-    assert archiver.begun is not None
-    waiting: list[tuple[StoredRecord, ...]] = []
-    entries: list[Entry] = []
-    size, key = 0, None
-
-    async def write() -> None:
-        nonlocal size
-        if len(waiting) > 1:
-            records = [record for each in waiting for record in each]
-            name = Name(
-                *(own.life, Kind.JOINED, archiver.begun.term.number),  # type: ignore[union-attr]
-                *(records[0].number, records[-1].number),
-            )
-            await archiver.create(name, {"entries": entries}, write_records(records), key)
-        waiting.clear()
-        entries.clear()
-        size = 0
-
-    for piece in Line.of({own.life: own}, own.life).cover(1, EVER)[0]:
-        found = own.found[piece.name]
-        if piece.name.kind is Kind.JOINED or found.modified > until:
-            await write()
-            continue
-        try:
-            stored = await archiver.store.read(str(piece.name))
-            content = read_object(piece.name, stored, archiver.keys)
-        except (ObjectDamaged, ObjectMissing, ObjectRefused):  # `check` reports it
-            await write()
-            continue
-        its_key: EncryptionKey | None = fitting_key(piece.name, stored, archiver.keys)
-        if waiting and (
-            its_key != key
-            or piece.first != waiting[-1][-1].number + 1
-            or size + len(content.body) > JOINED_BYTES
-            or len(entries) >= JOINED_ENTRIES_MAX
+    group: list[_Small] = []
+    for piece in [*Line.of({own.life: own}, own.life).cover(1, EVER)[0], None]:
+        small = None if piece is None else await _small(term, own, piece, until)
+        if group and (
+            small is None
+            or small.key != group[-1].key
+            or small.records[0].number != group[-1].records[-1].number + 1
+            or small.size + sum(each.size for each in group) > JOINED_BYTES
+            or sum(len(each.entries) for each in group) >= JOINED_ENTRIES_MAX
         ):
-            await write()
-        key = its_key
-        waiting.append(tuple(_within(piece, read_records(content.body))))
-        size += len(content.body)
-        for entry in content.facts["entries"]:
-            given = Entry(*entry)
-            first, last = max(given.first, piece.first), min(given.last, piece.last)
-            if first <= last:
-                entries.append(given._replace(first=first, last=last, stored=found.modified))
-    await write()
+            if len(group) > 1:
+                first, last = group[0].records[0].number, group[-1].records[-1].number
+                await term.create(
+                    term.name(Kind.JOINED, first, last),
+                    {"entries": [entry for each in group for entry in each.entries]},
+                    write_records(record for each in group for record in each.records),
+                    group[0].key,
+                )
+            group.clear()
+        if small is not None:
+            group.append(small)
 
 
-def _within(piece: Piece, records: Iterable[StoredRecord]) -> Iterator[StoredRecord]:
-    return (record for record in records if piece.first <= record.number <= piece.last)
-
-
-def _joined(own: Life, until: float) -> Iterator[Name]:
-    """The objects of changes that one object has held since before a time, joined."""
-    joined = [
-        piece
-        for piece in own.pieces()
-        if piece.name.kind is Kind.JOINED and own.found[piece.name].modified <= until
+async def _small(term: OwnTerm, own: Life, piece: Piece, until: float) -> _Small | None:
+    """An object of changes that is old enough to be joined; None for others, and if it cannot be read."""
+    stored = own.found[piece.name].modified
+    if piece.name.kind is Kind.JOINED or stored > until:
+        return None
+    try:
+        content = await read_named(term.store, piece.name, term.keys)
+    except (ObjectDamaged, ObjectRefused):  # `check` reports it
+        return None
+    entries = [
+        entry._replace(
+            first=max(entry.first, piece.first), last=min(entry.last, piece.last), stored=stored
+        )
+        for entry in (Entry(*each) for each in content.facts["entries"])
+        if entry.first <= piece.last and entry.last >= piece.first
     ]
-    line = Line({}, joined, [])
-    for piece in own.pieces():
-        if piece.name.kind is Kind.CHANGES and not line.cover(piece.first, piece.last)[1]:
-            yield piece.name
+    records = list(_within(piece, read_records(content.body)))
+    return _Small(records, entries, len(content.body), content.key)
 
 
-def _left_over(own: Life, until: float) -> Iterator[Name]:
-    """The parts of base copies that have no end and have not grown since a time."""
-    ended = {name.first for name in own.bases()}
-    parts = [name for name in own.found if name.kind is Kind.BASE and name.first not in ended]
-    grown = {name.first for name in parts if own.found[name].modified > until}
-    return (name for name in parts if name.first not in grown)
-
-
-async def _past(
-    archiver: Archiver, lives: dict[str, Life], own: Life, horizon: float
-) -> list[Name]:
+async def _past(term: OwnTerm, lives: dict[str, Life], own: Life, horizon: float) -> list[Name]:
     """What no moment after the horizon needs, in this life and in those that go on from it."""
     floor = EVER
     for life in lives.values():
@@ -151,7 +164,7 @@ async def _past(
             continue
         before = [
             base
-            for base in await read_bases(archiver.store, line, archiver.keys)
+            for base in await read_bases(term.store, line, term.keys)
             if lives[base.name.life].found[base.name].modified <= horizon
         ]
         if not before:
@@ -168,17 +181,74 @@ async def _past(
     ]
 
 
-async def _delete(archiver: Archiver, names: Iterable[Name]) -> None:
-    """Delete objects; the end of a base copy goes before its parts."""
-    for name in sorted(names, key=lambda name: (name.part is not None, name)):
-        await archiver.require_term()
-        if name.kind is Kind.BASE and name.first == archiver.copying:
-            continue  # since the listing, a copy goes on that was left over
-        try:
-            await archiver.store.delete(str(name))
-        except StoreUnavailable as refused:  # perhaps there is no right to delete
-            if not archiver.cannot_delete:
-                log.warning("Old objects of the archive cannot be deleted: %s", refused)
-            archiver.cannot_delete = True
-            return
-    archiver.cannot_delete = False
+def _within(piece: Piece, records: Iterable[StoredRecord]) -> Iterator[StoredRecord]:
+    return (record for record in records if piece.first <= record.number <= piece.last)
+
+
+def _joined(own: Life, until: float) -> Iterator[Name]:
+    """The objects of changes whose records have been in joined ones since before a time."""
+    pieces = own.pieces()
+    joined = [
+        piece
+        for piece in pieces
+        if piece.name.kind is Kind.JOINED and own.found[piece.name].modified <= until
+    ]
+    line = Line({}, joined, [])
+    for piece in pieces:
+        if piece.name.kind is Kind.CHANGES and not line.cover(piece.first, piece.last)[1]:
+            yield piece.name
+
+
+def _left_over(own: Life, until: float) -> Iterator[Name]:
+    """The parts of base copies that have no end and have not grown since a time."""
+    ended = {name.first for name in own.bases()}
+    parts = [name for name in own.found if name.kind is Kind.BASE and name.first not in ended]
+    grown = {name.first for name in parts if own.found[name].modified > until}
+    return (name for name in parts if name.first not in grown)
+
+
+async def prune(store: Store, keys: Sequence[EncryptionKey], life: str) -> int:
+    """Remove a life; returns the number of its objects. `MomentRefused`: it is written, or a child needs it.
+
+    The ends of its base copies go first, each after a look at the other lives: without them no life can begin that
+    names this one as its parent. The terms go last, so that an interrupted removal can be repeated.
+    """
+    removed = 0
+    while True:
+        lives = await read_lives(store)
+        if life not in lives:
+            if removed:
+                return removed
+            raise MomentRefused(f"The archive has no life {life}.")
+        await _require_not_needed(store, keys, lives, life)
+        names = sorted(lives[life].found, key=lambda name: (_ORDER.index(name.kind), str(name)))
+        ends = [name for name in names if name.kind is Kind.BASE and name.part is None]
+        for name in ends[:1] or names:
+            await store.delete(str(name))
+            removed += 1
+
+
+async def _require_not_needed(
+    store: Store, keys: Sequence[EncryptionKey], lives: dict[str, Life], life: str
+) -> None:
+    newest = max(each.written for each in lives.values())
+    if len(lives) == 1 or lives[life].written > newest - WRITTEN_SECONDS:
+        raise MomentRefused(
+            f"The life {life} was written in the last minutes: a server may be writing it."
+        )
+    without = {name: each for name, each in lives.items() if name != life}
+
+    async def moments(of: dict[str, Life], child: str) -> list[Range]:
+        """What can be restored of a life, after the records that it shares with the one to remove."""
+        ranges = restorable(await read_bases(store, Line.of(of, child), keys))
+        first = shared(lives, life, child) + 1
+        return [
+            each._replace(first=max(each.first, first)) for each in ranges if each.last >= first
+        ]
+
+    for child in without:
+        if await moments(lives, child) != await moments(without, child):
+            raise MomentRefused(
+                f"The life {child} goes on from the life {life} and needs it for some of its moments: remove {child} "
+                "first, or wait until these are older than --archive-keep."
+            )

@@ -221,7 +221,7 @@ class Application:
                         *(state.archive, format_date_time(state.since)),
                     )
                 return None
-            from tablestone.archive.opening import open_archiver  # noqa: PLC0415 - an extra
+            from tablestone.archive.archiver import open_archiver  # noqa: PLC0415 - an extra
 
             directory = self._configuration.data_directory
             assert directory is not None

@@ -70,6 +70,6 @@ class Measures:
                 "lag_seconds": self.archiver.lag_seconds,
                 "behind_bytes": self.archiver.behind_bytes,
                 "warnings": self.archiver.warnings,
-                "check_held_at": self.archiver.check_held_at,
+                "check_held_at": self.archiver.check.held_at,
             }
         return totals, now

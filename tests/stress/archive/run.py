@@ -156,14 +156,14 @@ class Run:
     async def _compare(
         self, number: int, *, to: int | None = None, moment: int | None = None
     ) -> str | None:
-        if self.server.archiver.begun is None:
+        if self.server.archiver.term is None:
             return None
         self.fails_at = 0
-        archived = self.server.archiver.archived
+        archived = self.server.term.archived
         try:
             found, rows = await restored(self.store, self.server.life, to=to, moment=moment)
         except MomentRefused as refused:
-            is_new = number > archived or not self.server.archiver.is_restorable
+            is_new = number > archived or not self.server.archiver.base_copies.is_restorable
             is_old = self.server.times[number] < self.server.clock() - KEPT * SECOND
             ranges = (await read_histories(self.store, []))[self.server.life].ranges
             return None if is_new or is_old or number <= ranges[0].first else str(refused)

@@ -9,14 +9,13 @@ import itertools
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from tablestone.archive import archiver, opening, store
+from tablestone.archive import archiver, store
 from tablestone.archive.objects import Kind, parse_name
 from tablestone.archive.store import DirectoryStore
 from tablestone.cli.main import main
@@ -37,6 +36,7 @@ CONSTANTS: Final = {
     "tablestone.archive.base_copy.GAP_SECONDS": 0.5,
     "tablestone.archive.base_copy.PART_BYTES": 30_000,
     "tablestone.archive.archiver.OBJECT_BYTES": 100_000,
+    "tablestone.archive.archiver.NOTE_SECONDS": 0.2,
     "tablestone.telemetry.worker_reports.REPORT_SECONDS": 0.2,
     "tablestone.tables.expiry_sweeping.MARGIN_SECONDS": 0.2,
     "tablestone.tables.expiry_sweeping.PAUSE_SECONDS": 0.1,
@@ -50,11 +50,11 @@ def leave_records_out() -> None:
     """Count the records of every third object as archived, and write none."""
     real, written = archiver.Archiver._write, itertools.count()
 
-    async def write(self: archiver.Archiver, records: Any) -> None:
+    async def write(self: archiver.Archiver, term: Any, records: Any) -> None:
         if next(written) % 3 == 2:
-            self.archived = records[-1].number
+            term.archived = records[-1].number
         else:
-            await real(self, records)
+            await real(self, term, records)
 
     archiver.Archiver._write = write  # type: ignore[method-assign]
 
@@ -85,26 +85,26 @@ def kind_of(name: str) -> str:
 
 
 def kill_in_steps(kills: Kills) -> None:
-    create, delete, link = DirectoryStore._create, DirectoryStore.delete, os.link
-    now = threading.local()
+    create, delete, link = DirectoryStore.create, DirectoryStore.delete, os.link
 
-    def created(self: DirectoryStore, name: str, data: bytes) -> None:
-        now.kind = kind_of(name)
-        kills.reached(now.kind, "before")
-        create(self, name, data)
-        kills.reached(now.kind, "after")
+    async def created(self: DirectoryStore, name: str, data: bytes) -> None:
+        kills.reached(kind_of(name), "before")
+        await create(self, name, data)
+        kills.reached(kind_of(name), "after")
 
     def linked(source: Path, target: Path) -> None:
-        kills.reached(now.kind, "unlinked")
+        names = ("/".join(target.parts[-count:]) for count in (3, 4, 5))
+        kind = next(kind_of(name) for name in names if parse_name(name) is not None)
+        kills.reached(kind, "unlinked")
         link(source, target)
-        kills.reached(now.kind, "linked")
+        kills.reached(kind, "linked")
 
     async def deleted(self: DirectoryStore, name: str) -> None:
         kills.reached("deletion", "before")
         await delete(self, name)
         kills.reached("deletion", "after")
 
-    DirectoryStore._create = created  # type: ignore[method-assign]
+    DirectoryStore.create = created  # type: ignore[method-assign]
     DirectoryStore.delete = deleted  # type: ignore[method-assign]
     vars(store)["os"] = _WithLink(linked)
     for name in ("store_next", "begin_run", "note"):
@@ -137,13 +137,13 @@ def make_quick() -> None:
         constants = vars(import_module(module))
         assert constant in constants, name
         constants[constant] = value
-    real = opening.open_archiver
+    real = archiver.open_archiver
 
     def open_quick(settings: Any, *rest: Any) -> Any:
         quick = replace(settings, interval=INTERVAL_SECONDS, retention_seconds=KEPT_SECONDS)
         return real(quick, *rest)
 
-    vars(opening)["open_archiver"] = open_quick
+    vars(archiver)["open_archiver"] = open_quick
 
 
 if __name__ == "__main__":

@@ -212,7 +212,7 @@ class Run:
 
     def _judge_archive(self, random: Random) -> Iterator[str]:
         """Where what is restored now contradicts the journals."""
-        lives = [path.name for path in self.archive.iterdir()]
+        lives = [path.name for path in self.archive.glob("[!.]*")]
         if len(lives) > 1:
             yield f"the server did not go on in its life: {lives}"
             return

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import apsw
 
 from storage.write_sets import put
-from tablestone.archive import base_copy, upkeep
-from tablestone.archive.archiver import Archiver, Work
+from tablestone.archive.archiver import Archiver
 from tablestone.archive.going_back import find_goal, restore
 from tablestone.clock import UNIX_EPOCH_TICKS
 from tablestone.configuration import ArchiveSettings
@@ -30,13 +29,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tablestone.archive.store import Store
+    from tablestone.archive.terms import OwnTerm
     from tablestone.engines.kind import EncryptionKey
 
 SECOND = 10_000_000
 URL = "s3://bucket/tables"
 Rows = dict[tuple[bytes, bytes], tuple[int, bytes]]
 """Versions and values."""
-WORKS = (Work(base_copy.next_due, base_copy.write), Work(upkeep.next_due, upkeep.look_after))
 TURNS_MAX = 200
 MEMORY = Path("/dev/shm")  # noqa: S108 - no secret is in it
 
@@ -91,7 +90,7 @@ class ArchivedServer:
     def new_archiver(self) -> Archiver:
         return Archiver(
             *(self.store, self.source, self.settings, self.clock, self.clock.elapsed),
-            *(self.data / "scratch", WORKS),
+            self.data / "scratch",
         )
 
     @property
@@ -99,15 +98,18 @@ class ArchivedServer:
         return self.source.ends().last
 
     @property
+    def term(self) -> OwnTerm:
+        assert self.archiver.term is not None
+        return self.archiver.term
+
+    @property
     def life(self) -> str:
-        assert self.archiver.begun is not None
-        return self.archiver.begun.life
+        return self.term.life
 
     @property
     def parent(self) -> tuple[str, int] | None:
         """The life that this one goes on from, and the last record of it."""
-        assert self.archiver.begun is not None
-        return self.archiver.begun.line.lives[self.life].parent
+        return self.term.line.lives[self.life].parent
 
     def rows(self) -> Rows:
         return {(row[0], row[1]): (row[2], row[3]) for row in self.source.rows(None, 1 << 30)}
@@ -154,8 +156,9 @@ class ArchivedServer:
         for _turn in range(TURNS_MAX):
             await self.turn()
             done = self.archiver
-            is_idle = done.failing is None and done.begun is not None and not done._beside
-            if is_idle and done.is_restorable and done.archived == self.last:
+            is_idle = done.failing is None and done.term is not None and not done._beside
+            if is_idle and done.base_copies.is_restorable and self.term.archived == self.last:
+                await self.turn()  # an idle one notes what is archived
                 return
         raise AssertionError(f"not archived after {TURNS_MAX} turns: {self.archiver.warnings}")
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 from typing import TYPE_CHECKING
 
 from tablestone.archive.objects import Name, parse_name
 from tablestone.archive.store import Found, ObjectExists, ObjectMissing, StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import Callable, Sequence
     from random import Random
 
 BEGAN = 1_700_000_000.0
@@ -51,11 +52,13 @@ class MemoryStore:
             raise ObjectMissing
         return self.objects[name][0][:length]
 
-    async def list(self, prefix: str = "") -> AsyncIterator[Found]:
+    async def list(self, prefix: str = "") -> builtins.list[Found]:
         self.before("list", prefix)
-        for name, (data, modified) in list(self.objects.items()):
-            if name.startswith(prefix):
-                yield Found(name, len(data), modified)
+        return [
+            Found(name, len(data), modified)
+            for name, (data, modified) in self.objects.items()
+            if name.startswith(prefix)
+        ]
 
     async def delete(self, name: str) -> None:
         self.before("delete", name)
@@ -109,11 +112,9 @@ class LyingStore(MemoryStore):
         self._fail()
         return await super().read(name, length)
 
-    async def list(self, prefix: str = "") -> AsyncIterator[Found]:
+    async def list(self, prefix: str = "") -> builtins.list[Found]:
         self._fail()
-        found = [each async for each in super().list("")]
+        found = await super().list("")
         hidden = self.random.randint(0, self.lag) if self.errors else 0
-        for each in found[: len(found) - hidden]:
-            if each.name.startswith(prefix):
-                yield each
         self._fail()
+        return [each for each in found[: len(found) - hidden] if each.name.startswith(prefix)]

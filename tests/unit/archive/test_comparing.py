@@ -166,7 +166,7 @@ async def test_no_room_for_a_copy(server: ArchivedServer, monkeypatch: pytest.Mo
         await check(server)
 
 
-@pytest.mark.parametrize("full", ["put", "apply", "keep_record"])
+@pytest.mark.parametrize("full", ["apply", "keep_record"])
 async def test_the_disk_is_full_while_it_is_restored(
     server: ArchivedServer, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, full: str
 ) -> None:

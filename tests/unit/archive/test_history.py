@@ -161,7 +161,7 @@ def three_terms() -> MemoryStore:
     store = MemoryStore()
     for number, first in enumerate((1, 5, 9), 1):
         term = Term(number, f"r{number}", first)
-        stored(store, Name(A, Kind.TERM, number), term.facts)
+        stored(store, Name(A, Kind.TERM, number), term._asdict())
     for each in ((1, 1, 4), (1, 5, 11), (2, 5, 8), (2, 9, 12), (3, 9, 10)):
         changes(store, *each)
     return store
@@ -169,7 +169,7 @@ def three_terms() -> MemoryStore:
 
 @asynchronous
 async def test_lives_are_read_with_their_terms(three_terms: MemoryStore) -> None:
-    stored(three_terms, Name(B, Kind.TERM, 1), Term(1, "r", 9, None, Parted(A, 8)).facts)
+    stored(three_terms, Name(B, Kind.TERM, 1), Term(1, "r", 9, None, Parted(A, 8))._asdict())
     three_terms.objects["readme.txt"] = b"?", 0.0
     lives = await read_lives(three_terms)
     assert [term.first for term in lives[A].terms] == [1, 5, 9]

@@ -79,8 +79,7 @@ async def test_a_restart_goes_on_in_the_life(server: ArchivedServer) -> None:
     await again.write(2)
     await again.catch_up()
     assert (again.life, again.parent) == (life, None)
-    assert again.archiver.begun is not None
-    assert again.archiver.begun.term.first == last + 1
+    assert again.term.term.first == last + 1
     await holds(again, last, last + 1, last + 3)
     await again.close()
 
@@ -170,7 +169,7 @@ async def test_a_kill_between_the_steps_of_a_start(
     await again.write(2)
     await again.catch_up()
     assert len({name.life for name in store.names("terms")}) == 1
-    assert again.archiver.gap is None
+    assert again.archiver.base_copies.gap is None
     await holds(again, *([] if is_first else [last]))
     await again.close()
 
@@ -200,9 +199,9 @@ async def test_a_directory_that_went_back_begins_a_child(
     await back.write(2, b"other")
     await back.turn()
     assert back.parent == (life, number)
-    assert back.archiver.is_restorable
+    assert back.archiver.base_copies.is_restorable
     await back.catch_up()
-    assert back.archiver.begun is not None
+    assert back.archiver.term is not None
     await holds(back, number, number + 1)
     await holds(server, last)
     await back.close()
@@ -223,7 +222,7 @@ async def test_a_directory_from_an_older_copy_begins_a_child(
     await old.write(6, b"other")
     await old.turn()
     assert old.parent == (life, last)
-    assert old.archiver.is_restorable
+    assert old.archiver.base_copies.is_restorable
     await old.catch_up()
     await holds(old, last - 1, last, last + 1)
     assert (await restored(store, life))[1] == server.states[last + 4]
@@ -250,7 +249,7 @@ async def test_a_backup_that_was_restored(
     back = server._another(tmp_path / "backup", {})
     await back.write(2, b"other")
     await back.catch_up()
-    assert (back.life != life, back.parent, back.archiver.gap) == (True, None, None)
+    assert (back.life != life, back.parent, back.archiver.base_copies.gap) == (True, None, None)
     assert ("is an older state." if more else "removed before they were archived.") in caplog.text
     await holds(back)
     assert (await restored(store, life, to=last + more))[1] == rows
@@ -456,7 +455,7 @@ async def test_a_worker_that_was_replaced_while_its_upload_hung(
     await server.write(2)
     store.creating.set()
     await writing
-    assert old.begun is None
+    assert old.term is None
     state = server.source.state()
     assert state is not None
     assert state.archived == last + 3
@@ -476,10 +475,10 @@ async def test_what_a_lost_term_wrote_never_counts(
     last = taker.last
     await taker.write(4, b"kept")
     await taker.catch_up()
-    assert lost.begun is not None
+    assert lost.term is not None
     records = server.source.records(last, None, 1 << 20)
     entry = Entry(records[0].number, records[-1].number, 0, 0, 0, 0.0)
-    name = Name(lost.begun.life, Kind.CHANGES, 1, entry.first, entry.last)
+    name = Name(lost.term.life, Kind.CHANGES, 1, entry.first, entry.last)
     content = Content({"entries": [entry], "run": "lost"}, write_records(records))
     store.objects[str(name)] = write_object(name, content), store.now
     await holds(taker, last, last + 1, last + 4)
@@ -516,7 +515,7 @@ async def test_another_url_begins_a_life_with_a_base_copy(server: ArchivedServer
     moved = await server.again(url="s3://other", store=other)
     await moved.write(2)
     await moved.turn()
-    assert not moved.archiver.is_restorable or moved.archiver.newest_base_at
+    assert not moved.archiver.base_copies.is_restorable or moved.archiver.base_copies.newest_at
     await moved.catch_up()
     assert moved.life != life
     assert moved.parent is None
@@ -551,7 +550,7 @@ async def test_a_gap_is_told_and_closed_by_a_base_copy(
     trim(server, last + 2)
     await server.write(2)
     await server.turn()
-    assert server.archiver.gap == (last + 1, last + 2)
+    assert server.archiver.base_copies.gap == (last + 1, last + 2)
     assert f"lacks the records {last + 1} to {last + 2}" in " ".join(server.archiver.warnings)
     assert "cannot be restored" in caplog.text
     await holds_not(server, last + 1, last + 2, last + 3)
@@ -595,7 +594,7 @@ async def test_a_key_that_changed(
     assert again.life == life
     assert "needs the old key" in " ".join(again.archiver.warnings)
     store.before = lambda _what, _name: None
-    while again.archiver.needs_old_key:
+    while again.archiver.base_copies.needs_old_key:
         await again.turn()
     await again.catch_up()
     assert again.archiver.warnings == []
@@ -681,7 +680,7 @@ async def test_a_start_after_the_changes_were_deleted_with_age(
     again = await server.again()
     await again.write(2)
     await again.catch_up()
-    assert again.archiver.gap is None
+    assert again.archiver.base_copies.gap is None
     assert again.life == life
     await holds(again, last, last + 1)
     await again.close()

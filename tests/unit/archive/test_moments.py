@@ -247,7 +247,7 @@ async def test_a_moment_in_a_gap(server: ArchivedServer, store: MemoryStore) -> 
     """Nothing is restored as if nothing was missing; what is named can be asked for."""
     before, after = await gap(server)
     times = server.times
-    since = server.archiver.begun
+    since = server.archiver.term
     assert since is not None
     for moment in (times[before + 3] - 1, times[before + 3], times[after] - 1):
         with pytest.raises(MomentRefused, match="nearest") as error:

@@ -67,7 +67,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 
 async def names(store: Store, prefix: str = "") -> list[str]:
-    return sorted([found.name async for found in store.list(prefix)])
+    return sorted(found.name for found in await store.list(prefix))
 
 
 @asynchronous
@@ -112,7 +112,7 @@ async def test_listings(store: Store) -> None:
     assert await names(store, "life/") == ["life/a/1", "life/a/2", "life/b/1"]
     assert await names(store, "life/a/") == ["life/a/1", "life/a/2"]
     assert await names(store, "none/") == []
-    found = [each async for each in store.list("other/")]
+    found = await store.list("other/")
     assert found[0].size == 7
     assert abs(found[0].modified - time.time()) < 60
     await store.delete("life/a/1")

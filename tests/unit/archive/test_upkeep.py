@@ -72,8 +72,8 @@ async def look_after(server: ArchivedServer, seconds: float) -> None:
     await later(server, seconds)
     await server.write(1)
     await server.catch_up()
-    server.archiver.looked_after_at = server.clock.seconds
-    await upkeep.look_after(server.archiver)
+    server.archiver.upkeep.looked_at = server.clock.seconds
+    await server.archiver.upkeep.run(server.term)
 
 
 def kinds(store: MemoryStore) -> dict[str, int]:
@@ -328,11 +328,11 @@ async def test_a_term_that_was_lost_deletes_nothing(
     await other.catch_up()
     names = set(store.objects)
     await later(server, 10 * DAY)
-    other.archiver.looked_after_at = server.clock.seconds
+    other.archiver.upkeep.looked_at = server.clock.seconds
     await other.write(1)
     await other.catch_up()
     with pytest.raises(Exception, match="another server goes on"):
-        await upkeep.look_after(server.archiver)
+        await server.archiver.upkeep.run(server.term)
     assert names <= set(store.objects)
     await other.close()
 
@@ -409,7 +409,7 @@ async def test_an_interrupted_base_copy_goes_on(
     await server.turn()
     start = store.names("base")[-1].first
     stray = Name(server.life, Kind.BASE, 2, start, part=3)  # it does not follow part 2
-    facts = {"part": base_copy.Part(2, 3, "", 1, ("ff", "ff"), ("ff", "ff"))}
+    facts = {"part": base_copy.Part(2, 3, "", 1, "ff/ff", "ff/ff")}
     store.objects[str(stray)] = write_object(stray, Content(facts)), store.now
     store.before = lambda _what, _name: None
     await server.write(5)
@@ -444,12 +444,12 @@ async def test_a_copy_that_goes_on_keeps_its_old_parts(
     store.before = lambda _what, _name: None
     await later(server, 2 * DAY)
     await server.write(1)
-    await server.archiver._write_new()
+    await server.archiver._write_new(server.term)
     own = (await read_lives(store))[server.life]
     names = list(upkeep._left_over(own, store.now - upkeep.UNFINISHED_SECONDS))
     assert [name.part for name in names] == [1, 2]
-    await base_copy.write(server.archiver)
-    await upkeep._delete(server.archiver, names)
+    await server.archiver.base_copies.run(server.term)
+    await server.archiver.upkeep._delete(server.term, names)
     assert all(str(name) in store.objects for name in names)
     assert await restored(store, server.life) == (server.last, server.states[server.last])
 
@@ -467,7 +467,7 @@ async def test_two_servers_of_one_archive_keep_what_each_of_them_says(
         for each in (server, other):
             await each.write(2)
             await each.catch_up()
-            await upkeep.look_after(each.archiver)
+            await each.archiver.upkeep.run(each.term)
     assert await restored(store, other.life, to=first) == (first, other.states[first])
     with pytest.raises(MomentRefused):
         await restored(store, server.life, to=oldest)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from tablestone.archive import pruning
+from tablestone.archive import upkeep
 from tablestone.archive.comparing import check as checked
 from tablestone.archive.going_back import (
     read_histories,
@@ -98,7 +98,7 @@ def prune(url: str, life: str, archive_keys: tuple[str, ...]) -> None:
     """
     keys = keys_of(archive_keys)
     with reading(url):
-        removed = asyncio.run(pruning.prune(opened(url), keys, life))
+        removed = asyncio.run(upkeep.prune(opened(url), keys, life))
     print(f"Removed life {life}: {removed} objects.")
 
 

@@ -42,22 +42,17 @@ CREATE TABLE archive_state (
     next_run TEXT,
     archived INTEGER NOT NULL,
     since INTEGER NOT NULL,
-    epoch BLOB,
-    began INTEGER NOT NULL,
-    began_empty INTEGER NOT NULL
+    began INTEGER NOT NULL
 ) STRICT
 """
-_FIRST: Final = "INSERT INTO archive_state VALUES ('', '', '', NULL, 0, 0, NULL, 0, 0)"
+_FIRST: Final = "INSERT INTO archive_state VALUES ('', '', '', NULL, 0, 0, 0)"
 _IS_THERE: Final = "SELECT 1 FROM sqlite_schema WHERE name = 'archive_state'"
 _STATE: Final = """
 SELECT archive, life, run, next_run, archived, since FROM archive_state WHERE archive != '' OR next_run IS NOT NULL
 """
 _ENDS: Final = """
-SELECT epoch, oldest.number + oldest.is_empty, newest.number, began_empty AND oldest.number = began
-FROM archive_state,
-    (SELECT number, length(rows) = 0 AS is_empty FROM change_records
-        WHERE number >= (SELECT began FROM archive_state) ORDER BY number LIMIT 1) oldest,
-    (SELECT max(number) AS number FROM change_records) newest
+SELECT number + (length(rows) = 0), (SELECT max(number) FROM change_records) FROM change_records
+WHERE number >= (SELECT began FROM archive_state) ORDER BY number LIMIT 1
 """
 _RECORDS: Final = """
 SELECT number, time, subject, about, partition, rows FROM change_records
@@ -93,13 +88,10 @@ class ArchiveState(NamedTuple):
 class RecordEnds(NamedTuple):
     """What is kept for the archive."""
 
-    epoch: bytes
     first: int
     """The number of the oldest kept record; `last` plus one if there is none."""
     last: int
     """The number of the newest record, kept or not."""
-    is_complete: bool
-    """Whether the records hold every change since storage was empty: none was trimmed."""
 
 
 class StoredRecord(NamedTuple):
@@ -153,10 +145,7 @@ class ArchiveSource:
                     begin_epoch(writer, self._clock(), default_bytes(self._directory.path))
                 whom = KEPT_FOR_ARCHIVE if was_for is None else KEPT_FOR_BOTH
                 writer.execute("UPDATE change_log SET kept_for = ?", (whom,))
-                writer.execute(
-                    "UPDATE archive_state SET (epoch, began, began_empty) ="
-                    " (SELECT epoch, began, began_empty FROM change_log)"
-                )
+                writer.execute("UPDATE archive_state SET began = (SELECT began FROM change_log)")
 
     def rest(self, time: int) -> None:
         """A server starts without an archive: note since when, and keep nothing for an archive any more."""
@@ -191,8 +180,7 @@ class ArchiveSource:
     def ends(self) -> RecordEnds:
         with self._reading():
             self._require_kept()
-            epoch, first, last, is_complete = self._reader.execute(_ENDS).get
-            return RecordEnds(epoch, first, last, bool(is_complete))
+            return RecordEnds(*self._reader.execute(_ENDS).get)
 
     def records(self, after: int, last: int | None, bytes_max: int) -> list[StoredRecord]:
         """The records from `after` plus one on, up to the one that reaches `bytes_max`; none if that one is gone."""

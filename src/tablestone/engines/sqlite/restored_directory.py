@@ -84,11 +84,6 @@ class RestoredDirectory(NewDirectory):
             found = self._connection.execute("SELECT * FROM restore_progress").get
         return None if found is None else RestoreProgress(*found)
 
-    def put(self, rows: Iterable[StoredRow], progress: RestoreProgress) -> None:
-        with self._writing():
-            self._connection.executemany(PUT, rows)
-            self._note(progress)
-
     def apply(self, records: Iterable[StoredRecord], progress: RestoreProgress | None) -> None:
         """Apply records in their order."""
         execute = self._connection.cursor().execute
@@ -134,9 +129,8 @@ class RestoredDirectory(NewDirectory):
                 ),
             )
             self._connection.execute(
-                "UPDATE archive_state SET archive = ?, life = ?, run = ?, next_run = NULL, archived = ?, since = 0,"
-                " epoch = ?, began = ?, began_empty = 0",
-                (state.archive, state.life, state.run, state.archived, epoch, began),
+                "UPDATE archive_state SET archive = ?, life = ?, run = ?, archived = ?, began = ?",
+                (state.archive, state.life, state.run, state.archived, began),
             )
             self._connection.execute("DROP TABLE IF EXISTS restore_progress")
 
