@@ -144,12 +144,7 @@ class ArchivedServer:
         return self.last
 
     async def turn(self) -> None:
-        """What the archiver does each second, and what it begins beside."""
-        await self.archiver.turn()
-        while under_way := [task for task in self.archiver._beside.values() if not task.done()]:
-            await asyncio.wait(under_way, timeout=0.01)
-            if any(not task.done() for task in under_way):
-                await self.archiver.turn()
+        await take_turn(self.archiver)
 
     async def catch_up(self) -> None:
         """Archive everything, with a base copy if none is there."""
@@ -194,6 +189,15 @@ class ArchivedServer:
         await self.close()
         shutil.copytree(self.data, to)
         return to
+
+
+async def take_turn(archiver: Archiver) -> None:
+    """What the archiver does each second, and what it begins beside."""
+    await archiver.turn()
+    while under_way := [task for task in archiver._beside.values() if not task.done()]:
+        await asyncio.wait(under_way, timeout=0.01)
+        if any(not task.done() for task in under_way):
+            await archiver.turn()
 
 
 @contextmanager
