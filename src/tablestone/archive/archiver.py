@@ -11,17 +11,17 @@ import logging
 import math
 import secrets
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from tablestone.archive.base_copy import BaseCopies
 from tablestone.archive.comparing import SelfCheck
 from tablestone.archive.history import Range
 from tablestone.archive.objects import Entry, Kind, ObjectDamaged, ObjectRefused, write_records
-from tablestone.archive.store import StoreRefused, StoreUnavailable, open_store
+from tablestone.archive.store import StoreUnavailable
 from tablestone.archive.terms import TermLost, begin_term
 from tablestone.archive.upkeep import Upkeep
 from tablestone.clock import TICKS_PER_SECOND
-from tablestone.engines.contract import EngineRefused, EngineUnavailable
+from tablestone.engines.contract import EngineUnavailable
 from tablestone.engines.sqlite.data_directory import CHECKED_NAME
 
 if TYPE_CHECKING:
@@ -48,36 +48,8 @@ PASSING: Final = (StoreUnavailable, EngineUnavailable, ObjectDamaged, ObjectRefu
 log = logging.getLogger(__name__)
 
 
-def open_archiver(
-    settings: ArchiveSettings,
-    directory: Path,
-    source: ArchiveSource,
-    ticks: Callable[[], int],
-    elapsed: Callable[[], float],
-) -> Archiver:
-    """Raises `EngineRefused` if the archive's URL cannot be used."""
-    try:
-        store = open_store(settings.url, directory)
-    except StoreRefused as refused:
-        raise EngineRefused(str(refused)) from None
-    if not settings.keys:
-        log.warning(
-            "The archive %s is not encrypted: the keys of stored accounts and the secret that signs tokens lie in it "
-            "in clear. --archive-key-file encrypts it.",
-            settings.url,
-        )
-    return Archiver(store, source, settings, ticks, elapsed, directory / CHECKED_NAME)
-
-
-class Work(Protocol):
-    """What an archiver does beside the changes, from time to time."""
-
-    @property
-    def due(self) -> float:
-        """When it is due next, by the clock that never steps back."""
-        ...
-
-    async def run(self, term: OwnTerm) -> None: ...
+Work = BaseCopies | Upkeep | SelfCheck
+"""What an archiver does beside the changes, each when it is due."""
 
 
 class Archiver:
@@ -90,7 +62,7 @@ class Archiver:
         settings: ArchiveSettings,
         ticks: Callable[[], int],
         elapsed: Callable[[], float],
-        scratch: Path,
+        directory: Path,
     ) -> None:
         self.store = store
         self.source = source
@@ -105,7 +77,7 @@ class Archiver:
         """Bytes of records that are not archived, as of the last attempt."""
         self.base_copies = BaseCopies(source, ticks, elapsed)
         self.upkeep = Upkeep(self.base_copies, settings.retention_seconds, elapsed)
-        self.check = SelfCheck(source, settings, elapsed, scratch)
+        self.check = SelfCheck(source, settings, elapsed, directory / CHECKED_NAME)
         self._run = secrets.token_hex(8)
         self._unnoted: int | None = None
         self._noted_at = -math.inf

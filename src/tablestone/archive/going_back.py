@@ -38,7 +38,6 @@ from tablestone.archive.objects import (
     read_facts,
     read_records,
 )
-from tablestone.archive.store import ObjectMissing
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
 from tablestone.engines.contract import EngineRefused
 from tablestone.engines.sqlite.archive_source import ArchiveState, StoredRecord
@@ -130,29 +129,32 @@ async def timeline(store: Store, history: History, keys: Sequence[EncryptionKey]
     known: dict[Name, list[Entry]] = {}
     for start in range(0, len(chain), FACTS_AT_ONCE):
         names = [piece.name for piece in chain[start : start + FACTS_AT_ONCE]]
-        read = await asyncio.gather(*(_entries(store, name, keys) for name in names))
-        known.update(zip(names, read, strict=True))
+        starts = await store.read_starts([str(name) for name in names], FACTS_BYTES)
+        for name, begins in zip(names, starts, strict=True):
+            known[name] = await _entries(store, name, begins, keys)
     places: list[tuple[int, int, Name | None]] = sorted([*chain, *((*gap, None) for gap in gaps)])
-    for first, last, name in places:
-        if name is None or not known[name]:
+    for first, last, of in places:
+        if of is None or not known[of]:
             before, stored = found[-1]
             time = before.newest_time
             found.append((Entry(first, last, time, time, time + 1, 0.0), stored))
             continue
-        modified = lives[name.life].found[name].modified
-        for entry in known[name]:
+        modified = lives[of.life].found[of].modified
+        for entry in known[of]:
             if entry.first <= last and entry.last >= first:
                 within = entry._replace(first=max(entry.first, first), last=min(entry.last, last))
                 found.append((within, modified if entry.stored is None else entry.stored))
     return list(_timed(found))
 
 
-async def _entries(store: Store, name: Name, keys: Sequence[EncryptionKey]) -> list[Entry]:
+async def _entries(
+    store: Store, name: Name, begins: bytes | None, keys: Sequence[EncryptionKey]
+) -> list[Entry]:
     """What an object says about its records; nothing, if it is damaged."""
     facts = None
-    with suppress(ObjectDamaged, ObjectMissing):
+    with suppress(ObjectDamaged):
         with suppress(ObjectDamaged, ObjectRefused):  # unchecked: the whole object says what it is
-            facts = read_facts(name, await store.read(str(name), FACTS_BYTES), keys)
+            facts = None if begins is None else read_facts(name, begins, keys)
         if facts is None:
             facts = (await read_named(store, name, keys)).facts
         return [Entry(*entry) for entry in facts["entries"]]
@@ -271,11 +273,10 @@ async def _number(
 ) -> int:
     """A number that the history can restore."""
     if not history.ranges:
-        problems = [f" {problem}" for problem in history.problems]
-        raise MomentRefused(
-            f"Nothing of the life {history.life} can be restored."
-            f"{(problems or [' Its first base copy has not ended.'])[0]}"
-        )
+        why = " yet. Its first base copy has not ended."
+        if history.problems:  # such as a key that is not here
+            why = f". {history.problems[0]}"
+        raise MomentRefused(f"Nothing of the life {history.life} can be restored{why}")
     number = history.ranges[-1].last if to is None else to
     times: list[Timed] = []
     if moment is not None:

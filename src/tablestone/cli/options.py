@@ -336,9 +336,11 @@ def _engine_from(url: str, directory: Path) -> str:
 
 
 def archive_from(url: str, directory: Path) -> str:
-    """A URL as it is, also one that is mistyped; a directory absolute."""
-    is_url = len(urlsplit(url).scheme) > 1
-    return url if is_url else str(path_from(url, directory, "archive"))
+    """A URL as it is, also one that is mistyped; a directory absolute, however it is given."""
+    parts = urlsplit(url)
+    if len(parts.scheme) > 1 and parts.scheme != "file":
+        return url
+    return str(path_from(parts.path if parts.scheme else url, directory, "archive"))
 
 
 def _access_log_from(target: str, directory: Path) -> str | Path:

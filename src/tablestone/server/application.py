@@ -221,14 +221,20 @@ class Application:
                         *(state.archive, format_date_time(state.since)),
                     )
                 return None
-            from tablestone.archive.archiver import open_archiver  # noqa: PLC0415 - an extra
+            from tablestone.archive.archiver import Archiver  # noqa: PLC0415 - an extra
+            from tablestone.archive.store import open_store  # noqa: PLC0415
 
-            directory = self._configuration.data_directory
+            directory, parts = self._configuration.data_directory, self._parts
             assert directory is not None
             await asyncio.to_thread(source.keep)
-            return open_archiver(
-                settings, directory, source, self._parts.clock, self._parts.elapsed
-            )
+            store = open_store(settings.url, directory)  # the start has refused what is no store
+            if not settings.keys:
+                log.warning(
+                    "The archive %s is not encrypted: the keys of stored accounts and the secret that signs tokens lie "
+                    "in it in clear. --archive-key-file encrypts it.",
+                    settings.url,
+                )
+            return Archiver(store, source, settings, parts.clock, parts.elapsed, directory)
         except EngineUnavailable as error:  # the disk may be full
             raise EngineRefused(f"Records for the archive cannot be kept. {error}") from error
 

@@ -89,8 +89,7 @@ class ArchivedServer:
 
     def new_archiver(self) -> Archiver:
         return Archiver(
-            *(self.store, self.source, self.settings, self.clock, self.clock.elapsed),
-            self.data / "scratch",
+            *(self.store, self.source, self.settings, self.clock, self.clock.elapsed), self.data
         )
 
     @property

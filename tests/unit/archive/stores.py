@@ -52,6 +52,9 @@ class MemoryStore:
             raise ObjectMissing
         return self.objects[name][0][:length]
 
+    async def read_starts(self, names: Sequence[str], length: int) -> builtins.list[bytes | None]:
+        return [await self.read(name, length) if name in self.objects else None for name in names]
+
     async def list(self, prefix: str = "") -> builtins.list[Found]:
         self.before("list", prefix)
         return [

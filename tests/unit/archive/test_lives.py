@@ -697,3 +697,35 @@ async def test_a_real_directory_as_the_archive(tmp_path: Path) -> None:
     assert again.life == server.life
     await holds(again, 4)
     await again.close()
+
+
+@pytest.mark.parametrize("while_it_runs", [False, True], ids=["restart", "running"])
+async def test_a_disk_that_is_not_mounted_is_no_emptied_archive(
+    tmp_path: Path, *, while_it_runs: bool
+) -> None:
+    """The root of the archive is the mount point. A new life would lie below it, on the wrong disk."""
+    archive = tmp_path / "archive"
+    server = ArchivedServer(tmp_path / "data", DirectoryStore(archive), url=str(archive))
+    await server.write(3)
+    await server.catch_up()
+    life, last = server.life, server.last
+    archive.rename(tmp_path / "disk")
+    archive.mkdir()
+    if not while_it_runs:
+        server = await server.again(store=DirectoryStore(archive))
+    for _hour in range(3):
+        server.clock.move(upkeep.EVERY_SECONDS + 1)
+        await server.turn()
+        await server.turn()
+    warning = server.archiver.warnings[0]
+    assert "is empty, and this server has archived there: mount its disk" in warning
+    await server.write(1)
+    await server.turn()
+    assert list(archive.iterdir()) == []
+    archive.rmdir()
+    (tmp_path / "disk").rename(archive)
+    await server.turn()
+    await server.catch_up()
+    assert (server.life, server.archiver.warnings) == (life, [])
+    await holds(server, last, last + 1)
+    await server.close()

@@ -141,7 +141,7 @@ async def test_a_bucket_that_is_gone_is_a_sentence_without_secrets(bucket: str) 
     "url", ["ftp://host/path", "http://bucket.example/", "file+x:///a", "s3:/", "az://"]
 )
 def test_urls_of_no_store(url: str) -> None:
-    with pytest.raises(StoreRefused, match=r"\.$"):
+    with pytest.raises(StoreRefused, match=r"s3://BUCKET/PATH.*\.$"):
         open_store(url)
 
 
@@ -154,6 +154,39 @@ def test_an_archive_in_the_data_directory_is_refused(tmp_path: Path) -> None:
             with pytest.raises(StoreRefused, match="in the data directory"):
                 open_store(url, data)
     open_store(str(tmp_path / "data-archive"), data)
+
+
+def test_a_data_directory_in_the_archive_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    for around in (tmp_path, tmp_path / "link"):
+        with pytest.raises(StoreRefused, match=r"The data directory .* is in the archive"):
+            open_store(str(around), tmp_path / "data")
+
+
+@pytest.mark.parametrize("module", ["obstore", "backports"])
+def test_without_the_extra_a_sentence_names_it(
+    module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(StoreRefused, match=r"needs the extra `archive`: pip install .*\[archive\]"):
+        open_store("s3://bucket/tables")
+
+
+@asynchronous
+async def test_files_of_kills_go_when_a_server_has_started(tmp_path: Path) -> None:
+    """Those that are a day old: another server may be writing a younger one."""
+    store = DirectoryStore(tmp_path)
+    await store.create("life/a/1", b"x")
+    unfinished = tmp_path / ".unfinished"
+    old, young = unfinished / "old.part", unfinished / "young.part"
+    for path, days in ((old, 2), (young, 0.5)):
+        path.write_bytes(b"half")
+        os.utime(path, (time.time() - days * 86_400,) * 2)
+    await store.create("life/a/2", b"x")
+    assert old.exists()  # one look in a run is enough
+    await DirectoryStore(tmp_path).create("life/a/3", b"x")
+    assert list(unfinished.iterdir()) == [young]
+    assert await names(store) == ["life/a/1", "life/a/2", "life/a/3"]
 
 
 @asynchronous
