@@ -49,6 +49,8 @@ class Checked(NamedTuple):
     differing: int
     named: list[str]
     """The first rows that differ, in words."""
+    older: str
+    """What to say if the data ends before the archive does."""
 
 
 async def check(
@@ -90,7 +92,10 @@ async def check(
                 break
             after = last
     named = [storage_keys.in_words(each, {}) for each in differing[:NAMED_MAX]]
-    return Checked(rows, reached, len(differing), named)
+    older = ""
+    if (ends := await asyncio.to_thread(source.ends)).last < goal.number:
+        older = f": this is an older state, up to record {ends.last:,} of {goal.number:,}"
+    return Checked(rows, reached, len(differing), named, older)
 
 
 def _differing(

@@ -11,6 +11,7 @@ import click
 from tablestone.archive import upkeep
 from tablestone.archive.comparing import check as checked
 from tablestone.archive.going_back import (
+    NothingArchived,
     read_histories,
     shown,
     still,
@@ -56,7 +57,7 @@ def list_lives(url: str, archive_keys: tuple[str, ...]) -> None:
 async def _list(store: Store, keys: list[EncryptionKey]) -> None:
     histories = await read_histories(store, keys)
     if not histories:
-        print("The archive holds nothing.")
+        raise NothingArchived("There is no archive: nothing was archived to this place.")
     for history in sorted(
         histories.values(), key=lambda each: each.line.lives[each.life].written, reverse=True
     ):
@@ -141,7 +142,7 @@ def check(
     for name in found.named:
         print(name)
     print(
-        f"{url}: {found.differing:,} rows differ"
+        f"{url}: {found.differing:,} rows differ from {directory}{found.older}"
         if found.differing
         else f"{url}: holds what {directory} holds, {found.rows} rows up to record {found.number}"
     )

@@ -47,7 +47,8 @@ def restore_table(
 ) -> None:
     """Write one table of an archive into a running server, as a new table."""
     table, into, new_name = names
-    parse_tables(new_name)
+    if parse_tables(new_name) != (new_name,):
+        raise BrokenOption("--as is the name of one table.")
     keys = keys_of(archive_keys)
     moment = parse_moment(to)
     connection = parse_place(into, open_profiles(os.environ))
