@@ -67,7 +67,7 @@ def rows(server: ServerProcess, table: str = "Orders") -> set[str]:
 
 def listed(archive: Path, *options: str) -> str:
     ended = tablestone("archive", "list", archive, *options)
-    assert (ended.status, ended.stderr) == (0, ""), ended
+    assert (ended.status, ended.stderr) == (0, "") or "There is no archive" in ended.stderr, ended
     return "\n".join(ended.lines)
 
 
@@ -191,6 +191,11 @@ def test_one_table_beside_the_server(served: Served) -> None:
     ended = one_table("OrdersBefore", "Other")
     assert ended.status == 2
     assert "At that moment, the account devstoreaccount1 had no table OrdersBefore." in ended.stderr
+    ended = one_table("Orders", "One,Two")
+    assert (ended.status, "--as is the name of one table" in ended.stderr) == (2, True)
+    names = ("--table", "Orders", "--into", served.server.connection_string, "--as", "Other")
+    ended = tablestone("restore", "--archive", served.archive, *names, "--data", "elsewhere")
+    assert (ended.status, "leave it out with --table" in ended.stderr) == (2, True)
 
 
 def test_prune_refuses_what_is_written_or_unknown(served: Served) -> None:
@@ -203,6 +208,15 @@ def test_prune_refuses_what_is_written_or_unknown(served: Served) -> None:
     )
 
 
+def test_what_is_no_archive(tmp_path: Path) -> None:
+    """Such as a mistyped directory."""
+    (tmp_path / "empty").mkdir()
+    for name, sentence in (("empty", "There is no archive"), ("absent", "does not exist")):
+        ended = tablestone("archive", "list", tmp_path / name)
+        assert ended.status != 0
+        assert sentence in ended.stderr, ended
+
+
 def test_check_names_what_differs(served: Served, tmp_path: Path) -> None:
     """The archive of a life, beside a directory that has another entity, and one that lost an object."""
     old, archive = tmp_path / "old", tmp_path / "archive"
@@ -211,6 +225,9 @@ def test_check_names_what_differs(served: Served, tmp_path: Path) -> None:
     ended = tablestone("archive", "check", "--quiet", archive, "--data", old)
     assert ended.status == 1
     assert "the last" in "\n".join(ended.lines), ended
+    assert re.search(
+        f"rows differ from {old}: this is an older state, up to record \\S+ of ", ended.lines[-1]
+    )
     (changes,) = sorted(archive.glob("*/changes/*/*"))[-1:]
     changes.write_bytes(changes.read_bytes()[:-9] + b"x" * 9)
     ended = tablestone("archive", "check", "--quiet", archive, "--data", served.data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,13 @@ from tablestone.cli.commands.cluster import in_words, indexes_of
 from tablestone.cli.main import main
 from tablestone.clock import system_clock
 from tablestone.engines.change_record import Retention
-from tablestone.engines.contract import EngineRefused, EngineUnavailable, StorageId, StoredRow
+from tablestone.engines.contract import (
+    EngineFull,
+    EngineRefused,
+    EngineUnavailable,
+    StorageId,
+    StoredRow,
+)
 from tablestone.engines.registry import open_engine
 from tablestone.engines.sqlite.backup import NewDirectory
 from tablestone.tables.storage_migration import move
@@ -40,6 +47,18 @@ def test_the_working_directory_is_filled(
         target.finish()
     assert any((tmp_path / "here").iterdir())
     assert not target.partial.exists()
+
+
+def test_a_full_disk_is_named_and_a_later_attempt_goes_on(tmp_path: Path) -> None:
+    rows = [StoredRow(b"p", b"%d" % number, 1, b"v" * 10_000) for number in range(9)]
+    with NewDirectory(tmp_path / "data", SOURCE) as target:
+        asyncio.run(target.write(rows[:1]))
+        target._connection.pragma("max_page_count", 1)
+        with pytest.raises(EngineFull, match="There is no room in"):
+            asyncio.run(target.write(rows[1:]))
+    with NewDirectory(tmp_path / "data", SOURCE) as target:
+        assert target.reached == (b"p", b"0")
+        asyncio.run(target.write(rows[1:]))
 
 
 def test_indexes_come_without_entries_and_are_made_again(

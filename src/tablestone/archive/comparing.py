@@ -1,7 +1,7 @@
 """Checks an archive: restores it into a scratch directory, and compares that with the data, while a server writes.
 
-Both sides are scanned in short reads. What differs may have changed in between: it is compared again after the records
-that came meanwhile, as long as it changes. Left out are the rows whose commits leave no record of changes.
+The data is read in short reads, each of one moment. Rows that differ are compared once more when the archive's records
+up to that moment are applied: then they must be equal. Left out are the rows whose commits leave no record of changes.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tablestone.archive.going_back import MomentRefused, bring, find_goal, restore
 from tablestone.clock import unix_seconds
-from tablestone.engines.change_record import read_rows
-from tablestone.engines.contract import EngineFull, EngineRefused, Key, StorageId
+from tablestone.engines.contract import EngineFull, EngineRefused, Key
 from tablestone.engines.sqlite.restored_directory import RestoredDirectory
 from tablestone.tables import storage_keys
 from tablestone.tables.metadata import DocumentKind
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from tablestone.archive.store import Store
@@ -31,30 +30,27 @@ if TYPE_CHECKING:
     from tablestone.engines.kind import EncryptionKey
     from tablestone.engines.sqlite.archive_source import ArchiveSource
 
-READ_BYTES: Final = 4 << 20
-DIFFERENCES_MAX: Final = 100_000
-"""Rows that may change while both sides are scanned."""
-CHANGED_BYTES_MAX: Final = 64 << 20
-ROUNDS_MAX: Final = 100
+READ_BYTES: Final = 16 << 20
+NAMED_MAX: Final = 20
+"""Rows that differ and are named."""
+_WITHOUT_BOUND: Final = 1 << 62
 _NO_RECORDS: Final = tuple(
     storage_keys.documents_partition(kind.value)
     for kind in (DocumentKind.PROBE, DocumentKind.LEASES)
 )
 
-
 log = logging.getLogger(__name__)
-
-
-class TooManyDiffer(Exception):
-    """More rows differ than can be looked at again."""
 
 
 class Checked(NamedTuple):
     rows: int
     number: int
     """The record up to which both sides were compared."""
-    differing: list[Key]
-    """The first rows that differ for no change of the server."""
+    differing: int
+    named: list[str]
+    """The first rows that differ, in words."""
+    older: str
+    """What to say if the data ends before the archive does."""
 
 
 async def check(
@@ -68,7 +64,7 @@ async def check(
 ) -> Checked:
     """Restore the newest moment into the new directory `scratch`, encrypted with `key`, and compare it.
 
-    Raises the errors of `find_goal` and `restore`, `TooManyDiffer`, and `EngineFull` if there is no room.
+    Raises the errors of `find_goal`, `restore` and `bring`, and `EngineFull` if there is no room.
     """
     needed, free = source.database_bytes(), shutil.disk_usage(scratch.parent).free
     if free < needed:
@@ -76,87 +72,50 @@ async def check(
             f"{scratch.parent} has {free >> 20:,} MiB for a copy of the data, which has {needed >> 20:,} MiB."
         )
     state = await asyncio.to_thread(source.state)
-    goal = await find_goal(store, keys, life or state.life or None, None, None, unix_seconds())
-    with RestoredDirectory(scratch, StorageId(goal.source.encode()), key) as target:
+    life = life or state.life or None
+    goal = await find_goal(store, keys, life, None, None, unix_seconds())
+    reached, rows, after = goal.number, 0, None
+    differing = list[Key]()
+    with RestoredDirectory(scratch, key) as target:
         await restore(store, keys, goal, target, "", progress)
-        reached = goal.number
-
-        async def bring_up_to(number: int) -> None:
-            nonlocal reached
-            reached = await bring(store, keys, goal.history.life, target, reached, number)
-
-        rows, differing = await compare(source, target, bring_up_to)
-    return Checked(rows, reached, differing)
-
-
-async def compare(
-    source: ArchiveSource, target: RestoredDirectory, bring: Callable[[int], Awaitable[None]]
-) -> tuple[int, list[Key]]:
-    """Compare a directory with what was restored. `bring` applies the archive's records up to a number to the target.
-
-    Raises the errors of both sides, and `TooManyDiffer`.
-    """
-    rows, waiting = await asyncio.to_thread(_scan, source, target)
-    for _round in range(ROUNDS_MAX):
-        if not waiting:
-            break
-        last = (await asyncio.to_thread(source.ends)).last
-        await bring(last)
-        dead = await asyncio.to_thread(_dead_tables, target)
-        waiting = [
-            key
-            for key in waiting
-            if (here := source.row(key)) != target.row(key)
-            and not (here is None and _is_swept(key, dead))
-        ]
-        # What has changed since may differ: it is compared once more.
-        changed = {
-            Key(record.partition, row.row)
-            for record in source.records(last, None, CHANGED_BYTES_MAX)
-            for row in read_rows(record.rows)
-        }
-        if certain := [key for key in waiting if key not in changed]:
-            return rows, certain
-    return rows, waiting
+        while True:
+            number, here = await asyncio.to_thread(source.rows_of_moment, after, READ_BYTES)
+            last = None if not here else Key(here[-1].partition, here[-1].row)
+            found = await asyncio.to_thread(_differing, here, target, after, last)
+            if found and number > reached:
+                await bring(store, keys, goal.history.life, target, reached, number)
+                reached = number
+                found = await asyncio.to_thread(_differing, here, target, after, last)
+            rows += len(here)
+            differing += found
+            if last is None:
+                break
+            after = last
+    named = [storage_keys.in_words(each, {}) for each in differing[:NAMED_MAX]]
+    older = ""
+    if (ends := await asyncio.to_thread(source.ends)).last < goal.number:
+        older = f": this is an older state, up to record {ends.last:,} of {goal.number:,}"
+    return Checked(rows, reached, len(differing), named, older)
 
 
-def _scan(source: ArchiveSource, target: RestoredDirectory) -> tuple[int, list[Key]]:
-    """Merge both sides in the order of keys: the number of rows, and the keys of those that differ."""
-    count, found, dead = 0, list[Key](), _dead_tables(target)
-    mine, theirs = _rows(source.rows), _rows(target.rows)
-    one, other = next(mine, None), next(theirs, None)
-    while one is not None or other is not None:
-        count += 1
-        if other is None or (one is not None and one[:2] < other[:2]):
-            assert one is not None
-            found.append(Key(one.partition, one.row))
-            one = next(mine, None)
-        elif one is None or other[:2] < one[:2]:
-            key = Key(other.partition, other.row)
-            if not _is_swept(key, dead):
-                found.append(key)
-            other = next(theirs, None)
-        else:
-            if one != other:
-                found.append(Key(one.partition, one.row))
-            one, other = next(mine, None), next(theirs, None)
-        if len(found) > DIFFERENCES_MAX:
-            raise TooManyDiffer
-    return count, found
+def _differing(
+    here: list[StoredRow], target: RestoredDirectory, after: Key | None, last: Key | None
+) -> list[Key]:
+    """The keys after one, up to another, of rows that differ."""
+    restored = target.rows(after, _WITHOUT_BOUND, last)
+    differing = {Key(*row[:2]) for row in {*here} ^ {*restored} if row.partition not in _NO_RECORDS}
+    if differing:
+        dead = _dead_tables(target)
+        mine = {row[:2] for row in here}
+        differing = {key for key in differing if key in mine or not _is_swept(key, dead)}
+    return sorted(differing)
 
 
 def _dead_tables(target: RestoredDirectory) -> set[bytes]:
     """The ids of deleted tables: the server's sweeper removes their entities and leaves no record."""
     catalogs = storage_keys.catalogs_after(b"")
-    dead, after = set[bytes](), catalogs.start
-    while rows := target.rows(after, READ_BYTES):
-        for row in rows:
-            if (row.partition, row.row) >= catalogs.end:
-                return dead
-            if storage_keys.is_deleted_row(row.row):
-                dead.add(row.row[1:])
-        after = Key(rows[-1].partition, rows[-1].row)
-    return dead
+    rows = target.rows(catalogs.start, _WITHOUT_BOUND, catalogs.end)
+    return {row.row[1:] for row in rows if storage_keys.is_deleted_row(row.row)}
 
 
 def _is_swept(key: Key, dead: set[bytes]) -> bool:
@@ -165,15 +124,6 @@ def _is_swept(key: Key, dead: set[bytes]) -> bool:
         return storage_keys.table_id_of(key.partition) in dead
     is_note = storage_keys.is_deleted_row(key.row) or storage_keys.is_taken_row(key.row)
     return is_note and key.partition.startswith(storage_keys.CATALOG)
-
-
-def _rows(read: Callable[[Key | None, int], list[StoredRow]]) -> Iterator[StoredRow]:
-    after: Key | None = None
-    while rows := read(after, READ_BYTES):
-        for row in rows:
-            if row.partition not in _NO_RECORDS:
-                yield row
-        after = Key(rows[-1].partition, rows[-1].row)
 
 
 class SelfCheck:
@@ -211,10 +161,9 @@ class SelfCheck:
                 *(self._scratch / "data", self._settings.directory_key),
             )
             rows = found.rows
-            names = [storage_keys.in_words(key, {}) for key in found.differing]
-            self.failed = f"the archive has {names[0]} otherwise" if names else None
-        except (MomentRefused, TooManyDiffer, EngineRefused) as failed:
-            self.failed = str(failed) or "too many rows differ"
+            self.failed = f"the archive has {found.named[0]} otherwise" if found.named else None
+        except (MomentRefused, EngineRefused) as failed:
+            self.failed = str(failed)
         finally:
             shutil.rmtree(self._scratch, ignore_errors=True)
         if self.failed is None:

@@ -11,21 +11,22 @@ import hashlib
 from collections import deque
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tablestone.archive.base_copy import Part
 from tablestone.archive.history import (
-    EVER,
     BaseCopy,
-    Life,
     Line,
     Range,
+    ancestors,
     read_around,
     read_bases,
     read_lives,
     read_named,
     read_record,
     restorable,
+    shared,
 )
 from tablestone.archive.objects import (
     FACTS_BYTES,
@@ -38,23 +39,25 @@ from tablestone.archive.objects import (
     read_records,
 )
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
+from tablestone.engines.contract import EngineRefused
 from tablestone.engines.sqlite.archive_source import ArchiveState, StoredRecord
 from tablestone.engines.sqlite.restored_directory import RestoreProgress
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 
+    from tablestone.archive.history import Life
     from tablestone.archive.objects import Content
     from tablestone.archive.store import Store
     from tablestone.engines.kind import EncryptionKey
     from tablestone.engines.sqlite.restored_directory import RestoredDirectory
 
 READS_AHEAD: Final = 8
-OTHER_BASE: Final = -1
-"""In place of the number of parts: the best base copy is damaged, and another one was put."""
-BRING_SECONDS: Final = 0.5
-"""Seconds between two looks for records that are not archived yet."""
 FACTS_AT_ONCE: Final = 64
+LISTS_AGAIN_SECONDS: Final = 0.5
+"""Seconds between two looks for records that are not archived yet."""
+STOPPED_SECONDS: Final = 60.0
+"""Nothing new is archived any more, if nothing was for so long."""
 AHEAD_SECONDS: Final = 60.0
 """A commit whose time is so much later than its object was made by a clock that ran ahead."""
 WRITTEN_SECONDS: Final = 600.0
@@ -97,11 +100,6 @@ class Goal(NamedTuple):
     number: int
     """The last record that counts."""
 
-    @property
-    def source(self) -> str:
-        """What an interrupted restore goes on with."""
-        return str(self.bases[0].name)
-
 
 async def read_histories(store: Store, keys: Sequence[EncryptionKey]) -> dict[str, History]:
     lives = await read_lives(store)
@@ -116,34 +114,36 @@ async def read_histories(store: Store, keys: Sequence[EncryptionKey]) -> dict[st
 
 
 async def timeline(store: Store, history: History, keys: Sequence[EncryptionKey]) -> list[Timed]:
-    """What the objects of a history say about their records, in order. Damaged ones say nothing."""
+    """When the records of a history were written, in order, from the end of its first base copy on.
+
+    Records that are missing, or whose object is damaged, count from the time of the record before them.
+    """
+    if not history.bases:
+        return []
     lives, pieces = history.line.lives, history.line.pieces
+    base = min(history.bases, key=lambda base: base.end)
+    time = base.facts["time"]
+    found = [(Entry(base.end, base.end, time, time, time + 1, 0.0), unix_of_ticks(time))]
     newest = max((piece.last for piece in pieces), default=0)
-    # What came up to the first moment may be encrypted with a key that is not here; its base copy has the time of that.
-    oldest = history.ranges[0].first + 1 if history.ranges else newest + 1
+    chain, gaps = history.line.cover(base.end + 1, newest)
     known: dict[Name, list[Entry]] = {}
-    while True:
-        chain = Line(lives, pieces, []).cover(oldest, newest)[0]
-        names = [piece.name for piece in chain if piece.name not in known]
-        for start in range(0, len(names), FACTS_AT_ONCE):
-            some = names[start : start + FACTS_AT_ONCE]
-            starts = await store.read_starts([str(name) for name in some], FACTS_BYTES)
-            for name, begins in zip(some, starts, strict=True):
-                known[name] = await _entries(store, name, begins, keys)
-        if all(known[name] for name in names):
-            break
-        pieces = [piece for piece in pieces if known.get(piece.name) != []]
-    found: list[tuple[Entry, float]] = []
-    for first, last, name in chain:
-        modified = lives[name.life].found[name].modified
-        found += (
-            (
-                entry._replace(first=max(entry.first, first), last=min(entry.last, last)),
-                modified if entry.stored is None else entry.stored,
-            )
-            for entry in known[name]
-            if entry.first <= last and entry.last >= first
-        )
+    for start in range(0, len(chain), FACTS_AT_ONCE):
+        names = [piece.name for piece in chain[start : start + FACTS_AT_ONCE]]
+        starts = await store.read_starts([str(name) for name in names], FACTS_BYTES)
+        for name, begins in zip(names, starts, strict=True):
+            known[name] = await _entries(store, name, begins, keys)
+    places: list[tuple[int, int, Name | None]] = sorted([*chain, *((*gap, None) for gap in gaps)])
+    for first, last, of in places:
+        if of is None or not known[of]:
+            before, stored = found[-1]
+            time = before.newest_time
+            found.append((Entry(first, last, time, time, time + 1, 0.0), stored))
+            continue
+        modified = lives[of.life].found[of].modified
+        for entry in known[of]:
+            if entry.first <= last and entry.last >= first:
+                within = entry._replace(first=max(entry.first, first), last=min(entry.last, last))
+                found.append((within, modified if entry.stored is None else entry.stored))
     return list(_timed(found))
 
 
@@ -163,32 +163,26 @@ async def _entries(
 
 def _timed(found: list[tuple[Entry, float]]) -> Iterator[Timed]:
     for index, (entry, stored) in enumerate(found):
-        before = found[index - 1][0].newest_time if index else None
-        after = found[index + 1][0].oldest_time if index + 1 < len(found) else None
-        one_time = entry.oldest_time == entry.newest_time
+        near = [each.newest_time for each, _stored in found[max(index - 1, 0) : index]]
+        near += [each.oldest_time for each, _stored in found[index + 1 : index + 2]]
         # A commit of many records may be in two objects too: then the clock has gone on when they are written.
-        is_late = entry.wall <= entry.newest_time
-        stands_still = is_late and one_time and entry.newest_time in (before, after)
+        is_late = entry.wall <= entry.newest_time == entry.oldest_time
+        stands_still = is_late and entry.newest_time in near
         runs_ahead = unix_of_ticks(entry.newest_time) > stored + AHEAD_SECONDS
         yield Timed(entry, stored, stands_still or runs_ahead)
 
 
 def still(times: Iterable[Timed]) -> Iterator[tuple[str, str]]:
     """The stretches in which the clock of commits stood still or ran ahead, as texts, by the clock of the store."""
-    first = last = None
-    for timed in times:
-        if timed.stands_still:
-            first, last = first or timed.stored, timed.stored
-        elif first is not None and last is not None:
-            yield shown(ticks_of_unix(first)), shown(ticks_of_unix(last))
-            first = None
-    if first is not None and last is not None:
-        yield shown(ticks_of_unix(first)), shown(ticks_of_unix(last))
+    for stands_still, stretch in groupby(times, lambda timed: timed.stands_still):
+        if stands_still:
+            stored = [shown(ticks_of_unix(timed.stored)) for timed in stretch]
+            yield stored[0], stored[-1]
 
 
 def number_at(times: Iterable[Timed], ticks: int) -> tuple[int, Entry | None]:
-    """The last record that counts at a time, and the entry whose later records do not count, if there is one."""
-    number = 0
+    """The last record that counts at a time, -1 for none, and the entry of which only the first records may count."""
+    number = -1
     for entry, stored, stands_still in times:
         if stands_still:
             if ticks_of_unix(stored) > ticks:
@@ -210,12 +204,8 @@ async def find_goal(
     to: int | None,
     moment: int | None,
     now: float,
-    begun: str = "",
 ) -> Goal:
-    """The record to go back to: the newest, a number (`to`), or that of a moment (ticks). `MomentRefused`.
-
-    `begun` is the base copy that an interrupted restore has begun with, as `Goal.source` names it.
-    """
+    """The record to go back to: the newest, a number (`to`), or that of a moment (ticks). `MomentRefused`."""
     histories = await read_histories(store, keys)
     if not histories:
         raise NothingArchived("The archive holds nothing.")
@@ -227,59 +217,51 @@ async def find_goal(
         raise MomentRefused(
             f"The archive has no life {life}: it has {', '.join(sorted(histories))}."
         )
-    lives = next(iter(histories.values())).line.lives
-    newest = max((lives[each] for each in histories), key=lambda each: each.written)
-    chosen = histories[life or newest.life]
+    lives = {name: history.line.lives[name] for name, history in histories.items()}
+    chosen = life or max(lives, key=lambda name: lives[name].written)
+
+    def may_be_meant(name: str) -> bool:
+        if moment is not None:
+            return moment <= ticks_of_unix(lives[name].written)
+        return to is not None or _is_written(lives, name)
+
+    candidates = [name for name in lives if life is None and may_be_meant(name)]
     numbers: dict[str, int] = {}
     refused = None
-    for each in [chosen] if life is not None else histories.values():
-        written = lives[each.life].written
-        is_over = written < newest.written - WRITTEN_SECONDS
-        if moment is not None:
-            is_over = moment > ticks_of_unix(written)
-        if each is chosen or to is not None or not is_over:
-            try:
-                numbers[each.life] = await _number(store, keys, each, to, moment)
-            except MomentRefused as error:
-                refused = error if each is chosen else refused
-    number = numbers.pop(chosen.life, -1)
+    for name in {chosen: None, **dict.fromkeys(candidates)}:
+        try:
+            numbers[name] = await _number(store, keys, histories[name], to, moment)
+        except MomentRefused as error:
+            refused = error if name == chosen else refused
+    number = numbers.get(chosen, -1)
     others = [
-        other
-        for other in numbers
-        if numbers[other] > min(number, shared(lives, chosen.life, other))
+        name
+        for name in numbers.keys() - {chosen}
+        if numbers[name] > min(number, shared(lives, chosen, name))
     ]
     if others:
         what = (
             "More than one life has this moment" if refused is None else f"{refused} Others have it"
         )
         found = "\n".join(
-            f"  --life {each}   (written last at {shown(ticks_of_unix(lives[each].written))})"
-            for each in [chosen.life, *others][number < 0 :]
+            f"  --life {name}   (written last at {shown(ticks_of_unix(lives[name].written))})"
+            for name in sorted({*others, *numbers}, key=lambda name: -lives[name].written)
+            if name in others or name == chosen
         )
         raise MomentRefused(f"{what}; add one of these:\n{found}")
     if refused is not None:
         raise refused
-    fitting = [base for base in chosen.bases if base.end <= number <= base.reach]
-    fitting.sort(key=lambda base: (str(base.name) == begun, base.end), reverse=True)
-    return Goal(chosen, fitting, number)
+    fitting = [base for base in histories[chosen].bases if base.end <= number <= base.reach]
+    return Goal(histories[chosen], sorted(fitting, key=lambda base: base.end, reverse=True), number)
 
 
-def shared(lives: dict[str, Life], one: str, other: str) -> int:
-    """The last record that two lives share; 0 if they share none."""
-    first, second = _ancestors(lives, one), _ancestors(lives, other)
-    return max(
-        (min(last, second[life]) for life, last in first.items() if life in second), default=0
+def _is_written(lives: dict[str, Life], name: str) -> bool:
+    """Whether a server may be writing a life: it was written in the last minutes, and no child went on after that."""
+    written = lives[name].written
+    children = [life for life in lives.values() if life.parent and life.parent.life == name]
+    return written > max(life.written for life in lives.values()) - WRITTEN_SECONDS and not any(
+        child.begun >= written for child in children
     )
-
-
-def _ancestors(lives: dict[str, Life], life: str) -> dict[str, int]:
-    """A life and those before it, each with the last record that the life has of it."""
-    found = {life: EVER}
-    last = EVER
-    while (parent := lives[life].parent) is not None and parent.life in lives:
-        life, last = parent.life, min(last, parent.last)
-        found[life] = last
-    return found
 
 
 async def _number(
@@ -295,58 +277,39 @@ async def _number(
         if history.problems:  # such as a key that is not here
             why = f". {history.problems[0]}"
         raise MomentRefused(f"Nothing of the life {history.life} can be restored{why}")
-    if to is None and moment is None:
-        return history.ranges[-1].last
-    if to is not None and any(first <= to <= last for first, last in history.ranges):
-        return to
-    times, missing = await timeline(store, history, keys), EVER
-    if to is None:
-        assert moment is not None
-        to, missing = await _number_at(store, keys, history, times, moment)
-    if missing <= to and any(first <= to <= last for first, last in history.ranges):
-        return to
-    nearest = [min(last, to) for first, last in history.ranges if first <= to][-1:]
-    nearest += sorted(base.end for base in history.bases if base.end > to)[:1]
-    at = f"Record {to:,}" if moment is None else shown(moment)
-    named = " and ".join(f"{each:,} ({shown(time_of(times, history, each))})" for each in nearest)
+    number = history.ranges[-1].last if to is None else to
+    times: list[Timed] = []
+    if moment is not None:
+        times = await timeline(store, history, keys)
+        number, partly = number_at(times, moment)
+        if partly is not None:
+            try:
+                around = await read_around(store, history.line, partly.first, keys)
+                known = [record.number for record in around if record.time <= moment]
+                number = min(max([number, *known]), partly.last)
+            except ObjectDamaged:
+                number = partly.last  # the restore names the object
+        if number < 0:
+            first = times[0].entry
+            raise MomentRefused(
+                f"{shown(moment)} is too early for the life {history.life}: it goes back to "
+                f"{shown(first.newest_time + TICKS_PER_SECOND // 1000)}."
+            )
+    if any(first <= number <= last for first, last in history.ranges):
+        return number
+    times = times or await timeline(store, history, keys)
+    nearest = [min(last, number) for first, last in history.ranges if first <= number][-1:]
+    nearest += sorted(base.end for base in history.bases if base.end > number)[:1]
+    at = f"Record {number:,}" if moment is None else shown(moment)
+    named = " and ".join(f"{each:,} ({shown(time_of(times, each))})" for each in nearest)
     raise MomentRefused(
         f"{at} cannot be restored from the life {history.life}: it lacks the records that are needed. The nearest "
         f"records for --to are {named}."
     )
 
 
-async def _number_at(
-    store: Store, keys: Sequence[EncryptionKey], history: History, times: list[Timed], moment: int
-) -> tuple[int, int]:
-    """The last record of a moment, and the last of those that are missing after it, if there are any."""
-    number, partly = number_at(times, moment)
-    if partly is not None:
-        try:
-            around = await read_around(store, history.line, partly.first, keys)
-        except ObjectDamaged:
-            return number, partly.last
-        there = [record.number for record in around if record.time <= moment]
-        number = min(max([number, *there]), partly.last)
-        if number == around[-1].number < partly.last:  # the object with the later ones is damaged
-            return number, partly.last
-    ends = {base.end: base.facts["time"] for base in history.bases}
-    number = max([number, *(end for end, time in ends.items() if time <= moment)])
-    if number < min(ends):
-        raise MomentRefused(
-            f"{shown(moment)} is too early for the life {history.life}: it goes back to "
-            f"{shown(ends[min(ends)] + TICKS_PER_SECOND // 1000)}."
-        )
-    known = [entry.first for entry, *_ in times if entry.last > number]
-    newest = max((piece.last for piece in history.line.pieces), default=0)
-    return number, min(known, default=newest + 1) - 1
-
-
-def time_of(times: Iterable[Timed], history: History, number: int) -> int:
-    """About when a record was written, exactly for the ends of objects and base copies."""
-    for base in history.bases:
-        if base.end == number:
-            time: int = base.facts["time"]
-            return time
+def time_of(times: Iterable[Timed], number: int) -> int:
+    """About when a record was written, exactly for the ends of objects."""
     for entry, *_ in times:
         if entry.first <= number <= entry.last:
             return entry.newest_time if number == entry.last else entry.oldest_time
@@ -375,84 +338,58 @@ async def restore(
     archive: str,
     progress: Callable[[int, int], None],
 ) -> StoredRecord:
-    """Fill a directory, or go on; returns the last record. `ObjectDamaged`: an object that is needed cannot be read."""
+    """Fill a directory, or go on; returns the last record. `ObjectDamaged`: an object that is needed cannot be read.
+
+    `EngineRefused`: the directory holds what an earlier attempt brought, which does not fit.
+    """
     history, line = goal.history, goal.history.line
     done = await asyncio.to_thread(lambda: target.progress)
-    bases = goal.bases[done.parts < 0 :] or goal.bases
-    at = whole = 0
-    for base in bases:
-        at = max(done.parts, 0) if base is goal.bases[0] else OTHER_BASE
-        whole = len(base.facts["parts"]) + goal.number - base.start
+    begun = [base for base in goal.bases if done is not None and str(base.name) == done.base]
+    if done is not None and (not begun or done.number > goal.number):
+        raise EngineRefused(
+            f"{target.partial} holds an unfinished restore of another moment: remove it, and repeat the command."
+        )
+    bases = begun + [base for base in goal.bases if base not in begun]
+    base = bases[0]
+    at = done or RestoreProgress(str(base.name), 0, 0)
+    while True:
+        steps = len(base.facts["parts"]) - base.start
         try:
-            at = await _put_parts(store, keys, base, target, at, lambda n: progress(n, whole))  # noqa: B023
+            async for rows in _parts(store, keys, base, at.parts):
+                at = at._replace(parts=at.parts + 1)
+                await asyncio.to_thread(target.apply, rows, at)
+                progress(at.parts, steps + goal.number)
             break
         except ObjectDamaged:
             if base is bases[-1]:
                 raise
-    # After another base copy was put, all records after it are applied again.
-    number, newest, damage = base.start, None, ""
-    if at != OTHER_BASE:
-        number = max(number, done.number)
-    pieces, listed_at = list(line.pieces), -1
+            # The rows of another copy are put over these; the records after it change what differs.
+            base = bases[bases.index(base) + 1]
+            at = RestoreProgress(str(base.name), 0, 0)
+    number, newest, stopped_at = max(at.number, base.start), None, -1
     while number < goal.number:
-        chain, gaps = Line(line.lives, pieces, []).cover(number + 1, goal.number)
-        if gaps and number > listed_at:  # small objects may have been joined since
-            line, listed_at = Line.of(await read_lives(store), history.life), number
-            pieces = list(line.pieces)
-            continue
-        if gaps:
-            raise ObjectDamaged(
-                f"{damage or 'Objects are missing.'} Without it, the records {gaps[0].first:,} to {gaps[0].last:,} are "
-                f"lost: --to {gaps[0].first - 1} restores everything before."
-            )
-        by_name = {piece.name: piece for piece in chain}
-        async for name, content in _ahead(store, list(by_name), keys):
-            if isinstance(content, ObjectDamaged):  # another object may have the same records
-                damage, pieces = str(content), [piece for piece in pieces if piece.name != name]
-                break
-            records = [
-                record
-                for record in read_records(content.body)
-                if number < record.number <= by_name[name].last
-            ]
-            newest, number = records[-1], records[-1].number
-            await asyncio.to_thread(target.apply, records, RestoreProgress(at, number))
-            progress(whole - goal.number + number, whole)
+        try:
+            async for records in _records(store, keys, line, number, goal.number):
+                newest, number = records[-1], records[-1].number
+                await asyncio.to_thread(target.apply, records, at._replace(number=number))
+                progress(steps + number, steps + goal.number)
+        except ObjectDamaged as damaged:
+            if stopped_at == number:
+                raise ObjectDamaged(
+                    f"{damaged} --to {number} restores everything before it."
+                ) from None
+            # Small objects may have been joined since they were listed.
+            line, stopped_at = Line.of(await read_lives(store), history.life), number
     if newest is None:
         # The first base copy begins after a record that is not archived: an empty one takes its place.
         empty = StoredRecord(goal.number, base.facts["time"], b"", b"", b"", b"")
         newest = await read_record(store, line, goal.number, keys) or empty
-    owner = _owner(line.lives, history.life, goal.number)
+    owners = ancestors(line.lives, history.life)
+    owner = line.lives[[life for life, last in owners.items() if goal.number <= last][-1]]
     runs = [term.run for term in owner.terms if term.first <= goal.number + 1]
     state = ArchiveState(archive, owner.life, runs[-1], None, goal.number, 0)
     await asyncio.to_thread(target.keep_record, bytes.fromhex(base.facts["storage"]), newest, state)
     return newest
-
-
-async def _put_parts(
-    store: Store,
-    keys: Sequence[EncryptionKey],
-    base: BaseCopy,
-    target: RestoredDirectory,
-    done: int,
-    progress: Callable[[int], None],
-) -> int:
-    """Put the parts of a base copy after those that are `done`; returns what is done then."""
-    parts = [Part(*part) for part in base.facts["parts"]]
-    names = [
-        Name(base.name.life, Kind.BASE, part.term, base.start, part=part.number) for part in parts
-    ]
-    at = max(done, 0)
-    async for name, content in _ahead(store, names[at:], keys):
-        if isinstance(content, ObjectDamaged):
-            raise content
-        if hashlib.sha256(content.body).hexdigest() != parts[at].sha256:
-            raise ObjectDamaged(f"{name} is not the part that the base copy lists.")
-        at += 1
-        noted = RestoreProgress(done if done == OTHER_BASE else at, 0)
-        await asyncio.to_thread(target.apply, read_records(content.body), noted)
-        progress(at)
-    return done if done == OTHER_BASE else at
 
 
 async def bring(
@@ -462,52 +399,65 @@ async def bring(
     target: RestoredDirectory,
     number: int,
     last: int,
-) -> int:
-    """Apply the records after `number` up to `last` or beyond, as soon as they are archived; returns the last one."""
+) -> None:
+    """Apply the records after `number` up to `last`, as soon as they are archived; `MomentRefused` if they are not."""
+    waited = 0.0
     while number < last:
-        line = Line.of(await read_lives(store), life)
-        pieces = line.cover(number + 1, line.reach(number + 1))[0]
-        async for _name, content in _ahead(store, [piece.name for piece in pieces], keys):
-            if isinstance(content, ObjectDamaged):
-                raise content
-            records = [record for record in read_records(content.body) if record.number > number]
-            await asyncio.to_thread(target.apply, records, RestoreProgress(0, 0))
-            number = records[-1].number
-        if not pieces:
-            await asyncio.sleep(BRING_SECONDS)
-    return number
+        line = Line.of(await read_lives(store, only=life), life)
+        reach = min(line.reach(number + 1), last)
+        if reach > number:
+            waited = 0.0
+            async for records in _records(store, keys, line, number, reach):
+                await asyncio.to_thread(target.apply, records, None)
+            number = reach
+        elif waited >= STOPPED_SECONDS:
+            raise MomentRefused(
+                f"Nothing is archived after record {number:,}, and the data has {last:,}: is a server archiving it?"
+            )
+        else:
+            await asyncio.sleep(LISTS_AGAIN_SECONDS)
+            waited += LISTS_AGAIN_SECONDS
 
 
-def _owner(lives: dict[str, Life], life: str, number: int) -> Life:
-    """The life of which a record is."""
-    found = lives[life]
-    while found.parent is not None and number <= found.parent.last and found.parent.life in lives:
-        found = lives[found.parent.life]
-    return found
+async def _parts(
+    store: Store, keys: Sequence[EncryptionKey], base: BaseCopy, done: int
+) -> AsyncIterator[Iterator[StoredRecord]]:
+    """The rows, as records, of the parts of a base copy after those that are `done`."""
+    parts = [Part(*part) for part in base.facts["parts"]][done:]
+    names = [
+        Name(base.name.life, Kind.BASE, part.term, base.start, part=part.number) for part in parts
+    ]
+    async for place, content in _ahead(store, names, keys):
+        if hashlib.sha256(content.body).hexdigest() != parts[place].sha256:
+            raise ObjectDamaged(f"{names[place]} is not the part that the base copy lists.")
+        yield read_records(content.body)
+
+
+async def _records(
+    store: Store, keys: Sequence[EncryptionKey], line: Line, after: int, last: int
+) -> AsyncIterator[list[StoredRecord]]:
+    """The records of a line after one, up to another, by object. `ObjectDamaged` if some are missing."""
+    chain, gaps = line.cover(after + 1, last)
+    whole = chain[: sum(piece.last < gaps[0].first for piece in chain)] if gaps else chain
+    async for place, content in _ahead(store, [piece.name for piece in whole], keys):
+        first, end, _name = whole[place]
+        yield [record for record in read_records(content.body) if first <= record.number <= end]
+    if gaps:
+        first, end = gaps[0]
+        raise ObjectDamaged(f"The records {first:,} to {end:,} are missing.")
 
 
 async def _ahead(
     store: Store, names: Sequence[Name], keys: Sequence[EncryptionKey]
-) -> AsyncIterator[tuple[Name, Content | ObjectDamaged]]:
-    """Read objects in order, some of them ahead."""
-
-    async def read(name: Name) -> Content | ObjectDamaged:
-        try:
-            return await read_named(store, name, keys)
-        except ObjectDamaged as damaged:
-            return damaged
-
-    waiting = iter(names)
-    under_way: deque[tuple[Name, asyncio.Task[Content | ObjectDamaged]]] = deque()
+) -> AsyncIterator[tuple[int, Content]]:
+    """Read objects in order, some of them ahead; yields them with their places."""
+    under_way: deque[asyncio.Task[Content]] = deque()
     try:
-        for name in waiting:
-            under_way.append((name, asyncio.create_task(read(name))))
-            if len(under_way) > READS_AHEAD:
-                first, task = under_way.popleft()
-                yield first, await task
-        while under_way:
-            first, task = under_way.popleft()
-            yield first, await task
+        for place in range(len(names)):
+            for name in names[place + len(under_way) : place + READS_AHEAD]:
+                under_way.append(asyncio.create_task(read_named(store, name, keys)))
+            yield place, await under_way.popleft()
     finally:
-        for _name, task in under_way:
+        for task in under_way:
             task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)

@@ -123,6 +123,12 @@ class Life:
         return self.terms[0].parent if self.terms else None
 
     @property
+    def begun(self) -> float:
+        """When its first term was stored, by the clock of the store."""
+        first = self.found.get(Name(self.life, Kind.TERM, 1))
+        return 0.0 if first is None else first.modified
+
+    @property
     def written(self) -> float:
         """When its newest object was stored, by the clock of the store."""
         return max((each.modified for each in self.found.values()), default=0.0)
@@ -138,17 +144,19 @@ class Line:
     """The ends of base copies, the oldest first, each with the last record that it may have reached."""
 
     @classmethod
-    def of(cls, lives: dict[str, Life], life: str, last: int = EVER) -> Line:
+    def of(cls, lives: dict[str, Life], life: str) -> Line:
         """Parents that are missing from the archive are left out."""
-        own = lives[life]
-        pieces = [
-            Piece(first, min(end, last), name) for first, end, name in own.pieces() if first <= last
-        ]
-        bases = [(name, min(own.limit(name.term), last)) for name in own.bases()]
-        if own.parent is not None and own.parent.life in lives:
-            older = cls.of(lives, own.parent.life, min(own.parent.last, last))
-            return cls(lives, sorted(older.pieces + pieces), older.bases + bases)
-        return cls(lives, pieces, bases)
+        pieces: list[Piece] = []
+        bases: list[tuple[Name, int]] = []
+        for name, last in ancestors(lives, life).items():
+            own = lives[name]
+            pieces += (
+                each._replace(last=min(each.last, last))
+                for each in own.pieces()
+                if each.first <= last
+            )
+            bases[:0] = ((base, min(own.limit(base.term), last)) for base in own.bases())
+        return cls(lives, sorted(pieces), bases)
 
     def cover(self, first: int, last: int) -> tuple[list[Piece], list[Range]]:
         """The fewest pieces that hold the records from `first` to `last`, and the ranges that are missing."""
@@ -176,6 +184,21 @@ class Line:
                 break
             reached = max(reached, piece.last)
         return reached
+
+
+def ancestors(lives: dict[str, Life], life: str) -> dict[str, int]:
+    """A life and those before it, each with the last record that the life has of it."""
+    found = {life: EVER}
+    while (parent := lives[life].parent) is not None and parent.life in lives:
+        found[parent.life] = min(found[life], parent.last)
+        life = parent.life
+    return found
+
+
+def shared(lives: dict[str, Life], one: str, other: str) -> int:
+    """The last record that two lives share; 0 if they share none."""
+    mine, theirs = ancestors(lives, one), ancestors(lives, other)
+    return max((min(mine[life], theirs[life]) for life in mine.keys() & theirs), default=0)
 
 
 class BaseCopy(NamedTuple):

@@ -11,8 +11,16 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from tablestone.archive.going_back import WRITTEN_SECONDS, MomentRefused, shared
-from tablestone.archive.history import EVER, Line, read_bases, read_lives, read_named, restorable
+from tablestone.archive.going_back import WRITTEN_SECONDS, MomentRefused
+from tablestone.archive.history import (
+    EVER,
+    Line,
+    read_bases,
+    read_lives,
+    read_named,
+    restorable,
+    shared,
+)
 from tablestone.archive.objects import Content, Entry, Kind, Name, ObjectDamaged, ObjectRefused
 from tablestone.archive.store import StoreUnavailable
 from tablestone.archive.terms import TermLost

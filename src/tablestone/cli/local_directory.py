@@ -4,15 +4,21 @@ import errno
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tablestone.cli.option_sources import read_configuration
 from tablestone.cli.options import BrokenOption
+from tablestone.clock import system_clock
 from tablestone.engines.capabilities import StoredIn
+from tablestone.engines.contract import Engine
 from tablestone.engines.kind import EncryptionKey, EngineUrl
 from tablestone.engines.registry import capabilities_of
 from tablestone.engines.sqlite.data_directory import NO_ROOM
+from tablestone.tables.account_incarnation import Named
+from tablestone.tables.catalog import Catalog, every_table
+from tablestone.tables.storage_keys import fresh_table_id
 from tablestone.tools.progress import Reached, progress_for
 
 DENIALS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
@@ -94,3 +100,21 @@ def byte_progress(title: str, *, quiet: bool) -> Iterator[ByteProgress]:
     """Show the progress of one command in bytes. `title` says what is done, as `backup`."""
     with closing(progress_for(title, quiet=quiet, counted="")) as progress:
         yield lambda done, whole: progress.update(Reached(0, done, position=done, length=whole))
+
+
+async def suspend_expiry(engine: Engine) -> list[tuple[str, str]]:
+    """Suspend the expiry policies that act after a restore, and close the engine; returns accounts and tables."""
+    catalog = Catalog(engine, system_clock, fresh_table_id)
+    try:
+        found = [
+            (account, table.name)
+            async for account, table in every_table(engine)
+            if table.acting_expiry is not None
+        ]
+        for account, name in found:
+            await catalog.change_expiry(
+                Named(account), name, lambda old: old and replace(old, suspended=True)
+            )
+    finally:
+        await engine.close()
+    return found

@@ -7,7 +7,7 @@ entity, so one planner serves queries for both.
 
 import functools
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
@@ -39,7 +39,7 @@ from tablestone.model.operations import AccessPolicy, QueryTables, SignedIdentif
 from tablestone.query.evaluate import compile_filter
 from tablestone.query.plan import plan_query
 from tablestone.tables import storage_keys
-from tablestone.tables.account_incarnation import Incarnations, Named, Owner, conditions
+from tablestone.tables.account_incarnation import Incarnations, Owner, conditions
 from tablestone.tables.cache_invalidation import InvalidatingChange, one_more_conflict, outlast
 from tablestone.tables.cached_rows import CachedRows
 from tablestone.tables.change_notes import About, CommitKind, note_of
@@ -389,20 +389,6 @@ async def every_table(engine: Engine) -> AsyncIterator[tuple[str, TableRecord]]:
         for row in rows:
             if storage_keys.is_table_row(row.row):
                 yield storage_keys.account_of(row.partition), read_record(row.value)
-
-
-async def suspend_expiry(catalog: Catalog) -> list[tuple[str, str]]:
-    """Suspend every expiry policy that acts, after a restore; returns their accounts and tables."""
-    found = [
-        (account, table.name)
-        async for account, table in every_table(catalog.engine)
-        if table.acting_expiry is not None
-    ]
-    for account, name in found:
-        await catalog.change_expiry(
-            Named(account), name, lambda old: old and replace(old, suspended=True)
-        )
-    return found
 
 
 async def query_tables(

@@ -1,6 +1,7 @@
 """Restore what random programs wrote: `python -m tests.stress.archive [--steps N] [--seed S]`.
 
-Exits with 0 if each restored record was the model's state at that commit, with 1 if not.
+Programs on rows of the engine, and programs of the property suite on a server, in turns. Exits with 0 if each restored
+record was the model's state at that commit, with 1 if not.
 """
 
 import argparse
@@ -15,10 +16,13 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from command_lines import whole_number
 from stress.archive.run import Run
+from stress.archive.served import ServedRun
 from unit.archive.archived_server import MEMORY
 
 PROBLEMS_SHOWN_MAX = 20
 STEPS_OF_A_RUN = 500
+STEPS_OF_A_SERVER = 200
+"""After each run, as many with the steps of the property suite."""
 
 
 async def run(steps: int, seed: str) -> int:
@@ -32,6 +36,11 @@ async def run(steps: int, seed: str) -> int:
                 if found >= PROBLEMS_SHOWN_MAX:
                     return found
             print(f"run {number}: {program}", flush=True)
+        served = ServedRun(Random(f"{seed}-{number}"))
+        for problem in served.problems(STEPS_OF_A_SERVER):
+            print(f"server {number}, {problem}", flush=True)
+            found += 1
+        print(f"server {number}: {served}", flush=True)
     return found
 
 

@@ -1,7 +1,8 @@
 """Kill a server that writes an archive: `python -m tests.stress.archive_kills [--kills N] [--seed S]`.
 
 It is killed in every step of writing objects, joining, copying and deleting, under load. After each kill moments are
-restored and judged. Exits with 0 if nothing was wrong, with 1 otherwise.
+restored and judged. Half of the kills are of an encrypted directory. Exits with 0 if nothing was wrong, with 1
+otherwise.
 """
 
 import argparse
@@ -30,12 +31,13 @@ def main(arguments: list[str]) -> int:
     began = time.monotonic()
     print(f"seed {options.seed}", flush=True)
     found = 0
-    with tempfile.TemporaryDirectory() as directory:
-        run = Run(Path(directory), options.seed)
-        for problem in islice(run.problems(options.kills, print_now), PROBLEMS_SHOWN_MAX):
-            print(problem, flush=True)
-            found += 1
-    print(run)
+    for kills, encrypted in ((options.kills // 2, True), (-(-options.kills // 2), False)):
+        with tempfile.TemporaryDirectory() as directory:
+            run = Run(Path(directory), options.seed, encrypted=encrypted)
+            for problem in islice(run.problems(kills, print_now), PROBLEMS_SHOWN_MAX):
+                print(problem, flush=True)
+                found += 1
+        print(f"{'encrypted' if encrypted else 'in clear'}: {run}")
     print(f"{time.monotonic() - began:.0f} s, {found} problems")
     return int(bool(found))
 

@@ -38,6 +38,7 @@ from tablestone.archive.going_back import read_histories, unix_of_ticks
 from tablestone.archive.store import open_store
 from tablestone.cli.commands.restore_archive import fill
 from tablestone.clock import system_clock
+from tablestone.engines.kind import EncryptionKey
 from tablestone.engines.registry import open_engine
 from tablestone.model.entity_json import read_raw
 from tablestone.tables.catalog import every_table, scan_in_steps
@@ -100,8 +101,21 @@ class Run:
     """A run in a data directory, with its archive and what is restored below `directory`."""
 
     def __init__(
-        self, directory: Path, seed: str, steps: Sequence[tuple[str, str]] = (), bug: str = ""
+        self,
+        directory: Path,
+        seed: str,
+        steps: Sequence[tuple[str, str]] = (),
+        bug: str = "",
+        *,
+        encrypted: bool = False,
     ) -> None:
+        self.key = EncryptionKey(Random(seed).randbytes(32)) if encrypted else None
+        self.options: tuple[str, ...] = ()
+        if self.key is not None:
+            file = directory / "key"
+            file.write_text(self.key.secret.hex())
+            file.chmod(0o600)
+            self.options = (f"--encryption-key-file={file}",)
         self.data, self.archive = directory / "data", directory / "archive"
         self.seed = seed
         self.kills: Counter[str] = Counter()
@@ -138,7 +152,7 @@ class Run:
                 ("index", "create", TABLE, "number"),
                 ("expiry", "set", SESSIONS, "--property", "expires", "--yes"),
             ):
-                ended = tablestone(*line, "--data", self.data)
+                ended = tablestone(*line, "--data", self.data, *self.options)
                 assert ended.status == 0, ended
             self._wait_for_base()
             server.stop()
@@ -155,10 +169,11 @@ class Run:
         finally:
             server.kill()
 
-    def _start(self, killed_at: str) -> ServerProcess:
+    def _start(self, killed_at: str, workers: int = 1) -> ServerProcess:
         return start_server(
             self.data,
-            "--workers=1",
+            f"--workers={workers}",
+            *self.options,
             "--admin=127.0.0.1:0",
             f"--archive={self.archive}",
             command=SERVER,
@@ -175,7 +190,8 @@ class Run:
         """Let the writers write until the server has killed itself at its step, or is killed."""
         count = random.randint(0, 1) if "term" not in killed_at and "run" not in killed_at else 0
         try:
-            server = self._start(f"{killed_at} {count}" if killed_at != "never" else killed_at)
+            step = killed_at if killed_at == "never" else f"{killed_at} {count}"
+            server = self._start(step, random.choice((1, 2)))
         except NotReady:
             self.kills[f"{killed_at}, during the start"] += 1
             return
@@ -221,7 +237,9 @@ class Run:
         for journal in self._journals:
             yield from journal.complaints_of_loss(newest.rows, self._archived_up_to)
         store = open_store(str(self.archive))
-        (history,) = asyncio.run(read_histories(store, [])).values()
+        (history,) = asyncio.run(
+            read_histories(store, [] if self.key is None else [self.key])
+        ).values()
         yield from map(str, history.problems)
         first, last = random.choice(history.ranges)
         number = random.randint(first, last)
@@ -242,13 +260,14 @@ class Run:
 
     def _restore(self, number: int | None = None, moment: int | None = None) -> Restored:
         """Fill a directory, which is checked, and read it."""
+        keys = [] if self.key is None else [self.key]
         filled = asyncio.run(
-            fill(str(self.archive), [], self._scratch, None, None, number, moment, lambda *_: None)
+            fill(str(self.archive), keys, self._scratch, self.key, None, (number, moment))
         )
         self.restored += 1
-        rows = asyncio.run(read_rows(self._scratch))
+        rows = asyncio.run(read_rows(self._scratch, self.key))
         shutil.rmtree(self._scratch)
-        return Restored(unix_of_ticks(filled.time), filled.goal.number, rows)
+        return Restored(unix_of_ticks(filled.time), filled.number, rows)
 
     def _judge_server(self, server: ServerProcess) -> Iterator[str]:
         """Where the server's own data contradicts the journals, which then continue from the data."""
@@ -259,9 +278,9 @@ class Run:
             journal.settle(found.of(journal))
 
 
-async def read_rows(data: Path) -> Rows:
+async def read_rows(data: Path, secret: EncryptionKey | None = None) -> Rows:
     """The entities of the writers' tables."""
-    engine = open_engine(f"sqlite:{data}", system_clock, read_only=True)
+    engine = open_engine(f"sqlite:{data}", system_clock, read_only=True, key=secret)
     found: dict[str, dict[str, Any]] = {}
     try:
         async for _account, record in every_table(engine):

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.crash
 
 def test_what_is_restored_after_a_kill_was_there(tmp_path: Path) -> None:
     print(f"TABLESTONE_CRASH_SEED={SEED}")
-    run = Run(tmp_path, SEED, EVERY_STEP if "SLOW" in os.environ else STEPS)
+    run = Run(tmp_path, SEED, EVERY_STEP if "SLOW" in os.environ else STEPS, encrypted=True)
     assert list(run.problems(KILLS)) == [], f"seed {SEED}"
     print(run)
     assert run.kills.total() == KILLS

@@ -17,7 +17,7 @@ from tablestone.archive.going_back import find_goal, restore
 from tablestone.clock import UNIX_EPOCH_TICKS
 from tablestone.configuration import ArchiveSettings
 from tablestone.engines.change_record import Note
-from tablestone.engines.contract import ANY, DELETE, Change, Committed, StorageId, WriteSet
+from tablestone.engines.contract import ANY, DELETE, Change, Committed, WriteSet
 from tablestone.engines.kind import Opening
 from tablestone.engines.sqlite.data_directory import DATABASE_NAME
 from tablestone.engines.sqlite.encryption import connect
@@ -143,12 +143,7 @@ class ArchivedServer:
         return self.last
 
     async def turn(self) -> None:
-        """What the archiver does each second, and what it begins beside."""
-        await self.archiver.turn()
-        while under_way := [task for task in self.archiver._beside.values() if not task.done()]:
-            await asyncio.wait(under_way, timeout=0.01)
-            if any(not task.done() for task in under_way):
-                await self.archiver.turn()
+        await take_turn(self.archiver)
 
     async def catch_up(self) -> None:
         """Archive everything, with a base copy if none is there."""
@@ -195,6 +190,15 @@ class ArchivedServer:
         return to
 
 
+async def take_turn(archiver: Archiver) -> None:
+    """What the archiver does each second, and what it begins beside."""
+    await archiver.turn()
+    while under_way := [task for task in archiver._beside.values() if not task.done()]:
+        await asyncio.wait(under_way, timeout=0.01)
+        if any(not task.done() for task in under_way):
+            await archiver.turn()
+
+
 @contextmanager
 def scratch() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as directory:
@@ -222,7 +226,7 @@ async def restored(
     with scratch() as directory:
         data = into or directory / "restored"
         goal = await find_goal(store, keys, life, to, moment, now)
-        with RestoredDirectory(data, StorageId(goal.source.encode())) as target:
+        with RestoredDirectory(data) as target:
             newest = await restore(store, keys, goal, target, URL, lambda _done, _whole: None)
             assert newest.number == goal.number
             target.finish()

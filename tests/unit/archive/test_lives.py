@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from storage.encrypted_directory import KEY, OTHER, untold
-from tablestone.archive import base_copy, upkeep
+from tablestone.archive import archiver, base_copy, upkeep
 from tablestone.archive.going_back import MomentRefused
 from tablestone.archive.objects import (
     Content,
@@ -417,6 +417,7 @@ async def test_a_server_that_was_away_begins_a_child_where_another_took_over(
     life, last = server.life, server.last
     copy = await snapshot(server, tmp_path / "copy")
     await server.write(3, b"away")
+    server.clock.move(archiver.NOTE_SECONDS)  # it would note what it has written
     store.creating.clear()
     writing = asyncio.create_task(server.turn())
     await store.waits.wait()

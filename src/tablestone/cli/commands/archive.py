@@ -4,13 +4,21 @@ import asyncio
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any
 
 import click
 
-from tablestone.archive import going_back, upkeep
+from tablestone.archive import upkeep
 from tablestone.archive.comparing import check as checked
-from tablestone.archive.going_back import shown, ticks_of_unix
+from tablestone.archive.going_back import (
+    NothingArchived,
+    read_histories,
+    shown,
+    still,
+    ticks_of_unix,
+    time_of,
+    timeline,
+)
 from tablestone.archive.store import Store
 from tablestone.cli.commands.restore_archive import keys_of, opened, reading, told
 from tablestone.cli.local_directory import local_directory
@@ -25,11 +33,7 @@ from tablestone.clock import system_clock
 from tablestone.engines.kind import EncryptionKey, Opening
 from tablestone.engines.sqlite.archive_source import ArchiveSource
 from tablestone.engines.sqlite.data_directory import DataDirectory
-from tablestone.tables.storage_keys import in_words
 from tablestone.tools.progress import progress_for, shown_bytes
-
-SHOWN_MAX: Final = 20
-"""Rows that differ and are named."""
 
 
 @click.group(epilog="Example: tablestone archive list s3://bucket/tables")
@@ -51,10 +55,12 @@ def list_lives(url: str, archive_keys: tuple[str, ...]) -> None:
 
 
 async def _list(store: Store, keys: list[EncryptionKey]) -> None:
-    histories = await going_back.read_histories(store, keys)
+    histories = await read_histories(store, keys)
     if not histories:
-        print("The archive holds nothing.")
-    for history in sorted(histories.values(), key=history_written, reverse=True):
+        raise NothingArchived("There is no archive: nothing was archived to this place.")
+    for history in sorted(
+        histories.values(), key=lambda each: each.line.lives[each.life].written, reverse=True
+    ):
         life = history.line.lives[history.life]
         size = sum(found.size for found in life.found.values())
         print(
@@ -62,32 +68,20 @@ async def _list(store: Store, keys: list[EncryptionKey]) -> None:
         )
         if life.parent is not None:
             print(f"  goes on from record {life.parent.last} of life {life.parent.life}")
-        times = await going_back.timeline(store, history, keys)
+        times = await timeline(store, history, keys)
         for first, last in history.ranges:
-            since, until = _time_of(times, first, history), _time_of(times, last, history)
+            since, until = (shown(time_of(times, number)) for number in (first, last))
             print(f"  can be restored: {since} to {until} (records {first} to {last})")
         if not history.ranges:
-            print("  can be restored: nothing yet")
+            print("  can be restored: nothing, as no base copy of it is complete")
         for one, other in zip(history.ranges, history.ranges[1:], strict=False):
             print(f"  gap: records {one.last + 1} to {other.first - 1}")
-        for began, ended in going_back.still(times):
+        for began, ended in still(times):
             print(
                 f"  the clock of commits stands still: {began} to {ended}; --to goes by the second there"
             )
         for problem in history.problems:
             print(f"  {problem}")
-
-
-def history_written(history: going_back.History) -> float:
-    return history.line.lives[history.life].written
-
-
-def _time_of(times: list[going_back.Timed], number: int, history: going_back.History) -> str:
-    for entry, _stored, _still in times:
-        if entry.first <= number <= entry.last:
-            return shown(entry.newest_time if number == entry.last else entry.oldest_time)
-    base = min(history.bases, key=lambda base: abs(base.end - number))
-    return shown(base.facts["time"])
 
 
 @archive.command(
@@ -145,10 +139,10 @@ def check(
             found = asyncio.run(
                 checked(opened(url), keys, life, source, Path(made) / "data", key, told(progress))
             )
-    for each in found.differing[:SHOWN_MAX]:
-        print(in_words(each, {}))
+    for name in found.named:
+        print(name)
     print(
-        f"{url}: {len(found.differing)} rows differ"
+        f"{url}: {found.differing:,} rows differ from {directory}{found.older}"
         if found.differing
         else f"{url}: holds what {directory} holds, {found.rows} rows up to record {found.number}"
     )

@@ -23,6 +23,7 @@ from tablestone.cli.local_directory import (
     byte_progress,
     explaining_failure,
     local_directory,
+    suspend_expiry,
 )
 from tablestone.cli.options import (
     DATA_OPTIONS,
@@ -39,8 +40,7 @@ from tablestone.engines.registry import open_engine
 from tablestone.engines.sqlite.backup import end_record
 from tablestone.engines.sqlite.data_directory import DATABASE_NAME, room_for_database
 from tablestone.extras import needs
-from tablestone.tables.catalog import Catalog, every_table, suspend_expiry
-from tablestone.tables.storage_keys import fresh_table_id
+from tablestone.tables.catalog import every_table
 from tablestone.tools.progress import shown_bytes
 
 MAGIC = b"SQLite format 3\0"
@@ -94,6 +94,8 @@ def restore(
             from tablestone.cli.commands.restore_table import restore_table  # noqa: PLC0415 - an extra
         except ModuleNotFoundError as missing:
             raise BrokenOption(needs("--table", str(missing.name), "archive,tools")) from None
+        if given.get("data"):
+            raise BrokenOption("--data is for all tables of an archive: leave it out with --table.")
         restore_table(archive, archive_keys, life, to, (table, into, new_name), quiet=quiet)
         return
     directory, key = local_directory(
@@ -188,11 +190,7 @@ async def _suspend_expiry(directory: Path, key: EncryptionKey | None) -> list[tu
     await engine.close()
     if not acts:  # a directory of an older format cannot be written
         return []
-    engine = open_restored()
-    try:
-        return await suspend_expiry(Catalog(engine, system_clock, fresh_table_id))
-    finally:
-        await engine.close()
+    return await suspend_expiry(open_restored())
 
 
 def _require_length(source: Path) -> None:

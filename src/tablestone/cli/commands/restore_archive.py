@@ -10,28 +10,31 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tablestone.archive import going_back
-from tablestone.archive.comparing import TooManyDiffer
-from tablestone.archive.going_back import Goal, MomentRefused, NothingArchived, shown, ticks_of_unix
+from tablestone.archive.going_back import (
+    MomentRefused,
+    NothingArchived,
+    find_goal,
+    restore,
+    shown,
+    ticks_of_unix,
+)
 from tablestone.archive.objects import ObjectDamaged, ObjectRefused
 from tablestone.archive.store import Store, StoreRefused, StoreUnavailable, open_store
 from tablestone.cli.commands.check import problems_of
-from tablestone.cli.local_directory import SCHEME, BackupFailed
+from tablestone.cli.local_directory import SCHEME, BackupFailed, suspend_expiry
 from tablestone.cli.option_sources import key_in_file
 from tablestone.cli.options import BrokenOption, archive_from, path_from
 from tablestone.clock import system_clock, unix_seconds
 from tablestone.configuration import Configuration
-from tablestone.engines.contract import EngineRefused, EngineUnavailable, StorageId
+from tablestone.engines.contract import EngineRefused, EngineUnavailable
 from tablestone.engines.kind import EncryptionKey, EngineUrl, Opening
 from tablestone.engines.registry import open_engine
-from tablestone.engines.sqlite.data_directory import DATABASE_NAME, UNLOADED_NAME, was_used
+from tablestone.engines.sqlite.data_directory import DATABASE_NAME, was_used
 from tablestone.engines.sqlite.engine import SqliteEngine
 from tablestone.engines.sqlite.restored_directory import RestoredDirectory
 from tablestone.model.expiry import SECONDS_IN
 from tablestone.server.worker import StartRefused
-from tablestone.tables.catalog import Catalog, suspend_expiry
 from tablestone.tables.index_building import entries_of_storage
-from tablestone.tables.storage_keys import fresh_table_id
 from tablestone.tools.progress import Progress, Reached, progress_for
 
 WAIT_SECONDS: Final = 5.0
@@ -54,8 +57,6 @@ def reading(url: str) -> Iterator[None]:
         raise BrokenOption(str(refused)) from None
     except (StoreUnavailable, ObjectDamaged) as failed:
         raise BackupFailed(f"The archive {url} cannot be read: {failed}") from None
-    except TooManyDiffer:
-        raise BackupFailed(f"The archive {url} and the data differ in too many rows.") from None
 
 
 def absolute(url: str) -> str:
@@ -69,8 +70,10 @@ def opened(url: str, data: Path | None = None) -> Store:
     return open_store(absolute(url), data, must_exist=True)
 
 
-def parse_moment(text: str) -> tuple[int | None, int | None]:
+def parse_moment(text: str | None) -> tuple[int | None, int | None]:
     """A number of a record, or the ticks of a moment: ISO with or without a zone, or such as `10 minutes ago`."""
+    if text is None:
+        return None, None
     if text.isascii() and text.isdigit():
         return int(text), None
     if found := AGO.fullmatch(text.strip()):
@@ -107,10 +110,10 @@ def restore_archive(
 ) -> list[tuple[str, str]]:
     """Fill a new directory from an archive, and say up to which moment; returns the tables with suspended expiry."""
     keys = keys_of(archive_keys) + ([key] if key is not None else [])
-    number, moment = (None, None) if to is None else parse_moment(to)
+    moment = parse_moment(to)
     with reading(url), closing(progress_for("restore", quiet=quiet, counted="steps")) as progress:
         filled = asyncio.run(
-            fill(absolute(url), keys, directory, key, life, number, moment, told(progress))
+            fill(absolute(url), keys, directory, key, life, moment, told(progress))
         )
     print(f"{directory}: restored from {url}, {filled.in_words}, checked")
     if to is not None:
@@ -128,10 +131,7 @@ def restore_if_empty(configuration: Configuration) -> None:
     while True:
         try:
             filled = asyncio.run(
-                fill(
-                    *(settings.url, list(settings.keys), directory, configuration.encryption_key),
-                    *(None, None, None, lambda _done, _whole: None),
-                )
+                fill(settings.url, list(settings.keys), directory, configuration.encryption_key)
             )
         except NothingArchived:
             log.warning(
@@ -158,7 +158,9 @@ def restore_if_empty(configuration: Configuration) -> None:
 class Filled(NamedTuple):
     """What a directory was filled with."""
 
-    goal: Goal
+    life: str
+    number: int
+    """The last record."""
     time: int
     """Of the last commit, in ticks."""
     suspended: list[tuple[str, str]]
@@ -166,8 +168,7 @@ class Filled(NamedTuple):
 
     @property
     def in_words(self) -> str:
-        life, number = self.goal.history.life, self.goal.number
-        return f"life {life}, up to record {number}, {shown(self.time)}"
+        return f"life {self.life}, up to record {self.number}, {shown(self.time)}"
 
 
 async def fill(
@@ -175,51 +176,32 @@ async def fill(
     keys: list[EncryptionKey],
     directory: Path,
     key: EncryptionKey | None,
-    life: str | None,
-    number: int | None,
-    moment: int | None,
-    progress: Callable[[int, int], None],
+    life: str | None = None,
+    to: tuple[int | None, int | None] = (None, None),
+    progress: Callable[[int, int], None] = lambda _done, _whole: None,
 ) -> Filled:
-    """Fill a new directory from an archive, or go on with one that was interrupted."""
+    """Fill a new directory from an archive, or go on with one that was interrupted. `to`: as `parse_moment`."""
     store = open_store(archive, directory, must_exist=True)
-    mark = RestoredDirectory.partial_of(directory) / UNLOADED_NAME
-    begun = mark.read_text(errors="replace") if mark.is_file() else ""
-    goal = await going_back.find_goal(store, keys, life, number, moment, unix_seconds(), begun)
-    with RestoredDirectory(directory, StorageId(goal.source.encode()), key) as target:
-        if target.progress.number > goal.number:
-            raise EngineRefused(
-                f"{target.partial} holds later changes than those asked for: remove it, and repeat the command."
-            )
-        newest = await going_back.restore(store, keys, goal, target, archive, progress)
-        await _make_entries(target, key)
+    goal = await find_goal(store, keys, life, *to, unix_seconds())
+    with RestoredDirectory(directory, key) as target:
+        newest = await restore(store, keys, goal, target, archive, progress)
+        url = str(EngineUrl(SCHEME, str(target.partial)))
+        engine = open_engine(url, system_clock, read_only=True, key=key)
+        try:
+            async for entries in entries_of_storage(engine):  # the archive has none
+                await asyncio.to_thread(target.add_entries, entries)
+        finally:
+            await engine.close()
         target.close()
-        goes_back = number is not None or moment is not None
-        suspended = await _suspend_expiry(target.partial, key) if goes_back else []
-        problems = await asyncio.to_thread(
-            problems_of, str(EngineUrl(SCHEME, str(target.partial))), key
-        )
+        suspended = []
+        if to != (None, None):
+            suspended = await suspend_expiry(
+                SqliteEngine(
+                    *(target.partial, system_clock, Opening.SHARED), key=key, may_be_unfinished=True
+                )
+            )
+        problems = await asyncio.to_thread(problems_of, url, key)
         if problems:
             raise ObjectDamaged(f"What was restored is damaged: {problems[0]}.")
         target.finish()
-    return Filled(goal, newest.time, suspended)
-
-
-async def _make_entries(target: RestoredDirectory, key: EncryptionKey | None) -> None:
-    """Write the entries of all indexes: the archive has none."""
-    engine = open_engine(
-        str(EngineUrl(SCHEME, str(target.partial))), system_clock, read_only=True, key=key
-    )
-    try:
-        async for entries in entries_of_storage(engine):
-            await asyncio.to_thread(target.add_entries, entries)
-    finally:
-        await engine.close()
-
-
-async def _suspend_expiry(directory: Path, key: EncryptionKey | None) -> list[tuple[str, str]]:
-    """Suspend the expiry policies that act, in a directory that is not finished; returns accounts and tables."""
-    engine = SqliteEngine(directory, system_clock, Opening.SHARED, key=key, may_be_unfinished=True)
-    try:
-        return await suspend_expiry(Catalog(engine, system_clock, fresh_table_id))
-    finally:
-        await engine.close()
+    return Filled(goal.history.life, goal.number, newest.time, suspended)

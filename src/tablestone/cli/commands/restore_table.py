@@ -47,9 +47,10 @@ def restore_table(
 ) -> None:
     """Write one table of an archive into a running server, as a new table."""
     table, into, new_name = names
-    parse_tables(new_name)
+    if parse_tables(new_name) != (new_name,):
+        raise BrokenOption("--as is the name of one table.")
     keys = keys_of(archive_keys)
-    number, moment = (None, None) if to is None else parse_moment(to)
+    moment = parse_moment(to)
     connection = parse_place(into, open_profiles(os.environ))
     with (
         reading(url),
@@ -60,7 +61,7 @@ def restore_table(
         directory = Path(made) / "data"
         key = keys[0] if keys else None
         filled = asyncio.run(
-            fill(absolute(url), keys, directory, key, life, number, moment, told(progress))
+            fill(absolute(url), keys, directory, key, life, moment, told(progress))
         )
         written = asyncio.run(_send(directory, key, connection.account, table, endpoint, new_name))
     print(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tablestone.engines.contract import EngineUnavailable, Key, StoredRow
 from tablestone.engines.sqlite.change_log import (
@@ -59,11 +59,13 @@ WHERE number > ? AND number <= ? AND number > (SELECT began FROM archive_state) 
 _BYTES_AFTER: Final = """
 SELECT max(bytes_up_to) - min(bytes_up_to) FROM change_records WHERE number >= ?
 """
-_ROW: Final = "SELECT version, value FROM stored_rows WHERE partition = ? AND row = ?"
 _EVER: Final = 2**62
 _ROWS: Final = """
-SELECT partition, row, version, value FROM stored_rows WHERE (partition, row) > (?, ?) ORDER BY partition, row
+SELECT partition, row, version, value FROM stored_rows
+WHERE (partition, row) > (?, ?) AND (partition, row) <= (?, ?) ORDER BY partition, row
 """
+_LAST_KEY: Final = Key(b"\xff" * 9, b"")
+"""After all keys."""
 
 
 class ArchiveState(NamedTuple):
@@ -205,9 +207,16 @@ class ArchiveSource:
         with self._reading():
             return rows_after(self._reader, after, bytes_max)
 
-    def row(self, key: Key) -> StoredRow | None:
+    def rows_of_moment(self, after: Key | None, bytes_max: int) -> tuple[int, list[StoredRow]]:
+        """As `rows`, and the number of the newest record of the moment at which they were read."""
         with self._reading():
-            return stored_row(self._reader, key)
+            self._require_kept()
+            self._reader.execute("BEGIN")
+            try:
+                newest = self._reader.execute("SELECT max(number) FROM change_records").get
+                return newest, rows_after(self._reader, after, bytes_max)
+            finally:
+                self._reader.execute("END")
 
     def database_bytes(self) -> int:
         return self._directory.database.stat().st_size
@@ -262,16 +271,14 @@ def make_table(writer: apsw.Connection) -> None:
         writer.execute(_FIRST)
 
 
-def rows_after(connection: apsw.Connection, after: Key | None, bytes_max: int) -> list[StoredRow]:
+def rows_after(
+    connection: apsw.Connection, after: Key | None, bytes_max: int, last: Key | None = None
+) -> list[StoredRow]:
     found: list[StoredRow] = []
-    for stored in connection.execute(_ROWS, after or (b"", b"")):
+    given = (*(after or (b"", b"")), *(last or _LAST_KEY))
+    for stored in connection.execute(_ROWS, given):
         found.append(row := StoredRow(*stored))
         bytes_max -= len(row.partition) + len(row.row) + len(row.value)
         if bytes_max <= 0:
             break
     return found
-
-
-def stored_row(connection: apsw.Connection, key: Key) -> StoredRow | None:
-    found: Any = connection.execute(_ROW, key).get
-    return None if found is None else StoredRow(*key, *found)

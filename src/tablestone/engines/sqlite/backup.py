@@ -7,8 +7,8 @@ new attempt continues an interrupted one. A file in DIR.part names the source, a
 
 import errno
 import os
-from collections.abc import Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final, Self
 
@@ -16,6 +16,7 @@ import apsw
 
 from tablestone.engines.contract import (
     EngineDamaged,
+    EngineFull,
     EngineRefused,
     EngineUnavailable,
     Key,
@@ -95,7 +96,7 @@ def end_record(database: Path, key: EncryptionKey | None = None) -> None:
 
 
 PARTIAL_SUFFIX: Final = ".part"
-_PUT: Final = (
+PUT: Final = (
     "INSERT OR REPLACE INTO stored_rows (partition, row, version, value) VALUES (?, ?, ?, ?)"
 )
 _LAST: Final = "SELECT partition, row FROM stored_rows ORDER BY partition DESC, row DESC LIMIT 1"
@@ -143,12 +144,8 @@ class NewDirectory:
         return path.with_name(path.name + PARTIAL_SUFFIX)
 
     async def write(self, rows: Sequence[StoredRow]) -> None:
-        """One transaction, flushed to the disk."""
-        try:
-            with self._connection:
-                self._connection.executemany(_PUT, rows)
-        except apsw.Error as error:
-            raise EngineUnavailable(f"{self.partial} cannot be written: {error}.") from error
+        with self._writing():
+            self._connection.executemany(PUT, rows)
 
     async def reach(self, key: Key) -> None:
         """Rows come in order, so the last stored row says how far the unload got."""
@@ -172,6 +169,21 @@ class NewDirectory:
         """The next attempt finds the rows."""
         self._connection.close()
         self._directory.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """One transaction, flushed to the disk; `EngineFull` if there is no room, else `EngineUnavailable`."""
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            yield
+            self._connection.execute("COMMIT")
+        except apsw.FullError as error:  # SQLite has rolled back
+            raise EngineFull(f"There is no room in {self.partial}.") from error
+        except apsw.Error as error:
+            raise EngineUnavailable(f"{self.partial} cannot be written: {error}.") from error
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
 
     def _require_from(self, source: StorageId) -> None:
         """Refuse a part of another source, and note this one."""

@@ -9,15 +9,12 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import apsw
-
 from tablestone.engines.change_record import ID_BYTES, RECORD_BYTES, read_rows
-from tablestone.engines.contract import EngineFull, EngineUnavailable
+from tablestone.engines.contract import EngineUnavailable, StorageId
 from tablestone.engines.sqlite import archive_source, change_log, index_entries
-from tablestone.engines.sqlite.backup import NewDirectory
+from tablestone.engines.sqlite.backup import PUT, NewDirectory
 from tablestone.engines.sqlite.data_directory import (
     DATABASE_NAME,
     LOCK_NAME,
@@ -27,30 +24,36 @@ from tablestone.engines.sqlite.data_directory import (
 from tablestone.fsync import flush_directory, flush_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from pathlib import Path
 
     from tablestone.engines.contract import Entry, Key, StoredRow
+    from tablestone.engines.kind import EncryptionKey
     from tablestone.engines.sqlite.archive_source import ArchiveState, StoredRecord
 
-_PROGRESS: Final = "CREATE TABLE IF NOT EXISTS restore_progress (parts INTEGER, number INTEGER)"
-_PUT: Final = (
-    "INSERT OR REPLACE INTO stored_rows (partition, row, version, value) VALUES (?, ?, ?, ?)"
+_PROGRESS: Final = (
+    "CREATE TABLE IF NOT EXISTS restore_progress (base TEXT, parts INTEGER, number INTEGER)"
 )
 _DELETE: Final = "DELETE FROM stored_rows WHERE partition = ? AND row = ?"
+_SOURCE: Final = StorageId(b"an archive")
 
 
 class RestoreProgress(NamedTuple):
+    base: str
+    """The name of the base copy."""
     parts: int
-    """Parts of the base copy that are stored. Negative: those of another one."""
+    """Its parts that are stored."""
     number: int
     """The last record that was applied; 0 for none."""
 
 
 class RestoredDirectory(NewDirectory):
-    """A directory that an archive fills. It may raise `EngineUnavailable`, or `EngineFull` if there is no room."""
+    """A directory that an archive fills."""
 
     may_hold = frozenset({RESTORED_NAME, LOCK_NAME, "lost+found"})
+
+    def __init__(self, path: Path, key: EncryptionKey | None = None) -> None:
+        super().__init__(path, _SOURCE, key)
 
     @staticmethod
     def partial_of(path: Path) -> Path:
@@ -74,13 +77,14 @@ class RestoredDirectory(NewDirectory):
             os.close(lock)
 
     @property
-    def progress(self) -> RestoreProgress:
+    def progress(self) -> RestoreProgress | None:
+        """How far an earlier attempt came."""
         with self._writing():
             self._connection.execute(_PROGRESS)
-            found = self._connection.execute("SELECT parts, number FROM restore_progress").get
-        return RestoreProgress(*found) if found else RestoreProgress(0, 0)
+            found = self._connection.execute("SELECT * FROM restore_progress").get
+        return None if found is None else RestoreProgress(*found)
 
-    def apply(self, records: Iterable[StoredRecord], progress: RestoreProgress) -> None:
+    def apply(self, records: Iterable[StoredRecord], progress: RestoreProgress | None) -> None:
         """Apply records in their order."""
         execute = self._connection.cursor().execute
         with self._writing():
@@ -89,17 +93,14 @@ class RestoredDirectory(NewDirectory):
                     if value is None:
                         execute(_DELETE, (record.partition, row))
                     else:
-                        execute(_PUT, (record.partition, row, version, value))
-            self._note(progress)
+                        execute(PUT, (record.partition, row, version, value))
+            if progress is not None:
+                self._note(progress)
 
-    def rows(self, after: Key | None, bytes_max: int) -> list[StoredRow]:
-        """As those of the `ArchiveSource`."""
+    def rows(self, after: Key | None, bytes_max: int, last: Key | None = None) -> list[StoredRow]:
+        """As those of the `ArchiveSource`, up to the key `last`."""
         with self._writing():
-            return archive_source.rows_after(self._connection, after, bytes_max)
-
-    def row(self, key: Key) -> StoredRow | None:
-        with self._writing():
-            return archive_source.stored_row(self._connection, key)
+            return archive_source.rows_after(self._connection, after, bytes_max, last)
 
     def add_entries(self, entries: Iterable[Entry]) -> None:
         """Store index entries. They may be there already."""
@@ -135,14 +136,4 @@ class RestoredDirectory(NewDirectory):
 
     def _note(self, progress: RestoreProgress) -> None:
         self._connection.execute("DELETE FROM restore_progress")
-        self._connection.execute("INSERT INTO restore_progress VALUES (?, ?)", progress)
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            with self._connection:
-                yield
-        except apsw.FullError as error:
-            raise EngineFull(f"There is no room in {os.fspath(self.partial)}.") from error
-        except apsw.Error as error:
-            raise EngineUnavailable(f"{self.partial} cannot be written: {error}.") from error
+        self._connection.execute("INSERT INTO restore_progress VALUES (?, ?, ?)", progress)
