@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from tablestone.archive.history import (
     Life,
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from tablestone.archive.store import Store
     from tablestone.engines.kind import EncryptionKey
     from tablestone.engines.sqlite.archive_source import ArchiveSource, ArchiveState, RecordEnds
-
-ATTEMPTS_MAX: Final = 8
-"""Terms of other runs that may come between two looks."""
 
 
 class TermLost(Exception):
@@ -101,27 +98,24 @@ async def begin_term(
 ) -> OwnTerm:
     """Begin a term of the run `run`, or take the one that it has begun. May be called again after an error.
 
-    Raises the errors of the store and of the source.
+    Raises the errors of the store and of the source, and `TermLost` if another run begins the same term.
     """
-    for _attempt in range(ATTEMPTS_MAX):
-        state, kept = await asyncio.to_thread(lambda: (source.state(), source.ends()))
-        lives = await read_lives(store)
-        start = _Start(store, source, archive, run, keys, state, kept, lives)
-        life, term, why = await start.choose()
-        if life not in lives or lives[life].terms[-1:] != [term]:
-            await asyncio.to_thread(source.store_next, run, term.before)
-            name = Name(life, Kind.TERM, term.number)
-            try:
-                # Not encrypted: it must be readable when the key has changed, and holds no data.
-                await store.create(str(name), write_object(name, Content(term._asdict())))
-            except ObjectExists:
-                if Term.of((await read_named(store, name)).facts).run != run:
-                    continue
-            lives.setdefault(life, Life(life)).terms.append(term)  # a listing may not show it yet
-        await asyncio.to_thread(source.begin_run, archive, life, run, term.first - 1)
-        line = Line.of(lives, life)
-        return OwnTerm(store, keys, run, life, term, line, why, term.first - 1)
-    raise TermLost("Other servers begin terms of the same life all the time.")
+    state, kept = await asyncio.to_thread(lambda: (source.state(), source.ends()))
+    lives = await read_lives(store)
+    start = _Start(store, source, archive, run, keys, state, kept, lives)
+    life, term, why = await start.choose()
+    if life not in lives or lives[life].terms[-1:] != [term]:
+        await asyncio.to_thread(source.store_next, run, term.before)
+        name = Name(life, Kind.TERM, term.number)
+        try:
+            # Not encrypted: it must be readable when the key has changed, and holds no data.
+            await store.create(str(name), write_object(name, Content(term._asdict())))
+        except ObjectExists:
+            if Term.of((await read_named(store, name)).facts).run != run:
+                raise TermLost(f"another server has begun {name}") from None
+        lives.setdefault(life, Life(life)).terms.append(term)  # a listing may not show it yet
+    await asyncio.to_thread(source.begin_run, archive, life, run, term.first - 1)
+    return OwnTerm(store, keys, run, life, term, Line.of(lives, life), why, term.first - 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import combinations, pairwise
 
 import pytest
@@ -176,6 +177,27 @@ async def test_lives_are_read_with_their_terms(three_terms: MemoryStore) -> None
     assert lives[B].parent == (A, 8)
     assert [piece[:2] for piece in lives[A].pieces()] == [(1, 4), (5, 8), (9, 10)]
     assert (await read_lives(three_terms, only=B)).keys() == {B}
+
+
+@asynchronous
+async def test_the_terms_of_many_starts_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is restarted each hour has thousands in a few months."""
+    store = MemoryStore()
+    for number in range(1, 201):
+        stored(store, Name(A, Kind.TERM, number), Term(number, "r", number)._asdict())
+    under_way, most, real = 0, 0, store.read
+
+    async def read(name: str, length: int | None = None) -> bytes:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0.001)
+        under_way -= 1
+        return await real(name, length)
+
+    monkeypatch.setattr(store, "read", read)
+    assert [term.first for term in (await read_lives(store))[A].terms] == [*range(1, 201)]
+    assert 32 <= most <= 64
 
 
 @asynchronous
