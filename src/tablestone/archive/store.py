@@ -25,15 +25,10 @@ from tablestone.extras import needs
 from tablestone.fsync import flush, flush_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
 
 CLOUD_SCHEMES: Final = ("s3", "s3a", "az", "azure", "abfs", "abfss", "adl", "gs")
 FORMS: Final = "s3://BUCKET/PATH, az://CONTAINER/PATH, gs://BUCKET/PATH, or a directory"
-ALLOW_HTTP: Final = (
-    *("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP", "GOOGLE_ALLOW_HTTP", "ALLOW_HTTP"),
-    "AZURE_STORAGE_USE_EMULATOR",
-)
-"""Variables of obstore that allow an endpoint without TLS."""
 MEANINGS: Final = (
     ("169.254.169.254", "The environment has no credentials, and this machine has no role. "),
     ("404 Not Found", "There is no such bucket or container. "),
@@ -42,8 +37,6 @@ MEANINGS: Final = (
     ("builder error", "An endpoint with http:// needs AWS_ALLOW_HTTP=true or the like. "),
 )
 """What parts of obstore's messages mean."""
-REQUEST_SECONDS_MAX: Final = 60.0
-"""Seconds that a request to the store may take."""
 RETRIES: Final[Any] = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
 LEFT_SECONDS: Final = 86_400.0
 """A file that is written to a directory takes less than this."""
@@ -166,9 +159,7 @@ class CloudStore:
             raise StoreRefused(f"The archive {url} names no bucket: {FORMS}.")
         self._obstore: Any = obstore
         try:
-            self._store: Any = from_url(
-                url, client_options=_client_options(os.environ), retry_config=RETRIES
-            )
+            self._store: Any = from_url(url, retry_config=RETRIES)
         except (obstore.exceptions.BaseError, ValueError) as error:
             raise StoreRefused(f"The archive {url} cannot be used: {_sentence(error)}") from None
 
@@ -216,12 +207,6 @@ class CloudStore:
             raise ObjectMissing from None
         except (errors.BaseError, OSError, TimeoutError) as error:
             raise StoreUnavailable(_sentence(error)) from None
-
-
-def _client_options(environment: Mapping[str, str]) -> Any:
-    """The options of requests. obstore reads no variable for them if some are given."""
-    allows_http = any(environment.get(name, "").lower() in ("1", "true") for name in ALLOW_HTTP)
-    return {"timeout": f"{REQUEST_SECONDS_MAX:.0f}s", "allow_http": allows_http}
 
 
 def _sentence(error: BaseException) -> str:
