@@ -171,9 +171,12 @@ def _joined(own: Life, until: float) -> Iterator[Name]:
         for piece in pieces
         if piece.name.kind is Kind.JOINED and own.found[piece.name].modified <= until
     ]
-    line = Line({}, joined, [])
+    gaps = iter(Line({}, joined, []).cover(1, EVER)[1])
+    gap = next(gaps)
     for piece in pieces:
-        if piece.name.kind is Kind.CHANGES and not line.cover(piece.first, piece.last)[1]:
+        while gap.last < piece.first:
+            gap = next(gaps)  # the last one has no end
+        if piece.name.kind is Kind.CHANGES and piece.last < gap.first:
             yield piece.name
 
 
