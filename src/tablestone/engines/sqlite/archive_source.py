@@ -20,7 +20,6 @@ from tablestone.engines.sqlite.change_log import (
     begin_epoch,
     default_bytes,
     kept_for,
-    make_tables,
     raising_unavailable,
     switching,
 )
@@ -233,15 +232,10 @@ class ArchiveSource:
             raise EngineUnavailable("No record of changes is kept for an archive.")
 
     def _store(self, statement: str, given: Sequence[str | int | None]) -> int:
-        """Change the state; returns the number of changed rows."""
+        """Change the state, which `keep` has made; returns the number of changed rows."""
         with self._writing() as writer:
-            writer.execute("BEGIN IMMEDIATE")
-            make_tables(writer)
-            make_table(writer)
             writer.execute(statement, given)
-            changed = writer.changes()
-            writer.execute("COMMIT")
-        return changed
+            return writer.changes()
 
     @property
     def _writable(self) -> Generation:
