@@ -250,7 +250,7 @@ def _waiting_seconds(source: ArchiveSource, now: int) -> float:
     """How long the oldest record that is not noted as archived has waited, such as for this start; 0 for none."""
     with suppress(EngineUnavailable):
         state = source.state()
-        oldest = None if state is None else source.record(state.archived + 1)
+        oldest = source.record(state.archived + 1) if state.archive else None
         if oldest is not None:
             return max(now - oldest.time, 0) / TICKS_PER_SECOND
     return 0.0

@@ -34,7 +34,7 @@ EVERY_SECONDS: Final = 86_400.0
 """Seconds between two base copies."""
 GAP_SECONDS: Final = 3600.0
 """Seconds between two base copies that gaps ask for."""
-REST: Final = 1.0
+REST: Final = 4.0
 """Seconds of rest for each second of work, so that requests go on."""
 WAIT_SECONDS: Final = 0.5
 """Seconds between two looks whether the changes of meanwhile are archived."""

@@ -72,7 +72,7 @@ async def check(
             f"{scratch.parent} has {free >> 20:,} MiB for a copy of the data, which has {needed >> 20:,} MiB."
         )
     state = await asyncio.to_thread(source.state)
-    life = life or (None if state is None else state.life)
+    life = life or state.life or None
     goal = await find_goal(store, keys, life, None, None, unix_seconds())
     reached, rows, after = goal.number, 0, None
     differing = list[Key]()

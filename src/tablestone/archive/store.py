@@ -254,13 +254,6 @@ class DirectoryStore:
                 for left in unfinished.iterdir():
                     if left.stat().st_mtime < unnamed.stat().st_mtime - LEFT_SECONDS:
                         left.unlink(missing_ok=True)
-            self._link(unnamed, path)
-        finally:
-            unnamed.unlink(missing_ok=True)
-            flush_directory(path.parent)  # also of an object that an earlier attempt left there
-
-    def _link(self, unnamed: Path, path: Path) -> None:
-        try:
             os.link(unnamed, path)
         except FileExistsError:
             raise ObjectExists from None
@@ -270,6 +263,9 @@ class DirectoryStore:
             raise StoreUnavailable(
                 f"The archive {self._root} cannot be written: its file system makes no hard links."
             ) from None
+        finally:
+            unnamed.unlink(missing_ok=True)
+            flush_directory(path.parent)  # also of an object that an earlier attempt left there
 
     def _make_directory(self, path: Path) -> None:
         """Make a directory and those above it; each is durable only once the one above it is flushed."""

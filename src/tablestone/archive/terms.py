@@ -133,7 +133,7 @@ class _Start:
     archive: str
     run: str
     keys: Sequence[EncryptionKey]
-    state: ArchiveState | None
+    state: ArchiveState
     kept: RecordEnds
     lives: dict[str, Life]
 
@@ -141,23 +141,19 @@ class _Start:
         """The life, the term, and why a new life begins."""
         state, kept, lives = self.state, self.kept, self.lives
         first_of_all = Term(1, self.run, kept.last + 1)
-        if state is None:
-            why = "this directory was not archived before"
-            if lives:
-                why += f", and the archive holds other data ({len(lives)} lives): `tablestone restore` brings it back"
-            return fresh_life(), first_of_all, why
         begun = (
             life
             for life in lives.values()
             if life.terms and life.terms[-1].run in (self.run, state.next_run)
         )
-        own = next(
-            begun, lives.get(state.life)
-        )  # a run may have begun whose life is not stored yet
+        # A run may have begun whose life is not stored yet.
+        own = next(begun, lives.get(state.life))
         if own is None or not own.terms:
             why = f"the archive does not hold the life {state.life} of this directory any more"
             if not state.archive:
                 why = "this directory was not archived before"
+                if lives:
+                    why += f", and the archive holds {len(lives)} other lives: `tablestone restore` brings one back"
             elif state.archive != self.archive:
                 why = f"this directory was archived at {state.archive} before"
             elif not lives and isinstance(self.store, DirectoryStore):
@@ -170,14 +166,13 @@ class _Start:
         if newest.run == self.run:
             return own.life, newest, None if newest.number > 1 else "an attempt before began it"
         line = Line.of(lives, own.life)
-        if newest.run not in (state.run, state.next_run):
+        if newest.run not in {state.run, state.next_run} - {""}:  # that of a damaged term
             why = f"another server has gone on in the life {own.life} of this directory"
         else:
             # Nothing may be written yet.
             agrees = own.newest < own.terms[0].first or await self._agree(line, own.newest)
-            if (
-                agrees is None
-            ):  # what is noted of this run, the directory has; it must hold all that follows
+            if agrees is None:
+                # What is noted of this run, the directory has; it must hold all that follows.
                 agrees = state.archived == own.newest and kept.first <= own.newest + 1
             if agrees:
                 return own.life, Term(newest.number + 1, self.run, own.newest + 1, newest.run), None

@@ -8,7 +8,8 @@ that listed them has time to read them.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, NamedTuple
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
 from tablestone.archive.going_back import WRITTEN_SECONDS, MomentRefused
 from tablestone.archive.history import (
@@ -20,15 +21,7 @@ from tablestone.archive.history import (
     restorable,
     shared,
 )
-from tablestone.archive.objects import (
-    Entry,
-    Kind,
-    Name,
-    ObjectDamaged,
-    ObjectRefused,
-    read_records,
-    write_records,
-)
+from tablestone.archive.objects import Content, Entry, Kind, Name, ObjectDamaged, ObjectRefused
 from tablestone.archive.store import StoreUnavailable
 from tablestone.archive.terms import TermLost
 
@@ -40,7 +33,6 @@ if TYPE_CHECKING:
     from tablestone.archive.store import Store
     from tablestone.archive.terms import OwnTerm
     from tablestone.engines.kind import EncryptionKey
-    from tablestone.engines.sqlite.archive_source import StoredRecord
 
 EVERY_SECONDS: Final = 3600.0
 JOIN_SECONDS: Final = 3600.0
@@ -53,15 +45,6 @@ UNFINISHED_SECONDS: Final = 86_400.0
 _ORDER: Final = (Kind.BASE, Kind.CHANGES, Kind.JOINED, Kind.TERM)
 
 log = logging.getLogger(__name__)
-
-
-class _Small(NamedTuple):
-    """An object that may be joined: what counts of it."""
-
-    records: list[StoredRecord]
-    entries: list[Entry]
-    size: int
-    key: EncryptionKey | None
 
 
 class Upkeep:
@@ -112,47 +95,46 @@ class Upkeep:
 
 async def _join(term: OwnTerm, own: Life, until: float) -> None:
     """Join the objects of changes that were stored before a time, those of each key for themselves."""
-    group: list[_Small] = []
-    for piece in [*Line.of({own.life: own}, own.life).cover(1, EVER)[0], None]:
-        small = None if piece is None else await _small(term, own, piece, until)
-        if group and (
-            small is None
-            or small.key != group[-1].key
-            or small.records[0].number != group[-1].records[-1].number + 1
-            or small.size + sum(each.size for each in group) > JOINED_BYTES
-            or sum(len(each.entries) for each in group) >= JOINED_ENTRIES_MAX
-        ):
-            if len(group) > 1:
-                first, last = group[0].records[0].number, group[-1].records[-1].number
-                await term.create(
-                    term.name(Kind.JOINED, first, last),
-                    {"entries": [entry for each in group for entry in each.entries]},
-                    write_records(record for each in group for record in each.records),
-                    group[0].key,
-                )
-            group.clear()
-        if small is not None:
-            group.append(small)
+    group: list[tuple[Name, Content]] = []
+    for piece in Line.of({own.life: own}, own.life).cover(1, EVER)[0]:
+        content = await _small(term, own, piece, until)
+        if group and (content is None or not _goes_on(group, piece, content)):
+            await _write_joined(term, own, group)
+            group = []
+        if content is not None:
+            group.append((piece.name, content))
+    await _write_joined(term, own, group)
 
 
-async def _small(term: OwnTerm, own: Life, piece: Piece, until: float) -> _Small | None:
-    """An object of changes that is old enough to be joined; None for others, and if it cannot be read."""
-    stored = own.found[piece.name].modified
-    if piece.name.kind is Kind.JOINED or stored > until:
-        return None
-    try:
-        content = await read_named(term.store, piece.name, term.keys)
-    except (ObjectDamaged, ObjectRefused):  # `check` reports it
-        return None
+def _goes_on(group: list[tuple[Name, Content]], piece: Piece, content: Content) -> bool:
+    """Whether an object follows on the last one of a group, with the same key, and there is room for it."""
+    name, before = group[-1]
+    size = sum(len(each.body) for _name, each in group) + len(content.body)
+    entries = sum(len(each.facts["entries"]) for _name, each in group)
+    is_next = piece.first == name.last + 1 and content.key == before.key
+    return is_next and size <= JOINED_BYTES and entries < JOINED_ENTRIES_MAX
+
+
+async def _write_joined(term: OwnTerm, own: Life, group: list[tuple[Name, Content]]) -> None:
+    if len(group) < 2:
+        return
     entries = [
-        entry._replace(
-            first=max(entry.first, piece.first), last=min(entry.last, piece.last), stored=stored
-        )
-        for entry in (Entry(*each) for each in content.facts["entries"])
-        if entry.first <= piece.last and entry.last >= piece.first
+        Entry(*entry)._replace(stored=own.found[name].modified)
+        for name, each in group
+        for entry in each.facts["entries"]
     ]
-    records = list(_within(piece, read_records(content.body)))
-    return _Small(records, entries, len(content.body), content.key)
+    body = b"".join(each.body for _name, each in group)
+    name = term.name(Kind.JOINED, group[0][0].first, group[-1][0].last)
+    await term.create(name, {"entries": entries}, body, group[0][1].key)
+
+
+async def _small(term: OwnTerm, own: Life, piece: Piece, until: float) -> Content | None:
+    """An object of changes that may be joined: it is old enough, and all of it counts and can be read."""
+    is_whole = piece[:2] == (piece.name.first, piece.name.last)
+    if piece.name.kind is Kind.CHANGES and is_whole and own.found[piece.name].modified <= until:
+        with suppress(ObjectDamaged, ObjectRefused):  # `check` reports it
+            return await read_named(term.store, piece.name, term.keys)
+    return None
 
 
 async def _past(term: OwnTerm, lives: dict[str, Life], own: Life, horizon: float) -> list[Name]:
@@ -179,10 +161,6 @@ async def _past(term: OwnTerm, lives: dict[str, Life], own: Life, horizon: float
         if (name.kind in (Kind.CHANGES, Kind.JOINED) and name.last <= floor)
         or (name.kind is Kind.BASE and name.first < floor)
     ]
-
-
-def _within(piece: Piece, records: Iterable[StoredRecord]) -> Iterator[StoredRecord]:
-    return (record for record in records if piece.first <= record.number <= piece.last)
 
 
 def _joined(own: Life, until: float) -> Iterator[Name]:

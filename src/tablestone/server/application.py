@@ -215,7 +215,7 @@ class Application:
                 await asyncio.to_thread(source.rest, self._parts.clock())
                 state = source.state()
                 source.close()
-                if state is not None and state.archive:
+                if state.archive:
                     log.warning(
                         "Nothing is archived to %s any more, since %s: this server has no --archive.",
                         *(state.archive, format_date_time(state.since)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tablestone.engines.contract import EngineUnavailable, Key, StoredRow
 from tablestone.engines.sqlite.change_log import (
@@ -47,9 +47,7 @@ CREATE TABLE archive_state (
 """
 _FIRST: Final = "INSERT INTO archive_state VALUES ('', '', '', NULL, 0, 0, 0)"
 _IS_THERE: Final = "SELECT 1 FROM sqlite_schema WHERE name = 'archive_state'"
-_STATE: Final = """
-SELECT archive, life, run, next_run, archived, since FROM archive_state WHERE archive != '' OR next_run IS NOT NULL
-"""
+_STATE: Final = "SELECT archive, life, run, next_run, archived, since FROM archive_state"
 _ENDS: Final = """
 SELECT number + (length(rows) = 0), (SELECT max(number) FROM change_records) FROM change_records
 WHERE number >= (SELECT began FROM archive_state) ORDER BY number LIMIT 1
@@ -125,13 +123,11 @@ class ArchiveSource:
         with self._lock:
             self._reader.close()
 
-    def state(self) -> ArchiveState | None:
-        """None if the directory was never archived."""
+    def state(self) -> ArchiveState:
         with self._reading():
             if self._reader.execute(_IS_THERE).get is None:
-                return None
-            found: Any = self._reader.execute(_STATE).get
-            return None if found is None else ArchiveState(*found)
+                return ArchiveState("", "", "", None, 0, 0)
+            return ArchiveState(*self._reader.execute(_STATE).get)
 
     def keep(self) -> None:
         """Keep records for the archive, in every process, from now on."""
