@@ -238,8 +238,9 @@ _RECORD: Final = struct.Struct("<qqiiii")
 
 def write_records(records: Iterable[StoredRecord]) -> bytes:
     parts: list[bytes] = []
-    for number, time, *texts in records:
-        parts += (_RECORD.pack(number, time, *map(len, texts)), *texts)
+    pack = _RECORD.pack
+    for number, time, a, b, c, d in records:  # under load, thousands each second
+        parts += (pack(number, time, len(a), len(b), len(c), len(d)), a, b, c, d)
     return b"".join(parts)
 
 

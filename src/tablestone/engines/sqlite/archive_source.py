@@ -182,8 +182,8 @@ class ArchiveSource:
         found: list[StoredRecord] = []
         with self._reading():
             self._require_kept()
-            for stored in self._reader.execute(_RECORDS, (after, _EVER if last is None else last)):
-                record = StoredRecord(*stored)
+            given = (after, _EVER if last is None else last)
+            for record in map(StoredRecord._make, self._reader.execute(_RECORDS, given)):
                 if record.number != after + 1 + len(found):
                     break
                 found.append(record)
