@@ -34,8 +34,10 @@ EVERY_SECONDS: Final = 86_400.0
 """Seconds between two base copies."""
 GAP_SECONDS: Final = 3600.0
 """Seconds between two base copies that gaps ask for."""
+READ_BYTES: Final = 256 << 10
+"""About how many bytes are read at once: requests wait for the interpreter meanwhile."""
 REST: Final = 4.0
-"""Seconds of rest for each second of work, so that requests go on."""
+"""Seconds of rest for each second of reading, so that requests go on."""
 WAIT_SECONDS: Final = 0.5
 """Seconds between two looks whether the changes of meanwhile are archived."""
 
@@ -116,19 +118,16 @@ class BaseCopies:
             if any(base.name == present for base in readable):
                 self._ended(start)  # nothing was committed since
                 return
-        while rows := await asyncio.to_thread(
-            source.rows, _key(parts[-1].last) if parts else None, PART_BYTES
-        ):
-            began = self._elapsed()
-            number, last = len(parts) + 1, f"{rows[-1].partition.hex()}/{rows[-1].row.hex()}"
-            body = await asyncio.to_thread(write_records, _as_records(rows))
-            digest = hashlib.sha256(body).hexdigest()
+        while True:
             after = parts[-1].last if parts else None
-            part = Part(term.term.number, number, digest, len(rows), after, last)
-            name = term.name(Kind.BASE, start, part=number)
+            body, rows, last = await self._read(after)
+            if last is None:
+                break
+            digest = (await asyncio.to_thread(hashlib.sha256, body)).hexdigest()
+            part = Part(term.term.number, len(parts) + 1, digest, rows, after, last)
+            name = term.name(Kind.BASE, start, part=part.number)
             await term.create(name, {"part": part}, body, term.key)
             parts.append(part)
-            await asyncio.sleep(REST * (self._elapsed() - began))
         ends = await asyncio.to_thread(source.ends)
         while term.archived < ends.last:  # noqa: ASYNC110 - the next turns write them
             await asyncio.sleep(WAIT_SECONDS)
@@ -146,6 +145,22 @@ class BaseCopies:
             raise ObjectDamaged(f"{name} is incomplete: the archive lacks record {reach + 1:,}.")
         self._ended(start)
         log.info("base copy of %d rows in %d parts", sum(each.rows for each in parts), len(parts))
+
+    async def _read(self, after: str | None) -> tuple[bytes, int, str | None]:
+        """The body of the part that begins after a key, the number of its rows, and the key of the last one."""
+        read, count, size, last = list[bytes](), 0, 0, None
+        while size < PART_BYTES:
+            began = self._elapsed()
+            bytes_max = min(READ_BYTES, PART_BYTES)
+            rows = await asyncio.to_thread(self._source.rows, _key(last or after), bytes_max)
+            if not rows:
+                break
+            read.append(await asyncio.to_thread(write_records, _as_records(rows)))
+            size += len(read[-1])
+            count += len(rows)
+            last = f"{rows[-1].partition.hex()}/{rows[-1].row.hex()}"
+            await asyncio.sleep(REST * (self._elapsed() - began))
+        return b"".join(read), count, last
 
     def _ended(self, start: int) -> None:
         self.newest_at = self._elapsed()
@@ -183,8 +198,8 @@ async def _line(term: OwnTerm) -> Line:
     return Line.of({term.life: Life(term.life)} | lives, term.life)
 
 
-def _key(text: str) -> Key:
-    return Key(*map(bytes.fromhex, text.split("/")))
+def _key(text: str | None) -> Key | None:
+    return None if text is None else Key(*map(bytes.fromhex, text.split("/")))
 
 
 def _as_records(rows: Iterable[StoredRow]) -> Iterable[StoredRecord]:
