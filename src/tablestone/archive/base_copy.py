@@ -51,6 +51,8 @@ class Part(NamedTuple):
     number: int
     sha256: str
     rows: int
+    reached: int
+    """No row has a commit after this record."""
     after: str | None
     """The key after which it begins, in hexadecimal digits: that of the last row of the part before."""
     last: str
@@ -124,7 +126,8 @@ class BaseCopies:
             if last is None:
                 break
             digest = (await asyncio.to_thread(hashlib.sha256, body)).hexdigest()
-            part = Part(term.term.number, len(parts) + 1, digest, rows, after, last)
+            reached = (await asyncio.to_thread(source.ends)).last
+            part = Part(term.term.number, len(parts) + 1, digest, rows, reached, after, last)
             name = term.name(Kind.BASE, start, part=part.number)
             await term.create(name, {"part": part}, body, term.key)
             parts.append(part)
@@ -186,7 +189,9 @@ class BaseCopies:
                 except (ObjectDamaged, ObjectRefused):
                     break
                 part = Part(*facts["part"])
-                if part.after == (found[-1].last if found else None):
+                # What a term scanned after the next one's first record may be of another history.
+                is_own = part.reached <= life.limit(part.term)
+                if is_own and part.after == (found[-1].last if found else None):
                     found.append(part)
             return start, found
         return 0, []

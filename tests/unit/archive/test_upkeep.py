@@ -414,7 +414,7 @@ async def test_an_interrupted_base_copy_goes_on(
     await server.turn()
     start = store.names("base")[-1].first
     stray = Name(server.life, Kind.BASE, 2, start, part=3)  # it does not follow part 2
-    facts = {"part": base_copy.Part(2, 3, "", 1, "ff/ff", "ff/ff")}
+    facts = {"part": base_copy.Part(2, 3, "", 1, start, "ff/ff", "ff/ff")}
     store.objects[str(stray)] = write_object(stray, Content(facts)), store.now
     store.before = lambda _what, _name: None
     await server.write(5)
@@ -430,6 +430,42 @@ async def test_an_interrupted_base_copy_goes_on(
     line = Line.of(await read_lives(store), server.life)
     assert len(line.bases) == 2
     await server.close()
+
+
+async def test_a_copy_goes_on_without_the_rows_of_a_lost_term(
+    server: ArchivedServer, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """They were scanned from commits that no archive has, and that its successor never had."""
+    for name in ("REST", "WAIT_SECONDS"):
+        monkeypatch.setattr(base_copy, name, 0.0)
+    monkeypatch.setattr(base_copy, "PART_BYTES", 1)
+    await later(server, DAY + 1)
+    copy = tmp_path / "copy"
+    shutil.copytree(server.data, copy)
+    parts, real = len(store.names("base")), store.create
+
+    async def create(name: str, data: bytes) -> None:
+        if "/changes/" in name:
+            raise StoreUnavailable("Not now.")
+        if name.endswith("/000002"):
+            await server.commit(b"p2", {b"lost": b"v"})
+        await real(name, data)
+
+    store.create = create  # type: ignore[method-assign]
+    for _turn in range(30):
+        await server.archiver.turn()
+        await asyncio.sleep(0.01)
+    lost = store.names("base")[parts:]
+    assert len(lost) == len(server.rows())
+    store.create = real  # type: ignore[method-assign]
+    taker = server._another(copy, {})
+    await taker.turn()
+    await taker.catch_up()
+    assert taker.life == server.life
+    (base, *_) = (await goal_of(store)).bases
+    assert base.name.term == 2
+    assert (await restored(store, taker.life))[1] == taker.rows()
+    await taker.close()
 
 
 async def test_a_copy_that_goes_on_keeps_its_old_parts(
