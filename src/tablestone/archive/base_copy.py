@@ -175,7 +175,7 @@ class BaseCopies:
         """The start and the parts of a copy of this life that did not end, if no record after its start is missing."""
         life = line.lives[term.life]
         names = [name for name in life.found if name.kind is Kind.BASE and name.part is not None]
-        starts = {name.first for name in names} - {name.first for name in life.bases()}
+        starts = {name.first for name in names} - {name.first for name in life.found if name.is_end}
         for start in sorted(starts, reverse=True):
             if line.reach(start + 1) < max(term.archived, start):
                 continue

@@ -24,7 +24,7 @@ from tablestone.archive.objects import (
 from tablestone.archive.store import ObjectMissing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from tablestone.archive.store import Found, Store
     from tablestone.engines.kind import EncryptionKey
@@ -87,36 +87,10 @@ class Life:
     """About terms that cannot be read."""
 
     def limit(self, term: int) -> int:
-        """The last record that objects of a term may have."""
-        later = self.terms[term : term + 1]
-        return later[0].first - 1 if later else EVER
-
-    def pieces(self) -> list[Piece]:
-        """The records that count, in order; some may be in several objects."""
-        return sorted(
-            Piece(name.first, min(name.last, self.limit(name.term)), name)
-            for name in self._counting
-            if name.kind in (Kind.CHANGES, Kind.JOINED) and name.first <= self.limit(name.term)
-        )
-
-    def bases(self) -> list[Name]:
-        """The ends of base copies, the oldest first."""
-        ends = (name for name in self._counting if name.kind is Kind.BASE and name.part is None)
-        return sorted(ends, key=lambda name: (name.first, name.term))
-
-    @property
-    def _counting(self) -> Iterator[Name]:
-        return (name for name in self.found if 0 < name.term <= len(self.terms))
-
-    @property
-    def newest(self) -> int:
-        """The newest record that counts, or the one before the newest term's first.
-
-        The changes before a base copy may be deleted.
-        """
-        begun = self.terms[-1].first - 1 if self.terms else 0
-        copied = [name.first for name in self.bases() if name.first <= self.limit(name.term)]
-        return max([begun, *copied, *(piece.last for piece in self.pieces())])
+        """The last record that objects of a term may have; -1 if there is no such term."""
+        if not 0 < term <= len(self.terms):
+            return -1
+        return EVER if term == len(self.terms) else self.terms[term].first - 1
 
     @property
     def parent(self) -> Parted | None:
@@ -148,15 +122,24 @@ class Line:
         """Parents that are missing from the archive are left out."""
         pieces: list[Piece] = []
         bases: list[tuple[Name, int]] = []
-        for name, last in ancestors(lives, life).items():
-            own = lives[name]
-            pieces += (
-                each._replace(last=min(each.last, last))
-                for each in own.pieces()
-                if each.first <= last
-            )
-            bases[:0] = ((base, min(own.limit(base.term), last)) for base in own.bases())
-        return cls(lives, sorted(pieces), bases)
+        for each, last in ancestors(lives, life).items():
+            for name in lives[each].found:
+                limit = min(lives[each].limit(name.term), last)
+                if name.kind in (Kind.CHANGES, Kind.JOINED) and name.first <= limit:
+                    pieces.append(Piece(name.first, min(name.last, limit), name))
+                elif name.is_end and name.first <= limit:
+                    bases.append((name, limit))
+        return cls(
+            lives, sorted(pieces), sorted(bases, key=lambda base: (base[0].first, base[0].term))
+        )
+
+    def newest(self, own: Life) -> int:
+        """The newest record that counts, or the one before the newest term's first.
+
+        The changes before a base copy may be deleted.
+        """
+        copied = (name.first for name, _limit in self.bases)
+        return max([own.terms[-1].first - 1, *copied, *(piece.last for piece in self.pieces)])
 
     def cover(self, first: int, last: int) -> tuple[list[Piece], list[Range]]:
         """The fewest pieces that hold the records from `first` to `last`, and the ranges that are missing."""

@@ -73,6 +73,11 @@ class Name(NamedTuple):
     part: int | None = None
     """The part of a base; None for its end, and for other objects."""
 
+    @property
+    def is_end(self) -> bool:
+        """Whether it closes a base copy."""
+        return self.kind is Kind.BASE and self.part is None
+
     def __str__(self) -> str:
         start = f"{self.life}/{self.kind.value}/{self.term:020}"
         if self.kind is Kind.TERM:

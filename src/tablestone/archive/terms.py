@@ -164,17 +164,18 @@ class _Start:
             why = f"another server has gone on in the life {own.life} of this directory"
         else:
             # Nothing may be written yet.
-            agrees = own.newest < own.terms[0].first or await self._agree(line, own.newest)
+            last = line.newest(own)
+            agrees = last < own.terms[0].first or await self._agree(line, last)
             if agrees is None:
                 # What is noted of this run, the directory has; it must hold all that follows.
-                agrees = state.archived == own.newest and kept.first <= own.newest + 1
+                agrees = state.archived == last and kept.first <= last + 1
             if agrees:
-                return own.life, Term(newest.number + 1, self.run, own.newest + 1, newest.run), None
+                return own.life, Term(newest.number + 1, self.run, last + 1, newest.run), None
             why = (
                 f"the archive holds changes of the life {own.life} that this directory does not have: it is an older "
                 "state"
             )
-            if state.archived == own.newest < kept.first - 1:
+            if state.archived == last < kept.first - 1:
                 why = "records of this directory were removed before they were archived"
         parent = await self._parted(line, own, state)
         if parent is None:
@@ -187,7 +188,7 @@ class _Start:
         if not ours:
             return None
         oldest = max(self.kept.first, min((piece.first for piece in line.pieces), default=0))
-        low, high = oldest - 1, min(own.limit(ours[-1]), own.newest, self.kept.last)
+        low, high = oldest - 1, min(own.limit(ours[-1]), line.newest(own), self.kept.last)
         # All records up to some number agree, and none after it.
         probe = high
         while low < high:

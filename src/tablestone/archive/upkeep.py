@@ -165,7 +165,7 @@ async def _past(term: OwnTerm, lives: dict[str, Life], own: Life, horizon: float
 
 def _joined(own: Life, until: float) -> Iterator[Name]:
     """The objects of changes whose records have been in joined ones since before a time."""
-    pieces = own.pieces()
+    pieces = Line.of({own.life: own}, own.life).pieces
     joined = [
         piece
         for piece in pieces
@@ -182,7 +182,7 @@ def _joined(own: Life, until: float) -> Iterator[Name]:
 
 def _left_over(own: Life, until: float) -> Iterator[Name]:
     """The parts of base copies that have no end and have not grown since a time."""
-    ended = {name.first for name in own.bases()}
+    ended = {name.first for name in own.found if name.is_end}
     parts = [name for name in own.found if name.kind is Kind.BASE and name.first not in ended]
     grown = {name.first for name in parts if own.found[name].modified > until}
     return (name for name in parts if name.first not in grown)
@@ -203,7 +203,7 @@ async def prune(store: Store, keys: Sequence[EncryptionKey], life: str) -> int:
             raise MomentRefused(f"The archive has no life {life}.")
         await _require_not_needed(store, keys, lives, life)
         names = sorted(lives[life].found, key=lambda name: (_ORDER.index(name.kind), str(name)))
-        ends = [name for name in names if name.kind is Kind.BASE and name.part is None]
+        ends = [name for name in names if name.is_end]
         for name in ends[:1] or names:
             await store.delete(str(name))
             removed += 1

@@ -50,6 +50,11 @@ def life_of(names: set[Name], firsts: list[int] | None = None, life: str = A) ->
     return Life(life, terms, {name: Found(str(name), 1, 0.0) for name in names})
 
 
+def own_line(life: Life) -> Line:
+    """What counts of the life, without its parents."""
+    return Line.of({life.life: life}, life.life)
+
+
 def ranges_of(numbers: set[int]) -> list[Range]:
     firsts = sorted(number for number in numbers if number - 1 not in numbers)
     lasts = sorted(number for number in numbers if number + 1 not in numbers)
@@ -109,10 +114,12 @@ def test_objects_of_a_term_count_up_to_the_next_one(names: set[Name], firsts: li
     }
     assert counting == {
         (piece.name, number)
-        for piece in life.pieces()
+        for piece in own_line(life).pieces
         for number in numbers_of(piece.first, piece.last)
     }
-    assert life.newest == max([firsts[-1] - 1, *(number for _name, number in counting)])
+    assert own_line(life).newest(life) == max(
+        [firsts[-1] - 1, *(number for _name, number in counting)]
+    )
 
 
 @given(st.data())
@@ -134,7 +141,7 @@ def test_a_line_has_the_records_of_parents_up_to_where_each_life_parted(
         if parent is not None:
             lives[life].terms[0] = Term(1, "r", first, None, Parted(parent, first - 1))
     own = {
-        life: {(life, n) for piece in lives[life].pieces() for n in numbers_of(*piece[:2])}
+        life: {(life, n) for piece in own_line(lives[life]).pieces for n in numbers_of(*piece[:2])}
         for life in ids
     }
     b_last, c_last = (lives[life].parent.last for life in (B, C))  # type: ignore[union-attr]
@@ -175,7 +182,7 @@ async def test_lives_are_read_with_their_terms(three_terms: MemoryStore) -> None
     lives = await read_lives(three_terms)
     assert [term.first for term in lives[A].terms] == [1, 5, 9]
     assert lives[B].parent == (A, 8)
-    assert [piece[:2] for piece in lives[A].pieces()] == [(1, 4), (5, 8), (9, 10)]
+    assert [piece[:2] for piece in own_line(lives[A]).pieces] == [(1, 4), (5, 8), (9, 10)]
     assert (await read_lives(three_terms, only=B)).keys() == {B}
 
 
@@ -210,7 +217,7 @@ async def test_a_term_that_cannot_be_read_still_ends_the_one_before(
     life = (await read_lives(three_terms))[A]
     assert [each.first for each in life.terms] == [1, 5, 9]
     assert [each.run for each in life.terms][term - 1] == ""
-    assert [piece[:2] for piece in life.pieces()] == [(1, 4), (5, 8), (9, 10)]
+    assert [piece[:2] for piece in own_line(life).pieces] == [(1, 4), (5, 8), (9, 10)]
     assert f"terms/{term:020}" in str(life.problems[0])
 
 
