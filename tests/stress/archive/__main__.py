@@ -25,22 +25,27 @@ STEPS_OF_A_SERVER = 200
 """After each run, as many with the steps of the property suite."""
 
 
-async def run(steps: int, seed: str) -> int:
+def run(steps: int, seed: str) -> int:
     found = 0
     for number in range(-(-steps // STEPS_OF_A_RUN)):
         with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as directory:
-            program = Run(Path(directory), Random(f"{seed}-{number}"))
-            async for problem in program.problems(min(steps, STEPS_OF_A_RUN)):
-                print(f"run {number}, {problem}", flush=True)
-                found += 1
-                if found >= PROBLEMS_SHOWN_MAX:
-                    return found
-            print(f"run {number}: {program}", flush=True)
-        served = ServedRun(Random(f"{seed}-{number}"))
+            found += asyncio.run(_rows(Path(directory), number, min(steps, STEPS_OF_A_RUN), seed))
+        served = ServedRun(Random(f"{seed}-{number}"))  # has a loop of its own
         for problem in served.problems(STEPS_OF_A_SERVER):
             print(f"server {number}, {problem}", flush=True)
             found += 1
         print(f"server {number}: {served}", flush=True)
+        if found >= PROBLEMS_SHOWN_MAX:
+            break
+    return found
+
+
+async def _rows(directory: Path, number: int, steps: int, seed: str) -> int:
+    program, found = Run(directory, Random(f"{seed}-{number}")), 0
+    async for problem in program.problems(steps):
+        print(f"run {number}, {problem}", flush=True)
+        found += 1
+    print(f"run {number}: {program}", flush=True)
     return found
 
 
@@ -51,7 +56,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     began = time.monotonic()
     print(f"seed {options.seed}", flush=True)
-    found = asyncio.run(run(options.steps, options.seed))
+    found = run(options.steps, options.seed)
     print(f"{options.steps:,} steps, {time.monotonic() - began:.0f} s, {found} problems")
     return int(bool(found))
 
