@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import shutil
 from typing import TYPE_CHECKING, Final
+from unittest.mock import patch
 
+from tablestone.archive import base_copy
 from tablestone.archive.going_back import MomentRefused, read_histories, ticks_of_unix
 from tablestone.archive.store import StoreUnavailable
 from unit.archive.archived_server import SECOND, ArchivedServer, restored
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from random import Random
 
 DAY: Final = 86_400
+PART_BYTES: Final = 100
+"""So base copies have parts, and are interrupted between them."""
 KEPT: Final = 4 * DAY
 STATES_MAX: Final = 4_000
 """States that are remembered. Of older ones a tenth stays."""
@@ -47,12 +51,15 @@ class Run:
             self.wait_a_day: 1,
             self.restart: 2,
             self.go_back: 1,
+            self.take_over: 1,
             self.restore_number: 2,
             self.restore_moment: 2,
         }
 
     async def problems(self, steps: int) -> AsyncIterator[str]:
         """Take so many steps; yields what is wrong, as texts."""
+        small = patch.object(base_copy, "PART_BYTES", PART_BYTES)
+        small.start()
         try:
             actions = self.random.choices([*self._actions], [*self._actions.values()], k=steps)
             for number, action in enumerate(actions):
@@ -69,6 +76,7 @@ class Run:
             if (problem := await self._compare(self.server.last, to=self.server.last)) is not None:
                 yield problem
         finally:
+            small.stop()
             await self.server.close()
 
     def __str__(self) -> str:
@@ -137,6 +145,25 @@ class Run:
         self.server.states = older | self.server.states
         self.server.times = before.times | self.server.times
         await self.server.catch_up()
+        return None
+
+    async def take_over(self) -> str | None:
+        """Continue with a copy of the disk, which lacks what the server has written since, archived or not."""
+        before, last = self.server, self.server.last
+        model, states = before.model.copy(), dict(before.states)
+        into = self.directory / f"data-{self._directories}"
+        self._directories += 1
+        shutil.copytree(before.data, into)
+        for _action in range(self.random.randrange(6)):
+            await self.random.choice([self.commit, self.commit, self.turn, self.fail])()
+        await before.close()
+        shutil.rmtree(before.data)
+        self.server = ArchivedServer(into, self.store, before.clock, retention=KEPT)
+        if self.server.model != model:
+            return "the copy is not as the directory was"
+        self.server.states = {n: each for n, each in states.items() if n <= last}
+        self.server.times = {n: time for n, time in before.times.items() if n <= last}
+        self.server.note_state()
         return None
 
     async def restore_number(self) -> str | None:
