@@ -138,7 +138,7 @@ class BaseCopies:
         facts = {
             "last": ends.last,
             "time": self._ticks() if newest is None else newest.time,
-            "storage": (await asyncio.to_thread(source.storage_id)).hex(),
+            "storage": ends.storage.hex(),
             "parts": parts,
         }
         name = term.name(Kind.BASE, start)

@@ -48,8 +48,8 @@ _FIRST: Final = "INSERT INTO archive_state VALUES ('', '', '', NULL, 0, 0, 0)"
 _IS_THERE: Final = "SELECT 1 FROM sqlite_schema WHERE name = 'archive_state'"
 _STATE: Final = "SELECT archive, life, run, next_run, archived, since FROM archive_state"
 _ENDS: Final = """
-SELECT number + (length(rows) = 0), (SELECT max(number) FROM change_records) FROM change_records
-WHERE number >= (SELECT began FROM archive_state) ORDER BY number LIMIT 1
+SELECT number + (length(rows) = 0), (SELECT max(number) FROM change_records), (SELECT storage FROM change_log)
+FROM change_records WHERE number >= (SELECT began FROM archive_state) ORDER BY number LIMIT 1
 """
 _RECORDS: Final = """
 SELECT number, time, subject, about, partition, rows FROM change_records
@@ -89,6 +89,8 @@ class RecordEnds(NamedTuple):
     """The number of the oldest kept record; `last` plus one if there is none."""
     last: int
     """The number of the newest record, kept or not."""
+    storage: bytes
+    """The id in the cursors of feeds."""
 
 
 class StoredRecord(NamedTuple):
@@ -219,13 +221,6 @@ class ArchiveSource:
 
     def database_bytes(self) -> int:
         return self._directory.database.stat().st_size
-
-    def storage_id(self) -> bytes:
-        """The id in the cursors of feeds."""
-        with self._reading():
-            self._require_kept()
-            found: bytes = self._reader.execute("SELECT storage FROM change_log").get
-            return found
 
     def _require_kept(self) -> None:
         if kept_for(self._reader) not in FOR_ARCHIVE:
