@@ -201,10 +201,15 @@ _SAYS_FIRST: Final = (Kind.CHANGES, Kind.BASE, Kind.JOINED)
 
 async def read_lives(store: Store, only: str | None = None) -> dict[str, Life]:
     """The lives of an archive, or one of them. Raises `ObjectRefused` if a term is of a later format."""
+    listed = await store.list("" if only is None else f"{only}/")
     lives: dict[str, Life] = {}
-    for found in await store.list("" if only is None else f"{only}/"):
-        if (name := parse_name(found.name)) is not None:
-            lives.setdefault(name.life, Life(name.life)).found[name] = found
+
+    def sort() -> None:
+        for found in listed:
+            if (name := parse_name(found.name)) is not None:
+                lives.setdefault(name.life, Life(name.life)).found[name] = found
+
+    await asyncio.to_thread(sort)  # there may be a hundred thousand
     for life in lives.values():
         await _read_terms(store, life)
     return lives
