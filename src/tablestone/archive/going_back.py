@@ -116,7 +116,8 @@ async def read_histories(store: Store, keys: Sequence[EncryptionKey]) -> dict[st
 async def timeline(store: Store, history: History, keys: Sequence[EncryptionKey]) -> list[Timed]:
     """When the records of a history were written, in order, from the end of its first base copy on.
 
-    Records that are missing, or whose object is damaged, count from the time of the record before them.
+    Records that are missing, or whose object is damaged, count from the time of the record before them, up to the next
+    one that a base copy ends with: that has a time of its own.
     """
     if not history.bases:
         return []
@@ -124,6 +125,7 @@ async def timeline(store: Store, history: History, keys: Sequence[EncryptionKey]
     base = min(history.bases, key=lambda base: base.end)
     time = base.facts["time"]
     found = [(Entry(base.end, base.end, time, time, time + 1, 0.0), unix_of_ticks(time))]
+    ends = {each.end: each.facts["time"] for each in history.bases}
     newest = max((piece.last for piece in pieces), default=0)
     chain, gaps = history.line.cover(base.end + 1, newest)
     known: dict[Name, list[Entry]] = {}
@@ -135,9 +137,16 @@ async def timeline(store: Store, history: History, keys: Sequence[EncryptionKey]
     places: list[tuple[int, int, Name | None]] = sorted([*chain, *((*gap, None) for gap in gaps)])
     for first, last, of in places:
         if of is None or not known[of]:
-            before, stored = found[-1]
-            time = before.newest_time
-            found.append((Entry(first, last, time, time, time + 1, 0.0), stored))
+            at = first
+            for end in sorted({last + 1, *(each for each in ends if first <= each <= last)}):
+                before, stored = found[-1]
+                time = before.newest_time
+                if at < end:
+                    found.append((Entry(at, end - 1, time, time, time + 1, 0.0), stored))
+                if end <= last:
+                    time = ends[end]
+                    found.append((Entry(end, end, time, time, time + 1, 0.0), unix_of_ticks(time)))
+                at = end + 1
             continue
         modified = lives[of.life].found[of].modified
         for entry in known[of]:

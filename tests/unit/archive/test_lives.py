@@ -28,7 +28,7 @@ from tablestone.engines.sqlite.archive_source import ArchiveSource
 from tablestone.engines.sqlite.backup import copy_database, end_record
 from tablestone.engines.sqlite.data_directory import DATABASE_NAME
 from unit.archive.archived_server import ArchivedServer, restored
-from unit.archive.stores import MemoryStore, flipped
+from unit.archive.stores import BEGAN, MemoryStore, flipped
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -563,6 +563,30 @@ async def test_a_gap_is_told_and_closed_by_a_base_copy(
     assert again.life == server.life
     await holds(again, last)
     await again.close()
+
+
+async def test_a_moment_in_a_gap_that_a_base_copy_ends_is_refused(server: ArchivedServer) -> None:
+    """The first record that can be restored after it has the copy's time, not that of the record before the gap."""
+    last = server.last
+    for _number in range(4):
+        server.clock.move(60)
+        await server.write(1)
+    newest = server.last
+    with closing(server.engine._directory.connect_writer()) as writer:
+        writer.execute("DELETE FROM change_records WHERE number < ?", (newest,))
+        writer.execute("UPDATE change_records SET rows = x'' WHERE number = ?", (newest,))
+    server.clock.move(base_copy.GAP_SECONDS + 1)
+    server.store.now = BEGAN + server.clock.seconds  # type: ignore[attr-defined]
+    await server.catch_up()
+    await server.write(2)
+    await server.catch_up()
+    assert server.archiver.warnings == []
+    for number in range(last + 1, newest):
+        with pytest.raises(MomentRefused, match=f"nearest .* {last} .* {newest} "):
+            await restored(server.store, server.life, moment=server.times[number])
+    for number in (newest, newest + 2):
+        found = await restored(server.store, server.life, moment=server.times[number])
+        assert found == (number, server.states[number])
 
 
 async def holds_not(server: ArchivedServer, *numbers: int) -> None:
