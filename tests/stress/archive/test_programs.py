@@ -48,7 +48,9 @@ def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     async def without_the_second(*given: Any) -> Content:
         content = await real(*given)
         records = list(read_records(content.body))
-        return content._replace(body=write_records([*records[:1], *records[2:]]))
+        if len(records) > 2:  # the last one has to be there
+            del records[1]
+        return content._replace(body=write_records(records))
 
     monkeypatch.setattr(upkeep, "read_named", without_the_second)
     assert any(asyncio.run(problems(Random(seed), 300)) for seed in range(4))
