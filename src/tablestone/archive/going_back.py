@@ -449,8 +449,11 @@ async def _records(
     chain, gaps = line.cover(after + 1, last)
     whole = chain[: sum(piece.last < gaps[0].first for piece in chain)] if gaps else chain
     async for place, content in _ahead(store, [piece.name for piece in whole], keys):
-        first, end, _name = whole[place]
-        yield [record for record in read_records(content.body) if first <= record.number <= end]
+        first, end, name = whole[place]
+        records = [each for each in read_records(content.body) if first <= each.number <= end]
+        if len(records) != end - first + 1:  # whoever wrote it left some out
+            raise ObjectDamaged(f"{name} lacks records that its name has.")
+        yield records
     if gaps:
         first, end = gaps[0]
         raise ObjectDamaged(f"The records {first:,} to {end:,} are missing.")

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tablestone.archive.going_back import MomentRefused, read_histories
-from tablestone.archive.objects import Content, Kind, Name, ObjectDamaged, write_object
+from tablestone.archive.objects import (
+    Content,
+    Kind,
+    Name,
+    ObjectDamaged,
+    read_object,
+    read_records,
+    write_object,
+    write_records,
+)
 from tablestone.archive.store import StoreUnavailable
 from unit.archive.archived_server import ArchivedServer, restored
 from unit.archive.stores import LyingStore, MemoryStore, cut, flipped
@@ -237,6 +246,25 @@ async def test_changes_in_the_place_of_others(tmp_path: Path) -> None:
     assert (await restored(store, to=two - 3))[1] == server.states[two - 3]
     assert (await restored(store, to=three))[1] == server.states[three]
     await goes_on(server)
+
+
+async def test_changes_without_a_record_that_their_name_has(tmp_path: Path) -> None:
+    """As a writer with a bug would leave it: whole, and with a checksum."""
+    store = MemoryStore()
+    server = ArchivedServer(tmp_path / "data", store)
+    await server.catch_up()
+    await server.write(3)
+    await server.catch_up()
+    name = store.names("changes")[-1]
+    content = read_object(name, store.objects[str(name)][0])
+    records = list(read_records(content.body))
+    for lacking in range(3):
+        body = write_records(records[:lacking] + records[lacking + 1 :])
+        data = write_object(name, content._replace(body=body))
+        store.objects[str(name)] = data, store.now
+        with pytest.raises(ObjectDamaged, match=f"{name} lacks records"):
+            await restored(store)
+    await server.close()
 
 
 @pytest.mark.parametrize("part", [1, None], ids=["part", "end"])
