@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import http.server
+import os
 import re
 import shlex
 import shutil
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROWS = 5
+WITH_CREDENTIALS = ("s3://user:SECRET@bucket/a", "s3://SECRET@bucket/a", "az://box/a?sig=SECRET")
 RESTORED = re.compile(r"restored from \S+, life (\w{16}), up to record (\d+), (\S+Z), checked")
 INFO = {"TABLESTONE_LOG_LEVEL": "info"}
 
@@ -144,6 +146,10 @@ def test_a_moment_comes_back(served: Served, by: str, tmp_path: Path) -> None:
         ("--to yesterday", "not 'yesterday'."),
         ("--to 2099-01-01T00:00:00Z", "is in the future: without --to, the newest moment"),
         ("--to '10 minutes ago'", "is too early for the life LIFE: it goes back to "),
+        ("--to '1000000 days ago'", "1970-01-01T00:00:00.000Z is too early"),
+        ("--to '99999999999999999999 days ago'", "is too early for the life LIFE"),
+        ("--to 0001-01-01T00:00:00+14:00", "is too early for the life LIFE"),
+        ("--to 9999-12-31T23:59:59-14:00", "is in the future"),
         ("--to 99999", "Record 99,999 cannot be restored from the life LIFE: "),
         ("--life 0123456789abcdef", "has no life 0123456789abcdef: it has LIFE."),
         ("--table Orders", "--table, --into and --as belong together."),
@@ -208,6 +214,23 @@ def test_prune_refuses_what_is_written_or_unknown(served: Served) -> None:
     )
 
 
+@pytest.mark.parametrize("url", WITH_CREDENTIALS)
+def test_credentials_in_a_url_are_refused_and_not_told(url: str) -> None:
+    for line in (("archive", "list", url), ("restore", "--archive", url, "--data", "new")):
+        ended = tablestone(*line)
+        assert ended.status == 2
+        assert "must have no credentials" in ended.stderr
+        assert "SECRET" not in f"{ended}"
+
+
+def test_a_scratch_directory_that_is_none(served: Served) -> None:
+    ended = tablestone(
+        *("archive", "check", served.archive, "--data", served.data, "--scratch", "/nowhere")
+    )
+    assert (ended.status, len(ended.stderr.splitlines())) == (2, 1)
+    assert "/nowhere is no directory" in ended.stderr
+
+
 def test_what_is_no_archive(tmp_path: Path) -> None:
     """Such as a mistyped directory."""
     (tmp_path / "empty").mkdir()
@@ -215,6 +238,16 @@ def test_what_is_no_archive(tmp_path: Path) -> None:
         ended = tablestone("archive", "list", tmp_path / name)
         assert ended.status != 0
         assert sentence in ended.stderr, ended
+
+
+def test_a_moment_later_than_the_archive_says_so(served: Served, tmp_path: Path) -> None:
+    copy = tmp_path / "archive"
+    shutil.copytree(served.archive, copy)
+    then = datetime.now(UTC).timestamp() - 3_600
+    for path in copy.rglob("*"):
+        os.utime(path, (then, then))
+    ended = restore(copy, tmp_path / "new", "--to", "0 s ago", "--life", served.life)
+    assert "; the archive was written last at " in "".join(ended.lines), ended
 
 
 def test_check_names_what_differs(served: Served, tmp_path: Path) -> None:
@@ -451,7 +484,9 @@ def test_a_newer_format_is_named(served: Served, tmp_path: Path) -> None:
     assert "later" in ended.stderr or "newer" in ended.stderr, ended
 
 
-@pytest.mark.parametrize("url", ["s4://bucket/a", "s3:/bucket/a", "DATA/inside"])
+@pytest.mark.parametrize(
+    "url", ["s4://bucket/a", "s3:/bucket/a", "DATA/inside", "http://[::1", *WITH_CREDENTIALS]
+)
 def test_a_refused_start_leaves_no_data_behind(tmp_path: Path, url: str) -> None:
     """An empty database would keep `--from-archive` from restoring."""
     data = tmp_path / "data"

@@ -39,7 +39,6 @@ from tablestone.archive.objects import (
     read_records,
 )
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
-from tablestone.engines.contract import EngineRefused
 from tablestone.engines.sqlite.archive_source import ArchiveState, StoredRecord
 from tablestone.engines.sqlite.restored_directory import RestoreProgress
 
@@ -69,7 +68,7 @@ class MomentRefused(Exception):
 
 
 class NothingArchived(MomentRefused):
-    """The archive holds no life."""
+    """The archive holds nothing that can be restored."""
 
 
 class Timed(NamedTuple):
@@ -91,6 +90,13 @@ class History(NamedTuple):
     ranges: list[Range]
     problems: list[Exception]
     """Sentences about objects that cannot be read."""
+
+    @property
+    def hole(self) -> Range | None:
+        """Missing records after which there are others that no base copy makes restorable."""
+        last = self.ranges[-1].last
+        later = [piece.first for piece in self.line.pieces if piece.last > last]
+        return Range(last + 1, min(later) - 1) if later else None
 
 
 class Goal(NamedTuple):
@@ -215,9 +221,25 @@ async def find_goal(
     now: float,
 ) -> Goal:
     """The record to go back to: the newest, a number (`to`), or that of a moment (ticks). `MomentRefused`."""
+    try:
+        return await _find_goal(store, keys, life, to, moment, now)
+    except MomentRefused:  # a listing may have lacked an object
+        return await _find_goal(store, keys, life, to, moment, now)
+
+
+async def _find_goal(
+    store: Store,
+    keys: Sequence[EncryptionKey],
+    life: str | None,
+    to: int | None,
+    moment: int | None,
+    now: float,
+) -> Goal:
     histories = await read_histories(store, keys)
-    if not histories:
-        raise NothingArchived("The archive holds nothing.")
+    if not any(history.ranges or history.problems for history in histories.values()):
+        raise NothingArchived(
+            "The archive holds nothing that can be restored: no base copy of it has ended."
+        )
     if moment is not None and moment > ticks_of_unix(now):
         raise MomentRefused(
             f"{shown(moment)} is in the future: without --to, the newest moment is restored."
@@ -232,7 +254,7 @@ async def find_goal(
     def may_be_meant(name: str) -> bool:
         if moment is not None:
             return moment <= ticks_of_unix(lives[name].written)
-        return to is not None or _is_written(lives, name)
+        return to is not None or _is_written(lives, name, now)
 
     candidates = [name for name in lives if life is None and may_be_meant(name)]
     numbers: dict[str, int] = {}
@@ -259,16 +281,21 @@ async def find_goal(
         )
         raise MomentRefused(f"{what}; add one of these:\n{found}")
     if refused is not None:
+        rest = [name for name in lives if histories[name].ranges and name != chosen]
+        if not histories[chosen].ranges and rest:
+            raise MomentRefused(f"{refused} Others can be restored: --life {' or '.join(rest)}.")
         raise refused
     fitting = [base for base in histories[chosen].bases if base.end <= number <= base.reach]
     return Goal(histories[chosen], sorted(fitting, key=lambda base: base.end, reverse=True), number)
 
 
-def _is_written(lives: dict[str, Life], name: str) -> bool:
+def _is_written(lives: dict[str, Life], name: str, now: float) -> bool:
     """Whether a server may be writing a life: it was written in the last minutes, and no child went on after that."""
     written = lives[name].written
     children = [life for life in lives.values() if life.parent and life.parent.life == name]
-    return written > max(life.written for life in lives.values()) - WRITTEN_SECONDS and not any(
+    # A clock may have run ahead when an object was stored.
+    newest = min(max(life.written for life in lives.values()), now)
+    return written > newest - WRITTEN_SECONDS and not any(
         child.begun >= written for child in children
     )
 
@@ -287,6 +314,11 @@ async def _number(
             why = f". {history.problems[0]}"
         raise MomentRefused(f"Nothing of the life {history.life} can be restored{why}")
     number = history.ranges[-1].last if to is None else to
+    if to is None and moment is None and (hole := history.hole) is not None:
+        raise MomentRefused(
+            f"The archive lacks the records {hole.first:,} to {hole.last:,} of the life {history.life}, and has later "
+            f"ones. --to {number} restores everything before them."
+        )
     times: list[Timed] = []
     if moment is not None:
         times = await timeline(store, history, keys)
@@ -349,32 +381,11 @@ async def restore(
 ) -> StoredRecord:
     """Fill a directory, or go on; returns the last record. `ObjectDamaged`: an object that is needed cannot be read.
 
-    `EngineRefused`: the directory holds what an earlier attempt brought, which does not fit.
+    What an earlier attempt brought is kept if it is of the same life, and of no later record.
     """
     history, line = goal.history, goal.history.line
-    done = await asyncio.to_thread(lambda: target.progress)
-    begun = [base for base in goal.bases if done is not None and str(base.name) == done.base]
-    if done is not None and (not begun or done.number > goal.number):
-        raise EngineRefused(
-            f"{target.partial} holds an unfinished restore of another moment: remove it, and repeat the command."
-        )
-    bases = begun + [base for base in goal.bases if base not in begun]
-    base = bases[0]
-    at = done or RestoreProgress(str(base.name), 0, 0)
-    while True:
-        steps = len(base.facts["parts"]) - base.start
-        try:
-            async for rows in _parts(store, keys, base, at.parts):
-                at = at._replace(parts=at.parts + 1)
-                await asyncio.to_thread(target.apply, rows, at)
-                progress(at.parts, steps + goal.number)
-            break
-        except ObjectDamaged:
-            if base is bases[-1]:
-                raise
-            # The rows of another copy are put over these; the records after it change what differs.
-            base = bases[bases.index(base) + 1]
-            at = RestoreProgress(str(base.name), 0, 0)
+    base, at = await _put_base(store, keys, goal, target, progress)
+    steps = len(base.facts["parts"]) - base.start
     number, newest, stopped_at = max(at.number, base.start), None, -1
     while number < goal.number:
         try:
@@ -399,6 +410,39 @@ async def restore(
     state = ArchiveState(archive, owner.life, runs[-1], None, goal.number, 0)
     await asyncio.to_thread(target.keep_record, bytes.fromhex(base.facts["storage"]), newest, state)
     return newest
+
+
+async def _put_base(
+    store: Store,
+    keys: Sequence[EncryptionKey],
+    goal: Goal,
+    target: RestoredDirectory,
+    progress: Callable[[int, int], None],
+) -> tuple[BaseCopy, RestoreProgress]:
+    """Put the best base copy that can be read, or go on with the one that was begun."""
+    at = await asyncio.to_thread(lambda: target.progress)
+    begun = []
+    if at is not None and at.life == goal.history.life and at.number <= goal.number:
+        begun = [base for base in goal.bases if str(base.name) == at.base]
+        if at.is_whole and at.number < goal.number:
+            begun = []
+    bases = begun + [base for base in goal.bases if base not in begun]
+    for base in bases:
+        if at is None or str(base.name) != at.base or not begun:
+            await asyncio.to_thread(target.clear)
+            at = RestoreProgress(goal.history.life, str(base.name), 0, 0)
+        steps = len(base.facts["parts"]) + goal.number - base.start
+        try:
+            async for rows in _parts(store, keys, base, at.parts):
+                at = at._replace(parts=at.parts + 1)
+                await asyncio.to_thread(target.apply, rows, at)
+                progress(at.parts, steps)
+        except ObjectDamaged:
+            if base is bases[-1]:
+                raise
+        else:
+            return base, at
+    raise AssertionError("there is no base copy")
 
 
 async def bring(

@@ -337,8 +337,19 @@ def _engine_from(url: str, directory: Path) -> str:
 
 def archive_from(url: str, directory: Path) -> str:
     """A URL as it is, also one that is mistyped; a directory absolute, however it is given."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise must_be("the URL of an archive, or a directory", url) from None
     if len(parts.scheme) > 1 and parts.scheme != "file":
+        if (
+            parts.password
+            or parts.query
+            or (parts.username and not parts.scheme.startswith("abfs"))
+        ):
+            raise BrokenOption(
+                "The URL of an archive must have no credentials: the store finds them in the environment or in files."
+            )
         return url
     return str(path_from(parts.path if parts.scheme else url, directory, "archive"))
 

@@ -220,8 +220,21 @@ async def test_nothing_can_be_restored_before_the_first_base_copy_ended(
     store.before = no_base
     await server.turn()
     for moment in (None, server.clock.ticks):
-        with pytest.raises(MomentRefused, match="Its first base copy has not ended"):
+        with pytest.raises(NothingArchived, match="no base copy of it has ended"):
             await restored(store, moment=moment)
+    other = ArchivedServer(tmp_path / "other", store.shared(), server.clock)
+    await other.write(1)
+    await other.catch_up()
+    await server.write(1)
+    await server.turn()
+    server.store.now += 3_600  # type: ignore[attr-defined]
+    await server.write(1)
+    await server.turn()
+    with pytest.raises(
+        MomentRefused, match=f"first base copy has not ended.*restored: --life {other.life}"
+    ):
+        await restored(store)
+    await other.close()
     await server.close()
 
 

@@ -1,6 +1,7 @@
 """`tablestone archive`: what an archive holds, whether it is right, and the removal of lives."""
 
 import asyncio
+import os
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,6 +25,7 @@ from tablestone.cli.commands.restore_archive import keys_of, opened, reading, to
 from tablestone.cli.local_directory import local_directory
 from tablestone.cli.options import (
     CHECK_OPTIONS,
+    BrokenOption,
     archive_keys_option,
     path_from,
     quiet_option,
@@ -76,6 +78,8 @@ async def _list(store: Store, keys: list[EncryptionKey]) -> None:
             print("  can be restored: nothing, as no base copy of it is complete")
         for one, other in zip(history.ranges, history.ranges[1:], strict=False):
             print(f"  gap: records {one.last + 1} to {other.first - 1}")
+        if history.ranges and (hole := history.hole) is not None:
+            print(f"  gap: records {hole.first} to {hole.last}; later ones need a base copy")
         for began, ended in still(times):
             print(
                 f"  the clock of commits stands still: {began} to {ended}; --to goes by the second there"
@@ -129,6 +133,8 @@ def check(
     directory, key = local_directory(given, "An archive is of a data directory of SQLite.")
     keys = keys_of(archive_keys) + ([key] if key is not None else [])
     place = path_from(scratch, Path.cwd(), "directory") if scratch else directory.absolute().parent
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise BrokenOption(f"{place} is no directory in which a scratch directory can be made.")
     with (
         reading(url),
         TemporaryDirectory(prefix=".tablestone-check-", dir=place) as made,

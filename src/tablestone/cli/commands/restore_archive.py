@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -40,6 +40,9 @@ from tablestone.tools.progress import Progress, Reached, progress_for
 WAIT_SECONDS: Final = 5.0
 """Seconds between two attempts to reach the archive."""
 AGO: Final = re.compile(r"(\d+)\s*(s|m|h|d|seconds?|minutes?|hours?|days?)\s+ago")
+
+SECONDS_MAX: Final = 253_402_300_799
+"""The end of the year 9999."""
 
 log = logging.getLogger(__name__)
 
@@ -76,22 +79,28 @@ def parse_moment(text: str | None) -> tuple[int | None, int | None]:
         return None, None
     if text.isascii() and text.isdigit():
         return int(text), None
-    if found := AGO.fullmatch(text.strip()):
-        seconds = int(found[1]) * SECONDS_IN[found[2][0]]
-        return None, ticks_of_unix(unix_seconds() - seconds)
+    has_zone = True
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+        if found := AGO.fullmatch(text.strip()):
+            seconds = unix_seconds() - int(found[1]) * SECONDS_IN[found[2][0]]
+        else:
+            moment = datetime.fromisoformat(text)
+            has_zone = moment.tzinfo is not None
+            seconds = (moment if has_zone else moment.astimezone()).timestamp()
+    except (ValueError, OverflowError):
         raise BrokenOption(
             f"--to must be a moment such as 2026-11-28T14:02:00Z or '10 minutes ago', or the number of a record, not "
             f"{text!r}."
         ) from None
-    if moment.tzinfo is None:
-        moment = moment.astimezone()
-        print(
-            f"--to has no zone, so it is local time: {moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}."
-        )
-    return None, ticks_of_unix(moment.timestamp())
+    ticks = _ticks(seconds)
+    if not has_zone:
+        print(f"--to has no zone, so it is local time: {shown(ticks)}.")
+    return None, ticks
+
+
+def _ticks(seconds: float) -> int:
+    """The ticks of a moment; the nearest one that can be shown."""
+    return ticks_of_unix(min(max(seconds, 0), SECONDS_MAX))
 
 
 def told(progress: Progress) -> Callable[[int, int], None]:
@@ -165,10 +174,12 @@ class Filled(NamedTuple):
     """Of the last commit, in ticks."""
     suspended: list[tuple[str, str]]
     """Accounts and tables whose expiry was suspended."""
+    later: str
+    """What to say if the moment is later than the archive."""
 
     @property
     def in_words(self) -> str:
-        return f"life {self.life}, up to record {self.number}, {shown(self.time)}"
+        return f"life {self.life}, up to record {self.number}, {shown(self.time)}{self.later}"
 
 
 async def fill(
@@ -204,4 +215,7 @@ async def fill(
         if problems:
             raise ObjectDamaged(f"What was restored is damaged: {problems[0]}.")
         target.finish()
-    return Filled(goal.history.life, goal.number, newest.time, suspended)
+    written, later = ticks_of_unix(goal.history.line.lives[goal.history.life].written), ""
+    if to[1] is not None and to[1] > written:
+        later = f"; the archive was written last at {shown(written)}"
+    return Filled(goal.history.life, goal.number, newest.time, suspended, later)

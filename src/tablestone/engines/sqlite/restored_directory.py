@@ -9,7 +9,10 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+from contextlib import closing
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+import apsw
 
 from tablestone.engines.change_record import ID_BYTES, RECORD_BYTES, read_rows
 from tablestone.engines.contract import EngineUnavailable, StorageId
@@ -21,6 +24,7 @@ from tablestone.engines.sqlite.data_directory import (
     RESTORED_NAME,
     take_server_lock,
 )
+from tablestone.engines.sqlite.encryption import connect
 from tablestone.fsync import flush_directory, flush_file
 
 if TYPE_CHECKING:
@@ -31,20 +35,26 @@ if TYPE_CHECKING:
     from tablestone.engines.kind import EncryptionKey
     from tablestone.engines.sqlite.archive_source import ArchiveState, StoredRecord
 
-_PROGRESS: Final = (
-    "CREATE TABLE IF NOT EXISTS restore_progress (base TEXT, parts INTEGER, number INTEGER)"
+_PROGRESS: Final = """
+CREATE TABLE IF NOT EXISTS restore_progress (
+    life TEXT, base TEXT, parts INTEGER, number INTEGER, is_whole INTEGER
 )
+"""
+_ENTRIES: Final = "SELECT name FROM sqlite_schema WHERE name = 'index_entries'"
 _DELETE: Final = "DELETE FROM stored_rows WHERE partition = ? AND row = ?"
 _SOURCE: Final = StorageId(b"an archive")
 
 
 class RestoreProgress(NamedTuple):
+    life: str
     base: str
     """The name of the base copy."""
     parts: int
     """Its parts that are stored."""
     number: int
     """The last record that was applied; 0 for none."""
+    is_whole: bool = False
+    """Whether no later record may be applied: what follows the rows was made of them."""
 
 
 class RestoredDirectory(NewDirectory):
@@ -54,6 +64,7 @@ class RestoredDirectory(NewDirectory):
 
     def __init__(self, path: Path, key: EncryptionKey | None = None) -> None:
         super().__init__(path, _SOURCE, key)
+        self._key = key
 
     @staticmethod
     def partial_of(path: Path) -> Path:
@@ -65,13 +76,17 @@ class RestoredDirectory(NewDirectory):
         lock = take_server_lock(self.path)
         try:
             database = self.partial / DATABASE_NAME
+            with closing(
+                connect(os.fspath(database), apsw.SQLITE_OPEN_READWRITE, self._key)
+            ) as last:
+                last.execute("DROP TABLE restore_progress")
             flush_file(database)
             database.rename(self.path / DATABASE_NAME)
             flush_directory(self.path)
             shutil.rmtree(self.partial)
-        except OSError as error:
+        except (OSError, apsw.Error) as error:
             raise EngineUnavailable(
-                f"{self.partial} is complete, and its database cannot be moved to {self.path}: {error.strerror}."
+                f"{self.partial} is complete, and its database cannot be moved to {self.path}: {error}."
             ) from error
         finally:
             os.close(lock)
@@ -83,6 +98,13 @@ class RestoredDirectory(NewDirectory):
             self._connection.execute(_PROGRESS)
             found = self._connection.execute("SELECT * FROM restore_progress").get
         return None if found is None else RestoreProgress(*found)
+
+    def clear(self) -> None:
+        """Forget what an earlier attempt brought."""
+        with self._writing():
+            self._connection.execute(_PROGRESS)
+            for table in ("stored_rows", "restore_progress", *self._connection.execute(_ENTRIES)):
+                self._connection.execute(f"DELETE FROM {''.join(table)}")  # noqa: S608 - no value in it
 
     def apply(self, records: Iterable[StoredRecord], progress: RestoreProgress | None) -> None:
         """Apply records in their order."""
@@ -132,8 +154,8 @@ class RestoredDirectory(NewDirectory):
                 "UPDATE archive_state SET archive = ?, life = ?, run = ?, archived = ?, began = ?",
                 (state.archive, state.life, state.run, state.archived, began),
             )
-            self._connection.execute("DROP TABLE IF EXISTS restore_progress")
+            self._connection.execute("UPDATE restore_progress SET is_whole = 1")
 
     def _note(self, progress: RestoreProgress) -> None:
         self._connection.execute("DELETE FROM restore_progress")
-        self._connection.execute("INSERT INTO restore_progress VALUES (?, ?, ?)", progress)
+        self._connection.execute("INSERT INTO restore_progress VALUES (?, ?, ?, ?, ?)", progress)
