@@ -32,6 +32,7 @@ from tablestone.tables.expiry_sweeping import ExpirySweeper
 from tablestone.tables.service import TableService
 from tablestone.tables.storage_keys import fresh_table_id
 from tablestone.tables.sweeping import Sweeper
+from tablestone.tables.table_work import TableWork
 from tablestone.tables.throughput_targets import SharedSlots, Throughput
 from tablestone.telemetry.access_log import AccessLog
 from tablestone.telemetry.refused_callers import RefusedCallers
@@ -144,6 +145,7 @@ class Application:
             identities,
             clock,
             https_only=configuration.https_only,
+            remote_indexes=configuration.remote_indexes,
             unknown_versions=configuration.any_version,
             refused=self._refused,
         )
@@ -176,6 +178,8 @@ class Application:
         self.start(partial(self._engine.watch, leads=self._slot.leads))
         self.start(sweeper.run, of_leader=True)  # two sweepers would disturb each other
         self.start(expiry.run, of_leader=True)
+        work = TableWork(self._engine, service.catalog, service.counts, accounts.find)
+        self.start(work.run, of_leader=True)
         if archiver is not None:
             self.start(archiver.run)
         if self._slot.reports is not None and counts is not None:
@@ -291,6 +295,7 @@ class Application:
             fresh_table_id,
             table_deletion_seconds=configuration.table_deletion_seconds,
             throughput=self._throughput,
+            may_change_format=configuration.remote_indexes,
         )
 
     @property

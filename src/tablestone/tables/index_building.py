@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from tablestone import limits
-from tablestone.clock import TICKS_PER_SECOND
+from tablestone.clock import TICKS_PER_SECOND, monotonic_seconds
 from tablestone.engines.capabilities import Capabilities
 from tablestone.engines.contract import (
     ANY,
@@ -37,9 +37,11 @@ from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Owner
 from tablestone.tables.catalog import Catalog, TableRecord, read_record, relied_rows, scan_in_steps
 from tablestone.tables.indexes import (
+    FORBIDDEN,
     INDEX_KEY,
     LAST_MEMBER,
     MEMBER,
+    Automatic,
     Index,
     IndexState,
     all_entries,
@@ -53,12 +55,22 @@ ROWS_PER_STEP: Final = 500
 CLAIM_SECONDS: Final = 20
 """Seconds for which a claim keeps other processes out. Its holder renews it when half of them have passed."""
 
+AUTOMATIC_MAX: Final = 4
+"""Indexes of a table that a server makes by itself."""
+FOREVER: Final = 0
+KEPT: Final = -1
+"""For `forbidden`: until a user makes the index, and as it is stored."""
+
 Progress = Callable[[int], None]
 """Takes the number of entities that are done."""
 
 
 class IndexRefused(Exception):
-    """An index cannot be made, checked or dropped; the text is one sentence."""
+    """An index cannot be made, checked or dropped; the text is one sentence. `code` is the error over the wire."""
+
+    def __init__(self, text: str, code: str = "IndexAlreadyExists") -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class IndexGone(IndexRefused):
@@ -76,80 +88,168 @@ class Checked(NamedTuple):
 class IndexWork:
     """One process makes, checks or drops an index of a table. Each raises `IndexRefused` or `TableNotFound`."""
 
-    def __init__(self, catalog: Catalog, owner: Owner, table: str, name: str) -> None:
+    def __init__(
+        self, catalog: Catalog, owner: Owner, table: str, name: str, *, rests: bool = False
+    ) -> None:
+        """`rests`: requests of this process go on meanwhile, so rest after each step as long as it took."""
         require_keeps_entries(catalog.engine.capabilities)
         self._engine = catalog.engine
         self._catalog = catalog
         self._owner = owner
         self._table = table
         self._name = name
+        self._rests = rests
         self._process = catalog.fresh_id().hex()
         self._claimed_at = 0
+
+    async def ask(self, *, within_partition: bool = False) -> bool:
+        """Store that the index is to be made: a server makes it, or `create`. False if an automatic one was adopted."""
+        decide = await self._wanted(within_partition=within_partition)
+        is_ready = False
+
+        def asked(record: TableRecord) -> Index:
+            nonlocal is_ready
+            index = decide(record)
+            is_ready = index.state is IndexState.READY
+            return index
+
+        await self._store(asked, forbidden=None)
+        return not is_ready
+
+    async def ask_automatic(self, scanned: int) -> None:
+        """Store that the server makes the index by itself: queries examine `scanned` entities without it."""
+
+        def decide(record: TableRecord) -> Index:
+            if not may_make_automatic(record, self._name, self._catalog.clock()):
+                raise IndexRefused(f"{record.name} gets no automatic index on {self._name}.")
+            return replace(_new(record, self._name), automatic=Automatic(scanned))
+
+        await self._store(decide)
 
     async def create(
         self, *, within_partition: bool = False, progress: Progress = lambda _entities: None
     ) -> int:
         """Make the index, or go on with that; returns the number of entities that were read for it."""
+        decide = await self._wanted(within_partition=within_partition)
+        return await self._build(decide, progress, forbidden=None)
+
+    async def go_on(self) -> int:
+        """Make an index that is building, whoever asked for it."""
+        known = await self._known()
+
+        def decide(record: TableRecord) -> Index:
+            index = _index(record, self._name)
+            if index.state is not IndexState.BUILDING:
+                raise IndexGone(f"The index on {self._name} is {index.state.value}.")
+            return _as_known(index, known)
+
+        return await self._build(decide, lambda _entities: None)
+
+    async def _known(self) -> dict[str, Index]:
+        table = await self._catalog.require(self._owner, self._table)
+        return {each.property: each for each in await indexes_of(self._engine, table)}
+
+    async def _wanted(self, *, within_partition: bool) -> Callable[[TableRecord], Index]:
+        """The index that a user wants: a new one, or one that is building, or an automatic one, which is adopted."""
         name = self._name
         require_indexable(name)
-        table = await self._catalog.require(self._owner, self._table)
-        known = {each.property: each for each in await indexes_of(self._engine, table)}
+        known = await self._known()
 
         def decide(record: TableRecord) -> Index:
             index = _found(record, name)
             if index is None:
-                if len(record.indexes) == limits.INDEXES_MAX:
-                    raise IndexRefused(
-                        f"{record.name} has {limits.INDEXES_MAX} indexes: more are not possible."
-                    )
-                number = record.members.get(LAST_MEMBER, 0) + 1
-                return Index(name, number, within_partition, IndexState.BUILDING)
+                return replace(_new(record, name), within_partition=within_partition)
             if index.state is IndexState.DROPPING:
                 raise IndexRefused(f"The index on {name} is being dropped: drop it again first.")
             if index.within_partition != within_partition:
                 kind = "within its partitions" if index.within_partition else "over all partitions"
                 raise IndexRefused(f"{record.name} has an index on {name} {kind}: drop it first.")
             found = known.get(name, index)
-            if index.state is not IndexState.BUILDING:
+            if index.state is not IndexState.BUILDING and index.automatic is None:
                 broken = ", which is broken: check it" * (found.state is IndexState.BROKEN)
                 raise IndexRefused(f"{record.name} already has an index on {name}{broken}.")
-            is_known = found.reached is not None and found.number == index.number
-            return replace(index, reached=index.reached if is_known else None)
+            return replace(_as_known(index, known), automatic=None)
 
-        async with self._claimed(decide) as (record, index):
-            entities = 0
+        return decide
+
+    async def _build(
+        self,
+        decide: Callable[[TableRecord], Index],
+        progress: Progress,
+        *,
+        forbidden: int | None = KEPT,
+    ) -> int:
+        async with self._claimed(decide, forbidden=forbidden) as (record, index):
+            entities = before = 0
+            if index.state is IndexState.READY:  # an automatic one, adopted
+                await self._change(lambda old: replace(old, claim=None))
+                return index.entities
             rest = storage_keys.table_range(record.table_id)
             if index.reached is not None:
                 reached = storage_keys.entity_place(record.table_id, EntityKey(*index.reached))
                 rest = KeyRange(reached, rest.end)
+                before = index.entities - 1  # the one at `reached` is read again
+            began = monotonic_seconds()
             async for rows in scan_in_steps(self._engine, rest, ROWS_PER_STEP):
                 keys = [Key(row.partition, row.row) for row in rows]
                 await self._reindex(record, dict.fromkeys(keys, ()))
                 entities += len(rows)
                 progress(entities)
-                await self._claim_again(storage_keys.entity_key(keys[-1]))
-            await self._change(_ready)
+                await self._claim_again(storage_keys.entity_key(keys[-1]), before + entities)
+                began = await self._rest(began)
+            await self._change(lambda old: _ready(replace(old, entities=before + entities)))
             return entities
+
+    async def _rest(self, began: float) -> float:
+        """Let requests of this process run, if it `rests`; returns when the next step begins."""
+        if self._rests:
+            await asyncio.sleep(monotonic_seconds() - began)
+        return monotonic_seconds()
 
     async def finds_nothing(self) -> bool:
         """Whether the index has no entity: its name may be a typing error."""
         record = await self._catalog.require(self._owner, self._table)
-        index_keys = index_head(record.table_id, _index(record, self._name).number) + INDEX_KEY
-        async with _snapshot(self._engine) as snapshot:
-            return not await snapshot.entries(*all_entries(index_keys), entries_max=1)
+        return await is_empty(self._engine, record, _index(record, self._name))
+
+    def _dropping(self, record: TableRecord) -> Index:
+        index = _found(record, self._name)
+        if index is None:
+            raise IndexRefused(f"{record.name} has no index on {self._name}.", "IndexNotFound")
+        return replace(index, state=IndexState.DROPPING, reached=None)
+
+    async def ask_to_drop(self, *, forbidden: int = FOREVER) -> None:
+        """Store that the index is to be dropped. A build of it ends, and no automatic one takes its place."""
+
+        def decide(record: TableRecord) -> Index:
+            index = self._dropping(record)
+            is_dropped_already = index == replace(_index(record, self._name), reached=None)
+            return index if is_dropped_already else replace(index, claim=None)
+
+        await self._store(decide, forbidden=forbidden)
 
     async def drop(self) -> None:
         """Drop the index, or go on with that."""
+        await self._drop(self._dropping, forbidden=FOREVER)
+
+    async def go_on_dropping(self) -> None:
+        """Drop an index that is being dropped, whoever asked for it."""
 
         def decide(record: TableRecord) -> Index:
-            index = _found(record, self._name)
-            if index is None:
-                raise IndexRefused(f"{record.name} has no index on {self._name}.")
-            return replace(index, state=IndexState.DROPPING, reached=None)
+            index = _index(record, self._name)
+            if index.state is not IndexState.DROPPING:
+                raise IndexGone(f"The index on {self._name} is {index.state.value}.")
+            return index
 
-        async with self._claimed(decide) as (record, index):
+        await self._drop(decide)
+
+    async def _drop(
+        self, decide: Callable[[TableRecord], Index], *, forbidden: int | None = KEPT
+    ) -> None:
+        async with self._claimed(decide, forbidden=forbidden) as (record, index):
+            began = monotonic_seconds()
             while await remove_entries(self._engine, index_head(record.table_id, index.number)):
                 await self._claim_again()
+                began = await self._rest(began)
             await self._change(lambda _old: None)
 
     async def check(self, progress: Progress = lambda _entities: None) -> Checked:
@@ -158,7 +258,7 @@ class IndexWork:
         def decide(record: TableRecord) -> Index:
             index = _found(record, self._name)
             if index is None:
-                raise IndexRefused(f"{record.name} has no index on {self._name}.")
+                raise IndexRefused(f"{record.name} has no index on {self._name}.", "IndexNotFound")
             if index.state in (IndexState.BUILDING, IndexState.DROPPING):
                 raise IndexRefused(
                     f"The index on {self._name} is {index.state.value}: it cannot be checked."
@@ -188,7 +288,9 @@ class IndexWork:
             present = await self._catalog.find(self._owner, record.name)
             if present is None or present.table_id != record.table_id:
                 raise IndexGone(f"The table {record.name} was deleted.")
-            entries_of = entries_function(record.table_id, (_index(present, self._name),))
+            index = _index(present, self._name)
+            self._require_claim(index)
+            entries_of = entries_function(record.table_id, (index,))
             relies_on = relied_rows(self._engine, self._owner, present, generation)
             commits = [
                 self._engine.commit(each._replace(entries_of=entries_of, relies_on=relies_on))
@@ -200,7 +302,7 @@ class IndexWork:
 
     @asynccontextmanager
     async def _claimed(
-        self, decide: Callable[[TableRecord], Index]
+        self, decide: Callable[[TableRecord], Index], *, forbidden: int | None = KEPT
     ) -> AsyncIterator[tuple[TableRecord, Index]]:
         """Store the index that `decide` returns with a claim of this process; yields the table and the index.
 
@@ -218,7 +320,7 @@ class IndexWork:
                     )
             return replace(index, claim=self._fresh_claim())
 
-        claiming = asyncio.ensure_future(self._store(claimed))
+        claiming = asyncio.ensure_future(self._store(claimed, forbidden=forbidden))
         try:
             await asyncio.shield(claiming)
             record = await self._catalog.require(self._owner, self._table)
@@ -233,35 +335,49 @@ class IndexWork:
         self._claimed_at = self._catalog.clock()
         return self._process, self._claimed_at + CLAIM_SECONDS * TICKS_PER_SECOND
 
-    async def _claim_again(self, reached: tuple[str, str] | None = None) -> None:
+    async def _claim_again(self, reached: tuple[str, str] | None = None, entities: int = 0) -> None:
         """Renew the claim in time, and store how far the work is. `IndexGone` if another process has taken it over."""
         if self._catalog.clock() - self._claimed_at > CLAIM_SECONDS * TICKS_PER_SECOND // 2:
             claim = self._fresh_claim()
-            await self._change(lambda old: replace(old, claim=claim, reached=reached))
+            await self._change(
+                lambda old: replace(old, claim=claim, reached=reached, entities=entities)
+            )
+
+    def _require_claim(self, index: Index) -> None:
+        if index.claim is None or index.claim[0] != self._process:
+            raise IndexGone(f"Another process works on the index on {self._name} now.")
 
     async def _change(self, change: Callable[[Index], Index | None]) -> None:
         """Change the index under this process's claim; None removes it."""
 
         def changed(record: TableRecord) -> Index | None:
             index = _index(record, self._name)
-            if index.claim is None or index.claim[0] != self._process:
-                raise IndexGone(f"Another process works on the index on {self._name} now.")
+            self._require_claim(index)
             return change(index)
 
         await self._store(changed)
 
-    async def _store(self, decide: Callable[[TableRecord], Index | None]) -> None:
-        """Store the index that `decide` returns, or remove it."""
+    async def _store(
+        self, decide: Callable[[TableRecord], Index | None], *, forbidden: int | None = KEPT
+    ) -> None:
+        """Store the index that `decide` returns, or remove it; and until when no automatic one takes its place."""
 
         def members(record: TableRecord) -> Mapping[str, Any]:
             index = decide(record)
             by_name = {each.property: each for each in record.indexes}
+            if index and self._name not in by_name:
+                by_name = _with_room(record.name, by_name)
             by_name |= {self._name: index} if index else {}
             last = max(
                 [record.members.get(LAST_MEMBER, 0), *(each.number for each in by_name.values())]
             )
             kept = [each.to_json() for name, each in by_name.items() if index or name != self._name]
-            return {MEMBER: kept or None, LAST_MEMBER: last}
+            barred = dict(record.members.get(FORBIDDEN, {}))
+            if forbidden is None:
+                barred.pop(self._name, None)
+            elif forbidden != KEPT and barred.get(self._name) != FOREVER:
+                barred[self._name] = forbidden
+            return {MEMBER: kept or None, LAST_MEMBER: last, FORBIDDEN: barred or None}
 
         await self._catalog.change_members(self._owner, self._table, members)
 
@@ -279,12 +395,13 @@ def require_indexable(name: str) -> None:
     """Raise `IndexRefused` if no index on the property is possible."""
     if name in (PARTITION_KEY, "Timestamp") or name.startswith("odata."):
         raise IndexRefused(
-            f"An index on {name} is not possible: index another property, or RowKey."
+            f"An index on {name} is not possible: index another property, or RowKey.",
+            "InvalidInput",
         )
     try:
         require_property_name(name)
     except StorageError:
-        raise IndexRefused(f"{name!r} cannot be the name of a property.") from None
+        raise IndexRefused(f"{name!r} cannot be the name of a property.", "InvalidInput") from None
 
 
 def _found(record: TableRecord, name: str) -> Index | None:
@@ -298,6 +415,57 @@ def _index(record: TableRecord, name: str) -> Index:
     return index
 
 
+def _new(record: TableRecord, name: str) -> Index:
+    return Index(name, record.members.get(LAST_MEMBER, 0) + 1, False, IndexState.BUILDING)
+
+
+def _as_known(index: Index, known: Mapping[str, Index]) -> Index:
+    """The index as `indexes_of` knows it: a build begins again if storage came without its entries."""
+    found = known.get(index.property)
+    is_known = found is not None and found.reached is not None and found.number == index.number
+    return replace(index, reached=index.reached if is_known else None)
+
+
+def _with_room(table: str, indexes: Mapping[str, Index]) -> dict[str, Index]:
+    """The indexes with room for one more. If there are too many, the automatic one that is idle longest gives way."""
+    idle_hours = {
+        each: each.automatic.idle
+        for each in indexes.values()
+        if each.automatic is not None and each.state is not IndexState.DROPPING
+    }
+    going = sum(each.automatic is not None and each not in idle_hours for each in indexes.values())
+    if len(indexes) - going < limits.INDEXES_MAX:
+        return dict(indexes)
+    if not idle_hours:
+        raise IndexRefused(
+            f"{table} has {limits.INDEXES_MAX} indexes: more are not possible.", "TooManyIndexes"
+        )
+    least = max(idle_hours, key=lambda each: idle_hours[each])
+    gone = replace(least, state=IndexState.DROPPING, reached=None, claim=None)
+    return {**indexes, least.property: gone}
+
+
+def automatic_indexes(record: TableRecord) -> list[Index]:
+    """The indexes that a server made by itself, and that are not going."""
+    return [
+        each
+        for each in record.indexes
+        if each.automatic is not None and each.state is not IndexState.DROPPING
+    ]
+
+
+def may_make_automatic(record: TableRecord, name: str, now: int) -> bool:
+    """Whether a server may make an index on this property by itself."""
+    until = record.members.get(FORBIDDEN, {}).get(name, KEPT)
+    return (
+        _found(record, name) is None
+        and len(automatic_indexes(record)) < AUTOMATIC_MAX
+        and len(record.indexes) < limits.INDEXES_MAX
+        and until != FOREVER
+        and until <= now
+    )
+
+
 def _ready(index: Index) -> Index:
     return replace(index, state=IndexState.READY, claim=None, reached=None)
 
@@ -309,6 +477,20 @@ async def _snapshot(engine: Engine) -> AsyncIterator[Snapshot]:
         yield snapshot
     finally:
         await snapshot.close()
+
+
+def is_unclaimed(index: Index, now: int) -> bool:
+    """Whether somebody should go on with an index: nobody works on it."""
+    is_under_way = index.state in (IndexState.BUILDING, IndexState.DROPPING)
+    return is_under_way and (index.claim is None or index.claim[1] <= now)
+
+
+async def is_empty(engine: Engine, table: TableRecord, index: Index) -> bool:
+    """Whether no entity has the property of an index that is ready."""
+    index_keys = index_head(table.table_id, index.number) + INDEX_KEY
+    async with _snapshot(engine) as snapshot:
+        found = await snapshot.entries(*all_entries(index_keys), entries_max=1)
+    return index.state is IndexState.READY and not found
 
 
 async def indexes_of(engine: Engine, table: TableRecord) -> list[Index]:

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -191,9 +191,13 @@ def _change(
 
 
 async def _count(engine: Engine, table: TableRecord, policy: ExpiryPolicy) -> str:
-    entities, ended, never, far = await count_ended(engine, table.table_id, policy, system_clock())
+    return _in_words(vars(await count_ended(engine, table.table_id, policy, system_clock())))
+
+
+def _in_words(numbers: Mapping[str, int]) -> str:
+    entities, never, far = numbers["entities"], numbers["never"], numbers["far"]
     if entities and entities == never:
         return f"{shown_entities(entities)}, and none has a time in this property"
     never_words = f", {never:,} never" if never else ""
     far_words = f", {far:,} after the year 9999 (does it hold milliseconds?)" if far else ""
-    return f"{shown_entities(entities)}, {ended:,} expired now{never_words}{far_words}"
+    return f"{shown_entities(entities)}, {numbers['hidden']:,} expired now{never_words}{far_words}"

@@ -1,0 +1,261 @@
+"""Dry counts: what an expiry policy would hide, counted beside requests, and the token with which it may then act.
+
+A count is a document, so that every worker can begin one and tell its state; the one that leads carries it out. Where a
+change of a policy has to wait for other servers, it is carried out in the same way. The token is a MAC by a secret of
+the data. It covers the version of the table's row, which the change checks in its commit: any change since spends it.
+"""
+
+import base64
+import hashlib
+import hmac
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, Final
+
+import orjson
+
+from tablestone import limits
+from tablestone.clock import TICKS_PER_SECOND, Clock
+from tablestone.engines.contract import (
+    ANY,
+    DELETE,
+    Change,
+    Committed,
+    Engine,
+    Key,
+    Put,
+    StoredRow,
+    WriteSet,
+)
+from tablestone.model.edm import format_date_time
+from tablestone.model.errors import StorageError
+from tablestone.model.expiry import ExpiryPolicy
+from tablestone.tables import storage_keys
+from tablestone.tables.account_incarnation import Owner
+from tablestone.tables.catalog import Catalog, TableRecord
+from tablestone.tables.expiry import Counted, count_ended
+from tablestone.tables.metadata import (
+    DocumentKind,
+    Documents,
+    Members,
+    document_renderer,
+    read_document,
+    read_secret,
+)
+
+SECRET: Final = "expiry-counts"  # noqa: S105 - its name
+"""The name of the document with the secret of the tokens."""
+SECRET_LENGTH: Final = 32
+VALID_TICKS: Final = 600 * TICKS_PER_SECOND
+"""How long a count and its token are good."""
+CLAIM_TICKS: Final = 60 * TICKS_PER_SECOND
+"""How long another server leaves a count to the one that makes it."""
+_NUMBERS: Final = ("entities", "hidden", "removed", "never", "far")
+_SHOWN: Final = ("state", "policy", *_NUMBERS, "sample", "token", "until")
+
+
+class ExpiryCounts:
+    def __init__(self, engine: Engine, documents: Documents, catalog: Catalog) -> None:
+        self._engine = engine
+        self._documents = documents
+        self._catalog = catalog
+        self._clock: Clock = catalog.clock
+        self._process = secrets.token_hex(8)
+
+    # What requests ask.
+
+    async def begin(self, owner: Owner, table: str, asked: ExpiryPolicy | None) -> str:
+        """Begin to count what a policy would hide; None is the present one, resumed. Returns the id of the count."""
+        record = await self._catalog.require(owner, table)
+        policy = effective(record, asked)
+        place = _place(record, policy)
+        present = await self._read(place)
+        if present is None or present["state"] != "counting":
+            await self._put(place, self._members(owner, record, policy, "counting"))
+        return _id_of(place)
+
+    async def change_later(
+        self, owner: Owner, record: TableRecord, policy: ExpiryPolicy | None, version: int | None
+    ) -> str:
+        """Change the policy beside requests, if the table's row has this version still."""
+        place = _place(record, policy)
+        members = self._members(owner, record, policy, "changing")
+        await self._put(place, {**members, "version": version})
+        return _id_of(place)
+
+    async def found(self, owner: Owner, table: str, count: str) -> Members:
+        """What a client is told of a count; raises `CountNotFound` if it is unknown or too old."""
+        record = await self._catalog.require(owner, table)
+        is_id = len(count) == 2 * _ID_BYTES and count.isalnum() and count.isascii()
+        members = await self._read(_place_of(record, count)) if is_id else None
+        if members is None or self._is_old(members):
+            raise StorageError("CountNotFound")
+        return {name: members[name] for name in _SHOWN if name in members}
+
+    async def require(
+        self, owner: Owner, record: TableRecord, policy: ExpiryPolicy, token: str
+    ) -> int:
+        """The version of the table's row that was counted; raises `CountSpent` unless the token is good for this."""
+        *texts, given = token.split("-")
+        is_number = [text.isascii() and text.isdigit() and len(text) <= _DIGITS for text in texts]
+        if len(texts) != 2 + len(_NUMBERS) or not all(is_number):
+            raise StorageError("CountSpent")
+        at, version, *numbers = map(int, texts)
+        mac = await self._mac(owner.name, record.table_id, policy, [at, version, *numbers])
+        is_fresh = at <= self._clock() + VALID_TICKS and self._clock() - at <= VALID_TICKS
+        if mac is None or not hmac.compare_digest(mac, given) or not is_fresh:
+            raise StorageError("CountSpent")
+        return version
+
+    # What the worker that leads does.
+
+    async def work(
+        self,
+        find_owner: Callable[[str], Awaitable[Owner | None]],
+        rest: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Carry out what is asked for, and remove what is too old. `rest` lets requests run between two steps."""
+        kind = storage_keys.documents_of(DocumentKind.COUNTS.value)
+        for row in await self._engine.scan(kind, rows_max=limits.PAGE_ENTITIES_MAX):
+            members = read_document(row.value)[1]
+            if members["state"] in ("counting", "changing"):
+                await self._carry_out(row, members, find_owner, rest)
+            elif self._is_old(members):
+                await self._commit(row, None)
+
+    async def _carry_out(
+        self,
+        row: StoredRow,
+        members: Members,
+        find_owner: Callable[[str], Awaitable[Owner | None]],
+        rest: Callable[[], Awaitable[None]],
+    ) -> None:
+        if self._engine.leases is not None:  # another server may do the same
+            process, until = members.get("claim", ("", 0))
+            if process != self._process and until > self._clock():
+                return
+            claimed = {**members, "claim": [self._process, self._clock() + CLAIM_TICKS]}
+            version = await self._commit(row, claimed)
+            if version is None:
+                return
+            row = row._replace(version=version)
+        owner = await find_owner(members["account"])
+        record = None if owner is None else await self._catalog.find(owner, members["table"])
+        if owner is None or record is None or not row.row.startswith(_head(record)):
+            await self._commit(row, None)  # the table is gone
+            return
+        policy = None if members["policy"] is None else ExpiryPolicy.from_members(members["policy"])
+        if members["state"] == "changing":
+            more = await self._change(owner, record, policy, members["version"])
+        else:
+            assert policy is not None
+            counted = await count_ended(self._engine, record.table_id, policy, self._clock(), rest)
+            more = await self._counted(owner, record, policy, counted)
+        members = {**members, **more, "at": self._clock()}
+        await self._commit(row, {name: members[name] for name in members if name != "claim"})
+
+    async def _change(
+        self, owner: Owner, record: TableRecord, policy: ExpiryPolicy | None, version: int | None
+    ) -> Members:
+        try:
+            await self._catalog.change_expiry(
+                owner, record.name, lambda _old: policy, record.table_id, version
+            )
+        except StorageError as error:
+            # A server that was killed may have changed it just before.
+            is_there = error.code == "CountSpent" and record.expiry == policy
+            return {"state": "changed" if is_there else "spent"}
+        return {"state": "changed"}
+
+    async def _counted(
+        self, owner: Owner, record: TableRecord, policy: ExpiryPolicy, counted: Counted
+    ) -> Members:
+        if await self._secret() is None:
+            text = base64.b64encode(secrets.token_bytes(SECRET_LENGTH)).decode("ascii")
+            await self._documents.change(
+                DocumentKind.SECRETS, SECRET, lambda members: members or {"secret": text}
+            )
+        now = self._clock()
+        numbers = [getattr(counted, name) for name in _NUMBERS]
+        signed = [now, record.version, *numbers]
+        mac = await self._mac(owner.name, record.table_id, policy, signed)
+        return {
+            "state": "counted",
+            **dict(zip(_NUMBERS, numbers, strict=True)),
+            "sample": counted.sample,
+            "token": "-".join(map(str, [*signed, mac])),
+            "until": format_date_time(now + VALID_TICKS),
+        }
+
+    async def _secret(self) -> bytes | None:
+        return await self._documents.get(DocumentKind.SECRETS, SECRET, read_secret)
+
+    async def _mac(
+        self, account: str, table_id: bytes, policy: ExpiryPolicy, numbers: list[int]
+    ) -> str | None:
+        secret = await self._secret()
+        text = orjson.dumps([account, table_id.hex(), policy.members(), numbers])
+        return None if secret is None else hmac.new(secret, text, hashlib.sha256).hexdigest()
+
+    def _members(
+        self, owner: Owner, record: TableRecord, policy: ExpiryPolicy | None, state: str
+    ) -> Members:
+        members = None if policy is None else policy.members()
+        named = {"account": owner.name, "table": record.name, "policy": members}
+        return {**named, "state": state, "at": self._clock()}
+
+    def _is_old(self, members: Members) -> bool:
+        is_done = members["state"] not in ("counting", "changing")
+        return is_done and self._clock() - int(members["at"]) > VALID_TICKS
+
+    async def _read(self, place: Key) -> Members | None:
+        value = await self._engine.get(place)
+        return None if value is None else read_document(value)[1]
+
+    async def _put(self, place: Key, members: Members) -> None:
+        # Not an invalidating commit: no process keeps these rows in memory.
+        change = Change(place.row, ANY, Put(document_renderer(members)))
+        await self._engine.commit(WriteSet(place.partition, (change,)))
+
+    async def _commit(self, row: StoredRow, members: Members | None) -> int | None:
+        """Replace or remove a document; its new version, None if another process has changed it since."""
+        mutation: Any = DELETE if members is None else Put(document_renderer(members))
+        change = Change(row.row, row.version, mutation)
+        outcome = await self._engine.commit(WriteSet(row.partition, (change,)))
+        return outcome.versions[0] if isinstance(outcome, Committed) else None
+
+
+_ID_BYTES: Final = 8
+_DIGITS: Final = 20
+
+
+def effective(record: TableRecord, asked: ExpiryPolicy | None) -> ExpiryPolicy:
+    """The policy that a request asks for; None is the present one, resumed."""
+    if asked is not None:
+        return asked
+    return replace(required(record.expiry), suspended=False)
+
+
+def required(policy: ExpiryPolicy | None) -> ExpiryPolicy:
+    if policy is None:
+        raise StorageError("NoExpiryPolicy")
+    return policy
+
+
+def _head(record: TableRecord) -> bytes:
+    return f"{record.table_id.hex()}-".encode("ascii")
+
+
+def _place(record: TableRecord, policy: ExpiryPolicy | None) -> Key:
+    text = orjson.dumps(None if policy is None else policy.members())
+    return _place_of(record, hashlib.blake2b(text, digest_size=_ID_BYTES).hexdigest())
+
+
+def _place_of(record: TableRecord, count: str) -> Key:
+    name = _head(record).decode("ascii") + count
+    return storage_keys.document_place(DocumentKind.COUNTS.value, name)
+
+
+def _id_of(place: Key) -> str:
+    return place.row.decode("ascii").rpartition("-")[2]
