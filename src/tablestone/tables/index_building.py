@@ -55,6 +55,9 @@ ROWS_PER_STEP: Final = 500
 CLAIM_SECONDS: Final = 20
 """Seconds for which a claim keeps other processes out. Its holder renews it when half of them have passed."""
 
+TAKEN_UP_SECONDS: Final = 10.0
+"""Seconds in which a server should begin what a command has asked for; it may be busy, or of an earlier release."""
+POLL_SECONDS: Final = 0.2
 AUTOMATIC_MAX: Final = 4
 """Indexes of a table that a server makes by itself."""
 FOREVER: Final = 0
@@ -101,6 +104,11 @@ class IndexWork:
         self._rests = rests
         self._process = catalog.fresh_id().hex()
         self._claimed_at = 0
+
+    @property
+    def is_served(self) -> bool:
+        """Whether a server that uses the same storage may do the work."""
+        return getattr(self._engine, "is_served", False)
 
     async def ask(self, *, within_partition: bool = False) -> bool:
         """Store that the index is to be made: a server makes it, or `create`. False if an automatic one was adopted."""
@@ -205,6 +213,26 @@ class IndexWork:
         if self._rests:
             await asyncio.sleep(monotonic_seconds() - began)
         return monotonic_seconds()
+
+    async def is_done_by_server(self, progress: Progress = lambda _entities: None) -> bool:
+        """Wait while a server makes or drops the index; False if none takes it up for some seconds."""
+        since = monotonic_seconds()
+        while True:
+            record = await self._catalog.require(self._owner, self._table)
+            index = _found(record, self._name)
+            if index is None or index.state in (IndexState.READY, IndexState.BROKEN):
+                return True
+            if not is_unclaimed(index, self._catalog.clock()):
+                since = monotonic_seconds()
+                progress(index.entities)
+            elif monotonic_seconds() > since + TAKEN_UP_SECONDS:
+                return False
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def entities(self) -> int:
+        """The entities that were read for the index."""
+        record = await self._catalog.require(self._owner, self._table)
+        return _index(record, self._name).entities
 
     async def finds_nothing(self) -> bool:
         """Whether the index has no entity: its name may be a typing error."""

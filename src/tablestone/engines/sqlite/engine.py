@@ -27,6 +27,7 @@ from tablestone.engines.sqlite.data_directory import (
     LOG_NAME,
     READER_CACHE_KIB,
     DataDirectory,
+    is_locked,
 )
 from tablestone.engines.sqlite.free_space import STEP_PAUSE_SECONDS, DiskRoom, SpaceKeeper, size_of
 from tablestone.engines.sqlite.read import RowReader, counted_rows, unavailable
@@ -177,6 +178,11 @@ class SqliteEngine:
     def is_indexed(self) -> bool:
         """Whether the directory has the format of index entries already: the first index changes it for good."""
         return bool(self._reader.pragma("user_version") >= INDEXED_FORMAT_VERSION)
+
+    @property
+    def is_served(self) -> bool:
+        """Whether a server has the directory open."""
+        return is_locked(self._directory.path)
 
     async def get(self, key: Key) -> bytes | None:
         self._require_open()
