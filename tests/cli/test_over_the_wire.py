@@ -205,3 +205,48 @@ def test_a_full_disk_stops_a_build_until_there_is_room(
         assert server.stop() == 0
         assert server.stderr.count("Work on indexes and counts of expiry waits: ") == 1
         assert tablestone("check", "--data", place).lines == [f"{place}: healthy"]
+
+
+SOON = {
+    "tablestone.tables.auto_index.EXAMINED_MIN": 200,
+    "tablestone.tables.auto_index.LOOK_SECONDS": 0.2,
+}
+
+
+@pytest.mark.parametrize(
+    "options", [("--workers", "2"), ("--engine", "memory")], ids=["sqlite", "memory"]
+)
+def test_a_server_makes_an_index_by_itself(
+    private_server: StartServer, tmp_path: Path, said: Said, options: tuple[str, ...]
+) -> None:
+    place = tmp_path / "data"
+    loud = "--log-level", "info"
+    server = private_server(place, *options, *loud, "--auto-index=true", constants=SOON)
+    client = Client(server)
+    client.create("Orders")
+    for number in range(300):
+        client.insert("Orders", "p", f"{number:04}", customer=f"c{number}")
+    target = "/Orders()?$filter=customer%20eq%20'c7'"
+    for _ in range(25):  # a connection each, so both workers count
+        client.done("GET", target, User_Agent="tablestone-explorer/1.0")
+    time.sleep(1.5)
+    assert indexes_of(client) == []
+    for _ in range(25):
+        client.done("GET", target)
+    end = time.monotonic() + 20
+    while not indexes_of(client) and time.monotonic() < end:
+        time.sleep(0.2)
+    index = wait_until_ready(client)
+    assert (index["property"], index["automatic"]) == ("customer", True)
+    listed = "Orders\tcustomer\ttable\tready\tmade by the server"
+    assert said("index", "list", *at(server)) == ["0", listed]
+    answer = client.send("GET", target, x_tablestone_examined="1")
+    assert answer[1]["x-tablestone-examined"] == "1"
+    client.done("PUT", "/Orders?comp=indexes", {"property": "customer"}, x_tablestone_indexes="1")
+    assert "automatic" not in indexes_of(client)[0]  # adopted
+    assert server.stop() == 0
+    made = "makes an index on customer of devstoreaccount1/Orders by itself"
+    assert made in server.stderr
+    consent = "--auto-index: the first index changes the data directory"
+    assert (consent in server.stderr) is (options[0] == "--workers")
+    assert server.stderr.count("WARNING") == (options[0] == "--workers")

@@ -47,6 +47,11 @@ class ForwardingEngine:
         """As `SqliteEngine`; an engine that does not say so has no format that an index changes."""
         return getattr(self._engine, "is_indexed", True)
 
+    @property
+    def is_nearly_full(self) -> bool:
+        """As `SqliteEngine`."""
+        return getattr(self._engine, "is_nearly_full", False)
+
     async def get(self, key: Key) -> bytes | None:
         return await self._engine.get(key)
 

@@ -134,6 +134,16 @@ class IndexWork:
 
         await self._store(decide)
 
+    async def note_use(self, automatic: Automatic) -> None:
+        """Store what an automatic index was good for, unless a user has adopted it."""
+        await self._store(lambda record: replace(self._automatic(record), automatic=automatic))
+
+    def _automatic(self, record: TableRecord) -> Index:
+        index = _index(record, self._name)
+        if index.automatic is None:
+            raise IndexGone(f"The index on {self._name} is a user's.")
+        return index
+
     async def create(
         self, *, within_partition: bool = False, progress: Progress = lambda _entities: None
     ) -> int:
@@ -245,15 +255,20 @@ class IndexWork:
             raise IndexRefused(f"{record.name} has no index on {self._name}.", "IndexNotFound")
         return replace(index, state=IndexState.DROPPING, reached=None)
 
-    async def ask_to_drop(self, *, forbidden: int = FOREVER) -> None:
-        """Store that the index is to be dropped. A build of it ends, and no automatic one takes its place."""
+    async def ask_to_drop(self, *, barred_until: int | None = None) -> None:
+        """Store that the index is to be dropped. A build of it ends, and no automatic one takes its place.
+
+        `barred_until`: the server drops an automatic one by itself, and makes none until then.
+        """
 
         def decide(record: TableRecord) -> Index:
+            if barred_until is not None:
+                self._automatic(record)
             index = self._dropping(record)
             is_dropped_already = index == replace(_index(record, self._name), reached=None)
             return index if is_dropped_already else replace(index, claim=None)
 
-        await self._store(decide, forbidden=forbidden)
+        await self._store(decide, forbidden=FOREVER if barred_until is None else barred_until)
 
     async def drop(self) -> None:
         """Drop the index, or go on with that."""

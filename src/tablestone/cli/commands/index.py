@@ -21,6 +21,7 @@ from tablestone.cli.stored_data import is_known, stored_configuration, with_engi
 from tablestone.configuration import Configuration
 from tablestone.engines.contract import Engine, EngineUnavailable
 from tablestone.engines.registry import capabilities_of
+from tablestone.model.operations import IndexFound
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog, TableRecord, every_table
 from tablestone.tables.index_building import (
@@ -109,8 +110,8 @@ def list_indexes(table: str | None, account_name: str, server: str | None, **giv
         with opened_server(server, given) as endpoint:
             for name in [table] if table is not None else list(endpoint.table_names()):
                 for each in endpoint.own_form("GET", name, "indexes").members["indexes"]:
-                    place = "partition" if each["withinPartition"] else "table"
-                    print(name, each["property"], place, each["state"], sep="\t")
+                    found = IndexFound(each["property"], each["withinPartition"], each["state"])
+                    _show(name, found, automatic="automatic" in each)
         return
     configuration = _configuration(given)
 
@@ -121,8 +122,8 @@ def list_indexes(table: str | None, account_name: str, server: str | None, **giv
                 f"No account {account_name} is stored in {where(configuration)}, and none of its tables has an index."
             )
         for name, index in found:
-            place = "partition" if index.within_partition else "table"
-            print(name, index.property, place, index.state.value, sep="\t")
+            found_index = IndexFound(index.property, index.within_partition, index.state.value)
+            _show(name, found_index, automatic=index.automatic is not None)
 
     async def show_all(engine: Engine) -> None:
         await show(
@@ -139,6 +140,12 @@ def list_indexes(table: str | None, account_name: str, server: str | None, **giv
             lambda catalog, record: show(catalog.engine, [record]),
             read_only=True,
         )
+
+
+def _show(table: str, index: IndexFound, *, automatic: bool) -> None:
+    place = "partition" if index.within_partition else "table"
+    by = ["made by the server"] * automatic
+    print(table, index.property, place, index.state, *by, sep="\t")
 
 
 @index.command()

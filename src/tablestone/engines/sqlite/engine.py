@@ -180,6 +180,11 @@ class SqliteEngine:
         return bool(self._reader.pragma("user_version") >= INDEXED_FORMAT_VERSION)
 
     @property
+    def is_nearly_full(self) -> bool:
+        """Whether the disk has hardly more room than deletes need."""
+        return self._room.is_short or self._room.lacks_room or self._room.is_low
+
+    @property
     def is_served(self) -> bool:
         """Whether a server has the directory open."""
         return is_locked(self._directory.path)
