@@ -178,43 +178,36 @@ class GetTableAcl:
 
 @dataclass(frozen=True, slots=True)
 class GetTableExpiry:
-    """Read the policy of a table; `or_none`: it may have none."""
+    """Read the policy of a table, which may have none if `or_none`; or a `count` of what one would hide."""
 
     table: str
     or_none: bool = False
+    count: str | None = None
+
+
+class ExpiryChange(enum.Enum):
+    """What becomes of the present policy."""
+
+    RESUME = enum.auto()
+    SUSPEND = enum.auto()
+    REMOVE = enum.auto()
 
 
 @dataclass(frozen=True, slots=True)
 class SetTableExpiry:
-    """Without the token of a count, the table must be empty. A policy of None is the present one, resumed."""
+    """If it may hide entities, the table must be empty, or the token of a count says that this was counted."""
 
     table: str
-    policy: ExpiryPolicy | None
+    policy: ExpiryPolicy | ExpiryChange
     token: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class SuspendTableExpiry:
-    table: str
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveTableExpiry:
-    table: str
-
-
-@dataclass(frozen=True, slots=True)
 class CountTableExpiry:
-    """Begin to count what a policy would hide. None is the present one, resumed."""
+    """Begin to count what a policy would hide."""
 
     table: str
-    policy: ExpiryPolicy | None
-
-
-@dataclass(frozen=True, slots=True)
-class GetExpiryCount:
-    table: str
-    count: str
+    policy: ExpiryPolicy | ExpiryChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,10 +320,7 @@ Operation = (
     | DropIndex
     | GetTableExpiry
     | SetTableExpiry
-    | SuspendTableExpiry
-    | RemoveTableExpiry
     | CountTableExpiry
-    | GetExpiryCount
     | ReadTableChanges
     | ReadAccountChanges
     | SetTableAcl

@@ -8,8 +8,10 @@ the data. It covers the version of the table's row, which the change checks in i
 import base64
 import hashlib
 import hmac
+import re
 import secrets
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -31,6 +33,7 @@ from tablestone.engines.contract import (
 from tablestone.model.edm import format_date_time
 from tablestone.model.errors import StorageError
 from tablestone.model.expiry import ExpiryPolicy
+from tablestone.model.operations import ExpiryChange
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Owner
 from tablestone.tables.catalog import Catalog, TableRecord
@@ -49,8 +52,11 @@ SECRET: Final = "expiry-counts"  # noqa: S105 - its name
 SECRET_LENGTH: Final = 32
 VALID_TICKS: Final = 600 * TICKS_PER_SECOND
 """How long a count and its token are good."""
-CLAIM_TICKS: Final = 60 * TICKS_PER_SECOND
-"""How long another server leaves a count to the one that makes it."""
+CLAIM_TICKS: Final = 600 * TICKS_PER_SECOND
+"""How long other servers leave a count to the one that makes it. Who asks again does not wait for that."""
+_ID_BYTES: Final = 8
+_ID: Final = re.compile(r"[0-9a-f]{16}")
+_NUMBER: Final = re.compile(r"\d{1,20}", re.ASCII)
 _NUMBERS: Final = ("entities", "hidden", "removed", "never", "far")
 _SHOWN: Final = ("state", "policy", *_NUMBERS, "sample", "token", "until")
 
@@ -65,48 +71,57 @@ class ExpiryCounts:
 
     # What requests ask.
 
-    async def begin(self, owner: Owner, table: str, asked: ExpiryPolicy | None) -> str:
-        """Begin to count what a policy would hide; None is the present one, resumed. Returns the id of the count."""
+    async def begin(self, owner: Owner, table: str, asked: ExpiryPolicy | ExpiryChange) -> str:
+        """Begin to count what a policy would hide. Returns the id of the count."""
         record = await self._catalog.require(owner, table)
-        policy = effective(record, asked)
-        place = _place(record, policy)
-        present = await self._read(place)
-        if present is None or present["state"] != "counting":
-            await self._put(place, self._members(owner, record, policy, "counting"))
-        return _id_of(place)
+        return await self._ask(owner, record, changed_policy(record, asked), "counting")
 
     async def change_later(
-        self, owner: Owner, record: TableRecord, policy: ExpiryPolicy | None, version: int | None
+        self, owner: Owner, record: TableRecord, policy: ExpiryPolicy | None
     ) -> str:
-        """Change the policy beside requests, if the table's row has this version still."""
-        place = _place(record, policy)
-        members = self._members(owner, record, policy, "changing")
-        await self._put(place, {**members, "version": version})
-        return _id_of(place)
+        """Change the policy beside requests, if the table's row is the same then."""
+        return await self._ask(owner, record, policy, "changing")
+
+    async def _ask(
+        self, owner: Owner, record: TableRecord, policy: ExpiryPolicy | None, state: str
+    ) -> str:
+        given = None if policy is None else policy.members()
+        count = hashlib.blake2b(orjson.dumps(given), digest_size=_ID_BYTES).hexdigest()
+        members = {
+            "account": owner.name,
+            "table": record.name,
+            "version": record.version,
+            "policy": given,
+            "state": state,
+            "at": self._clock(),
+        }
+        place = _place(record, count)
+        # Not an invalidating commit: no process keeps these rows in memory.
+        change = Change(place.row, ANY, Put(document_renderer(members)))
+        await self._engine.commit(WriteSet(place.partition, (change,)))
+        return count
 
     async def found(self, owner: Owner, table: str, count: str) -> Members:
         """What a client is told of a count; raises `CountNotFound` if it is unknown or too old."""
         record = await self._catalog.require(owner, table)
-        is_id = len(count) == 2 * _ID_BYTES and count.isalnum() and count.isascii()
-        members = await self._read(_place_of(record, count)) if is_id else None
+        value = await self._engine.get(_place(record, count)) if _ID.fullmatch(count) else None
+        members = None if value is None else read_document(value)[1]
         if members is None or self._is_old(members):
             raise StorageError("CountNotFound")
         return {name: members[name] for name in _SHOWN if name in members}
 
-    async def require(
-        self, owner: Owner, record: TableRecord, policy: ExpiryPolicy, token: str
-    ) -> int:
-        """The version of the table's row that was counted; raises `CountSpent` unless the token is good for this."""
+    async def require_token(
+        self, owner: Owner, record: TableRecord, policy: ExpiryPolicy | None, token: str
+    ) -> None:
+        """Raise `CountSpent` unless the token is good for this policy, and the table is as it was counted."""
         *texts, given = token.split("-")
-        is_number = [text.isascii() and text.isdigit() and len(text) <= _DIGITS for text in texts]
-        if len(texts) != 2 + len(_NUMBERS) or not all(is_number):
+        if len(texts) != 2 + len(_NUMBERS) or not all(map(_NUMBER.fullmatch, texts)):
             raise StorageError("CountSpent")
-        at, version, *numbers = map(int, texts)
-        mac = await self._mac(owner.name, record.table_id, policy, [at, version, *numbers])
-        is_fresh = at <= self._clock() + VALID_TICKS and self._clock() - at <= VALID_TICKS
-        if mac is None or not hmac.compare_digest(mac, given) or not is_fresh:
+        at, version, *_ = numbers = list(map(int, texts))
+        mac = await self._mac(owner, record, policy, numbers)
+        is_right = mac is not None and hmac.compare_digest(mac.encode(), given.encode())
+        if not is_right or abs(self._clock() - at) > VALID_TICKS or version != record.version:
             raise StorageError("CountSpent")
-        return version
 
     # What the worker that leads does.
 
@@ -141,32 +156,29 @@ class ExpiryCounts:
                 return
             row = row._replace(version=version)
         owner = await find_owner(members["account"])
-        record = None if owner is None else await self._catalog.find(owner, members["table"])
+        record = None
+        if owner is not None:
+            with suppress(StorageError):  # the account was deleted
+                record = await self._catalog.find(owner, members["table"])
         if owner is None or record is None or not row.row.startswith(_head(record)):
             await self._commit(row, None)  # the table is gone
             return
         policy = None if members["policy"] is None else ExpiryPolicy.from_members(members["policy"])
-        if members["state"] == "changing":
-            more = await self._change(owner, record, policy, members["version"])
-        else:
+        if members["state"] == "counting":
             assert policy is not None
             counted = await count_ended(self._engine, record.table_id, policy, self._clock(), rest)
             more = await self._counted(owner, record, policy, counted)
-        members = {**members, **more, "at": self._clock()}
-        await self._commit(row, {name: members[name] for name in members if name != "claim"})
-
-    async def _change(
-        self, owner: Owner, record: TableRecord, policy: ExpiryPolicy | None, version: int | None
-    ) -> Members:
-        try:
-            await self._catalog.change_expiry(
-                owner, record.name, lambda _old: policy, record.table_id, version
-            )
-        except StorageError as error:
-            # A server that was killed may have changed it just before.
-            is_there = error.code == "CountSpent" and record.expiry == policy
-            return {"state": "changed" if is_there else "spent"}
-        return {"state": "changed"}
+        else:
+            more = {"state": "changed"}
+            edit, version = (lambda _old: policy), members["version"]
+            try:
+                await self._catalog.change_expiry(
+                    owner, record.name, edit, record.table_id, version
+                )
+            except StorageError:
+                if record.expiry != policy:  # else a server that was killed had changed it
+                    more = {"state": "spent"}
+        await self._commit(row, {**members, **more, "at": self._clock()})
 
     async def _counted(
         self, owner: Owner, record: TableRecord, policy: ExpiryPolicy, counted: Counted
@@ -179,7 +191,7 @@ class ExpiryCounts:
         now = self._clock()
         numbers = [getattr(counted, name) for name in _NUMBERS]
         signed = [now, record.version, *numbers]
-        mac = await self._mac(owner.name, record.table_id, policy, signed)
+        mac = await self._mac(owner, record, policy, signed)
         return {
             "state": "counted",
             **dict(zip(_NUMBERS, numbers, strict=True)),
@@ -192,31 +204,17 @@ class ExpiryCounts:
         return await self._documents.get(DocumentKind.SECRETS, SECRET, read_secret)
 
     async def _mac(
-        self, account: str, table_id: bytes, policy: ExpiryPolicy, numbers: list[int]
+        self, owner: Owner, record: TableRecord, policy: ExpiryPolicy | None, numbers: list[int]
     ) -> str | None:
         secret = await self._secret()
-        text = orjson.dumps([account, table_id.hex(), policy.members(), numbers])
-        return None if secret is None else hmac.new(secret, text, hashlib.sha256).hexdigest()
-
-    def _members(
-        self, owner: Owner, record: TableRecord, policy: ExpiryPolicy | None, state: str
-    ) -> Members:
-        members = None if policy is None else policy.members()
-        named = {"account": owner.name, "table": record.name, "policy": members}
-        return {**named, "state": state, "at": self._clock()}
+        if secret is None or policy is None:
+            return None
+        text = orjson.dumps([owner.name, record.table_id.hex(), policy.members(), numbers])
+        return hmac.new(secret, text, hashlib.sha256).hexdigest()
 
     def _is_old(self, members: Members) -> bool:
         is_done = members["state"] not in ("counting", "changing")
         return is_done and self._clock() - int(members["at"]) > VALID_TICKS
-
-    async def _read(self, place: Key) -> Members | None:
-        value = await self._engine.get(place)
-        return None if value is None else read_document(value)[1]
-
-    async def _put(self, place: Key, members: Members) -> None:
-        # Not an invalidating commit: no process keeps these rows in memory.
-        change = Change(place.row, ANY, Put(document_renderer(members)))
-        await self._engine.commit(WriteSet(place.partition, (change,)))
 
     async def _commit(self, row: StoredRow, members: Members | None) -> int | None:
         """Replace or remove a document; its new version, None if another process has changed it since."""
@@ -226,36 +224,21 @@ class ExpiryCounts:
         return outcome.versions[0] if isinstance(outcome, Committed) else None
 
 
-_ID_BYTES: Final = 8
-_DIGITS: Final = 20
-
-
-def effective(record: TableRecord, asked: ExpiryPolicy | None) -> ExpiryPolicy:
-    """The policy that a request asks for; None is the present one, resumed."""
-    if asked is not None:
-        return asked
-    return replace(required(record.expiry), suspended=False)
-
-
-def required(policy: ExpiryPolicy | None) -> ExpiryPolicy:
-    if policy is None:
+def changed_policy(record: TableRecord, change: ExpiryPolicy | ExpiryChange) -> ExpiryPolicy | None:
+    """The policy of a table after a change; raises `NoExpiryPolicy` if it needs one to be there."""
+    if isinstance(change, ExpiryPolicy):
+        return change
+    if record.expiry is None:
         raise StorageError("NoExpiryPolicy")
-    return policy
+    if change is ExpiryChange.REMOVE:
+        return None
+    return replace(record.expiry, suspended=change is ExpiryChange.SUSPEND)
 
 
 def _head(record: TableRecord) -> bytes:
     return f"{record.table_id.hex()}-".encode("ascii")
 
 
-def _place(record: TableRecord, policy: ExpiryPolicy | None) -> Key:
-    text = orjson.dumps(None if policy is None else policy.members())
-    return _place_of(record, hashlib.blake2b(text, digest_size=_ID_BYTES).hexdigest())
-
-
-def _place_of(record: TableRecord, count: str) -> Key:
+def _place(record: TableRecord, count: str) -> Key:
     name = _head(record).decode("ascii") + count
     return storage_keys.document_place(DocumentKind.COUNTS.value, name)
-
-
-def _id_of(place: Key) -> str:
-    return place.row.decode("ascii").rpartition("-")[2]

@@ -61,8 +61,7 @@ POLL_SECONDS: Final = 0.2
 AUTOMATIC_MAX: Final = 4
 """Indexes of a table that a server makes by itself."""
 FOREVER: Final = 0
-KEPT: Final = -1
-"""For `forbidden`: until a user makes the index, and as it is stored."""
+"""Until a user makes the index."""
 
 Progress = Callable[[int], None]
 """Takes the number of entities that are done."""
@@ -104,25 +103,17 @@ class IndexWork:
         self._rests = rests
         self._process = catalog.fresh_id().hex()
         self._claimed_at = 0
+        self._barred_until: int | None = None
+        """Until when the server makes no such index by itself, if this drops it; None: as somebody else said."""
 
     @property
     def is_served(self) -> bool:
         """Whether a server that uses the same storage may do the work."""
         return getattr(self._engine, "is_served", False)
 
-    async def ask(self, *, within_partition: bool = False) -> bool:
-        """Store that the index is to be made: a server makes it, or `create`. False if an automatic one was adopted."""
-        decide = await self._wanted(within_partition=within_partition)
-        is_ready = False
-
-        def asked(record: TableRecord) -> Index:
-            nonlocal is_ready
-            index = decide(record)
-            is_ready = index.state is IndexState.READY
-            return index
-
-        await self._store(asked, forbidden=None)
-        return not is_ready
+    async def ask(self, *, within_partition: bool = False) -> None:
+        """Store that the index is to be made: a server makes it, or `create`. An automatic one is adopted."""
+        await self._store(await self._wanted(within_partition=within_partition))
 
     async def ask_automatic(self, scanned: int) -> None:
         """Store that the server makes the index by itself: queries examine `scanned` entities without it."""
@@ -140,28 +131,49 @@ class IndexWork:
 
     def _automatic(self, record: TableRecord) -> Index:
         index = _index(record, self._name)
-        if index.automatic is None:
-            raise IndexGone(f"The index on {self._name} is a user's.")
+        if index not in automatic_indexes(record):
+            raise IndexGone(f"The index on {self._name} is not the server's own any more.")
         return index
+
+    async def ask_to_drop(self, *, barred_until: int = FOREVER) -> None:
+        """Store that the index is to be dropped; a build of it ends.
+
+        `barred_until`: the server drops an automatic one by itself, and makes none until then.
+        """
+        self._barred_until = barred_until
+
+        def decide(record: TableRecord) -> Index:
+            if barred_until != FOREVER:
+                self._automatic(record)
+            present, dropped = _found(record, self._name), self._dropping(record)
+            is_new = present is None or present.state is not IndexState.DROPPING
+            return replace(dropped, claim=None) if is_new else dropped
+
+        await self._store(decide)
 
     async def create(
         self, *, within_partition: bool = False, progress: Progress = lambda _entities: None
     ) -> int:
         """Make the index, or go on with that; returns the number of entities that were read for it."""
         decide = await self._wanted(within_partition=within_partition)
-        return await self._build(decide, progress, forbidden=None)
+        return await self._work(decide, progress)
 
-    async def go_on(self) -> int:
-        """Make an index that is building, whoever asked for it."""
+    async def drop(self) -> None:
+        """Drop the index, or go on with that."""
+        self._barred_until = FOREVER
+        await self._work(self._dropping)
+
+    async def go_on(self) -> None:
+        """Go on with an index that is building or dropping, whoever asked for that."""
         known = await self._known()
 
         def decide(record: TableRecord) -> Index:
             index = _index(record, self._name)
-            if index.state is not IndexState.BUILDING:
-                raise IndexGone(f"The index on {self._name} is {index.state.value}.")
+            if not is_unclaimed(index, self._catalog.clock()):
+                raise IndexGone(f"The index on {self._name} is in other hands.")
             return _as_known(index, known)
 
-        return await self._build(decide, lambda _entities: None)
+        await self._work(decide)
 
     async def _known(self) -> dict[str, Index]:
         table = await self._catalog.require(self._owner, self._table)
@@ -190,33 +202,42 @@ class IndexWork:
 
         return decide
 
-    async def _build(
-        self,
-        decide: Callable[[TableRecord], Index],
-        progress: Progress,
-        *,
-        forbidden: int | None = KEPT,
+    def _dropping(self, record: TableRecord) -> Index:
+        index = _found(record, self._name)
+        if index is None:
+            raise IndexRefused(f"{record.name} has no index on {self._name}.", "IndexNotFound")
+        return replace(index, state=IndexState.DROPPING, reached=None)
+
+    async def _work(
+        self, decide: Callable[[TableRecord], Index], progress: Progress = lambda _entities: None
     ) -> int:
-        async with self._claimed(decide, forbidden=forbidden) as (record, index):
-            entities = before = 0
-            if index.state is IndexState.READY:  # an automatic one, adopted
-                await self._change(lambda old: replace(old, claim=None))
-                return index.entities
-            rest = storage_keys.table_range(record.table_id)
-            if index.reached is not None:
-                reached = storage_keys.entity_place(record.table_id, EntityKey(*index.reached))
-                rest = KeyRange(reached, rest.end)
-                before = index.entities - 1  # the one at `reached` is read again
+        """Make or drop the index, as its state says; returns the number of entities that were read."""
+        entities = 0
+        async with self._claimed(decide) as (record, index):
             began = monotonic_seconds()
-            async for rows in scan_in_steps(self._engine, rest, ROWS_PER_STEP):
-                keys = [Key(row.partition, row.row) for row in rows]
-                await self._reindex(record, dict.fromkeys(keys, ()))
-                entities += len(rows)
-                progress(entities)
-                await self._claim_again(storage_keys.entity_key(keys[-1]), before + entities)
-                began = await self._rest(began)
-            await self._change(lambda old: _ready(replace(old, entities=before + entities)))
-            return entities
+            if index.state is IndexState.DROPPING:
+                while await remove_entries(self._engine, index_head(record.table_id, index.number)):
+                    await self._claim_again()
+                    began = await self._rest(began)
+                await self._change(lambda _old: None)
+            elif index.state is IndexState.BUILDING:
+                before = 0
+                rest = storage_keys.table_range(record.table_id)
+                if index.reached is not None:
+                    reached = storage_keys.entity_place(record.table_id, EntityKey(*index.reached))
+                    rest = KeyRange(reached, rest.end)
+                    before = index.entities - 1  # the one at `reached` is read again
+                async for rows in scan_in_steps(self._engine, rest, ROWS_PER_STEP):
+                    keys = [Key(row.partition, row.row) for row in rows]
+                    await self._reindex(record, dict.fromkeys(keys, ()))
+                    entities += len(rows)
+                    progress(entities)
+                    await self._claim_again(storage_keys.entity_key(keys[-1]), before + entities)
+                    began = await self._rest(began)
+                await self._change(lambda old: _ready(replace(old, entities=before + entities)))
+            else:  # an automatic one, adopted
+                await self._change(lambda old: replace(old, claim=None))
+        return entities
 
     async def _rest(self, began: float) -> float:
         """Let requests of this process run, if it `rests`; returns when the next step begins."""
@@ -239,61 +260,11 @@ class IndexWork:
                 return False
             await asyncio.sleep(POLL_SECONDS)
 
-    async def entities(self) -> int:
-        """The entities that were read for the index."""
+    async def made(self) -> tuple[int, bool]:
+        """The entities that were read for the index, and whether none has an entry: its name may be a typing error."""
         record = await self._catalog.require(self._owner, self._table)
-        return _index(record, self._name).entities
-
-    async def finds_nothing(self) -> bool:
-        """Whether the index has no entity: its name may be a typing error."""
-        record = await self._catalog.require(self._owner, self._table)
-        return await is_empty(self._engine, record, _index(record, self._name))
-
-    def _dropping(self, record: TableRecord) -> Index:
-        index = _found(record, self._name)
-        if index is None:
-            raise IndexRefused(f"{record.name} has no index on {self._name}.", "IndexNotFound")
-        return replace(index, state=IndexState.DROPPING, reached=None)
-
-    async def ask_to_drop(self, *, barred_until: int | None = None) -> None:
-        """Store that the index is to be dropped. A build of it ends, and no automatic one takes its place.
-
-        `barred_until`: the server drops an automatic one by itself, and makes none until then.
-        """
-
-        def decide(record: TableRecord) -> Index:
-            if barred_until is not None:
-                self._automatic(record)
-            index = self._dropping(record)
-            is_dropped_already = index == replace(_index(record, self._name), reached=None)
-            return index if is_dropped_already else replace(index, claim=None)
-
-        await self._store(decide, forbidden=FOREVER if barred_until is None else barred_until)
-
-    async def drop(self) -> None:
-        """Drop the index, or go on with that."""
-        await self._drop(self._dropping, forbidden=FOREVER)
-
-    async def go_on_dropping(self) -> None:
-        """Drop an index that is being dropped, whoever asked for it."""
-
-        def decide(record: TableRecord) -> Index:
-            index = _index(record, self._name)
-            if index.state is not IndexState.DROPPING:
-                raise IndexGone(f"The index on {self._name} is {index.state.value}.")
-            return index
-
-        await self._drop(decide)
-
-    async def _drop(
-        self, decide: Callable[[TableRecord], Index], *, forbidden: int | None = KEPT
-    ) -> None:
-        async with self._claimed(decide, forbidden=forbidden) as (record, index):
-            began = monotonic_seconds()
-            while await remove_entries(self._engine, index_head(record.table_id, index.number)):
-                await self._claim_again()
-                began = await self._rest(began)
-            await self._change(lambda _old: None)
+        index = _index(record, self._name)
+        return index.entities, await is_empty(self._engine, record, index)
 
     async def check(self, progress: Progress = lambda _entities: None) -> Checked:
         """Compare the index with the entities, and repair it."""
@@ -345,7 +316,7 @@ class IndexWork:
 
     @asynccontextmanager
     async def _claimed(
-        self, decide: Callable[[TableRecord], Index], *, forbidden: int | None = KEPT
+        self, decide: Callable[[TableRecord], Index]
     ) -> AsyncIterator[tuple[TableRecord, Index]]:
         """Store the index that `decide` returns with a claim of this process; yields the table and the index.
 
@@ -363,7 +334,7 @@ class IndexWork:
                     )
             return replace(index, claim=self._fresh_claim())
 
-        claiming = asyncio.ensure_future(self._store(claimed, forbidden=forbidden))
+        claiming = asyncio.ensure_future(self._store(claimed))
         try:
             await asyncio.shield(claiming)
             record = await self._catalog.require(self._owner, self._table)
@@ -400,26 +371,26 @@ class IndexWork:
 
         await self._store(changed)
 
-    async def _store(
-        self, decide: Callable[[TableRecord], Index | None], *, forbidden: int | None = KEPT
-    ) -> None:
-        """Store the index that `decide` returns, or remove it; and until when no automatic one takes its place."""
+    async def _store(self, decide: Callable[[TableRecord], Index | None]) -> None:
+        """Store the index that `decide` returns, or remove it."""
 
         def members(record: TableRecord) -> Mapping[str, Any]:
             index = decide(record)
             by_name = {each.property: each for each in record.indexes}
-            if index and self._name not in by_name:
-                by_name = _with_room(record.name, by_name)
-            by_name |= {self._name: index} if index else {}
+            before = by_name.get(self._name)
+            barred = dict(record.members.get(FORBIDDEN, {}))
+            if index is not None:
+                if before is None:
+                    by_name = _with_room(record.name, by_name)
+                by_name[self._name] = index
+                if index.automatic is None and index.state is IndexState.BUILDING:
+                    barred.pop(self._name, None)  # a user makes it
+                elif index.state is IndexState.DROPPING and self._barred_until is not None:
+                    barred[self._name] = self._barred_until
             last = max(
                 [record.members.get(LAST_MEMBER, 0), *(each.number for each in by_name.values())]
             )
             kept = [each.to_json() for name, each in by_name.items() if index or name != self._name]
-            barred = dict(record.members.get(FORBIDDEN, {}))
-            if forbidden is None:
-                barred.pop(self._name, None)
-            elif forbidden != KEPT and barred.get(self._name) != FOREVER:
-                barred[self._name] = forbidden
             return {MEMBER: kept or None, LAST_MEMBER: last, FORBIDDEN: barred or None}
 
         await self._catalog.change_members(self._owner, self._table, members)
@@ -499,7 +470,7 @@ def automatic_indexes(record: TableRecord) -> list[Index]:
 
 def may_make_automatic(record: TableRecord, name: str, now: int) -> bool:
     """Whether a server may make an index on this property by itself."""
-    until = record.members.get(FORBIDDEN, {}).get(name, KEPT)
+    until = record.members.get(FORBIDDEN, {}).get(name, now)
     return (
         _found(record, name) is None
         and len(automatic_indexes(record)) < AUTOMATIC_MAX

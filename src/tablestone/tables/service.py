@@ -6,7 +6,6 @@ caller has been authorized. Existence and preconditions are decided here. Does n
 
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, get_args
 
 from tablestone.clock import Clock
@@ -14,7 +13,6 @@ from tablestone.cooperative_scheduling import Seconds, Turns
 from tablestone.engines.contract import Engine
 from tablestone.model import operations
 from tablestone.model.errors import StorageError, unknown_comp
-from tablestone.model.expiry import ExpiryPolicy
 from tablestone.model.operations import Result
 from tablestone.model.service_properties import FRESH
 from tablestone.tables import storage_keys
@@ -24,7 +22,7 @@ from tablestone.tables.catalog import Catalog, TableRecord, note_about, query_ta
 from tablestone.tables.change_notes import CommitKind
 from tablestone.tables.changes import ChangeFeeds
 from tablestone.tables.expiry import LiveRows
-from tablestone.tables.expiry_counts import ExpiryCounts, effective, required
+from tablestone.tables.expiry_counts import ExpiryCounts, changed_policy
 from tablestone.tables.index_building import (
     IndexRefused,
     IndexWork,
@@ -83,10 +81,7 @@ class TableService:
             operations.DropIndex: self._drop_index,
             operations.GetTableExpiry: self._get_expiry,
             operations.SetTableExpiry: self._set_expiry,
-            operations.SuspendTableExpiry: self._suspend_expiry,
-            operations.RemoveTableExpiry: self._remove_expiry,
             operations.CountTableExpiry: self._count_expiry,
-            operations.GetExpiryCount: self._get_count,
             operations.ReadTableChanges: self.feeds.of_table,
             operations.ReadAccountChanges: self.feeds.of_account,
             operations.GetServiceProperties: self._get_properties,
@@ -149,14 +144,6 @@ class TableService:
 
     async def _list_indexes(self, owner: Owner, asked: operations.ListIndexes) -> Result:
         record = await self.catalog.require(owner, asked.table)
-        indexes = await indexes_of(self._engine, record)
-        if not asked.or_none:
-            return operations.IndexesFound(
-                [
-                    operations.IndexFound(index.property, index.within_partition, index.state.value)
-                    for index in indexes
-                ]
-            )
         now = self._clock()
         found = [
             operations.IndexFound(
@@ -165,9 +152,9 @@ class TableService:
                 empty=await is_empty(self._engine, record, index),
                 automatic=index.automatic is not None,
             )
-            for index in indexes
+            for index in await indexes_of(self._engine, record)
         ]
-        return operations.IndexesFound(found, self._can_make_index())
+        return operations.IndexesFound(found, self._can_make_index() if asked.or_none else None)
 
     def _can_make_index(self) -> str:
         if getattr(self._engine, "is_indexed", True):
@@ -201,52 +188,33 @@ class TableService:
         return operations.ServiceStats(self._clock())
 
     async def _get_expiry(self, owner: Owner, asked: operations.GetTableExpiry) -> Result:
-        if asked.or_none:
-            record = await self.catalog.require(owner, asked.table)
-            return operations.TableExpiryFound(record.expiry)
-        found = await self.catalog.find(owner, asked.table)
-        if found is None or found.expiry is None:
+        if asked.count is not None:
+            found = await self.counts.found(owner, asked.table, asked.count)
+            return operations.ExpiryCountFound(found)
+        record = await self.catalog.find(owner, asked.table)
+        if not asked.or_none and (record is None or record.expiry is None):
             raise unknown_comp()
-        return operations.TableExpiryFound(found.expiry)
+        if record is None:
+            raise StorageError("TableNotFound")
+        return operations.TableExpiryFound(record.expiry)
 
     async def _set_expiry(self, owner: Owner, asked: operations.SetTableExpiry) -> Result:
-        """Set the policy of an empty table, or one that was counted.
-
-        Without a token, an entity that is inserted meanwhile counts as inserted before.
-        """
+        """Change the policy of a table. Without a count, an entity that is inserted meanwhile counts as before."""
         record = await self.catalog.require(owner, asked.table)
-        policy = effective(record, asked.policy)
-        if asked.token is None:
-            if await self._engine.scan(storage_keys.table_range(record.table_id), rows_max=1):
-                raise StorageError("TableNotEmpty")
-            await self.catalog.change_expiry(
-                owner, record.name, lambda _old: policy, record.table_id
-            )
-            return operations.SettingsChanged()
-        version = await self.counts.require(owner, record, policy, asked.token)
-        if version != record.version:
-            raise StorageError("CountSpent")
-        return await self._change_expiry(owner, record, policy, version)
-
-    async def _suspend_expiry(self, owner: Owner, asked: operations.SuspendTableExpiry) -> Result:
-        record = await self.catalog.require(owner, asked.table)
-        return await self._change_expiry(
-            owner, record, replace(required(record.expiry), suspended=True), record.version
-        )
-
-    async def _remove_expiry(self, owner: Owner, asked: operations.RemoveTableExpiry) -> Result:
-        record = await self.catalog.require(owner, asked.table)
-        required(record.expiry)
-        return await self._change_expiry(owner, record, None, record.version)
-
-    async def _change_expiry(
-        self, owner: Owner, record: TableRecord, policy: ExpiryPolicy | None, version: int
-    ) -> Result:
-        """Change the policy that was seen; beside requests, where that takes longer than a request may."""
-        if not self._engine.capabilities.checks_relied_rows:
-            return operations.Accepted(
-                await self.counts.change_later(owner, record, policy, version)
-            )
+        policy = changed_policy(record, asked.policy)
+        version: int | None = record.version
+        if asked.policy in (operations.ExpiryChange.SUSPEND, operations.ExpiryChange.REMOVE):
+            pass  # nothing is hidden
+        elif asked.token is not None:
+            await self.counts.require_token(owner, record, policy, asked.token)
+        elif await self._engine.scan(storage_keys.table_range(record.table_id), rows_max=1):
+            raise StorageError("TableNotEmpty")
+        else:
+            version = None
+        can_wait = self._engine.capabilities.checks_relied_rows or version is None
+        if not can_wait:
+            count = await self.counts.change_later(owner, record, policy)
+            return operations.Accepted(count)
         await self.catalog.change_expiry(
             owner, record.name, lambda _old: policy, record.table_id, version
         )
@@ -254,10 +222,6 @@ class TableService:
 
     async def _count_expiry(self, owner: Owner, asked: operations.CountTableExpiry) -> Result:
         return operations.Accepted(await self.counts.begin(owner, asked.table, asked.policy))
-
-    async def _get_count(self, owner: Owner, asked: operations.GetExpiryCount) -> Result:
-        found = await self.counts.found(owner, asked.table, asked.count)
-        return operations.ExpiryCountFound(found)
 
     async def _write(self, owner: Owner, write: operations.EntityWrite) -> Result:
         return (await self._commit(owner, write.table, (write,)))[0]

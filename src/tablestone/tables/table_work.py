@@ -17,7 +17,7 @@ from tablestone.tables.account_incarnation import Owner
 from tablestone.tables.catalog import Catalog, TableRecord, every_table
 from tablestone.tables.expiry_counts import ExpiryCounts
 from tablestone.tables.index_building import IndexRefused, IndexWork, is_unclaimed
-from tablestone.tables.indexes import Index, IndexState
+from tablestone.tables.indexes import Index
 
 log = logging.getLogger(__name__)
 
@@ -94,9 +94,6 @@ class TableWork:
             return
         work = IndexWork(self._catalog, owner, table.name, index.property, rests=True)
         try:
-            if index.state is IndexState.DROPPING:
-                await work.go_on_dropping()
-            else:
-                await work.go_on()
+            await work.go_on()
         except (IndexRefused, StorageError) as error:  # dropped or taken over meanwhile
             log.debug("the index on %s of %s: %s", index.property, table.name, error)

@@ -4,6 +4,7 @@ Only requests with the header `x-tablestone-indexes` get here, so that Azure's c
 docs/protocol/indexes.md and docs/guides/expiry.md have the forms; `service_resources` has those without the header.
 """
 
+from contextlib import suppress
 from typing import Any, Final
 
 from tablestone import limits
@@ -13,14 +14,12 @@ from tablestone.model.operations import (
     TOKEN_HEADER,
     CountTableExpiry,
     DropIndex,
-    GetExpiryCount,
+    ExpiryChange,
     GetTableExpiry,
     ListIndexes,
     MakeIndex,
     Operation,
-    RemoveTableExpiry,
     SetTableExpiry,
-    SuspendTableExpiry,
 )
 from tablestone.wire.decode import DecodedRequest, table_in_url
 from tablestone.wire.json_payload import decode_object
@@ -50,15 +49,15 @@ def drop_index(decoded: DecodedRequest) -> Operation:
 
 
 def get_table_expiry(decoded: DecodedRequest) -> Operation:
-    table, count = table_in_url(decoded.address), decoded.parameters.get("count")
-    return GetTableExpiry(table, or_none=True) if count is None else GetExpiryCount(table, count)
+    count = decoded.parameters.get("count")
+    return GetTableExpiry(table_in_url(decoded.address), or_none=True, count=count)
 
 
 def set_table_expiry(decoded: DecodedRequest) -> Operation:
-    table, members = table_in_url(decoded.address), decode_object(decoded.body)
-    if _switch(members) is True:
-        return SuspendTableExpiry(table)
-    return SetTableExpiry(table, _policy(members), decoded.raw.text(_TOKEN))
+    members = decode_object(decoded.body)
+    is_suspension = members.keys() == {"suspended"} and members["suspended"] is True
+    policy = ExpiryChange.SUSPEND if is_suspension else _policy(members)
+    return SetTableExpiry(table_in_url(decoded.address), policy, decoded.raw.text(_TOKEN))
 
 
 def count_table_expiry(decoded: DecodedRequest) -> Operation:
@@ -66,23 +65,16 @@ def count_table_expiry(decoded: DecodedRequest) -> Operation:
 
 
 def remove_table_expiry(decoded: DecodedRequest) -> Operation:
-    return RemoveTableExpiry(table_in_url(decoded.address))
+    return SetTableExpiry(table_in_url(decoded.address), ExpiryChange.REMOVE)
 
 
-def _switch(members: dict[str, Any]) -> object:
-    """What `suspended` says, if a body says nothing else."""
-    return members["suspended"] if members.keys() == {"suspended"} else None
-
-
-def _policy(members: dict[str, Any]) -> ExpiryPolicy | None:
-    """The policy in a body; None: the present one, resumed."""
-    if _switch(members) is False:
-        return None
+def _policy(members: dict[str, Any]) -> ExpiryPolicy | ExpiryChange:
+    if members.keys() == {"suspended"} and members["suspended"] is False:
+        return ExpiryChange.RESUME
     members = {"suspended": False} | members
-    try:
+    policy = None
+    with suppress(ValueError):
         policy = ExpiryPolicy.from_members(members)
-    except ValueError:
-        policy = None
     if policy is None or policy.members() != members:
         raise _invalid(
             f"The policy needs after, from 1 to {limits.EXPIRY_AGE_SECONDS_MAX} seconds, or property, the name of a "

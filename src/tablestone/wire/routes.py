@@ -113,7 +113,7 @@ _BY_HEADER: Final[dict[tuple[str | None, str], Route]] = {
     ("expiry", "GET"): _on_service(operations.GetTableExpiry, own_forms.get_table_expiry),
     ("expiry", "PUT"): _on_service(operations.SetTableExpiry, own_forms.set_table_expiry),
     ("expiry", "POST"): _on_service(operations.CountTableExpiry, own_forms.count_table_expiry),
-    ("expiry", "DELETE"): _on_service(operations.RemoveTableExpiry, own_forms.remove_table_expiry),
+    ("expiry", "DELETE"): _on_service(operations.SetTableExpiry, own_forms.remove_table_expiry),
 }
 """Routes of a table, by `comp` and the method, for requests with the header `INDEXES_HEADER`."""
 _SINCE: Final = {key[:3]: route.since for key, route in ROUTES.items()}

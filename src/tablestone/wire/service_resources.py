@@ -32,7 +32,6 @@ from tablestone.model.operations import (
     GetTableExpiry,
     GetUserDelegationKey,
     IndexesFound,
-    IndexFound,
     ListIndexes,
     Operation,
     Result,
@@ -416,18 +415,19 @@ _MORE: Final = ("entities", "waits", "empty", "automatic")
 """Members that an index has only if they say something."""
 
 
-def write_indexes(indexes: Iterable[IndexFound]) -> bytes:
+def write_indexes(found: IndexesFound) -> bytes:
     """A table's indexes (docs/protocol/indexes.md)."""
-    found = [
+    more = () if found.can_make is None else _MORE
+    indexes = [
         {
             "property": index.property,
             "withinPartition": index.within_partition,
             "state": index.state,
-            **{name: value for name in _MORE if (value := getattr(index, name))},
+            **{name: value for name in more if (value := getattr(index, name))},
         }
-        for index in indexes
+        for index in found.indexes
     ]
-    return orjson.dumps({"indexes": found})
+    return orjson.dumps({"indexes": indexes})
 
 
 _VERSION_OF_STRICT_ACCEPT: Final = "2019-07-07"
@@ -510,7 +510,7 @@ _WRITERS: Final[dict[type, tuple[Callable[[Any, str], bytes], bytes]]] = {
         _JSON,
     ),
     ExpiryCountFound: (lambda found, _: orjson.dumps(found.members), _JSON),
-    IndexesFound: (lambda found, _: write_indexes(found.indexes), _JSON),
+    IndexesFound: (lambda found, _: write_indexes(found), _JSON),
 }
 """What writes a result in the form of a version, and its type: XML (wire 2.4), or JSON for what is ours."""
 

@@ -231,7 +231,7 @@ async def test_a_user_adopts_one_even_while_it_is_built(server: Server) -> None:
     await server.query("unit eq 700", SCANS)
     await server.look()
     assert (await server.indexes())["unit"] is not None
-    assert await server.index("unit").create() == ENTITIES  # it is there
+    assert await server.index("unit").create() == 0  # it is there
     assert await server.indexes() == {"code": None, "unit": None}
     with pytest.raises(IndexRefused, match="already has an index on unit"):
         await server.index("unit").create()

@@ -59,7 +59,7 @@ WITHOUT = {
     ("tables/cache_invalidation.py", "_mark"): LEASES,
     ("tables/cache_invalidation.py", "remove_old_marks"): LEASES,
     ("tables/expiry_counts.py", "_commit"): COUNTS,
-    ("tables/expiry_counts.py", "_put"): COUNTS,
+    ("tables/expiry_counts.py", "_ask"): COUNTS,
     ("tables/expiry_sweeping.py", "_has_lease"): LEASES,
     (
         "tables/index_building.py",

@@ -75,12 +75,11 @@ def create(
     require_indexable(name)
 
     async def make(work: IndexWork, progress: Progress) -> tuple[int, bool]:
-        entities = 0
         if work.is_served:
             await work.ask(within_partition=partition)
         if not work.is_served or not await work.is_done_by_server(progress):
-            entities = await work.create(within_partition=partition, progress=progress)
-        return entities or await work.entities(), await work.finds_nothing()
+            await work.create(within_partition=partition, progress=progress)
+        return await work.made()
 
     if server is None:
         table, (entities, finds_nothing) = _act(given, account_name, table, name, make, quiet=quiet)
