@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from signing import shared_key_lite
 from storage.engines_under_test import URL
 from tablestone.engines.capabilities import Capabilities
 from tablestone.engines.forwarding_engine import ForwardingEngine
+from tablestone.model.expiry import ExpiryPolicy
 from tablestone.tables import catalog, storage_keys
 from tablestone.tables.metadata import DocumentKind
 from wire.service_under_test import ACCOUNT, KEY, Response, ServiceUnderTest
@@ -424,4 +426,42 @@ def test_where_a_change_waits_for_other_servers_it_is_made_beside_requests(
         assert answer.status == 202
         tables.service.work()
         assert tables.policy() == left
+    tables.service.close()
+
+
+def test_a_change_at_the_last_moment_spends_it(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seed(tables)
+    token = tables.count({"after": 60})["token"]
+    counts = tables.service.tables.counts
+    is_good = counts.require_token
+
+    async def and_then_another(owner: Any, *given: Any) -> None:
+        await is_good(owner, *given)
+        policy = ExpiryPolicy(after=7)
+        await tables.service.tables.catalog.change_expiry(owner, "Orders", lambda _old: policy)
+
+    monkeypatch.setattr(counts, "require_token", and_then_another)
+    assert tables.put({"after": 60}, token) == (412, "CountSpent")
+    assert tables.policy()["after"] == 7
+
+
+def test_a_change_before_a_cluster_comes_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "SWEEPING_SECONDS", 0)
+    tables = Tables(reached=SlowToChange)
+    seed(tables)
+    tokens = [tables.count({"after": after})["token"] for after in (60, 61)]
+    assert tables.put({"after": 60}, tokens[0])[0] == 202
+    assert tables.put({"after": 61}, tokens[1])[0] == 202
+    tables.service.work()
+    assert tables.counted()["state"] in ("changed", "spent")
+    states = []
+    for policy in (60, 61):
+        answer = tables.ask("POST", "Empty?comp=expiry", {"after": policy})
+        count = json.loads(answer.body)["count"]
+        found = tables.ask("GET", f"Orders?comp=expiry&count={count}")
+        states.append(json.loads(found.body)["state"])
+    assert sorted(states) == ["changed", "spent"]
+    assert tables.put({"after": 61}, tokens[1]) == (412, "CountSpent")
     tables.service.close()
