@@ -61,7 +61,7 @@ POLL_SECONDS: Final = 0.2
 AUTOMATIC_MAX: Final = 4
 """Indexes of a table that a server makes by itself."""
 FOREVER: Final = 0
-"""Until a user makes the index."""
+"""The server never makes such an index again by itself."""
 
 Progress = Callable[[int], None]
 """Takes the number of entities that are done."""
@@ -383,9 +383,7 @@ class IndexWork:
                 if before is None:
                     by_name = _with_room(record.name, by_name)
                 by_name[self._name] = index
-                if index.automatic is None and index.state is IndexState.BUILDING:
-                    barred.pop(self._name, None)  # a user makes it
-                elif index.state is IndexState.DROPPING and self._barred_until is not None:
+                if index.state is IndexState.DROPPING and self._barred_until is not None:
                     barred[self._name] = self._barred_until
             last = max(
                 [record.members.get(LAST_MEMBER, 0), *(each.number for each in by_name.values())]

@@ -22,8 +22,8 @@ MEMBER: Final = "indexes"
 LAST_MEMBER: Final = "lastIndex"
 """The member with the newest number. Numbers are not used again: late work on a dropped index touches no other one."""
 FORBIDDEN: Final = "noAutomaticIndex"
-"""The member with the properties on which the server makes no index by itself, each with the ticks until when; 0: until
-a user makes one."""
+"""The member with the properties on which the server makes no index by itself, each with the ticks until when; 0: for
+ever."""
 NUMBER_BYTES: Final = 4
 
 

@@ -366,3 +366,16 @@ async def test_a_worker_counts_few_filters(server: Server) -> None:
     assert report is not None
     assert len(report.content["scans"]) == auto_index.FILTERS_MAX
     assert "a199 eq 1" in [scan[3] for scan in report.content["scans"]]
+
+
+async def test_a_server_leaves_what_a_user_has_just_adopted(server: Server) -> None:
+    await server.query(CODE, SCANS)
+    await server.look()
+    automatic = (await server.indexes())["code"]
+    assert automatic is not None
+    await server.index("code").ask()
+    with pytest.raises(IndexRefused):
+        await server.index("code").note_use(automatic)
+    with pytest.raises(IndexRefused):
+        await server.index("code").ask_to_drop(barred_until=server.now)
+    assert await server.indexes() == {"code": None}
