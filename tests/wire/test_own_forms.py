@@ -479,3 +479,14 @@ def test_a_change_before_a_cluster_comes_to_it(monkeypatch: pytest.MonkeyPatch) 
     assert sorted(states) == ["changed", "spent"]
     assert tables.put({"after": 61}, tokens[1]) == (412, "CountSpent")
     tables.service.close()
+
+
+def test_another_process_goes_on_with_a_count_and_an_index(tables: Tables) -> None:
+    """What was asked for is stored, so a restart loses nothing."""
+    seed(tables)
+    tables.ask("POST", "Orders?comp=expiry", {"after": 60})
+    tables.make("customer")
+    ServiceUnderTest(tables.service).work()
+    assert tables.indexes()[0]["state"] == "ready"
+    (row,) = tables.service._loop.run(tables.service.engine.scan(COUNTS, rows_max=9))
+    assert b'"state":"counted"' in row.value

@@ -55,6 +55,7 @@ FILTERS_MAX: Final = 64
 """Filters that a worker counts."""
 FILTER_LENGTH_MAX: Final = 2_000
 LOOK_SECONDS: Final = 5.0
+TABLES_PER_STEP: Final = 500
 SAMPLE_ENTITIES: Final = 20_000
 """Entities in which conditions are counted, to find the property that leaves the fewest."""
 LEFT_PART: Final = 10
@@ -172,14 +173,17 @@ class AutoIndex:
 
     async def look(self) -> None:
         """Ask for indexes on filters that keep scanning; after an hour, note and drop."""
-        tables = [
-            (account, table, automatic_indexes(table))
-            async for account, table in every_table(self._engine)
-        ]
+        tables: list[tuple[str, TableRecord, list[Index]]] = []
+        seen = 0
+        async for account, table in every_table(self._engine):
+            seen += 1
+            if seen % TABLES_PER_STEP == 0:
+                await asyncio.sleep(0.01)  # let requests run
+            if automatic := automatic_indexes(table):
+                tables.append((account, table, automatic))
         told = {
             f"{account}/{table.name.lower()}": [each.property for each in automatic]
             for account, table, automatic in tables
-            if automatic
         }
         leader = self._reports.workers - 1
         now = monotonic_seconds()

@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 0.5
 """Seconds between two looks. Where a read waits for a network, `LOOK_SECONDS_REMOTE`."""
 LOOK_SECONDS_REMOTE: Final = 2.0
+TABLES_PER_STEP: Final = 500
 AGAIN_SECONDS: Final = 20.0
 """Seconds after which all tables are looked at although none has changed: a claim may be over. And after a failure."""
 
@@ -82,7 +83,11 @@ class TableWork:
         if is_same and now < self._looked_at + AGAIN_SECONDS:
             return
         self._looked_at = now
+        tables = 0
         async for account, table in every_table(self._engine):
+            tables += 1
+            if tables % TABLES_PER_STEP == 0:
+                await self._rest()
             for index in table.indexes:
                 if is_unclaimed(index, self._catalog.clock()):
                     await self._go_on(account, table, index)
