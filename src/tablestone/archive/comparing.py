@@ -36,7 +36,7 @@ NAMED_MAX: Final = 20
 _WITHOUT_BOUND: Final = 1 << 62
 _NO_RECORDS: Final = tuple(
     storage_keys.documents_partition(kind.value)
-    for kind in (DocumentKind.PROBE, DocumentKind.LEASES)
+    for kind in (DocumentKind.PROBE, DocumentKind.LEASES, DocumentKind.COUNTS)
 )
 
 log = logging.getLogger(__name__)
