@@ -110,6 +110,7 @@ def _points(report: InsightReport, table: TableInsight, period: str) -> int:
         for shape in report.queries.get(period, ())
         if (shape.account, shape.table) == (table.account, table.table)
         and shape.plan == PlanKind.POINT.value
+        and not shape.from_tools
     )
     return max(0, table.plans.get(period, {}).get(PlanKind.POINT.value, 0) - pages)
 
@@ -122,7 +123,7 @@ def share_of(report: InsightReport, partition: PartitionActivity, period: str) -
     scanned = sum(
         each.entities_read
         for each in report.queries[period]
-        if (each.account, each.table) == names and each.plan in _ACROSS
+        if (each.account, each.table) == names and each.plan in _ACROSS and not each.from_tools
     )
     listed = sum(each.activity.entities for each in _beside(report, partition, period))
     return partition.activity.entities / max(whole - scanned, listed, 1)
