@@ -81,6 +81,7 @@ _OF_TESTS: Final = {
     "account.test_the_heat_map_and_its_lists": (
         "heat.form heat.period heat.show heat.go heat.partition heat.why"
     ),
+    "account.test_heat_is_refreshed_unless_it_is_paused": "heat.pause",
     "bad_input.test_rows_that_could_not_be_read_are_tried_again": "table.read-again",
     "changes.test_the_tab_leads_to_the_last_changes": "changes.entity",
     "controls.test_a_large_table_is_counted_on": "size.further head.count",

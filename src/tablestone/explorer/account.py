@@ -62,6 +62,8 @@ class KnownTable(NamedTuple):
 
     size: TableSize | None = None
     requests: int | None = None
+    by_tools: int = 0
+    """How many of the requests the explorer and `count` sent."""
     remarks: tuple[str, ...] = ()
     use: TableUse | None = None
     """Its use as advice needs it; None if no request was counted, which says nothing about its keys."""
@@ -103,7 +105,8 @@ def known_tables(settings: ExplorerSettings) -> tuple[Mapping[str, KnownTable], 
     return {
         each.table.lower(): KnownTable(
             each.size,
-            _requests(each),
+            _requests(each) + each.tool_requests.get(HOUR, 0),
+            each.tool_requests.get(HOUR, 0),
             tuple(sorted(mark for table, mark in marks if table == each.table)),
             use if use.queries or use.point_reads or use.writes.total else None,
         )

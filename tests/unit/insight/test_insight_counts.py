@@ -325,7 +325,7 @@ def test_the_different_values_of_fixed_properties_are_counted(text: str, values:
 def test_requests_of_tools_are_counted_apart() -> None:
     """They are in no partition, plan, range or kind of write, so that nobody's looking makes a table hot."""
     refused = record_of(INSERT, None, "EntityAlreadyExists", status=409)
-    lost = record_of(DeleteEntity("Readings", KEY, '"1"'), None, "UpdateConditionNotSatisfied")
+    lost = record_of(DeleteEntity("Readings", KEY, 1), None, "UpdateConditionNotSatisfied")
     scan = record_of(query("a gt 1"), page("table", 100, "ab"))
     records = [get(), record_of(TRANSACTION, TransactionCommitted(())), refused, lost, scan]
     for each in records:

@@ -298,8 +298,39 @@ document.getElementById("theme")?.addEventListener("click", () => {
   localStorage.setItem("looks", isDark ? "light" : "dark");
 });
 
-// Scroll a map that is wider than the window to its newest end.
-for (const map of document.querySelectorAll(".scrolls:has(> .heat)")) map.scrollLeft = map.scrollWidth;
+// A map that is wider than the window begins at its newest end.
+const mapOf = (place) => place.querySelector(".scrolls:has(> .heat)");
+if (mapOf(document)) mapOf(document).scrollLeft = mapOf(document).scrollWidth;
+
+// A part of a page that is read again every few seconds, unless it is paused or out of sight.
+const live = document.querySelector("[data-refresh]");
+if (live) {
+  setInterval(async () => {
+    if (document.hidden || isPaused(live) || !getSelection().isCollapsed) return;
+    const { html, isDone } = await send(location.href);
+    const fresh = new DOMParser().parseFromString(html, "text/html").getElementById(live.id);
+    if (!isDone || !fresh || isPaused(live)) return;
+    const focused = live.contains(document.activeElement) ? document.activeElement : null;
+    const places = [...live.querySelectorAll(".scrolls")].map((each) => [each.getAttribute("aria-label"), each.scrollLeft]);
+    live.replaceChildren(...fresh.childNodes);
+    const same = (name, value) => [...live.querySelectorAll(`[${name}]`)].find((each) => each.getAttribute(name) === value);
+    for (const [name, left] of places) if (same("aria-label", name)) same("aria-label", name).scrollLeft = left;
+    const name = ["href", "aria-label"].find((each) => focused?.hasAttribute(each));
+    if (name) same(name, focused.getAttribute(name))?.focus({ preventScroll: true });
+  }, 1000 * live.dataset.refresh);
+}
+
+function isPaused(place) {
+  return document.querySelector(`[data-pauses="#${place.id}"]`).getAttribute("aria-pressed") === "true";
+}
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-pauses]");
+  if (!button) return;
+  const isOn = button.getAttribute("aria-pressed") !== "true";
+  button.setAttribute("aria-pressed", String(isOn));
+  announce(isOn ? "Paused" : "Goes on");
+});
 
 startGrid(part, announce);
 startCompletion();
