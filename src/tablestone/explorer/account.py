@@ -161,6 +161,8 @@ class ExploredAccount:
         self.seen = SeenProperties()
         self.known_overview = Overview([], {}, "")
         """The overview that was shown last."""
+        self.columns: dict[str, list[str]] = {}
+        """The columns of each table, by name in lower case, when it was shown last."""
         self._no_changes_until = 0.0
 
     def overview(self, *, is_asked: bool = False) -> Overview:

@@ -62,6 +62,7 @@ SHOWN: Final[Mapping[str, Show]] = {
     "/tables/{table}/download": import_export.download,
     "/tables/{table}/policies": service_settings.policies,
     "/tables/{table}/changes": changes.changes,
+    "/tables/{table}/changes/wait": changes.wait,
     "/service": service_settings.service,
     "/signature": signatures.signature,
     "/heat": heat.heat,
@@ -71,12 +72,14 @@ POSTED: Final[Mapping[str, Post]] = {
     "/tables/{table}/save": query_bar.save,
     "/tables/{table}/forget": query_bar.forget,
     "/tables/{table}/copy": selection.copy,
+    "/tables/{table}/entity/view": entity_edit.view,
     "/signature/explain": signatures.explain,
 }
 """Posted pages that change no data: `--read-only` allows them."""
 CHANGE_FORMS: Final[Mapping[str, Show]] = {
     "/tables/{table}/delete": tables.ask_delete,
     "/tables/{table}/new": entity_edit.new,
+    "/tables/{table}/changes/version": changes.version,
     "/tables/{table}/import": import_export.import_form,
     "/import": import_export.import_form,
 }

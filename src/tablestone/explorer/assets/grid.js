@@ -116,7 +116,9 @@ export function startGrid(part, announce) {
       // The type has smaller letters; in a narrow window it is below the name.
       const kind = isNarrow.matches ? 0 : 0.75 * (head.dataset.kind ?? "").length;
       head.letters = Math.max(6, Math.min(34, Math.max(long, head.dataset.name.length + kind + 2)));
+      letters[head.dataset.name] = head.letters;
     });
+    if (rows.length) sessionStorage.setItem(place, JSON.stringify(letters));
   }
 
   // Widths and hidden columns are rules of a style sheet, so that they hold for rows that arrive later. They are kept in
@@ -125,10 +127,12 @@ export function startGrid(part, announce) {
   document.adoptedStyleSheets.push(sheet);
   const place = `columns ${location.pathname}`;
   const kept = JSON.parse(localStorage.getItem(place) ?? "{}");
+  // Without rows, as after a wrong filter, the columns have the widths that they had.
+  const letters = JSON.parse(sessionStorage.getItem(place) ?? "{}");
   const ofColumn = (head) => (kept[head.dataset.name] ??= {});
 
   function layOut() {
-    const widths = heads().map((each) => (ofColumn(each).width ? `${ofColumn(each).width}px` : `${Math.round((each.letters ?? 16) * LETTER) + 26}px`));
+    const widths = heads().map((each) => (ofColumn(each).width ? `${ofColumn(each).width}px` : `${Math.round((each.letters ?? letters[each.dataset.name] ?? 16) * LETTER) + 26}px`));
     const rules = heads().map((each, index) => `#grid .row > :nth-child(${index + 2}) { ${ofColumn(each).isHidden ? "display: none" : `width: ${widths[index]}`} }`);
     const pk = heads().findIndex((each) => each.matches(".pk"));
     if (pk >= 0) rules.push(`#grid { --pk: ${ofColumn(heads()[pk]).isHidden ? "0px" : widths[pk]} }`);
@@ -354,9 +358,6 @@ export function startGrid(part, announce) {
 
   grid.addEventListener("click", (event) => {
     if (event.target.name === "row" && event.isTrusted) isRange = event.shiftKey;
-    if (!event.target.closest(".piece a[data-into]")) return;
-    grid.querySelector(".row.open")?.classList.remove("open");
-    event.target.closest(".row").classList.add("open");
   });
 
   // A click anywhere in a row opens its entity, and one beside its box is for the box. Not at the end of a drag over text.
