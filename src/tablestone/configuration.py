@@ -215,6 +215,10 @@ class Configuration:
     archive: ArchiveSettings | None = None
     from_archive: bool = False
     """Restore an empty data directory from the archive first."""
+    remote_indexes: bool = False
+    """The first index may come over the wire, and so may requests for indexes over plain HTTP."""
+    auto_index: bool = False
+    """Make indexes by itself for filters that keep scanning."""
     yes_trim: Retention | None = None
     """A `keep_changes` that trims changes at once is accepted only if this is the same."""
 

@@ -401,7 +401,8 @@ async def test_which_values_have_expired(sessions: Sessions) -> None:
         for value in VALUES
     )
     far = 2  # the largest Int64, and the large Double
-    assert counts == (1 + len(VALUES), sum(VALUES.values()), 1 + never, far)
+    found = counts.entities, counts.hidden, counts.never, counts.far
+    assert found == (1 + len(VALUES), sum(VALUES.values()), 1 + never, far)
     assert await sessions.sweep() == sum(VALUES.values())
     await sessions.policy(None)
     assert await sessions.rows() == sorted(live)
@@ -436,7 +437,7 @@ async def test_more_entities_than_a_step_takes(sessions: Sessions) -> None:
     await sessions.put("300", n=2)
     record = await sessions.service.catalog.require(OWNER, TABLE)
     counts = await count_ended(sessions.engine, record.table_id, POLICY, sessions.clock())
-    assert counts == (600, 599, 0, 0)
+    assert (counts.entities, counts.hidden, counts.never, counts.far) == (600, 599, 0, 0)
     assert await sessions.sweep() == 599
     assert await sessions.rows() == ["300"]
 

@@ -147,7 +147,7 @@ def test_every_operation_answers_as_the_document_says(control: ControlClient) ->
         ),
         ("GET", "/dump?account=nobody", None, 400, "There is no account 'nobody' in this storage."),
         ("POST", "/faults", {}, 400, "A rule needs something to do: error, status, reset, latency"),
-        ("POST", "/faults", {"operation": "Get"}, 400, "operation is one of CreateTable, Delete"),
+        ("POST", "/faults", {"operation": "Get"}, 400, "operation is one of CountTableExpiry, "),
         ("POST", "/faults", {"error": "Busy"}, 400, "error is one of "),
         ("POST", "/faults", {"nth": "3", "status": 503}, 400, "nth is a whole number."),
         ("POST", "/faults", {"conflict": 1}, 400, "conflict is true or false."),

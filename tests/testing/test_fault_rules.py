@@ -81,7 +81,7 @@ def test_operations_are_those_of_the_service() -> None:
         "EntityGroupTransaction",
         "GetServiceStats",
     } <= OPERATIONS
-    assert len(OPERATIONS) == 24
+    assert len(OPERATIONS) == 27
     assert {
         "QueryTables",
         "GetServiceProperties",
@@ -102,7 +102,7 @@ def test_operations_are_those_of_the_service() -> None:
     ("what", "sentence"),
     [
         ({}, "A rule needs something to do"),
-        ({"operation": "Update", "status": 503}, "operation is one of CreateTable, "),
+        ({"operation": "Update", "status": 503}, "operation is one of CountTableExpiry, "),
         ({"error": "Busy"}, "error is one of "),
         ({"reset": "now"}, "reset is one of after, before, within, not 'now'"),
         ({"error": "ServerBusy", "status": 500}, "status and error contradict each other"),

@@ -32,6 +32,7 @@ from tablestone.server.requests.account_address import Addresses
 from tablestone.server.requests.pipeline import Pipeline
 from tablestone.tables.metadata import DocumentKind, Documents
 from tablestone.tables.service import TableService
+from tablestone.tables.table_work import TableWork
 from tablestone.tables.throughput_targets import Throughput
 from tablestone.telemetry.request_record import RequestRecord
 from tablestone.wire.messages import RawRequest, single_headers
@@ -125,6 +126,7 @@ class ServiceUnderTest:
         reached: Callable[[Engine], Engine] = lambda engine: engine,
         unknown_versions: UnknownVersions = UnknownVersions.LATER,
         throughput: Throughput | None = None,
+        remote_indexes: bool = False,
     ) -> None:
         """`reached` says how the service reaches the engine: at once, or over a network."""
         self.clock: Clock = Clock() if other is None else other.clock
@@ -145,7 +147,9 @@ class ServiceUnderTest:
             lambda: next(ids).to_bytes(8, "big"),
             table_deletion_seconds=table_deletion_seconds,
             throughput=throughput,
+            may_change_format=remote_indexes,
         )
+        self.tables = service
         accounts = KnownAccounts(
             [AccountKeys(ACCOUNT, (KEY, SECOND_KEY)), AccountKeys(OTHER_ACCOUNT, (OTHER_KEY,))],
             self.documents,
@@ -154,13 +158,20 @@ class ServiceUnderTest:
         identities = Identities(self.documents, tokens, monotonic_seconds)
         addresses = Addresses(accounts, DOMAINS, CUSTOM_DOMAINS)
         self._pipeline = Pipeline(
-            service, addresses, identities, self.clock.ticks, unknown_versions=unknown_versions
+            *(service, addresses, identities, self.clock.ticks),
+            remote_indexes=remote_indexes,
+            unknown_versions=unknown_versions,
         )
+        self._work = TableWork(engine, service.catalog, service.counts, accounts.find)
 
     def close(self) -> None:
         if self._is_first:
             self._loop.run(self.engine.close())
             self._loop.close()
+
+    def work(self) -> None:
+        """Carry out what requests have asked for, as the worker that leads does."""
+        self._loop.run(self._work.once())
 
     def assign(self, *assignments: Assignment) -> None:
         """Replace the roles assigned in the account with these."""

@@ -37,7 +37,7 @@ CHANGED_BYTES_MAX: Final = 64 << 20
 ROUNDS_MAX: Final = 100
 _NO_RECORDS: Final = tuple(
     storage_keys.documents_partition(kind.value)
-    for kind in (DocumentKind.PROBE, DocumentKind.LEASES)
+    for kind in (DocumentKind.PROBE, DocumentKind.LEASES, DocumentKind.COUNTS)
 )
 
 

@@ -14,6 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME
+from tablestone.extras import needs
 from tablestone.model.filter_tree import Comparison, leaves, print_filter, property_names
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.query.evaluate import TRUE_OF_MISMATCH, WIDENS_TO
@@ -174,6 +175,26 @@ def opened(connection: Connection, agent: str = "tablestone") -> Iterator[TableE
         raise TransferFailed(f"{connection.url} answers {error}") from error
     except Unreachable as error:
         raise TransferFailed(f"{connection.url} {error.verb}: {error}") from None
+
+
+server_option = click.option(
+    "--connection-string",
+    "server",
+    metavar="STRING",
+    help="Ask a server instead, with this connection string, or @FILE that holds one.",
+)
+
+
+@contextmanager
+def opened_server(server: str, given: Mapping[str, Any]) -> Iterator[TableEndpoint]:
+    """The server that `server_option` names; the options of a storage are refused beside it."""
+    if named := [name for name, value in given.items() if value is not None]:
+        raise TransferRefused(f"--connection-string names a server: leave out --{named[0]}.")
+    try:
+        with opened(connection_for(GivenConnection(server))) as endpoint:
+            yield endpoint
+    except ModuleNotFoundError as error:
+        raise TransferRefused(needs("--connection-string", str(error.name), "tools")) from None
 
 
 def complete_tables(

@@ -282,6 +282,10 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         raise BrokenOption(
             f"{given.source(options.KEEP_CHANGES)} needs an engine that keeps changes: SQLite and memory do."
         )
+    if given.get(options.AUTO_INDEX) and not capabilities_of(engine).keeps_entries:
+        raise BrokenOption(
+            f"{given.source(options.AUTO_INDEX)} needs an engine that keeps indexes: SQLite and memory do."
+        )
     workers = _workers(given.get(options.WORKERS), engine)
     key = _encryption_key(given, environment, data_directory)
     domains = given.fields(domains=options.DOMAIN, custom_domains=options.CUSTOM_DOMAIN)
@@ -320,6 +324,7 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
             *(options.EXPLORER, options.EXPLORER_TOKEN_FILE, options.ANY_VERSION),
             *(options.REALISM, options.METRICS_TABLES, options.CREATE_TABLES),
             *(options.KEEP_CHANGES, options.YES_TRIM, options.TARGETS, options.FROM_ARCHIVE),
+            *(options.REMOTE_INDEXES, options.AUTO_INDEX),
             trusted_proxies=options.TRUSTED_PROXY,
             ready_form=options.PRINT,
         ),
@@ -341,6 +346,11 @@ _EXCLUDES: Final = (
     (options.TLS, options.TLS_CERTIFICATE, "give one of them"),
     (options.CONTROL, options.EXPLORER, "a server under control has no admin address"),
     (options.CONTROL, options.ADMIN, "a server under control has no admin address"),
+    (
+        options.CONTROL,
+        options.AUTO_INDEX,
+        "a scan has to stay visible in tests: it is one on Azure",
+    ),
 )
 """Options that exclude each other, and why."""
 

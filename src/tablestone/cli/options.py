@@ -687,6 +687,16 @@ FROM_ARCHIVE = _switch(
     "from-archive",
     "Restore the data directory from the archive first, if it is empty. The server waits until the archive answers.",
 )
+REMOTE_INDEXES = _switch(
+    "remote-indexes",
+    "Let clients with the account's key make the first index, which changes the data directory to format 3 for good, "
+    "and make indexes and set expiry over plain HTTP from other machines.",
+)
+AUTO_INDEX = _switch(
+    "auto-index",
+    "Make indexes for filters that keep scanning a table, and drop those that are not used. The first one changes the "
+    "data directory to format 3 for good.",
+)
 EXPLORER_TOKEN_FILE = _file(
     "explorer-token-file",
     "File with the token in the address of the explorer, so that bookmarks stay valid; it is made if it is missing.",
@@ -720,6 +730,7 @@ SERVER_OPTIONS = (
     *(TLS, TLS_NAME, TLS_CERTIFICATE, TLS_KEY, HTTPS_ONLY, TRUSTED_PROXY),
     *(TOKEN_ISSUER, TOKEN_AUDIENCE, TOKEN_TENANT, TOKEN_AUTHORITY),
     *(CREATE_TABLES, KEEP_CHANGES, YES_TRIM, TABLE_DELETION_SECONDS, ANY_VERSION, WORKERS),
+    *(REMOTE_INDEXES, AUTO_INDEX),
     *(ARCHIVE, ARCHIVE_INTERVAL, ARCHIVE_KEEP, ARCHIVE_KEY_FILE, ARCHIVE_CHECK, FROM_ARCHIVE),
     *(MAX_CONNECTIONS, MAX_REQUESTS, MAX_BUFFERS, TARGETS),
     *(LOG_LEVEL, LOG_FORMAT, ACCESS_LOG),

@@ -42,6 +42,16 @@ class ForwardingEngine:
     def changes(self) -> ChangeLog | None:
         return self._engine.changes
 
+    @property
+    def is_indexed(self) -> bool:
+        """As `SqliteEngine`; an engine that does not say so has no format that an index changes."""
+        return getattr(self._engine, "is_indexed", True)
+
+    @property
+    def is_nearly_full(self) -> bool:
+        """As `SqliteEngine`."""
+        return getattr(self._engine, "is_nearly_full", False)
+
     async def get(self, key: Key) -> bytes | None:
         return await self._engine.get(key)
 

@@ -212,6 +212,8 @@ class TableSize:
     largest: tuple[PartitionSize, ...]
     name: str = ""
     indexes: dict[str, bool] | None = None
+    automatic: tuple[str, ...] = ()
+    """The properties whose index the server made by itself."""
 
 
 @dataclass(frozen=True, slots=True)

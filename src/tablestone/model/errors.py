@@ -1,8 +1,8 @@
 """The one error class, and the table of every error code with its status and text.
 
-Codes and texts are the service's own (wire 8, 9 and 11, auth 5), except for changes and expiry, which it does not have.
-Does not know HTTP headers or payload formats: `wire.encode` writes the answer. If several errors apply, the order of
-the steps of a request decides which one wins (see PRECEDENCE).
+Codes and texts are the service's own (wire 8, 9 and 11, auth 5), except for changes, expiry and
+indexes, which it does not have. Does not know HTTP headers or payload formats: `wire.encode` writes the answer. If
+several errors apply, the order of the steps of a request decides which one wins (see PRECEDENCE).
 """
 
 from __future__ import annotations
@@ -119,6 +119,30 @@ ERRORS: Final[dict[str, _Row]] = {
     "TableNotEmpty": _Row(
         409,
         "The table holds entities, expired or not. Use tablestone expiry, which counts them first.",
+    ),
+    "NoExpiryPolicy": _Row(409, "The table has no expiry policy."),
+    "CountNotFound": _Row(404, "There is no such count, or it is too old: count again."),
+    "CountSpent": _Row(
+        412,
+        "The table or the policy has changed since the count, or the count is older than 10 minutes: count again.",
+    ),
+    # Indexes, which the service does not have (docs/protocol/indexes.md).
+    "IndexAlreadyExists": _Row(409, "The table has an index on this property."),
+    "TooManyIndexes": _Row(409, "The table has 16 indexes: more are not possible."),
+    "IndexNotFound": _Row(404, "The table has no index on this property."),
+    "FormatNotAllowed": _Row(
+        403,
+        "The first index moves the data directory to format 3 for good. Start the server with --remote-indexes, or "
+        "use tablestone index create on its machine.",
+    ),
+    # What indexes and expiry ask of a request that changes them.
+    "SharedKeyRequired": _Row(
+        403, "This request needs SharedKey: SharedKeyLite does not sign the method."
+    ),
+    "SecureConnectionRequired": _Row(
+        403,
+        "This request comes over plain HTTP from another machine. Use HTTPS, or start the server with "
+        "--remote-indexes.",
     ),
     "InvalidXmlDocument": _early(400, "XML specified is not syntactically valid."),
     "InvalidXmlNodeValue": _early(

@@ -6,9 +6,9 @@ almost every request are named tuples, which are created faster than dataclasses
 """
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tablestone.model.entity import Entity
 from tablestone.model.expiry import ExpiryPolicy
@@ -100,6 +100,8 @@ class QueryEntities:
     projection: Projection | None
     token: ContinuationToken | None
     bounds: KeyBounds | None = None
+    counts_examined: bool = False
+    """Count exactly how many entities are examined (`EntitiesPage.examined`)."""
 
 
 class InsertEntity(NamedTuple):
@@ -176,15 +178,36 @@ class GetTableAcl:
 
 @dataclass(frozen=True, slots=True)
 class GetTableExpiry:
+    """Read the policy of a table, which may have none if `or_none`; or a `count` of what one would hide."""
+
     table: str
+    or_none: bool = False
+    count: str | None = None
+
+
+class ExpiryChange(enum.Enum):
+    """What becomes of the present policy."""
+
+    RESUME = enum.auto()
+    SUSPEND = enum.auto()
+    REMOVE = enum.auto()
 
 
 @dataclass(frozen=True, slots=True)
 class SetTableExpiry:
-    """The table must be empty."""
+    """If it may hide entities, the table must be empty, or the token of a count says that this was counted."""
 
     table: str
-    policy: ExpiryPolicy
+    policy: ExpiryPolicy | ExpiryChange
+    token: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CountTableExpiry:
+    """Begin to count what a policy would hide."""
+
+    table: str
+    policy: ExpiryPolicy | ExpiryChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +286,23 @@ class ReadAccountChanges:
 
 @dataclass(frozen=True, slots=True)
 class ListIndexes:
+    """List the indexes of a table; `or_none`: it may have none, and the caller wants to know all about them."""
+
     table: str
+    or_none: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MakeIndex:
+    table: str
+    property: str
+    within_partition: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DropIndex:
+    table: str
+    property: str
 
 
 Operation = (
@@ -277,8 +316,11 @@ Operation = (
     | EntityGroupTransaction
     | GetTableAcl
     | ListIndexes
+    | MakeIndex
+    | DropIndex
     | GetTableExpiry
     | SetTableExpiry
+    | CountTableExpiry
     | ReadTableChanges
     | ReadAccountChanges
     | SetTableAcl
@@ -322,6 +364,12 @@ class EntitiesPage:
     """The plan of the query (`query.plan.PlanKind`)."""
     rows_read: int = field(default=0, compare=False)
     """The rows that were examined, including those that the engine left out."""
+    examined: int = field(default=0, compare=False)
+    """Of these, the entities that have not expired; only if the query counts them."""
+
+
+EXAMINED_HEADER: Final = "x-tablestone-examined"
+"""In a request, it asks how many entities are examined; in the answer, it says so."""
 
 
 class EntityInserted(NamedTuple):
@@ -360,16 +408,48 @@ class IndexFound(NamedTuple):
     within_partition: bool
     state: str
     """Queries use the index if this is `ready`."""
+    entities: int = 0
+    """Entities that were read to make it."""
+    waits: bool = False
+    """Nobody makes or drops it just now."""
+    empty: bool = False
+    """It is ready, and no entity has the property."""
+    automatic: bool = False
+    """A server made it by itself."""
+
+
+INDEXES_HEADER: Final = "x-tablestone-indexes"
+"""Requests for indexes and expiry that are not today's bring this header. In the answer, whether an index can be made:
+`ready`; `first`, which changes the format of the data directory for good; or `closed`, because it would."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexesFound:
     indexes: Sequence[IndexFound]
+    can_make: str | None = None
+    """The value of the header in the answer; None: the caller does not want to know."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableExpiryFound:
-    policy: ExpiryPolicy
+    policy: ExpiryPolicy | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiryCountFound:
+    members: Mapping[str, Any]
+
+
+TOKEN_HEADER: Final = "x-tablestone-token"  # noqa: S105 - the name of a header
+"""The header with the token of a count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The server carries it out beside requests."""
+
+    count: str | None = None
+    """What `GetExpiryCount` asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,6 +525,8 @@ Result = (
     | TableAclFound
     | IndexesFound
     | TableExpiryFound
+    | ExpiryCountFound
+    | Accepted
     | ServicePropertiesFound
     | ServiceStats
     | SettingsChanged

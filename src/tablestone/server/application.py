@@ -28,15 +28,17 @@ from tablestone.server.requests.body import Arriving
 from tablestone.server.requests.entry import RequestEntry
 from tablestone.server.requests.pipeline import Pipeline
 from tablestone.server.worker_slot import WorkerSlot
+from tablestone.tables.auto_index import AutoIndex, QueryCounts
 from tablestone.tables.expiry_sweeping import ExpirySweeper
 from tablestone.tables.service import TableService
 from tablestone.tables.storage_keys import fresh_table_id
 from tablestone.tables.sweeping import Sweeper
+from tablestone.tables.table_work import TableWork
 from tablestone.tables.throughput_targets import SharedSlots, Throughput
 from tablestone.telemetry.access_log import AccessLog
 from tablestone.telemetry.refused_callers import RefusedCallers
 from tablestone.telemetry.request_counts import RequestCounts
-from tablestone.telemetry.worker_reports import WorkerReporter
+from tablestone.telemetry.worker_reports import WorkerReporter, WorkerReports
 from tablestone.wire.messages import RawRequest, RawResponse
 
 if TYPE_CHECKING:
@@ -144,6 +146,7 @@ class Application:
             identities,
             clock,
             https_only=configuration.https_only,
+            remote_indexes=configuration.remote_indexes,
             unknown_versions=configuration.any_version,
             refused=self._refused,
         )
@@ -152,7 +155,13 @@ class Application:
         if self._slot.reports is not None:
             counts = RequestCounts(names_tables=configuration.metrics_tables, insight=windows)
         begin_trace = None if self._tracing is None else self._tracing.begin
-        self._entry = RequestEntry(pipeline, counts, self._access_log, begin_trace)
+        scans: QueryCounts | None = None
+        if configuration.auto_index:
+            shared = self._slot.scans or WorkerReports(2)
+            scans = QueryCounts(shared, self._slot.worker)
+            self.start(scans.run)
+            self._make_indexes(service, accounts, shared)
+        self._entry = RequestEntry(pipeline, counts, self._access_log, begin_trace, scans)
         self.answer, self.refuse = self._entry.answer, self._entry.refuse
         if self._slot.leads:
             await self._create_tables(service, accounts)
@@ -176,6 +185,8 @@ class Application:
         self.start(partial(self._engine.watch, leads=self._slot.leads))
         self.start(sweeper.run, of_leader=True)  # two sweepers would disturb each other
         self.start(expiry.run, of_leader=True)
+        work = TableWork(self._engine, service.catalog, service.counts, accounts.find)
+        self.start(work.run, of_leader=True)
         if archiver is not None:
             self.start(archiver.run)
         if self._slot.reports is not None and counts is not None:
@@ -201,6 +212,19 @@ class Application:
         """
         if self._slot.leads or not of_leader:
             self._background.append(asyncio.create_task(run()))
+
+    def _make_indexes(
+        self, service: TableService, accounts: KnownAccounts, scans: WorkerReports
+    ) -> None:
+        """Make indexes by itself. The option is the consent to the format that the first one brings."""
+        assert self._engine is not None
+        if self._slot.leads and not getattr(self._engine, "is_indexed", True):
+            log.warning(
+                "--auto-index: the first index changes the data directory %s to format 3 for good.",
+                self._configuration.data_directory,
+            )
+        auto = AutoIndex(self._engine, service.catalog, accounts.find, scans)
+        self.start(auto.run, of_leader=True)
 
     async def _open_archiver(self) -> Archiver | None:
         """Begin to keep records for the archive, if there is one. `EngineRefused` if it cannot be used."""
@@ -291,6 +315,7 @@ class Application:
             fresh_table_id,
             table_deletion_seconds=configuration.table_deletion_seconds,
             throughput=self._throughput,
+            may_change_format=configuration.remote_indexes or configuration.auto_index,
         )
 
     @property

@@ -146,6 +146,7 @@ def _serve_together(
     has_insight = admin is not None and configuration.insight != INSIGHT_OFF
     insight = WorkerReports(configuration.workers) if has_insight else None
     started, began = unix_seconds(), Moment(system_clock(), elapsed_seconds())
+    scans = WorkerReports(configuration.workers + 1) if configuration.auto_index else None
     shares = None if configuration.targets is None else SharedSlots()
     held: AbstractContextManager[StorageId | None] = nullcontext()
     if is_shared:
@@ -169,7 +170,9 @@ def _serve_together(
             if admin is not None:
                 admin.close()
             slot = WorkerSlot(
-                number, configuration.workers, storage, reports, quiet, shares, insight, began
+                *(number, configuration.workers, storage, reports, quiet, shares, insight),
+                scans,
+                began,
             )
             uvloop.run(
                 serve_worker(configuration, slot, create, lambda: certificate, end, end.tell_ready)

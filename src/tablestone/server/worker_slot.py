@@ -23,6 +23,8 @@ class WorkerSlot:
     """What is left of the throughput targets."""
     insight: WorkerReports | None = None
     """Takes the counts of partitions and queries, if the admin address shows them."""
+    scans: WorkerReports | None = None
+    """Takes what workers count for automatic indexes, with a place for the one that leads; None: one of its own."""
     began: Moment | None = None
     """When the server started; None: now."""
 

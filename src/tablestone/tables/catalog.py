@@ -262,10 +262,12 @@ class Catalog:
         table: str,
         edit: Callable[[ExpiryPolicy | None], ExpiryPolicy | None],
         table_id: bytes | None = None,
+        version: int | None = None,
     ) -> None:
         """Replace the expiry policy of a table by the result of `edit`; None is no policy.
 
-        `TableNotFound` if another table than `table_id` has the name. Afterwards nothing is swept under the old policy.
+        `TableNotFound` if another table than `table_id` has the name, `CountSpent` if its row has another `version`.
+        Afterwards nothing is swept under the old policy.
         """
         before: ExpiryPolicy | None = None
 
@@ -273,6 +275,8 @@ class Catalog:
             nonlocal before
             if table_id not in (None, old.table_id):
                 raise StorageError("TableNotFound")
+            if version not in (None, old.version):
+                raise StorageError("CountSpent")
             before = old.expiry
             policy = edit(before)
             return {"expiry": None if policy is None else policy.members()}

@@ -5,9 +5,12 @@ entities as it leaves out those that do not match (`reads`). The sweeper (`expir
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
 
 from tablestone import limits
-from tablestone.clock import Clock
+from tablestone.clock import TICKS_PER_SECOND, Clock
 from tablestone.engines.contract import (
     ABSENT,
     Change,
@@ -18,9 +21,10 @@ from tablestone.engines.contract import (
     WriteSet,
     effect_of,
 )
-from tablestone.model.edm import DATE_TIME_MAX
-from tablestone.model.entity_json import read_raw, version_of
+from tablestone.model.edm import DATE_TIME_MAX, format_date_time
+from tablestone.model.entity_json import key_of, read_raw, version_of
 from tablestone.model.expiry import ExpiryPolicy
+from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.tables import storage_keys
 from tablestone.tables.cache_invalidation import one_more_conflict
 from tablestone.tables.catalog import scan_in_steps
@@ -74,17 +78,54 @@ class LiveRows:
         return decided
 
 
+SWEPT_TICKS: Final = 3600 * TICKS_PER_SECOND
+"""How long an entity has expired when it is removed (`expiry_sweeping`)."""
+SAMPLE: Final = 5
+
+
+@dataclass
+class Counted:
+    """The entities of a table under a policy, suspended or not."""
+
+    entities: int = 0
+    hidden: int = 0
+    """Those that it ends now."""
+    removed: int = 0
+    """Of these, those that the next sweep removes."""
+    never: int = 0
+    far: int = 0
+    """Those that it ends past any DateTime."""
+    sample: list[dict[str, str]] = field(default_factory=list)
+    """The keys of the first hidden ones, and when they expired."""
+
+
 async def count_ended(
-    engine: Engine, table_id: bytes, policy: ExpiryPolicy, now: int
-) -> tuple[int, int, int, int]:
-    """The entities of a table: all, those that a policy ends now, suspended or not, never, and past any DateTime."""
-    entities = ended = never = far = 0
+    engine: Engine,
+    table_id: bytes,
+    policy: ExpiryPolicy,
+    now: int,
+    rest: Callable[[], Awaitable[None]] | None = None,
+) -> Counted:
+    """Count the entities that a policy ends at `now`. `rest` lets others run between two steps."""
+    counted = Counted()
     every = storage_keys.table_range(table_id)
     async for rows in scan_in_steps(engine, every, limits.SWEEP_ROWS_PER_STEP):
         for row in rows:
-            end = policy.end_of(read_raw(row.value))
-            entities += 1
-            never += end is None
-            ended += end is not None and end <= now
-            far += end is not None and end > DATE_TIME_MAX
-    return entities, ended, never, far
+            raw = read_raw(row.value)
+            end = policy.end_of(raw)
+            counted.entities += 1
+            if end is None:
+                counted.never += 1
+                continue
+            counted.far += end > DATE_TIME_MAX
+            if end > now:
+                continue
+            counted.hidden += 1
+            counted.removed += end <= now - SWEPT_TICKS
+            if len(counted.sample) < SAMPLE:
+                key = key_of(raw)
+                named = {PARTITION_KEY: key.partition_key, ROW_KEY: key.row_key}
+                counted.sample.append({**named, "expires": format_date_time(end)})
+        if rest is not None:
+            await rest()
+    return counted

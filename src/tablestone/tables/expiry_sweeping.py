@@ -32,11 +32,12 @@ from tablestone.tables.catalog import (
     scan_in_steps,
 )
 from tablestone.tables.change_notes import CommitKind
+from tablestone.tables.expiry import SWEPT_TICKS
 from tablestone.tables.metadata import DocumentKind, document_renderer, read_document
 
 log = logging.getLogger(__name__)
 
-MARGIN_SECONDS: Final = 3600
+MARGIN_SECONDS: Final = SWEPT_TICKS // TICKS_PER_SECOND
 """The time from the start to the first sweep, and from the expiry of an entity to its deletion; and how far the clock
 may jump. Clocks of servers that share storage differ by less."""
 PAUSE_SECONDS: Final = 60.0

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from tablestone import limits
-from tablestone.clock import TICKS_PER_SECOND
+from tablestone.clock import TICKS_PER_SECOND, monotonic_seconds
 from tablestone.engines.capabilities import Capabilities
 from tablestone.engines.contract import (
     ANY,
@@ -37,9 +37,11 @@ from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Owner
 from tablestone.tables.catalog import Catalog, TableRecord, read_record, relied_rows, scan_in_steps
 from tablestone.tables.indexes import (
+    FORBIDDEN,
     INDEX_KEY,
     LAST_MEMBER,
     MEMBER,
+    Automatic,
     Index,
     IndexState,
     all_entries,
@@ -53,12 +55,24 @@ ROWS_PER_STEP: Final = 500
 CLAIM_SECONDS: Final = 20
 """Seconds for which a claim keeps other processes out. Its holder renews it when half of them have passed."""
 
+TAKEN_UP_SECONDS: Final = 10.0
+"""Seconds in which a server should begin what a command has asked for; it may be busy, or of an earlier release."""
+POLL_SECONDS: Final = 0.2
+AUTOMATIC_MAX: Final = 4
+"""Indexes of a table that a server makes by itself."""
+FOREVER: Final = 0
+"""The server never makes such an index again by itself."""
+
 Progress = Callable[[int], None]
 """Takes the number of entities that are done."""
 
 
 class IndexRefused(Exception):
-    """An index cannot be made, checked or dropped; the text is one sentence."""
+    """An index cannot be made, checked or dropped; the text is one sentence. `code` is the error over the wire."""
+
+    def __init__(self, text: str, code: str = "IndexAlreadyExists") -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class IndexGone(IndexRefused):
@@ -76,81 +90,181 @@ class Checked(NamedTuple):
 class IndexWork:
     """One process makes, checks or drops an index of a table. Each raises `IndexRefused` or `TableNotFound`."""
 
-    def __init__(self, catalog: Catalog, owner: Owner, table: str, name: str) -> None:
+    def __init__(
+        self, catalog: Catalog, owner: Owner, table: str, name: str, *, rests: bool = False
+    ) -> None:
+        """`rests`: requests of this process go on meanwhile, so rest after each step as long as it took."""
         require_keeps_entries(catalog.engine.capabilities)
         self._engine = catalog.engine
         self._catalog = catalog
         self._owner = owner
         self._table = table
         self._name = name
+        self._rests = rests
         self._process = catalog.fresh_id().hex()
         self._claimed_at = 0
+        self._barred_until: int | None = None
+        """Until when the server makes no such index by itself, if this drops it; None: as somebody else said."""
+
+    @property
+    def is_served(self) -> bool:
+        """Whether a server that uses the same storage may do the work."""
+        return getattr(self._engine, "is_served", False)
+
+    async def ask(self, *, within_partition: bool = False) -> None:
+        """Store that the index is to be made: a server makes it, or `create`. An automatic one is adopted."""
+        await self._store(await self._wanted(within_partition=within_partition))
+
+    async def ask_automatic(self, scanned: int) -> None:
+        """Store that the server makes the index by itself: queries examine `scanned` entities without it."""
+
+        def decide(record: TableRecord) -> Index:
+            if not may_make_automatic(record, self._name, self._catalog.clock()):
+                raise IndexRefused(f"{record.name} gets no automatic index on {self._name}.")
+            return replace(_new(record, self._name), automatic=Automatic(scanned))
+
+        await self._store(decide)
+
+    async def note_use(self, automatic: Automatic) -> None:
+        """Store what an automatic index was good for, unless a user has adopted it."""
+        await self._store(lambda record: replace(self._automatic(record), automatic=automatic))
+
+    def _automatic(self, record: TableRecord) -> Index:
+        index = _index(record, self._name)
+        if index not in automatic_indexes(record):
+            raise IndexGone(f"The index on {self._name} is not the server's own any more.")
+        return index
+
+    async def ask_to_drop(self, *, barred_until: int = FOREVER) -> None:
+        """Store that the index is to be dropped; a build of it ends.
+
+        `barred_until`: the server drops an automatic one by itself, and makes none until then.
+        """
+        self._barred_until = barred_until
+
+        def decide(record: TableRecord) -> Index:
+            if barred_until != FOREVER:
+                self._automatic(record)
+            present, dropped = _found(record, self._name), self._dropping(record)
+            is_new = present is None or present.state is not IndexState.DROPPING
+            return replace(dropped, claim=None) if is_new else dropped
+
+        await self._store(decide)
 
     async def create(
         self, *, within_partition: bool = False, progress: Progress = lambda _entities: None
     ) -> int:
         """Make the index, or go on with that; returns the number of entities that were read for it."""
+        decide = await self._wanted(within_partition=within_partition)
+        return await self._work(decide, progress)
+
+    async def drop(self) -> None:
+        """Drop the index, or go on with that."""
+        self._barred_until = FOREVER
+        await self._work(self._dropping)
+
+    async def go_on(self) -> None:
+        """Go on with an index that is building or dropping, whoever asked for that."""
+        known = await self._known()
+
+        def decide(record: TableRecord) -> Index:
+            index = _index(record, self._name)
+            if not is_unclaimed(index, self._catalog.clock()):
+                raise IndexGone(f"The index on {self._name} is in other hands.")
+            return _as_known(index, known)
+
+        await self._work(decide)
+
+    async def _known(self) -> dict[str, Index]:
+        table = await self._catalog.require(self._owner, self._table)
+        return {each.property: each for each in await indexes_of(self._engine, table)}
+
+    async def _wanted(self, *, within_partition: bool) -> Callable[[TableRecord], Index]:
+        """The index that a user wants: a new one, or one that is building, or an automatic one, which is adopted."""
         name = self._name
         require_indexable(name)
-        table = await self._catalog.require(self._owner, self._table)
-        known = {each.property: each for each in await indexes_of(self._engine, table)}
+        known = await self._known()
 
         def decide(record: TableRecord) -> Index:
             index = _found(record, name)
             if index is None:
-                if len(record.indexes) == limits.INDEXES_MAX:
-                    raise IndexRefused(
-                        f"{record.name} has {limits.INDEXES_MAX} indexes: more are not possible."
-                    )
-                number = record.members.get(LAST_MEMBER, 0) + 1
-                return Index(name, number, within_partition, IndexState.BUILDING)
+                return replace(_new(record, name), within_partition=within_partition)
             if index.state is IndexState.DROPPING:
                 raise IndexRefused(f"The index on {name} is being dropped: drop it again first.")
             if index.within_partition != within_partition:
                 kind = "within its partitions" if index.within_partition else "over all partitions"
                 raise IndexRefused(f"{record.name} has an index on {name} {kind}: drop it first.")
             found = known.get(name, index)
-            if index.state is not IndexState.BUILDING:
+            if index.state is not IndexState.BUILDING and index.automatic is None:
                 broken = ", which is broken: check it" * (found.state is IndexState.BROKEN)
                 raise IndexRefused(f"{record.name} already has an index on {name}{broken}.")
-            is_known = found.reached is not None and found.number == index.number
-            return replace(index, reached=index.reached if is_known else None)
+            return replace(_as_known(index, known), automatic=None)
 
+        return decide
+
+    def _dropping(self, record: TableRecord) -> Index:
+        index = _found(record, self._name)
+        if index is None:
+            raise IndexRefused(f"{record.name} has no index on {self._name}.", "IndexNotFound")
+        return replace(index, state=IndexState.DROPPING, reached=None)
+
+    async def _work(
+        self, decide: Callable[[TableRecord], Index], progress: Progress = lambda _entities: None
+    ) -> int:
+        """Make or drop the index, as its state says; returns the number of entities that were read."""
+        entities = 0
         async with self._claimed(decide) as (record, index):
-            entities = 0
-            rest = storage_keys.table_range(record.table_id)
-            if index.reached is not None:
-                reached = storage_keys.entity_place(record.table_id, EntityKey(*index.reached))
-                rest = KeyRange(reached, rest.end)
-            async for rows in scan_in_steps(self._engine, rest, ROWS_PER_STEP):
-                keys = [Key(row.partition, row.row) for row in rows]
-                await self._reindex(record, dict.fromkeys(keys, ()))
-                entities += len(rows)
-                progress(entities)
-                await self._claim_again(storage_keys.entity_key(keys[-1]))
-            await self._change(_ready)
-            return entities
+            began = monotonic_seconds()
+            if index.state is IndexState.DROPPING:
+                while await remove_entries(self._engine, index_head(record.table_id, index.number)):
+                    await self._claim_again()
+                    began = await self._rest(began)
+                await self._change(lambda _old: None)
+            elif index.state is IndexState.BUILDING:
+                before = 0
+                rest = storage_keys.table_range(record.table_id)
+                if index.reached is not None:
+                    reached = storage_keys.entity_place(record.table_id, EntityKey(*index.reached))
+                    rest = KeyRange(reached, rest.end)
+                    before = index.entities - 1  # the one at `reached` is read again
+                async for rows in scan_in_steps(self._engine, rest, ROWS_PER_STEP):
+                    keys = [Key(row.partition, row.row) for row in rows]
+                    await self._reindex(record, dict.fromkeys(keys, ()))
+                    entities += len(rows)
+                    progress(entities)
+                    await self._claim_again(storage_keys.entity_key(keys[-1]), before + entities)
+                    began = await self._rest(began)
+                await self._change(lambda old: _ready(replace(old, entities=before + entities)))
+            else:  # an automatic one, adopted
+                await self._change(lambda old: replace(old, claim=None))
+        return entities
 
-    async def finds_nothing(self) -> bool:
-        """Whether the index has no entity: its name may be a typing error."""
-        record = await self._catalog.require(self._owner, self._table)
-        index_keys = index_head(record.table_id, _index(record, self._name).number) + INDEX_KEY
-        async with _snapshot(self._engine) as snapshot:
-            return not await snapshot.entries(*all_entries(index_keys), entries_max=1)
+    async def _rest(self, began: float) -> float:
+        """Let requests of this process run, if it `rests`; returns when the next step begins."""
+        if self._rests:
+            await asyncio.sleep(monotonic_seconds() - began)
+        return monotonic_seconds()
 
-    async def drop(self) -> None:
-        """Drop the index, or go on with that."""
-
-        def decide(record: TableRecord) -> Index:
+    async def is_done_by_server(self, progress: Progress = lambda _entities: None) -> bool:
+        """Wait while a server makes or drops the index; False if none takes it up for some seconds."""
+        since = monotonic_seconds()
+        while True:
+            record = await self._catalog.require(self._owner, self._table)
             index = _found(record, self._name)
-            if index is None:
-                raise IndexRefused(f"{record.name} has no index on {self._name}.")
-            return replace(index, state=IndexState.DROPPING, reached=None)
+            if index is None or index.state in (IndexState.READY, IndexState.BROKEN):
+                return True
+            if not is_unclaimed(index, self._catalog.clock()):
+                since = monotonic_seconds()
+                progress(index.entities)
+            elif monotonic_seconds() > since + TAKEN_UP_SECONDS:
+                return False
+            await asyncio.sleep(POLL_SECONDS)
 
-        async with self._claimed(decide) as (record, index):
-            while await remove_entries(self._engine, index_head(record.table_id, index.number)):
-                await self._claim_again()
-            await self._change(lambda _old: None)
+    async def made(self) -> tuple[int, bool]:
+        """The entities that were read for the index, and whether none has an entry: its name may be a typing error."""
+        record = await self._catalog.require(self._owner, self._table)
+        index = _index(record, self._name)
+        return index.entities, await is_empty(self._engine, record, index)
 
     async def check(self, progress: Progress = lambda _entities: None) -> Checked:
         """Compare the index with the entities, and repair it."""
@@ -158,7 +272,7 @@ class IndexWork:
         def decide(record: TableRecord) -> Index:
             index = _found(record, self._name)
             if index is None:
-                raise IndexRefused(f"{record.name} has no index on {self._name}.")
+                raise IndexRefused(f"{record.name} has no index on {self._name}.", "IndexNotFound")
             if index.state in (IndexState.BUILDING, IndexState.DROPPING):
                 raise IndexRefused(
                     f"The index on {self._name} is {index.state.value}: it cannot be checked."
@@ -188,7 +302,9 @@ class IndexWork:
             present = await self._catalog.find(self._owner, record.name)
             if present is None or present.table_id != record.table_id:
                 raise IndexGone(f"The table {record.name} was deleted.")
-            entries_of = entries_function(record.table_id, (_index(present, self._name),))
+            index = _index(present, self._name)
+            self._require_claim(index)
+            entries_of = entries_function(record.table_id, (index,))
             relies_on = relied_rows(self._engine, self._owner, present, generation)
             commits = [
                 self._engine.commit(each._replace(entries_of=entries_of, relies_on=relies_on))
@@ -233,19 +349,24 @@ class IndexWork:
         self._claimed_at = self._catalog.clock()
         return self._process, self._claimed_at + CLAIM_SECONDS * TICKS_PER_SECOND
 
-    async def _claim_again(self, reached: tuple[str, str] | None = None) -> None:
+    async def _claim_again(self, reached: tuple[str, str] | None = None, entities: int = 0) -> None:
         """Renew the claim in time, and store how far the work is. `IndexGone` if another process has taken it over."""
         if self._catalog.clock() - self._claimed_at > CLAIM_SECONDS * TICKS_PER_SECOND // 2:
             claim = self._fresh_claim()
-            await self._change(lambda old: replace(old, claim=claim, reached=reached))
+            await self._change(
+                lambda old: replace(old, claim=claim, reached=reached, entities=entities)
+            )
+
+    def _require_claim(self, index: Index) -> None:
+        if index.claim is None or index.claim[0] != self._process:
+            raise IndexGone(f"Another process works on the index on {self._name} now.")
 
     async def _change(self, change: Callable[[Index], Index | None]) -> None:
         """Change the index under this process's claim; None removes it."""
 
         def changed(record: TableRecord) -> Index | None:
             index = _index(record, self._name)
-            if index.claim is None or index.claim[0] != self._process:
-                raise IndexGone(f"Another process works on the index on {self._name} now.")
+            self._require_claim(index)
             return change(index)
 
         await self._store(changed)
@@ -256,12 +377,19 @@ class IndexWork:
         def members(record: TableRecord) -> Mapping[str, Any]:
             index = decide(record)
             by_name = {each.property: each for each in record.indexes}
-            by_name |= {self._name: index} if index else {}
+            before = by_name.get(self._name)
+            barred = dict(record.members.get(FORBIDDEN, {}))
+            if index is not None:
+                if before is None:
+                    by_name = _with_room(record.name, by_name)
+                by_name[self._name] = index
+                if index.state is IndexState.DROPPING and self._barred_until is not None:
+                    barred[self._name] = self._barred_until
             last = max(
                 [record.members.get(LAST_MEMBER, 0), *(each.number for each in by_name.values())]
             )
             kept = [each.to_json() for name, each in by_name.items() if index or name != self._name]
-            return {MEMBER: kept or None, LAST_MEMBER: last}
+            return {MEMBER: kept or None, LAST_MEMBER: last, FORBIDDEN: barred or None}
 
         await self._catalog.change_members(self._owner, self._table, members)
 
@@ -279,12 +407,13 @@ def require_indexable(name: str) -> None:
     """Raise `IndexRefused` if no index on the property is possible."""
     if name in (PARTITION_KEY, "Timestamp") or name.startswith("odata."):
         raise IndexRefused(
-            f"An index on {name} is not possible: index another property, or RowKey."
+            f"An index on {name} is not possible: index another property, or RowKey.",
+            "InvalidInput",
         )
     try:
         require_property_name(name)
     except StorageError:
-        raise IndexRefused(f"{name!r} cannot be the name of a property.") from None
+        raise IndexRefused(f"{name!r} cannot be the name of a property.", "InvalidInput") from None
 
 
 def _found(record: TableRecord, name: str) -> Index | None:
@@ -298,6 +427,57 @@ def _index(record: TableRecord, name: str) -> Index:
     return index
 
 
+def _new(record: TableRecord, name: str) -> Index:
+    return Index(name, record.members.get(LAST_MEMBER, 0) + 1, False, IndexState.BUILDING)
+
+
+def _as_known(index: Index, known: Mapping[str, Index]) -> Index:
+    """The index as `indexes_of` knows it: a build begins again if storage came without its entries."""
+    found = known.get(index.property)
+    is_known = found is not None and found.reached is not None and found.number == index.number
+    return replace(index, reached=index.reached if is_known else None)
+
+
+def _with_room(table: str, indexes: Mapping[str, Index]) -> dict[str, Index]:
+    """The indexes with room for one more. If there are too many, the automatic one that is idle longest gives way."""
+    idle_hours = {
+        each: each.automatic.idle
+        for each in indexes.values()
+        if each.automatic is not None and each.state is not IndexState.DROPPING
+    }
+    going = sum(each.automatic is not None and each not in idle_hours for each in indexes.values())
+    if len(indexes) - going < limits.INDEXES_MAX:
+        return dict(indexes)
+    if not idle_hours:
+        raise IndexRefused(
+            f"{table} has {limits.INDEXES_MAX} indexes: more are not possible.", "TooManyIndexes"
+        )
+    least = max(idle_hours, key=lambda each: idle_hours[each])
+    gone = replace(least, state=IndexState.DROPPING, reached=None, claim=None)
+    return {**indexes, least.property: gone}
+
+
+def automatic_indexes(record: TableRecord) -> list[Index]:
+    """The indexes that a server made by itself, and that are not going."""
+    return [
+        each
+        for each in record.indexes
+        if each.automatic is not None and each.state is not IndexState.DROPPING
+    ]
+
+
+def may_make_automatic(record: TableRecord, name: str, now: int) -> bool:
+    """Whether a server may make an index on this property by itself."""
+    until = record.members.get(FORBIDDEN, {}).get(name, now)
+    return (
+        _found(record, name) is None
+        and len(automatic_indexes(record)) < AUTOMATIC_MAX
+        and len(record.indexes) < limits.INDEXES_MAX
+        and until != FOREVER
+        and until <= now
+    )
+
+
 def _ready(index: Index) -> Index:
     return replace(index, state=IndexState.READY, claim=None, reached=None)
 
@@ -309,6 +489,20 @@ async def _snapshot(engine: Engine) -> AsyncIterator[Snapshot]:
         yield snapshot
     finally:
         await snapshot.close()
+
+
+def is_unclaimed(index: Index, now: int) -> bool:
+    """Whether somebody should go on with an index: nobody works on it."""
+    is_under_way = index.state in (IndexState.BUILDING, IndexState.DROPPING)
+    return is_under_way and (index.claim is None or index.claim[1] <= now)
+
+
+async def is_empty(engine: Engine, table: TableRecord, index: Index) -> bool:
+    """Whether no entity has the property of an index that is ready."""
+    index_keys = index_head(table.table_id, index.number) + INDEX_KEY
+    async with _snapshot(engine) as snapshot:
+        found = await snapshot.entries(*all_entries(index_keys), entries_max=1)
+    return index.state is IndexState.READY and not found
 
 
 async def indexes_of(engine: Engine, table: TableRecord) -> list[Index]:

@@ -8,7 +8,7 @@ that came without entries has none, so no query uses its indexes. docs/decisions
 import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -21,6 +21,9 @@ MEMBER: Final = "indexes"
 """The member of a table's row that has its indexes."""
 LAST_MEMBER: Final = "lastIndex"
 """The member with the newest number. Numbers are not used again: late work on a dropped index touches no other one."""
+FORBIDDEN: Final = "noAutomaticIndex"
+"""The member with the properties on which the server makes no index by itself, each with the ticks until when; 0: for
+ever."""
 NUMBER_BYTES: Final = 4
 
 
@@ -33,6 +36,19 @@ class IndexState(enum.Enum):
     """Entries may be missing: storage lost them, or came without them."""
     DROPPING = "dropping"
     """Its entries are being removed; no new ones are written."""
+
+
+class Automatic(NamedTuple):
+    """What a server knows of an index that it made by itself, stored hourly. Time without a server does not count."""
+
+    scanned: int
+    """Entities that a query examined without the index."""
+    idle: int = 0
+    """Hours since its last use."""
+    hours: int = 0
+    """Hours of the present day of running, and what happened in them: entries written, examined entities saved."""
+    wrote: int = 0
+    saved: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +64,10 @@ class Index:
     """The process that builds or drops it, and until when (ticks) no other one does."""
     reached: tuple[str, str] | None = None
     """The key that a build has reached: the entities before it have their entries."""
+    entities: int = 0
+    """Entities that were read for it."""
+    automatic: Automatic | None = None
+    """The server made it by itself; None: a user did, or has adopted it."""
 
     def to_json(self) -> dict[str, Any]:
         """What is stored; `read_indexes` reads it."""
@@ -58,6 +78,8 @@ class Index:
             "state": self.state.value,
             "claim": self.claim,
             "reached": self.reached and list(self.reached),
+            "entities": self.entities,
+            "automatic": self.automatic and list(self.automatic),
         }
         return {name: value for name, value in found.items() if value}
 
@@ -72,6 +94,8 @@ def read_indexes(members: Mapping[str, Any]) -> tuple[Index, ...]:
             IndexState(raw["state"]),
             tuple(raw["claim"]) if "claim" in raw else None,
             tuple(raw["reached"]) if "reached" in raw else None,
+            raw.get("entities", 0),
+            Automatic(*raw["automatic"]) if "automatic" in raw else None,
         )
         for raw in members.get(MEMBER, ())
     )

@@ -41,7 +41,8 @@ Members = dict[str, Any]
 class DocumentKind(enum.Enum):
     """The kind of a document. The value is the first part of the document's place in storage, so it never changes.
 
-    Accounts (with their keys), service properties and roles are named by the account, secrets and leases by their use.
+    Accounts (with their keys), service properties and roles are named by the account, secrets and leases by their use,
+    counts (`expiry_counts`) by a table's id and a hash of the policy.
     """
 
     ACCOUNT = b"account"
@@ -50,6 +51,7 @@ class DocumentKind(enum.Enum):
     SECRETS = b"secrets"
     PROBE = b"probe"
     LEASES = b"leases"
+    COUNTS = b"counts"
 
     __hash__ = object.__hash__
 

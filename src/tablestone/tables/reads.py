@@ -54,7 +54,8 @@ async def query_entities(
     policy = table.acting_expiry
     if plan.residual is None and policy is None:
         rows = await engine.read(ranges, rows_max=query.top, bytes_max=limits.PAGE_BYTES_MAX)
-        return EntitiesPage(rows.values, _token(rows.next_key), plan.kind.value, len(rows.values))
+        read = len(rows.values)
+        return EntitiesPage(rows.values, _token(rows.next_key), plan.kind.value, read, read)
     # All reads of a page use one snapshot: it never shows half of a transaction (wire 7.1).
     snapshot = await engine.snapshot()
     has_ended = None if policy is None else partial(policy.has_ended, now=clock())
@@ -65,11 +66,13 @@ async def query_entities(
             if table.indexes and engine.capabilities.keeps_entries:
                 indexed = await rows_by_index(snapshot, table, residual, ranges, query.top, turn)
             scan = FilteredScan(
-                engine, snapshot, table_id, residual, has_ended, seconds, turn, indexed
+                *(engine, snapshot, table_id, residual, has_ended, seconds, turn, indexed),
+                counts_live=query.counts_examined,
             )
             page = await scan.page(ranges, query.top)
             kind = PlanKind.INDEX if scan.is_by_index else plan.kind
-            return replace(page, plan=kind.value, rows_read=scan.rows_read)
+            examined = scan.rows_read - scan.ended
+            return replace(page, plan=kind.value, rows_read=scan.rows_read, examined=examined)
     finally:
         await snapshot.close()
 
@@ -104,6 +107,8 @@ class FilteredScan:
         seconds: Seconds,
         turn: Turn,
         indexed: IndexedRows | None = None,
+        *,
+        counts_live: bool = False,
     ) -> None:
         self._engine = engine
         self._snapshot = snapshot
@@ -113,7 +118,10 @@ class FilteredScan:
         self._has_ended = has_ended
         self._hint: Hint | None = None
         self._rows_per_read = limits.SCAN_ROWS_PER_READ
-        if engine.capabilities.hints and (hint := hint_of(residual)) is not None:
+        # What a hint leaves out may have expired: to count the others, look at each.
+        self._counts_ended = counts_live and has_ended is not None
+        can_hint = engine.capabilities.hints and not self._counts_ended
+        if can_hint and (hint := hint_of(residual)) is not None:
             self._hint, self._rows_per_read = hint, limits.SCAN_ROWS_PER_HINTED_READ
         is_remote = engine.capabilities.stored_in is StoredIn.SERVERS
         self._rows_per_read_max = limits.SCAN_ROWS_PER_REMOTE_READ if is_remote else 0
@@ -123,6 +131,8 @@ class FilteredScan:
         self.is_by_index = False
         self.rows_read = 0
         """Rows for which the filter was evaluated, and rows that the engine left out by a hint."""
+        self.ended = 0
+        """Of these, those that have expired, if they are counted."""
 
     async def page(self, ranges: list[KeyRange], top: int) -> EntitiesPage:
         """Up to `top` matching entities; fewer or none, with a token, if the limit of time or size was reached."""
@@ -140,6 +150,8 @@ class FilteredScan:
             for stored in rows.values:
                 self.rows_read += 1
                 raw = read_raw(stored)
+                if self._counts_ended and self._has_ended is not None:
+                    self.ended += self._has_ended(raw)
                 if self._predicate(partial(typed_property, raw)) and (
                     self._has_ended is None or not self._has_ended(raw)
                 ):

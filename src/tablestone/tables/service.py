@@ -4,7 +4,8 @@
 caller has been authorized. Existence and preconditions are decided here. Does not know HTTP.
 """
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, get_args
 
 from tablestone.clock import Clock
@@ -21,7 +22,14 @@ from tablestone.tables.catalog import Catalog, TableRecord, note_about, query_ta
 from tablestone.tables.change_notes import CommitKind
 from tablestone.tables.changes import ChangeFeeds
 from tablestone.tables.expiry import LiveRows
-from tablestone.tables.index_building import indexes_of
+from tablestone.tables.expiry_counts import ExpiryCounts, changed_policy
+from tablestone.tables.index_building import (
+    IndexRefused,
+    IndexWork,
+    indexes_of,
+    is_empty,
+    is_unclaimed,
+)
 from tablestone.tables.metadata import Documents, PropertiesOfAccounts
 from tablestone.tables.reads import query_entities, require_conditions
 from tablestone.tables.throughput_targets import Throughput
@@ -40,8 +48,12 @@ class TableService:
         *,
         table_deletion_seconds: int = 0,
         throughput: Throughput | None = None,
+        may_change_format: bool = False,
     ) -> None:
+        """`may_change_format`: a request may make the first index, which changes the format of storage for good."""
         self._engine = engine
+        self._may_change_format = may_change_format
+        self.keeps_indexes = engine.capabilities.keeps_entries
         self._clock = clock
         self._seconds = seconds
         self._turns = Turns(seconds)
@@ -51,6 +63,7 @@ class TableService:
         self.documents = Documents(engine)
         self.properties = PropertiesOfAccounts(self.documents, incarnations)
         self.feeds = ChangeFeeds(engine, self.catalog, clock)
+        self.counts = ExpiryCounts(engine, self.documents, self.catalog)
         self.caches = (self.catalog.rows, incarnations.rows, self.documents.rows)
         self._ways: dict[type, Callable[[Owner, Any], Coroutine[Any, Any, Result]]] = {
             operations.GetEntity: self._get_entity,
@@ -64,8 +77,11 @@ class TableService:
             operations.GetTableAcl: self._get_acl,
             operations.SetTableAcl: self._set_acl,
             operations.ListIndexes: self._list_indexes,
+            operations.MakeIndex: self._make_index,
+            operations.DropIndex: self._drop_index,
             operations.GetTableExpiry: self._get_expiry,
             operations.SetTableExpiry: self._set_expiry,
+            operations.CountTableExpiry: self._count_expiry,
             operations.ReadTableChanges: self.feeds.of_table,
             operations.ReadAccountChanges: self.feeds.of_account,
             operations.GetServiceProperties: self._get_properties,
@@ -128,12 +144,36 @@ class TableService:
 
     async def _list_indexes(self, owner: Owner, asked: operations.ListIndexes) -> Result:
         record = await self.catalog.require(owner, asked.table)
-        return operations.IndexesFound(
-            [
-                operations.IndexFound(index.property, index.within_partition, index.state.value)
-                for index in await indexes_of(self._engine, record)
-            ]
-        )
+        now = self._clock()
+        found = [
+            operations.IndexFound(
+                *(index.property, index.within_partition, index.state.value, index.entities),
+                waits=is_unclaimed(index, now),
+                empty=await is_empty(self._engine, record, index),
+                automatic=index.automatic is not None,
+            )
+            for index in await indexes_of(self._engine, record)
+        ]
+        return operations.IndexesFound(found, self._can_make_index() if asked.or_none else None)
+
+    def _can_make_index(self) -> str:
+        if getattr(self._engine, "is_indexed", True):
+            return "ready"
+        return "first" if self._may_change_format else "closed"
+
+    async def _make_index(self, owner: Owner, asked: operations.MakeIndex) -> Result:
+        if self._can_make_index() == "closed":
+            await self.catalog.require(owner, asked.table)
+            raise StorageError("FormatNotAllowed")
+        with _refusing():
+            work = IndexWork(self.catalog, owner, asked.table, asked.property)
+            await work.ask(within_partition=asked.within_partition)
+        return operations.Accepted()
+
+    async def _drop_index(self, owner: Owner, asked: operations.DropIndex) -> Result:
+        with _refusing():
+            await IndexWork(self.catalog, owner, asked.table, asked.property).ask_to_drop()
+        return operations.Accepted()
 
     async def _get_properties(self, owner: Owner, _: operations.GetServiceProperties) -> Result:
         properties = await self.properties.get(owner.name)
@@ -148,19 +188,40 @@ class TableService:
         return operations.ServiceStats(self._clock())
 
     async def _get_expiry(self, owner: Owner, asked: operations.GetTableExpiry) -> Result:
-        found = await self.catalog.find(owner, asked.table)
-        if found is None or found.expiry is None:
+        if asked.count is not None:
+            found = await self.counts.found(owner, asked.table, asked.count)
+            return operations.ExpiryCountFound(found)
+        record = await self.catalog.find(owner, asked.table)
+        if not asked.or_none and (record is None or record.expiry is None):
             raise unknown_comp()
-        return operations.TableExpiryFound(found.expiry)
+        if record is None:
+            raise StorageError("TableNotFound")
+        return operations.TableExpiryFound(record.expiry)
 
     async def _set_expiry(self, owner: Owner, asked: operations.SetTableExpiry) -> Result:
-        """Set the policy of an empty table. An entity that is inserted meanwhile counts as inserted before."""
-        empty = await self.catalog.require(owner, asked.table)
-        if await self._engine.scan(storage_keys.table_range(empty.table_id), rows_max=1):
+        """Change the policy of a table. Without a count, an entity that is inserted meanwhile counts as before."""
+        record = await self.catalog.require(owner, asked.table)
+        policy = changed_policy(record, asked.policy)
+        version: int | None = record.version
+        if asked.policy in (operations.ExpiryChange.SUSPEND, operations.ExpiryChange.REMOVE):
+            pass  # nothing is hidden
+        elif asked.token is not None:
+            await self.counts.require_token(owner, record, policy, asked.token)
+        elif await self._engine.scan(storage_keys.table_range(record.table_id), rows_max=1):
             raise StorageError("TableNotEmpty")
-        policy = asked.policy
-        await self.catalog.change_expiry(owner, empty.name, lambda _old: policy, empty.table_id)
+        else:
+            version = None
+        can_wait = self._engine.capabilities.checks_relied_rows or version is None
+        if not can_wait:
+            count = await self.counts.change_later(owner, record, policy)
+            return operations.Accepted(count)
+        await self.catalog.change_expiry(
+            owner, record.name, lambda _old: policy, record.table_id, version
+        )
         return operations.SettingsChanged()
+
+    async def _count_expiry(self, owner: Owner, asked: operations.CountTableExpiry) -> Result:
+        return operations.Accepted(await self.counts.begin(owner, asked.table, asked.policy))
 
     async def _write(self, owner: Owner, write: operations.EntityWrite) -> Result:
         return (await self._commit(owner, write.table, (write,)))[0]
@@ -203,3 +264,12 @@ class TableService:
         if self._throughput is not None:
             self._throughput.end(owner.name, asked, page)
         return page
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Answer the refusal of an index with its error and sentence."""
+    try:
+        yield
+    except IndexRefused as refused:
+        raise StorageError(refused.code, str(refused)) from None

@@ -281,6 +281,7 @@ _DOCUMENTS: Final = {
     "secrets": "the server's own secret {}",
     "probe": "the row that /health/{} writes",
     "leases": "the lease of the server that sweeps, for {}",
+    "counts": "the count of what an expiry policy hides, {}",
 }
 """The documents by the values of `DocumentKind`."""
 

@@ -22,7 +22,14 @@ from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
 from tablestone.extras import needs
 from tablestone.model.expiry import ExpiryPolicy
 from tablestone.model.keys import EntityKey
-from tablestone.model.operations import CURSOR_HEADER, MORE_HEADER, IndexFound
+from tablestone.model.operations import (
+    CURSOR_HEADER,
+    EXAMINED_HEADER,
+    INDEXES_HEADER,
+    MORE_HEADER,
+    TOKEN_HEADER,
+    IndexFound,
+)
 from tablestone.tools.connection import Connection, Scheme
 from tablestone.tools.errors import (
     ServiceError,
@@ -90,6 +97,15 @@ class Page(NamedTuple):
     entities: list[RawEntity]
     next_token: ContinuationToken | None
     size: int
+    examined: int | None = None
+    """The entities that the server examined, if the query asks and the service says so."""
+
+
+class OwnAnswer(NamedTuple):
+    """The answer to one of Tablestone's own requests: the members of its JSON, and the header `INDEXES_HEADER`."""
+
+    members: dict[str, Any]
+    header: str | None
 
 
 class Walk:
@@ -130,6 +146,7 @@ class Query(NamedTuple):
     filter: str | None = None
     select: tuple[str, ...] = ()
     top: int | None = None
+    counts_examined: bool = False
 
 
 class Watch(Protocol):
@@ -273,9 +290,9 @@ class TableEndpoint:
         if token is not None:
             parameters |= {name: text for name, text in zip(_NEXT, token, strict=True) if text}
         text = urlencode(parameters, quote_via=quote, safe="")
-        response, content = self._send(
-            "GET", f"/{_in_path(query.table)}()" + (f"?{text}" if text else ""), retries=retries
-        )
+        target = f"/{_in_path(query.table)}()" + (f"?{text}" if text else "")
+        headers = {**_READING, EXAMINED_HEADER: "1"} if query.counts_examined else _READING
+        response, content = self._send("GET", target, headers=headers, retries=retries)
         if content and not content.lstrip().startswith(b"{"):
             raise self._not_a_table_service()
         entities = read_json(content).get("value")
@@ -285,7 +302,10 @@ class TableEndpoint:
         following = ContinuationToken(*texts) if any(texts) else None
         if following is not None and following == token:
             raise endless(query.table)
-        return Page(entities, following, len(content))
+        examined = response.headers.get(EXAMINED_HEADER, "")
+        return Page(
+            entities, following, len(content), int(examined) if examined.isdecimal() else None
+        )
 
     def get(self, table: str, key: EntityKey, select: Sequence[str] = ()) -> RawEntity | None:
         """One entity, or None."""
@@ -332,6 +352,29 @@ class TableEndpoint:
             return [] if error.status == 400 else None
         except (Unreachable, TypeError, KeyError):
             return None  # the caller's next request says what is wrong
+
+    def own_form(
+        self,
+        method: str,
+        table: str,
+        comp: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        token: str | None = None,
+        **parameters: str,
+    ) -> OwnAnswer:
+        """Send a request for indexes or expiry that needs `INDEXES_HEADER` (docs/protocol/indexes.md)."""
+        if self.connection.is_production:
+            raise TransferRefused(f"{self.connection.url} has neither indexes nor expiry.")
+        text = urlencode({"comp": comp, **parameters}, quote_via=quote, safe="")
+        headers = {**(_READING if body is None else _WRITING), INDEXES_HEADER: "1"}
+        headers |= {} if token is None else {TOKEN_HEADER: token}
+        content = None if body is None else json.dumps(body).encode("ascii")
+        response, answer = self._send(method, f"/{_in_path(table)}?{text}", content, headers)
+        members = read_json(answer) if answer else {}
+        if "value" in members:  # a service that ignores `comp` answers with entities
+            raise ServiceError(400, "InvalidQueryParameterValue", "")
+        return OwnAnswer(members, response.headers.get(INDEXES_HEADER))
 
     def expiry(self, table: str) -> ExpiryPolicy | None:
         """The policy by which a table's entities expire; a Tablestone server shows it to the account's key only."""

@@ -85,6 +85,8 @@ class Cost:
     entities: int = 0
     bytes: int = 0
     retries: int = 0
+    examined: int | None = None
+    """The entities that the server examined; None if it does not say so."""
 
 
 def checked_filter(text: str | None) -> str | None:
@@ -158,6 +160,8 @@ class TableReader:
         self.cost.requests += 1
         self.cost.entities += len(page.entities)
         self.cost.bytes += page.size
+        if page.examined is not None:
+            self.cost.examined = (self.cost.examined or 0) + page.examined
         self.cost.retries = self._retry.retries
         return page
 
@@ -336,9 +340,10 @@ def explain(
     use = QueryUse(asked, entities_returned=returned, plan=plan.kind, reads_newest=newest)
     for advice in advise_on_query(use, TableUse(query.table, indexes=within_partitions(indexes))):
         lines += [f"advice ({advice.rule}): {advice.change}", f"  cost of writes: {advice.cost}"]
+    examined = "" if cost.examined is None else f"{cost.examined:,} examined by the server, "
     lines.append(
         f"cost: {shown_count(cost.requests, 'request')}, "
-        f"{shown_count(cost.entities, 'entity', 'entities')} received for {shown:,} shown, "
+        f"{shown_count(cost.entities, 'entity', 'entities')} received for {shown:,} shown, {examined}"
         f"{shown_bytes(cost.bytes)}, {seconds * 1000:,.0f} ms"
         + (f", {shown_count(cost.retries, 'retry', 'retries')}" if cost.retries else "")
     )

@@ -22,6 +22,7 @@ from tablestone.model.keys import (
     table_name_error,
 )
 from tablestone.model.operations import (
+    EXAMINED_HEADER,
     IF_MATCH_ANY,
     CreateTable,
     DeleteEntity,
@@ -265,6 +266,9 @@ def query_tables(decoded: DecodedRequest) -> Operation:
     return QueryTables(filter_node, _top(parameters), parse_table_token(parameters))
 
 
+_EXAMINED: Final = EXAMINED_HEADER.encode("ascii")
+
+
 def query_entities(decoded: DecodedRequest) -> Operation:
     parameters = decoded.parameters
     return QueryEntities(
@@ -273,6 +277,7 @@ def query_entities(decoded: DecodedRequest) -> Operation:
         _top(parameters),
         _projection(decoded),
         parse_entity_token(parameters),
+        counts_examined=_EXAMINED in decoded.raw.headers,
     )
 
 

@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple
 
 from tablestone.model import operations
 from tablestone.model.errors import StorageError, unknown_comp
-from tablestone.model.operations import Operation
+from tablestone.model.operations import INDEXES_HEADER, Operation
 from tablestone.query.filter_parser import INCOMPATIBLE
-from tablestone.wire import decode
+from tablestone.wire import decode, own_forms
 from tablestone.wire import service_resources as service
 from tablestone.wire.address import Address, Parameters, is_service_request
 from tablestone.wire.address import AddressKind as Kind
@@ -26,6 +26,7 @@ from tablestone.wire.messages import RawRequest, RawResponse
 from tablestone.wire.service_resources import respond_on_service
 from tablestone.wire.versions import VERSION_EXACT_TEXTS, VERSION_JSON
 
+_HEADER: Final = INDEXES_HEADER.encode("ascii")
 _Decode = Callable[[DecodedRequest], Operation]
 
 
@@ -105,6 +106,16 @@ ROUTES: Final[dict[tuple[Kind, str | None, str | None, str], Route]] = {
     ),
 }
 """The routes by the kind of address, `restype`, `comp` and the method."""
+_BY_HEADER: Final[dict[tuple[str | None, str], Route]] = {
+    ("indexes", "GET"): _on_service(operations.ListIndexes, own_forms.list_indexes),
+    ("indexes", "PUT"): _on_service(operations.MakeIndex, own_forms.make_index),
+    ("indexes", "DELETE"): _on_service(operations.DropIndex, own_forms.drop_index),
+    ("expiry", "GET"): _on_service(operations.GetTableExpiry, own_forms.get_table_expiry),
+    ("expiry", "PUT"): _on_service(operations.SetTableExpiry, own_forms.set_table_expiry),
+    ("expiry", "POST"): _on_service(operations.CountTableExpiry, own_forms.count_table_expiry),
+    ("expiry", "DELETE"): _on_service(operations.SetTableExpiry, own_forms.remove_table_expiry),
+}
+"""Routes of a table, by `comp` and the method, for requests with the header `INDEXES_HEADER`."""
 _SINCE: Final = {key[:3]: route.since for key, route in ROUTES.items()}
 """The first version of each resource."""
 _OWN: Final = frozenset(("changes", "indexes", "expiry"))
@@ -127,7 +138,7 @@ def decode_operation(decoded: DecodedRequest) -> tuple[Route, Operation]:
         if restype is None and comp is None:
             decode.require_supported_options(decoded.parameters)
     kind, table, _ = decoded.address
-    route = ROUTES.get((kind, restype, comp, decoded.method))
+    route = _route(decoded.raw, kind, restype, comp, decoded.method)
     if route is None or decoded.version < route.since:
         raise _no_route(decoded, (kind, restype, comp))
     try:
@@ -138,6 +149,25 @@ def decode_operation(decoded: DecodedRequest) -> tuple[Route, Operation]:
         if not error.early and table:
             error.table = table
         raise
+
+
+def has_own_form(request: RawRequest) -> bool:
+    """Whether a request has one of the forms that need `INDEXES_HEADER`.
+
+    X-HTTP-Method is no part of a signature, so a request with it has none: it could turn a count into a deletion.
+    """
+    headers = request.headers
+    return bool(_HEADER in headers and b"x-http-method" not in headers)
+
+
+def _route(
+    request: RawRequest, kind: Kind, restype: str | None, comp: str | None, method: str
+) -> Route | None:
+    if comp is not None and kind is Kind.ENTITY_SET and restype is None and has_own_form(request):
+        route = _BY_HEADER.get((comp, method))
+        if route is not None:
+            return route
+    return ROUTES.get((kind, restype, comp, method))
 
 
 def _no_route(
@@ -162,7 +192,7 @@ def operation_asked(
         comp = parameters.get("comp", "")
         kind = Kind.SERVICE if kind is Kind.SERVICE else Kind.ENTITY_SET
         restype = "service" if kind is Kind.SERVICE else None
-    route = ROUTES.get((kind, restype, comp, method))
+    route = _route(request, kind, restype, comp, method)
     asked = None if route is None else route.asked
     if asked in _UNCONDITIONAL and b"if-match" not in request.headers:
         return _UNCONDITIONAL[asked]

@@ -9,7 +9,6 @@ mark, one order, times with seven digits. All rules for the values are here (aut
 
 import base64
 import html
-import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -25,12 +24,14 @@ from tablestone.model.edm import format_date_time_fixed, utf16_length
 from tablestone.model.errors import StorageError
 from tablestone.model.expiry import ExpiryPolicy
 from tablestone.model.operations import (
+    INDEXES_HEADER,
+    Accepted,
     AccessPolicy,
+    ExpiryCountFound,
     GetTableAcl,
     GetTableExpiry,
     GetUserDelegationKey,
     IndexesFound,
-    IndexFound,
     ListIndexes,
     Operation,
     Result,
@@ -410,13 +411,23 @@ def write_service_stats(last_sync: int) -> bytes:
     return _document(_element("StorageServiceStats", replication))
 
 
-def write_indexes(indexes: Iterable[IndexFound]) -> bytes:
+_MORE: Final = ("entities", "waits", "empty", "automatic")
+"""Members that an index has only if they say something."""
+
+
+def write_indexes(found: IndexesFound) -> bytes:
     """A table's indexes (docs/protocol/indexes.md)."""
-    found = [
-        {"property": name, "withinPartition": within_partition, "state": state}
-        for name, within_partition, state in indexes
+    more = () if found.can_make is None else _MORE
+    indexes = [
+        {
+            "property": index.property,
+            "withinPartition": index.within_partition,
+            "state": index.state,
+            **{name: value for name in more if (value := getattr(index, name))},
+        }
+        for index in found.indexes
     ]
-    return orjson.dumps({"indexes": found})
+    return orjson.dumps({"indexes": indexes})
 
 
 _VERSION_OF_STRICT_ACCEPT: Final = "2019-07-07"
@@ -494,8 +505,12 @@ _WRITERS: Final[dict[type, tuple[Callable[[Any, str], bytes], bytes]]] = {
     ),
     ServiceStats: (lambda found, _: write_service_stats(found.last_sync), _XML),
     UserDelegationKey: (lambda key, _: write_user_delegation_key(key), _XML),
-    TableExpiryFound: (lambda found, _: json.dumps(found.policy.members()).encode("ascii"), _JSON),
-    IndexesFound: (lambda found, _: write_indexes(found.indexes), _JSON),
+    TableExpiryFound: (
+        lambda found, _: orjson.dumps({} if found.policy is None else found.policy.members()),
+        _JSON,
+    ),
+    ExpiryCountFound: (lambda found, _: orjson.dumps(found.members), _JSON),
+    IndexesFound: (lambda found, _: write_indexes(found), _JSON),
 }
 """What writes a result in the form of a version, and its type: XML (wire 2.4), or JSON for what is ours."""
 
@@ -506,8 +521,15 @@ def respond_on_service(
     """The response to an operation that succeeded."""
     if type(result) in _WRITERS:
         write, content_type = _WRITERS[type(result)]
-        return _document_answer(write(result, stamp.version), stamp, content_type)
-    if isinstance(operation, SetServiceProperties):
+        response = _document_answer(write(result, stamp.version), stamp, content_type)
+        if isinstance(result, IndexesFound) and result.can_make is not None:
+            response.headers.append((INDEXES_HEADER.encode(), result.can_make.encode()))
+        return response
+    if isinstance(result, Accepted) and result.count is not None:
+        response = _document_answer(orjson.dumps({"count": result.count}), stamp, _JSON)
+        response.status = 202
+        return response
+    if isinstance(operation, SetServiceProperties) or isinstance(result, Accepted):
         return RawResponse(202, headers_of(stamp))
     return RawResponse(204, [*headers_of(stamp), (b"content-length", b"0")])
 

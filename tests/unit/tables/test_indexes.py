@@ -46,6 +46,7 @@ from tablestone.tables.catalog import Catalog, TableRecord
 from tablestone.tables.index_building import (
     CLAIM_SECONDS,
     Checked,
+    IndexGone,
     IndexRefused,
     IndexWork,
     indexes_of,
@@ -565,3 +566,36 @@ async def test_a_build_does_not_go_on_from_where_another_index_was(
     await tables.service.catalog.change_members(OWNER, "Things", begun)
     monkeypatch.setattr("tablestone.tables.index_building.indexes_of", seen)
     assert await tables.index().create() == 7
+
+
+async def test_a_drop_ends_a_build(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tablestone.tables.index_building.ROWS_PER_STEP", 2)
+    asked: list[asyncio.Task[None]] = []
+
+    def progress(_entities: int) -> None:
+        if not asked:
+            asked.append(asyncio.ensure_future(tables.index().ask_to_drop()))
+
+    with pytest.raises(IndexGone):
+        await tables.index().create(progress=progress)
+    table = await tables.service.catalog.require(OWNER, "Things")
+    assert [each.state for each in table.indexes] == [IndexState.DROPPING]
+    await tables.index().go_on()
+    assert await tables.entries() == []
+    table = await tables.service.catalog.require(OWNER, "Things")
+    assert table.indexes == ()
+    with pytest.raises(IndexGone):
+        await tables.index().go_on()
+
+
+async def test_nobody_goes_on_with_what_another_process_does(tables: Tables) -> None:
+    other = tables.index()
+
+    async def go_on_too() -> None:
+        with pytest.raises(IndexGone, match="in other hands"):
+            await tables.index().go_on()
+
+    tasks: list[asyncio.Task[None]] = []
+    await other.create(progress=lambda _entities: tasks.append(asyncio.ensure_future(go_on_too())))
+    await asyncio.gather(*tasks)
+    assert tasks

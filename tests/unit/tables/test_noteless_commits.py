@@ -52,11 +52,14 @@ if TYPE_CHECKING:
 
 SOURCE = Path(__file__).parents[3] / "src" / "tablestone"
 LEASES = "only where an engine gives leases, and no such engine keeps changes"
+COUNTS = "a count is good for ten minutes, and then it is counted again"
 SWEEPS = "the replica has the note of the deleted table, and sweeps it itself"
 WITHOUT = {
     ("tables/cache_invalidation.py", "__aexit__"): LEASES,
     ("tables/cache_invalidation.py", "_mark"): LEASES,
     ("tables/cache_invalidation.py", "remove_old_marks"): LEASES,
+    ("tables/expiry_counts.py", "_commit"): COUNTS,
+    ("tables/expiry_counts.py", "_ask"): COUNTS,
     ("tables/expiry_sweeping.py", "_has_lease"): LEASES,
     (
         "tables/index_building.py",

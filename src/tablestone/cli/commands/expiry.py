@@ -2,13 +2,19 @@
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 import click
 
-from tablestone.cli.data_options import account_option, together, yes_option
+from tablestone.cli.data_options import (
+    account_option,
+    opened_server,
+    server_option,
+    together,
+    yes_option,
+)
 from tablestone.cli.options import (
     CHANGE_OPTIONS,
     CHECK_OPTIONS,
@@ -24,11 +30,14 @@ from tablestone.model.expiry import SECONDS_IN, ExpiryPolicy
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog, TableRecord, every_table
 from tablestone.tables.expiry import count_ended
+from tablestone.tools.own_forms import change_expiry, counted
 from tablestone.tools.progress import shown_entities
 
 _AGE: Final = re.compile(r"([1-9][0-9]{0,8})([smhd])", re.ASCII)
 
-_of_a_table = together(click.argument("table"), account_option, with_options(CHANGE_OPTIONS))
+_of_a_table = together(
+    click.argument("table"), server_option, account_option, with_options(CHANGE_OPTIONS)
+)
 
 
 @click.group()
@@ -68,9 +77,18 @@ def set_policy(
 
 
 @expiry.command(name="list")
+@server_option
 @with_options(CHECK_OPTIONS)
-def list_policies(**given: Any) -> None:
+def list_policies(server: str | None, **given: Any) -> None:
     """Print every policy: account, table, when its entities expire, and counts of them."""
+    if server is not None:
+        with opened_server(server, given) as endpoint:
+            for name in list(endpoint.table_names()):
+                if members := endpoint.own_form("GET", name, "expiry").members:
+                    words = ExpiryPolicy.from_members(members).in_words
+                    counts = _in_words(counted(endpoint, name, members))
+                    print(endpoint.connection.account, name, words, counts, sep="\t")
+        return
     configuration = stored_configuration(given, "Expiry policies")
 
     async def show(engine: Engine) -> None:
@@ -148,15 +166,24 @@ def _switch_on(
         print(f"{record.name}, {policy.in_words}: {await _count(catalog.engine, record, policy)}.")
         return record, policy
 
+    server = given.pop("server")
+    if server is not None:
+        with opened_server(server, given) as endpoint:
+            members = endpoint.own_form("GET", table, "expiry").members
+            policy = edit(ExpiryPolicy.from_members(members) if members else None)
+            found = counted(endpoint, table, policy.members())
+            print(f"{table}, {policy.in_words}: {_in_words(found)}.")
+            _require_consent(policy, yes=yes)
+            change_expiry(endpoint, table, policy.members(), found["token"])
+        resume = f"tablestone expiry resume {table} --connection-string …"
+        more = f" To let it act: {resume}." if policy.suspended else ""
+        print(f"Entities of {table} expire {policy.in_words}.{more}")
+        return
     configuration = stored_configuration(given, "Expiry policies")
     record, policy = with_table(configuration, account, table, look, read_only=True)
-    if not yes and not policy.suspended:
-        if not sys.stdin.isatty():
-            raise BrokenOption("Nothing was changed: this needs --yes without a terminal.")
-        if not click.confirm("Hide these entities, and remove them later?", err=True):
-            raise BrokenOption("Nothing was changed.")
+    _require_consent(policy, yes=yes)
 
-    def counted(present: ExpiryPolicy | None) -> ExpiryPolicy:
+    def as_counted(present: ExpiryPolicy | None) -> ExpiryPolicy:
         if present != record.expiry:
             raise BrokenOption("The policy was changed meanwhile. Nothing was changed now.")
         return policy
@@ -165,12 +192,22 @@ def _switch_on(
         configuration,
         account,
         table,
-        lambda catalog, _: catalog.change_expiry(Named(account), table, counted, record.table_id),
+        lambda catalog, _: catalog.change_expiry(
+            Named(account), table, as_counted, record.table_id
+        ),
     )
     more = ""
     if policy.suspended:
         more = f" To let it act: tablestone expiry resume {record.name} --account {account}{storage_flags(given)}."
     print(f"Entities of {record.name} expire {policy.in_words}.{more}")
+
+
+def _require_consent(policy: ExpiryPolicy, *, yes: bool) -> None:
+    if not yes and not policy.suspended:
+        if not sys.stdin.isatty():
+            raise BrokenOption("Nothing was changed: this needs --yes without a terminal.")
+        if not click.confirm("Hide these entities, and remove them later?", err=True):
+            raise BrokenOption("Nothing was changed.")
 
 
 def _change(
@@ -180,6 +217,13 @@ def _change(
     edit: Callable[[ExpiryPolicy], ExpiryPolicy | None],
 ) -> str:
     """Change the policy that a table has; returns the table's name as it was created."""
+    server = given.pop("server")
+    if server is not None:
+        with opened_server(server, given) as endpoint:
+            members = endpoint.own_form("GET", table, "expiry").members
+            policy = edit(_required(ExpiryPolicy.from_members(members) if members else None))
+            change_expiry(endpoint, table, None if policy is None else {"suspended": True})
+        return table
 
     async def change(catalog: Catalog, record: TableRecord) -> str:
         await catalog.change_expiry(
@@ -191,9 +235,13 @@ def _change(
 
 
 async def _count(engine: Engine, table: TableRecord, policy: ExpiryPolicy) -> str:
-    entities, ended, never, far = await count_ended(engine, table.table_id, policy, system_clock())
+    return _in_words(vars(await count_ended(engine, table.table_id, policy, system_clock())))
+
+
+def _in_words(numbers: Mapping[str, int]) -> str:
+    entities, never, far = numbers["entities"], numbers["never"], numbers["far"]
     if entities and entities == never:
         return f"{shown_entities(entities)}, and none has a time in this property"
     never_words = f", {never:,} never" if never else ""
     far_words = f", {far:,} after the year 9999 (does it hold milliseconds?)" if far else ""
-    return f"{shown_entities(entities)}, {ended:,} expired now{never_words}{far_words}"
+    return f"{shown_entities(entities)}, {numbers['hidden']:,} expired now{never_words}{far_words}"

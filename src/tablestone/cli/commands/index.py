@@ -1,6 +1,7 @@
 """`tablestone index`: make, list, check and drop the indexes of tables, beside a server or without one."""
 
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing
 from typing import Any, TypeVar
 
@@ -9,7 +10,9 @@ import click
 from tablestone.cli.data_options import (
     account_option,
     advising_after_interrupt,
+    opened_server,
     quiet_option,
+    server_option,
     together,
 )
 from tablestone.cli.option_sources import where
@@ -18,15 +21,18 @@ from tablestone.cli.stored_data import is_known, stored_configuration, with_engi
 from tablestone.configuration import Configuration
 from tablestone.engines.contract import Engine, EngineUnavailable
 from tablestone.engines.registry import capabilities_of
+from tablestone.model.operations import IndexFound
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog, TableRecord, every_table
 from tablestone.tables.index_building import (
+    IndexRefused,
     IndexWork,
     Progress,
     indexes_of,
     require_indexable,
     require_keeps_entries,
 )
+from tablestone.tools.own_forms import done_index
 from tablestone.tools.progress import Reached, progress_for, shown_count, shown_entities
 
 Answer = TypeVar("Answer")
@@ -48,22 +54,41 @@ def index() -> None:
 @index.command()
 @_with_property
 @click.option("--partition", is_flag=True, help="Only for queries within one partition.")
+@server_option
 @quiet_option
 @with_options(CHANGE_OPTIONS)
 def create(
-    table: str, name: str, account_name: str, *, partition: bool, quiet: bool, **given: Any
+    table: str,
+    name: str,
+    account_name: str,
+    server: str | None,
+    *,
+    partition: bool,
+    quiet: bool,
+    **given: Any,
 ) -> None:
     """Make an index on a property, or on RowKey.
 
-    Requests go on meanwhile. If the command is stopped, the same command continues.
+    Requests go on meanwhile. If a server has the data open, it makes the index. If the command is
+    stopped, the same command continues.
     """
     require_indexable(name)
 
     async def make(work: IndexWork, progress: Progress) -> tuple[int, bool]:
-        entities = await work.create(within_partition=partition, progress=progress)
-        return entities, await work.finds_nothing()
+        if work.is_served:
+            await work.ask(within_partition=partition)
+        if not work.is_served or not await work.is_done_by_server(progress):
+            await work.create(within_partition=partition, progress=progress)
+        return await work.made()
 
-    table, (entities, finds_nothing) = _act(given, account_name, table, name, make, quiet=quiet)
+    if server is None:
+        table, (entities, finds_nothing) = _act(given, account_name, table, name, make, quiet=quiet)
+    else:
+        body = {"property": name, "withinPartition": partition}
+        index = _ask_server(server, given, "PUT", table, name, body, quiet=quiet)
+        if index is None:
+            raise IndexRefused(f"The index on {name} was dropped meanwhile.")
+        entities, finds_nothing = index.get("entities", 0), "empty" in index
     within = " within each partition" if partition else ""
     print(f"{table} has an index on {name}{within}: {shown_entities(entities)} read.")
     if finds_nothing and entities:
@@ -72,13 +97,21 @@ def create(
 
 @index.command(name="list")
 @click.argument("table", required=False)
+@server_option
 @account_option
 @with_options(CHECK_OPTIONS)
-def list_indexes(table: str | None, account_name: str, **given: Any) -> None:
+def list_indexes(table: str | None, account_name: str, server: str | None, **given: Any) -> None:
     """Print the indexes of a table, or of all: table, property, table or partition, state.
 
     An index that is building or broken is kept, but no query uses it.
     """
+    if server is not None:
+        with opened_server(server, given) as endpoint:
+            for name in [table] if table is not None else list(endpoint.table_names()):
+                for each in endpoint.own_form("GET", name, "indexes").members["indexes"]:
+                    found = IndexFound(each["property"], each["withinPartition"], each["state"])
+                    _show(name, found, automatic="automatic" in each)
+        return
     configuration = _configuration(given)
 
     async def show(engine: Engine, tables: list[TableRecord]) -> None:
@@ -88,8 +121,8 @@ def list_indexes(table: str | None, account_name: str, **given: Any) -> None:
                 f"No account {account_name} is stored in {where(configuration)}, and none of its tables has an index."
             )
         for name, index in found:
-            place = "partition" if index.within_partition else "table"
-            print(name, index.property, place, index.state.value, sep="\t")
+            found_index = IndexFound(index.property, index.within_partition, index.state.value)
+            _show(name, found_index, automatic=index.automatic is not None)
 
     async def show_all(engine: Engine) -> None:
         await show(
@@ -106,6 +139,12 @@ def list_indexes(table: str | None, account_name: str, **given: Any) -> None:
             lambda catalog, record: show(catalog.engine, [record]),
             read_only=True,
         )
+
+
+def _show(table: str, index: IndexFound, *, automatic: bool) -> None:
+    place = "partition" if index.within_partition else "table"
+    by = ["made by the server"] * automatic
+    print(table, index.property, place, index.state, *by, sep="\t")
 
 
 @index.command()
@@ -132,11 +171,46 @@ def check(table: str, name: str, account_name: str, *, quiet: bool, **given: Any
 
 @index.command()
 @_with_property
+@server_option
 @with_options(CHANGE_OPTIONS)
-def drop(table: str, name: str, account_name: str, **given: Any) -> None:
+def drop(table: str, name: str, account_name: str, server: str | None, **given: Any) -> None:
     """Drop an index. No entity changes."""
-    table, _ = _act(given, account_name, table, name, lambda work, _progress: work.drop())
+
+    async def act(work: IndexWork, _progress: Progress) -> None:
+        if work.is_served:
+            await work.ask_to_drop()
+        if not work.is_served or not await work.is_done_by_server():
+            await work.drop()
+
+    if server is None:
+        table, _ = _act(given, account_name, table, name, act)
+    else:
+        _ask_server(server, given, "DELETE", table, name, None, quiet=True, property=name)
     print(f"{table} has no index on {name} any more.")
+
+
+def _ask_server(
+    server: str,
+    given: dict[str, Any],
+    method: str,
+    table: str,
+    name: str,
+    body: Mapping[str, Any] | None,
+    *,
+    quiet: bool,
+    **parameters: str,
+) -> Mapping[str, Any] | None:
+    """Ask a server for an index, or to drop it, and wait; returns the index."""
+    with (
+        opened_server(server, given) as endpoint,
+        closing(progress_for(f"index {table} {name}", quiet=quiet)) as progress,
+    ):
+        endpoint.own_form(method, table, "indexes", body, **parameters)
+        return done_index(
+            *(endpoint, table, name),
+            lambda entities: progress.update(Reached(entities, 0)),
+            lambda sentence: print(f"tablestone: {sentence}", file=sys.stderr),
+        )
 
 
 def _configuration(given: dict[str, Any]) -> Configuration:

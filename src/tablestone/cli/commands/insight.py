@@ -182,6 +182,8 @@ def _print_tables(console: Console, report: InsightReport, period: str, top: int
     for each in by_size:
         if each.expiry:
             console.print(f"Entities of {each.table} expire {each.expiry}.")
+        for name in each.size.automatic if each.size else ():
+            console.print(f"The server made the index on {name} of {each.table} by itself.")
     if not report.sizes_note and any(each.size is None for each in by_size):
         console.print("`?`: not counted yet; sizes are counted in the background.", style="dim")
 

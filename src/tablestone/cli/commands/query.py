@@ -90,7 +90,8 @@ def query(
     compared = number_names(parse_filter(asked)) if explained and asked else ()
     select_names = _needed(names, refinement, distinct, compared, count_only=count_only)
     # Where nothing is left out or sorted here, the service is asked for no more than is shown.
-    wanted = Query(table, asked, select_names, None if refinement.looks_at_more else top)
+    limit = None if refinement.looks_at_more else top
+    wanted = Query(table, asked, select_names, limit, counts_examined=explained)
     flags = {
         **dict.fromkeys(names, "--select"),
         **{name: "--contains" for name, _ in refinement.contains},

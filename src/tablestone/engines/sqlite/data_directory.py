@@ -51,6 +51,18 @@ def take_server_lock(path: Path) -> int:
     return lock
 
 
+def is_locked(path: Path) -> bool:
+    """Whether a server has the lock."""
+    try:
+        with (path / LOCK_NAME).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
 log = logging.getLogger(__name__)
 
 REENCRYPTED_NAME: Final = ".reencrypted.partial"

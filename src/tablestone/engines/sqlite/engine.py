@@ -22,7 +22,13 @@ from tablestone.engines.sqlite.archive_source import ArchiveSource
 from tablestone.engines.sqlite.change_log import SqliteChangeLog, wrong_records
 from tablestone.engines.sqlite.commit import COMMIT_GROUP, FLUSH, GroupCommit
 from tablestone.engines.sqlite.commit_lock import CommitLock
-from tablestone.engines.sqlite.data_directory import LOG_NAME, READER_CACHE_KIB, DataDirectory
+from tablestone.engines.sqlite.data_directory import (
+    INDEXED_FORMAT_VERSION,
+    LOG_NAME,
+    READER_CACHE_KIB,
+    DataDirectory,
+    is_locked,
+)
 from tablestone.engines.sqlite.free_space import STEP_PAUSE_SECONDS, DiskRoom, SpaceKeeper, size_of
 from tablestone.engines.sqlite.read import RowReader, counted_rows, unavailable
 from tablestone.engines.sqlite.salvage import altered_files
@@ -167,6 +173,21 @@ class SqliteEngine:
     @property
     def generation(self) -> int | None:
         return None if self._generation is None else self._generation.current
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether the directory has the format of index entries already: the first index changes it for good."""
+        return bool(self._reader.pragma("user_version") >= INDEXED_FORMAT_VERSION)
+
+    @property
+    def is_nearly_full(self) -> bool:
+        """Whether the disk has hardly more room than deletes need."""
+        return self._room.is_short or self._room.lacks_room or self._room.is_low
+
+    @property
+    def is_served(self) -> bool:
+        """Whether a server has the directory open."""
+        return is_locked(self._directory.path)
 
     async def get(self, key: Key) -> bytes | None:
         self._require_open()

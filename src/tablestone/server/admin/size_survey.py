@@ -26,6 +26,7 @@ from tablestone.insight.report import (
 from tablestone.server.admin.readiness import StorageProbe
 from tablestone.tables import storage_keys
 from tablestone.tables.catalog import every_table
+from tablestone.tables.index_building import automatic_indexes
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class _Counted:
     name: str
     table_id: bytes
     indexes: dict[str, bool] | None
+    automatic: tuple[str, ...]
     partitions: int = 0
     entities: int = 0
     size: int = 0
@@ -172,6 +174,7 @@ class SizeSurvey:
             tuple(largest),
             table.name,
             table.indexes,
+            table.automatic,
         )
 
     def _shown(self, partition: bytes) -> tuple[str, bool]:
@@ -202,7 +205,8 @@ async def _tables(
     async for account, record in every_table(engine):
         indexes = {each.property: each.within_partition for each in record.indexes}
         indexed = indexes if engine.capabilities.keeps_entries else None
-        tables.append(_Counted(account, record.name, record.table_id, indexed))
+        automatic = tuple(each.property for each in automatic_indexes(record))
+        tables.append(_Counted(account, record.name, record.table_id, indexed, automatic))
         if record.expiry is not None:
             expiry[account, record.name.lower()] = record.name, record.expiry.in_words
     return tables if isinstance(engine, CountsRows) else None, expiry

@@ -10,6 +10,7 @@ from tablestone.server.admission import Admission, Limit
 from tablestone.server.requests.body import Arriving, RequestBody, is_worth_discarding
 from tablestone.server.requests.pipeline import Pipeline
 from tablestone.server.requests.waits import Waits
+from tablestone.tables.auto_index import QueryCounts
 from tablestone.telemetry.access_log import AccessLog
 from tablestone.telemetry.request_counts import RequestCounts
 from tablestone.telemetry.request_record import RequestDetails, RequestRecord
@@ -29,13 +30,15 @@ class RequestEntry:
         counts: RequestCounts | None,
         access_log: AccessLog | None,
         begin_trace: Callable[[RequestRecord, RawRequest], Any] | None,
+        scans: QueryCounts | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._counts = counts
         self._access_log = access_log
         self._begin_trace = begin_trace
         self._wants_details = access_log is not None or begin_trace is not None
-        self._is_watched = counts is not None or self._wants_details
+        self._scans = scans
+        self._is_watched = bool(counts or scans) or self._wants_details
         self._waits: Waits | None = None
         self._admission: Admission | None = None
 
@@ -102,6 +105,8 @@ class RequestEntry:
         record.bytes_out = len(response.body)
         if self._counts is not None:
             self._counts.count(record)
+        if self._scans is not None:
+            self._scans.note(record)
         if self._access_log is not None:
             assert record.details is not None
             record.details.at_seconds = unix_seconds()

@@ -5,6 +5,7 @@
 the resource on.
 """
 
+import ipaddress
 import logging
 import re
 import uuid
@@ -31,6 +32,7 @@ from tablestone.engines import request_time
 from tablestone.engines.contract import EngineBusy, EngineDamaged, EngineUnavailable, OutcomeUnknown
 from tablestone.model.errors import RETRY_AFTER, StorageError, unknown_comp
 from tablestone.model.operations import (
+    EXAMINED_HEADER,
     EntitiesPage,
     GetEntity,
     GetServiceStats,
@@ -71,12 +73,15 @@ from tablestone.wire.encode import (
 )
 from tablestone.wire.messages import Headers, RawRequest, RawResponse
 from tablestone.wire.negotiate import negotiate
-from tablestone.wire.routes import decode_operation, operation_asked
+from tablestone.wire.routes import decode_operation, has_own_form, operation_asked
 from tablestone.wire.service_resources import respond_with_service_error
 from tablestone.wire.versions import VERSION_UNNAMED, VERSIONS, ServedVersions, UnknownVersions
 
 log = logging.getLogger("tablestone")
 
+_EXAMINED: Final = EXAMINED_HEADER.encode("ascii")
+_EXAMINES: Final = (QueryEntities, GetEntity)
+"""Operations whose answers say how many entities they examined, if the request wants to know."""
 _BODILESS = frozenset(("GET", "HEAD", "DELETE"))
 _READS = frozenset(("GET", "HEAD"))
 """Methods that the secondary answers (wire 1.1). Whether a batch only reads, its collector finds out."""
@@ -93,6 +98,7 @@ class Pipeline:
         clock: Clock,
         *,
         https_only: bool = False,
+        remote_indexes: bool = False,
         unknown_versions: UnknownVersions = UnknownVersions.LATER,
         refused: RefusedCallers | None = None,
     ) -> None:
@@ -100,6 +106,7 @@ class Pipeline:
         self._properties = service.properties
         self._identities = identities
         self._https_only = https_only
+        self._remote_indexes = remote_indexes
         self._versions = ServedVersions(unknown_versions)
         self._addresses = addresses
         self._clock = clock
@@ -259,6 +266,10 @@ class Pipeline:
             elif not isinstance(operation, GetEntity):
                 record.result = result  # do not hold the entity while its answer is built
             response = route.respond(operation, result, form, stamp)
+            if _EXAMINED in request.headers and route.asked in _EXAMINES:
+                found_page = record.result
+                examined = found_page.examined if isinstance(found_page, EntitiesPage) else 1
+                response.headers.append((_EXAMINED, b"%d" % examined))
             if response.wait is not None:
                 response.wait = response.wait._replace(caller=_who(request, found.account, caller))
             return response
@@ -269,9 +280,24 @@ class Pipeline:
         comp, found = step.parameters.get("comp"), step.found
         if comp == "changes":
             return self._service.feeds.are_kept and not found.is_secondary
+        is_owner = step.caller is OWNER
+        if comp in ("expiry", "indexes") and is_owner and has_own_form(step.request):
+            self._require_safe(step.request)
+            return not found.is_secondary and (comp == "expiry" or self._service.keeps_indexes)
         if comp == "expiry":
-            return step.caller is OWNER
+            return is_owner
         return comp != "indexes" or await self._service.has_indexes(found.account, address.table)
+
+    def _require_safe(self, request: RawRequest) -> None:
+        """Refuse a request whose method nobody has signed, or that somebody on the way could have changed.
+
+        SharedKey signs `comp` and the method, but neither the body nor another parameter.
+        """
+        if _caller_kind(OWNER, request) != "shared-key":
+            raise StorageError("SharedKeyRequired")
+        is_safe = request.scheme == "https" or _is_loopback(request.client)
+        if not is_safe and not self._remote_indexes:
+            raise StorageError("SecureConnectionRequired")
 
     async def _execute_on_service(self, step: Authenticated, operation: Operation) -> Result:
         found = step.found
@@ -389,6 +415,13 @@ _SIGNATURE: Final = re.compile(r"(sig(?:=|%(?:25)*3d))[^&\s'\"]+", re.IGNORECASE
 def loggable_path(raw_path: bytes) -> str:
     """A path up to an encoded question mark: the client meant the rest as a query string."""
     return without_signatures(_ENCODED_QUERY.sub("%3F...", raw_path.decode("latin-1")))
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
 
 
 def without_signatures(text: str) -> str:

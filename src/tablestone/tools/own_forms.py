@@ -1,0 +1,63 @@
+"""Indexes and expiry of a Tablestone server over the wire: ask, and wait until the server has done it.
+
+The server works beside requests, so each call polls its state. docs/protocol/indexes.md has the requests.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from tablestone.tools.client import TableEndpoint
+from tablestone.tools.errors import TransferFailed
+
+POLL_SECONDS: Final = 0.3
+POLLS_BEFORE_WORDS: Final = 30
+WAITS: Final = (
+    "The server does not go on just now: it is busy, or its disk is full. It continues by itself."
+)
+SPENT: Final = "The policy or the table was changed meanwhile. Nothing was changed now."
+
+
+def done_index(
+    endpoint: TableEndpoint,
+    table: str,
+    name: str,
+    progress: Callable[[int], None],
+    tell: Callable[[str], None],
+) -> Mapping[str, Any] | None:
+    """The index when the server has made it; None if it is gone. `tell` gets a sentence if the server waits."""
+    polls = 0
+    while True:
+        found = endpoint.own_form("GET", table, "indexes").members["indexes"]
+        index = next((each for each in found if each["property"] == name), None)
+        if index is None or index["state"] in ("ready", "broken"):
+            return index
+        progress(index.get("entities", 0))
+        polls = polls + 1 if index.get("waits") else 0
+        if polls == POLLS_BEFORE_WORDS:
+            tell(WAITS)
+        time.sleep(POLL_SECONDS)
+
+
+def counted(endpoint: TableEndpoint, table: str, policy: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a policy would hide, with the token for `change_expiry`."""
+    answer = endpoint.own_form("POST", table, "expiry", policy)
+    return _settled(endpoint, table, answer.members["count"])
+
+
+def change_expiry(
+    endpoint: TableEndpoint, table: str, policy: Mapping[str, Any] | None, token: str | None = None
+) -> None:
+    """Set a policy that was counted, suspend the present one (`{"suspended": True}`), or remove it (None)."""
+    method = "DELETE" if policy is None else "PUT"
+    members = endpoint.own_form(method, table, "expiry", policy, token=token).members
+    if "count" in members and _settled(endpoint, table, members["count"])["state"] == "spent":
+        raise TransferFailed(SPENT)
+
+
+def _settled(endpoint: TableEndpoint, table: str, count: str) -> Mapping[str, Any]:
+    while True:
+        found = endpoint.own_form("GET", table, "expiry", count=count).members
+        if found["state"] not in ("counting", "changing"):
+            return found
+        time.sleep(POLL_SECONDS)

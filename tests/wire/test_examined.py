@@ -1,0 +1,134 @@
+"""`x-tablestone-examined`: how many entities a request examined, if it asks (docs/compatibility.md)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from sas_signing import completed, query_of, signed
+from storage.engines_under_test import URL
+from wire.service_under_test import ACCOUNT, KEY, ServiceUnderTest
+
+ASKS = ("x-tablestone-examined", "1")
+JSON = ("Content-Type", "application/json")
+
+
+class Table:
+    """Ten entities in each of the partitions a, b and c; one in ten has `color eq 'red'`, which is the fifth."""
+
+    def __init__(self) -> None:
+        self.service = ServiceUnderTest()
+        self.service.send("POST", "/Tables", [JSON], b'{"TableName": "Things"}')
+        for partition in "abc":
+            for row in range(10):
+                self.insert(partition, row, color="red" if row == 4 else "blue")
+
+    def insert(self, partition: str, row: int, **properties: object) -> None:
+        key = {"PartitionKey": partition, "RowKey": f"{row:02}"}
+        body = json.dumps({**key, **properties}).encode()
+        assert self.service.send("POST", "/Things", [JSON], body).status == 201
+
+    def examined(self, target: str, *headers: tuple[str, str]) -> tuple[int, int | None]:
+        """The entities in the answer, and those that it says were examined."""
+        answer = self.service.send("GET", f"/{target}", [ASKS, *headers])
+        assert answer.status == 200, answer
+        found: dict[str, Any] = json.loads(answer.body)
+        said = answer.headers.get("x-tablestone-examined")
+        return len(found.get("value", [0])), None if said is None else int(said)
+
+    def expire(self) -> None:
+        """Let all entities so far expire, and hide them."""
+        own = [("x-tablestone-indexes", "1")]
+        answer = self.service.send("POST", "/Things?comp=expiry", own, b'{"after": 60}')
+        count = json.loads(answer.body)["count"]
+        self.service.work()
+        found = json.loads(self.service.send("GET", f"/Things?comp=expiry&count={count}", own).body)
+        token = ("x-tablestone-token", found["token"])
+        answer = self.service.send("PUT", "/Things?comp=expiry", [*own, token], b'{"after": 60}')
+        if answer.status == 202:
+            self.service.work()
+        self.service.clock.now += timedelta(seconds=60)
+
+
+@pytest.fixture
+def table() -> Iterator[Table]:
+    made = Table()
+    yield made
+    made.service.close()
+
+
+RED = "$filter=color%20eq%20'red'"
+
+
+@pytest.mark.parametrize(
+    ("target", "found", "examined"),
+    [
+        ("Things()", 30, 30),
+        (f"Things()?{RED}", 3, 30),
+        ("Things()?$filter=PartitionKey%20eq%20'a'", 10, 10),
+        (f"Things()?{RED}%20and%20PartitionKey%20eq%20'a'", 1, 10),
+        ("Things()?$filter=PartitionKey%20eq%20'a'%20and%20RowKey%20lt%20'03'", 3, 3),
+        ("Things()?$filter=PartitionKey%20eq%20'z'", 0, 0),
+        ("Things()?$top=4", 4, 4),
+        ("Things()?$top=4&$select=color", 4, 4),
+        ("Things(PartitionKey='a',RowKey='01')", 1, 1),
+    ],
+)
+def test_what_was_examined(table: Table, target: str, found: int, examined: int) -> None:
+    assert table.examined(target) == (found, examined)
+
+
+def test_a_page_that_ends_early_may_have_read_ahead(table: Table) -> None:
+    found, examined = table.examined(f"Things()?{RED}&$top=1")
+    assert found == 1
+    assert examined is not None
+    assert 5 <= examined <= 30
+
+
+def test_only_who_asks_is_told(table: Table) -> None:
+    for target in (f"/Things()?{RED}", "/Things(PartitionKey='a',RowKey='01')"):
+        assert "x-tablestone-examined" not in table.service.send("GET", target).headers
+    for target in (
+        "/Tables",
+        "/Things?comp=acl",
+        "/Things(PartitionKey='a',RowKey='99')",
+        "/Things()?$filter=1",
+    ):
+        answer = table.service.send("GET", target, [ASKS])
+        assert "x-tablestone-examined" not in answer.headers
+
+
+def test_the_range_of_a_signature_limits_it(table: Table) -> None:
+    given = {"tn": "Things", "sp": "r", "spk": "a", "srk": "03", "epk": "b", "erk": "02"}
+    query = query_of(signed(ACCOUNT, KEY, completed(given)))
+    found, examined = table.examined(f"Things()?{RED}&{query}", ("Authorization", "-"))
+    assert (found, examined) == (1, 7 + 3)
+    assert table.examined(f"Things()?{query}", ("Authorization", "-")) == (10, 10)
+
+
+@pytest.mark.parametrize(
+    "filtered", [f"Things()?{RED}", "Things()", f"Things()?{RED}%20and%20PartitionKey%20eq%20'a'"]
+)
+def test_expired_entities_are_not_counted(table: Table, filtered: str) -> None:
+    table.expire()
+    assert table.examined(filtered) == (0, 0)
+    table.insert("a", 50, color="blue")
+    table.insert("a", 51, color="red")
+    assert table.examined(filtered) == (1 if RED in filtered else 2, 2)
+
+
+@pytest.mark.skipif(URL is not None, reason="an engine that keeps entries is needed")
+def test_entries_of_an_index_are_not_counted(table: Table) -> None:
+    body = b'{"property": "color"}'
+    own = ("x-tablestone-indexes", "1")
+    assert table.service.send("PUT", "/Things?comp=indexes", [own], body).status == 202
+    table.service.work()
+    assert table.examined(f"Things()?{RED}") == (3, 3)
+    table.expire()
+    assert table.examined(f"Things()?{RED}") == (0, 0)
+    table.insert("a", 50, color="red")
+    assert table.examined(f"Things()?{RED}") == (1, 1)
