@@ -155,6 +155,11 @@ _OF_TESTS: Final = {
     "property_controls.test_a_control_fits_its_type": "entity.choice",
     "selection.test_a_selection_is_cleared": "table.clear",
     "selection.test_all_rows_and_a_range_are_selected": "table.select-all",
+    "upkeep.test_an_index_and_an_expiry_without_the_documents": (
+        "upkeep.property upkeep.within upkeep.accepted upkeep.create upkeep.index-form upkeep.drop upkeep.drop-form "
+        "upkeep.by-property upkeep.by-age upkeep.name upkeep.age upkeep.unit upkeep.count upkeep.count-form "
+        "upkeep.set upkeep.set-form upkeep.suspend upkeep.resume upkeep.remove upkeep.expiry-form"
+    ),
     "unsaved.test_a_problem_in_the_panel_is_closed": "problem.close",
     "unsaved.test_what_was_typed_is_not_thrown_away_unasked": "unsaved.keep unsaved.discard",
 }

@@ -276,7 +276,7 @@ def test_an_old_version_is_found_and_put_back(
         table.create_entity({**key, "temp": 3.5, **many})
         table.update_entity({**key, "temp": 4.5}, UpdateMode.REPLACE)
         watched.open(f"/tables/Empty/entity?pk={key['PartitionKey']}&rk=1")
-        page.get_by_role("link", name="History").click()
+        page.get_by_role("link", name="its changes").click()
         rows = page.locator(".changes tbody tr")
         rows.nth(1).wait_for()
         rows.nth(1).get_by_text("3 more").click()

@@ -220,7 +220,7 @@ def test_the_ways_between_the_pages(watched: WatchedPage) -> None:
     page.keyboard.press("Enter")
     watched.wait_until("document.activeElement.id === 'main'")
     for name, heading in (
-        *(("Heat", "Heat"), ("Service", "Properties"), ("Signatures", "Shared access")),
+        *(("Heat", "Heat"), ("Service", "Account and service"), ("Signatures", "Shared access")),
         ("Tables", "Tables"),
     ):
         page.get_by_label("Pages").get_by_role("link", name=name).click()

@@ -93,6 +93,12 @@ def as_json(watched: WatchedPage, server: ServerProcess) -> None:
     watched.page.wait_for_selector("#entity-problem")
 
 
+def count_expiry(watched: WatchedPage, _server: ServerProcess) -> None:
+    watched.page.locator("[name=age]").fill("1")
+    watched.page.get_by_role("button", name="Count first").click()
+    watched.page.locator("#expiry-state").get_by_text("Nothing is set yet").wait_for()
+
+
 def make(watched: WatchedPage, _server: ServerProcess) -> None:
     watched.page.get_by_role("button", name="Make the signature").click()
     watched.page.wait_for_selector("#made [data-copy]")
@@ -154,6 +160,7 @@ LOOKS: dict[str, Look] = {
     "changes": Look("changes", "/tables/Weather/changes", merge),
     "a version to put back": Look("conflict", "/tables/Weather/changes", ask_back),
     "no changes": Look("changes", "/tables/Empty/changes"),
+    "indexes": Look("upkeep", "/tables/Weather/indexes", count_expiry),
     "policies": Look("policies", "/tables/Weather/policies"),
     "service": Look("service", "/service"),
     "a signature made": Look("signature_made", "/signature?table=Weather", make),

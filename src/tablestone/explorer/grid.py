@@ -282,7 +282,7 @@ def _asked(table: str, query: grid_query.GridQuery, top: int | None = None) -> Q
     """The query for the service. It selects the keys and the property of the order too."""
     names = (PARTITION_KEY, ROW_KEY, *query.select, *(name for name, _ in query.ordered_by))
     select = tuple(dict.fromkeys(names)) if query.select else ()
-    return Query(table, query.filter or None, select, top)
+    return Query(table, query.filter or None, select, top, counts_examined=True)
 
 
 def _read_piece(

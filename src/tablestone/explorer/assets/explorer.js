@@ -359,13 +359,12 @@ const mapOf = (place) => place.querySelector(".scrolls:has(> .heat)");
 if (mapOf(document)) mapOf(document).scrollLeft = mapOf(document).scrollWidth;
 
 // A part of a page that is read again every few seconds, unless it is paused or out of sight.
-const live = document.querySelector("[data-refresh]");
-if (live) {
+for (const live of document.querySelectorAll("[data-refresh]")) {
   setInterval(async () => {
     if (document.hidden || isPaused(live) || !getSelection().isCollapsed) return;
-    const { html, isDone } = await send(location.href);
+    const { html, isDone } = await send(live.dataset.from ?? location.href);
     const fresh = new DOMParser().parseFromString(html, "text/html").getElementById(live.id);
-    if (!isDone || !fresh || isPaused(live)) return;
+    if (!isDone || !fresh || isPaused(live) || fresh.innerHTML === live.innerHTML) return;
     const focused = live.contains(document.activeElement) ? document.activeElement : null;
     const places = [...live.querySelectorAll(".scrolls")].map((each) => [each.getAttribute("aria-label"), each.scrollLeft]);
     live.replaceChildren(...fresh.childNodes);
@@ -414,7 +413,7 @@ const FOLLOWED_MAX = 500;
 follow();
 
 function isPaused(place) {
-  return document.querySelector(`[data-pauses="#${place.id}"]`).getAttribute("aria-pressed") === "true";
+  return document.querySelector(`[data-pauses="#${place.id}"]`)?.getAttribute("aria-pressed") === "true";
 }
 
 document.addEventListener("click", (event) => {

@@ -11,7 +11,7 @@ export function startGrid(part, announce) {
   if (!grid) return;
   const names = grid.querySelector(".names .row");
   const cost = document.getElementById("cost");
-  const sum = { read: 0, pages: 0, bytes: 0, milliseconds: 0 };
+  const sum = { read: 0, pages: 0, bytes: 0, milliseconds: 0, examined: 0, untold: 0 };
   let sorted = null;
   const near = new IntersectionObserver(seen, { root: grid, rootMargin: `${NEAR} 0px` });
 
@@ -78,6 +78,9 @@ export function startGrid(part, announce) {
     layOut();
     if (isNew) {
       for (const name of ["read", "pages", "bytes", "milliseconds"]) sum[name] += Number(piece.dataset[name]);
+      // Only Tablestone says how many entities it examined. A sorted result is read once, and its pieces cost nothing.
+      sum.examined += Number(piece.dataset.examined);
+      sum.untold += Number(piece.dataset.examined === "" && piece.dataset.pages !== "0");
       const next = piece.dataset.following;
       const isEmpty = piece.querySelector(".further") !== null;
       if (next && !isEmpty) {
@@ -233,12 +236,13 @@ export function startGrid(part, announce) {
     // Empty until the size of the table is known, and absent for a query that reads only a part of it.
     const total = Number(cost.dataset.total ?? 0);
     const of = isMore && total > rows ? ` of ${total.toLocaleString("en")}` : "";
+    const told = sum.untold || !sum.pages ? "" : `${sum.examined.toLocaleString("en")} examined, `;
     const received = sum.read === rows ? "" : `${count(sum.read, "entities", "entity")} received in `;
     const how = sorted ? `, sorted by ${sorted.dataset.name}` : isMore && !of ? ", more below" : "";
     const shown = document.createElement("strong");
     shown.textContent = `${rows.toLocaleString("en")}${of}`;
-    cost.replaceChildren(shown, ` shown${how} · ${received}${count(sum.pages, "pages", "page")}, ${count(sum.milliseconds, "ms")}`);
-    cost.title = `${size} received`;
+    cost.replaceChildren(shown, ` shown${how} · ${told}${received}${count(sum.pages, "pages", "page")}, ${count(sum.milliseconds, "ms")}`);
+    cost.title = `${cost.textContent}; ${size} received`;
   }
 
   document.addEventListener("counted", showCost);
