@@ -102,7 +102,7 @@ def test_the_grid_is_read_as_one_scrolls(watched: WatchedPage) -> None:
         for airport in AIRPORTS
         for hour in range(HOURS)
     ]
-    wait_for_text(watched, "#cost", "900 shown · 9 pages")
+    wait_for_text(watched, "#cost", "900 shown · 900 examined, 9 pages")
     watched.keep("grid")
 
 

@@ -4,6 +4,7 @@ import html
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
@@ -118,6 +119,26 @@ def test_read_only_shows_no_form(closed: ServerProcess) -> None:
     page = ask(closed, PAGE, read_only=True).text
     assert "Entities do not expire." in page
     assert "<form" not in page.partition("<main")[2]
+
+
+def test_two_people_at_once(closed: ServerProcess) -> None:
+    """What one has counted, the other changes first: nothing is set, and the page says so."""
+    with TableServiceClient.from_connection_string(closed.connection_string) as service:
+        service.create_table("Shared").create_entity({"PartitionKey": "p", "RowKey": "r"})
+    answer = ask(closed, "/tables/Shared/expiry/count", {"by": "age", "age": "1", "unit": "d"})
+    path = answer.headers["location"]
+    given = {"count": path.partition("count=")[2]}
+    for _ in range(200):
+        page = ask(closed, path).text
+        if 'name="token" value="' in page:
+            break
+        sleep(0.05)
+    given["token"] = page.partition('name="token" value="')[2].partition('"')[0]
+    assert ask(closed, "/tables/Shared/expiry", given).status_code == 303
+    refused = ask(closed, "/tables/Shared/expiry", given)
+    assert refused.status_code == 400
+    assert "ount again" in refused.text.partition('id="expiry-problem"')[2].partition("</p>")[0]
+    assert "1d after their Timestamp" in refused.text
 
 
 def test_a_table_of_the_test_kit() -> None:
