@@ -5,9 +5,12 @@ from uuid import UUID
 
 import pytest
 
+from explorer.test_page_guard import COOKIE, ORIGIN, send
 from tablestone.explorer.property_fields import json_of, read_json_form
 from tablestone.model.edm import EdmType, EdmValue, GeographyPoint
 from tablestone.model.keys import EntityKey
+from tablestone.testing import TableStorage
+from tablestone.tools.connection import parse_connection_string
 from tablestone.tools.odata import TypedEntity, canonical
 
 KEY = EntityKey("p", "r")
@@ -66,3 +69,20 @@ def test_the_own_keys_may_be_in_it() -> None:
     """So what the explorer copies as JSON can be pasted."""
     read, _ = read_json_form(KEY, '{"PartitionKey": "p", "RowKey": "r", "a": 1}')
     assert read.entity == TypedEntity(KEY, {"a": EdmValue(EdmType.INT32, 1)})
+
+
+def test_an_empty_text_is_no_entity_without_properties() -> None:
+    """All was deleted by mistake: the entity stays as it is."""
+    headers = {"cookie": COOKIE, "origin": ORIGIN}
+    with TableStorage() as storage:
+        storage.seed({"Table": [{"PartitionKey": "p", "RowKey": "r", "a": 1}]})
+        connection = parse_connection_string(storage.connection_string)
+        form = {"pk": "p", "rk": "r", "etag": "*", "json": ""}
+        for path in ("entity", "entity/view", "new"):
+            answer = send(
+                "POST", f"/tables/Table/{path}", headers, connection=connection, data=form
+            )
+            assert answer.status_code == 400
+            assert "Line 1" in answer.text
+        stored = send("GET", "/tables/Table/entity?pk=p&rk=r", headers, connection=connection)
+    assert 'aria-label="Value of a"' in stored.text
