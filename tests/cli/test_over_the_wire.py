@@ -106,6 +106,7 @@ def test_expiry_by_a_server(private_server: StartServer, tmp_path: Path, said: S
     assert said("expiry", "resume", "Sessions", "--yes", *at(server))[0] == "0"
     removed = "Sessions has no expiry policy any more: nothing is hidden or removed."
     assert said("expiry", "remove", "Sessions", *at(server)) == ["0", removed]
+    assert said("check", "--data", tmp_path / "data") == ["0", f"{tmp_path / 'data'}: healthy"]
     for command in ("remove", "suspend", "resume"):
         refused = said("expiry", command, "Sessions", *at(server))
         assert refused[-1] == "tablestone: The table has no expiry policy."

@@ -9,6 +9,9 @@ from azure.data.tables import TableServiceClient
 from tablestone.accounts.stored_accounts import DOCUMENT_READERS
 from tablestone.tables.integrity import check_rows
 from tablestone.testing import Snapshot, StateRefused, TableStorage
+from tablestone.tools.client import TableEndpoint
+from tablestone.tools.connection import parse_connection_string
+from tablestone.tools.own_forms import change_expiry, counted, done_index
 
 ORDERS = [
     {"PartitionKey": str(number % 3), "RowKey": f"{number:03}", "customer": f"c{number % 5}"}
@@ -135,3 +138,18 @@ def test_pages_of_realism_end_where_they_do_without_an_index(engine: str) -> Non
 def test_what_is_not_possible(storage: TableStorage, table: str, name: str, sentence: str) -> None:
     with pytest.raises(StateRefused, match=sentence):
         storage.create_index(table, name)
+
+
+def test_the_requests_of_a_server_work_here_too(storage: TableStorage) -> None:
+    """A test in another language sends them; the kit never makes an index by itself."""
+    with TableEndpoint(parse_connection_string(storage.connection_string)) as endpoint:
+        endpoint.create_table("Made")
+        endpoint.own_form("PUT", "Made", "indexes", {"property": "color"})
+        found = done_index(endpoint, "Made", "color", lambda _entities: None, pytest.fail)
+        assert found is not None
+        assert found["state"] == "ready"
+        endpoint.own_form("DELETE", "Made", "indexes", property="color")
+        assert done_index(endpoint, "Made", "color", lambda _entities: None, pytest.fail) is None
+        policy = {"after": 60, "suspended": False}
+        change_expiry(endpoint, "Made", policy, counted(endpoint, "Made", policy)["token"])
+        assert endpoint.own_form("GET", "Made", "expiry").members == policy

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from itertools import product
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,12 +16,15 @@ import pytest
 from sas_signing import completed, query_of, signed
 from signing import shared_key_lite
 from storage.engines_under_test import URL
+from storage.slow_engine import LEASE_SECONDS, RememberingMemory, SlowEngine
 from tablestone.engines.capabilities import Capabilities
+from tablestone.engines.contract import Engine
 from tablestone.engines.forwarding_engine import ForwardingEngine
+from tablestone.engines.leases import Leases
 from tablestone.model.expiry import ExpiryPolicy
 from tablestone.tables import catalog, storage_keys
 from tablestone.tables.metadata import DocumentKind
-from wire.service_under_test import ACCOUNT, KEY, Response, ServiceUnderTest
+from wire.service_under_test import ACCOUNT, KEY, Clock, Response, ServiceUnderTest
 
 OWN = ("x-tablestone-indexes", "1")
 JSON = ("Content-Type", "application/json")
@@ -402,11 +406,21 @@ def test_two_ask_for_the_same(tables: Tables) -> None:
     assert tables.put({"after": 60}, first["token"]) == (412, "CountSpent")
 
 
+def as_cluster(_engine: Engine) -> Engine:
+    """With leases, over a network."""
+    leases = Leases(LEASE_SECONDS)
+    return SlowEngine(RememberingMemory(engine_clock.ticks), Random(1), leases=leases, passes=True)
+
+
+engine_clock = Clock()
+
+
+@pytest.mark.parametrize("reached", [SlowToChange, as_cluster])
 def test_where_a_change_waits_for_other_servers_it_is_made_beside_requests(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, reached: Callable[[Engine], Engine]
 ) -> None:
     monkeypatch.setattr(catalog, "SWEEPING_SECONDS", 0)
-    tables = Tables(reached=SlowToChange)
+    tables = Tables(reached=reached)
     seed(tables)
     token = tables.count({"after": 60})["token"]
     answer = tables.ask(

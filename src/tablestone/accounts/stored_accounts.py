@@ -20,6 +20,7 @@ from tablestone.limits import PAGE_ENTITIES_MAX
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog
+from tablestone.tables.expiry_counts import COUNTS_SECRET
 from tablestone.tables.metadata import (
     DELEGATION,
     OWN_KEY,
@@ -242,7 +243,7 @@ def _read_roles(_name: str, members: Members) -> None:
 
 
 def _read_secrets(name: str, members: Members) -> None:
-    if name == DELEGATION:
+    if name in (DELEGATION, COUNTS_SECRET):
         if len(read_secret(members)) != SECRET_LENGTH:
             raise ValueError("its secret has another length")
     elif name == OWN_KEY:

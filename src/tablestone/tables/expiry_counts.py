@@ -47,7 +47,7 @@ from tablestone.tables.metadata import (
     read_secret,
 )
 
-SECRET: Final = "expiry-counts"  # noqa: S105 - its name
+COUNTS_SECRET: Final = "expiry-counts"  # noqa: S105 - its name
 """The name of the document with the secret of the tokens."""
 SECRET_LENGTH: Final = 32
 VALID_TICKS: Final = 600 * TICKS_PER_SECOND
@@ -186,7 +186,7 @@ class ExpiryCounts:
         if await self._secret() is None:
             text = base64.b64encode(secrets.token_bytes(SECRET_LENGTH)).decode("ascii")
             await self._documents.change(
-                DocumentKind.SECRETS, SECRET, lambda members: members or {"secret": text}
+                DocumentKind.SECRETS, COUNTS_SECRET, lambda members: members or {"secret": text}
             )
         now = self._clock()
         numbers = [getattr(counted, name) for name in _NUMBERS]
@@ -201,7 +201,7 @@ class ExpiryCounts:
         }
 
     async def _secret(self) -> bytes | None:
-        return await self._documents.get(DocumentKind.SECRETS, SECRET, read_secret)
+        return await self._documents.get(DocumentKind.SECRETS, COUNTS_SECRET, read_secret)
 
     async def _mac(
         self, owner: Owner, record: TableRecord, policy: ExpiryPolicy | None, numbers: list[int]

@@ -101,6 +101,7 @@ class TableStorage:
             realism=realism,
             any_version=UnknownVersions(any_version),
             keep_changes=Retention(None, None) if keep_changes else None,
+            remote_indexes=True,
         )  # fmt: skip
         self.clock = StorageClock()
         self.faults = Faults(self.clock, realism=realism)
