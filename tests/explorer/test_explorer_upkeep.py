@@ -128,10 +128,7 @@ def test_two_people_at_once(closed: ServerProcess) -> None:
     answer = ask(closed, "/tables/Shared/expiry/count", {"by": "age", "age": "1", "unit": "d"})
     path = answer.headers["location"]
     given = {"count": path.partition("count=")[2]}
-    for _ in range(200):
-        page = ask(closed, path).text
-        if 'name="token" value="' in page:
-            break
+    while 'name="token" value="' not in (page := ask(closed, path).text):
         sleep(0.05)
     given["token"] = page.partition('name="token" value="')[2].partition('"')[0]
     assert ask(closed, "/tables/Shared/expiry", given).status_code == 303

@@ -4,7 +4,6 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from http import HTTPStatus
 from itertools import islice
 from pathlib import Path
 from threading import Lock
@@ -39,6 +38,8 @@ TABLES_SHOWN_MAX: Final = 2000
 SCANNED_MIN: Final = 1000
 """A query that has read fewer entities is not worth a remark on its table."""
 SHARE_REMARK: Final = "partition with a large share"
+NO_SUCH_FORM: Final = (400, 405, 501)
+"""How services answer a `comp` that they do not know."""
 SILENT: Final = {"entities": None, "waits": False, "empty": False, "automatic": False}
 """The members of an index that the server leaves out if they say nothing."""
 NOT_TOLD: Final = (
@@ -216,7 +217,7 @@ class ExploredAccount:
             try:
                 found.append(self.endpoint.own_form("GET", table, comp))
             except ServiceError as error:
-                if error.status != HTTPStatus.BAD_REQUEST:
+                if error.status not in NO_SUCH_FORM:
                     raise
                 found.append(None)  # an engine that keeps no indexes, or another service
             except TransferRefused:
