@@ -21,6 +21,11 @@ from explorer import insight_stand_in as stand_in
 from server_process import ServerProcess, start_server
 from tablestone.cli.commands.insight import print_insight, spark
 from tablestone.insight.report import DAY, HOUR, NOW, PERIODS, InsightReport
+from tablestone.model.keys import EntityKey
+from tablestone.tools.client import Operation, Query, TableEndpoint
+from tablestone.tools.connection import parse_connection_string
+from tablestone.tools.errors import ServiceError
+from tablestone.tools.odata import TypedEntity, write_body
 
 pytestmark = pytest.mark.slow
 
@@ -89,6 +94,35 @@ def test_the_report_of_all_workers(server: ServerProcess) -> None:
     assert (table.size.entities, table.size.partitions) == (30, 3)
     assert [each.entities for each in table.size.largest] == [10, 10, 10]
     assert table.size.bytes == sum(each.bytes for each in table.size.largest) > 30 * 100
+
+
+def test_what_a_tool_asks_for_is_counted_apart(server: ServerProcess) -> None:
+    """A point read, a scan, a transaction and a refused insert by an agent `tablestone-…`: no other count moves."""
+    before = report_of(server)
+    key = EntityKey("customer1", "by tools")
+    body = write_body(TypedEntity(key, {}))
+    with TableEndpoint(
+        parse_connection_string(server.connection_string), agent="tablestone-looking"
+    ) as tool:
+        assert tool.write("Orders", Operation("POST", key, body))
+        assert tool.get("Orders", key)
+        assert len(tool.page(Query("Orders"), None).entities) == 31
+        with pytest.raises(ServiceError):
+            tool.write("Orders", Operation("POST", key, body))
+        tool.transact("Orders", [Operation("DELETE", key, if_match="*")])
+    wait_until(lambda: report_of(server).tables[0].tool_requests[HOUR] == 5, AT_LENGTH)
+    after = report_of(server)
+    (table,), (old,) = after.tables, before.tables
+    by_tools = table.by_tools[HOUR]
+    assert (by_tools.reads, by_tools.writes, by_tools.conflicts) == (2, 2, 1)
+    assert (by_tools.entities_read, by_tools.entities_returned) == (32, 32)
+    assert (table.activity, table.plans, table.writes) == (old.activity, old.plans, old.writes)
+    activities = [
+        [(each.partition_key, each.activity) for each in report.partitions[HOUR]]
+        for report in (before, after)
+    ]
+    assert activities[0] == activities[1]
+    assert [each.from_tools for each in after.queries[HOUR]] == [False, True]
 
 
 def test_the_options_of_the_server_can_be_pasted(server: ServerProcess, directory: Path) -> None:

@@ -86,7 +86,14 @@ def driven(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def filled_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    server = start_server(tmp_path_factory.mktemp("data"), "--workers", "1", "--keep-changes", "7d")
+    server = start_server(
+        tmp_path_factory.mktemp("data"),
+        "--workers",
+        "1",
+        "--keep-changes",
+        "7d",
+        "--remote-indexes",
+    )
     fill(server.connection_string)
     yield server
     server.stop()

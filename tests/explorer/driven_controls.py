@@ -81,7 +81,13 @@ _OF_TESTS: Final = {
     "account.test_the_heat_map_and_its_lists": (
         "heat.form heat.period heat.show heat.go heat.partition heat.why"
     ),
+    "account.test_heat_is_refreshed_unless_it_is_paused": "heat.pause",
     "bad_input.test_rows_that_could_not_be_read_are_tried_again": "table.read-again",
+    "changes.test_an_old_version_is_found_and_put_back": "entity.history changes.back changes.more",
+    "changes.test_a_long_search_goes_on": "changes.further",
+    "changes.test_new_changes_appear_unless_the_page_is_paused": (
+        "changes.form changes.pk changes.rk changes.kind changes.find changes.all changes.pause"
+    ),
     "changes.test_the_tab_leads_to_the_last_changes": "changes.entity",
     "controls.test_a_large_table_is_counted_on": "size.further head.count",
     "controls.test_a_plan_and_its_advice_are_opened": "table.plan table.advice advised.source",
@@ -130,14 +136,17 @@ _OF_TESTS: Final = {
         "table.saved table.saved-query table.save-form table.save-name table.save table.forget-form table.forget"
     ),
     "pages.test_the_query_bar": (
-        "table.query table.filter table.shape table.select table.order table.top table.run"
+        "table.query table.filter table.shape table.select table.order table.top table.run table.shape-run"
     ),
     "pages.test_what_is_exported_can_be_imported": (
         "head.export export.form export.kind export.download head.import import.form import.file "
         "import.conflict import.import"
     ),
-    "columns.test_columns_are_hidden_and_resized": "table.columns table.column",
+    "columns.test_columns_are_hidden_and_resized": "table.column",
     "columns.test_the_loaded_rows_are_sorted": "table.sort",
+    "entity_panel.test_a_conflict_shows_both_versions": "conflict.equal conflict.long",
+    "entity_panel.test_a_long_value_is_folded": "entity.unfold",
+    "entity_panel.test_an_entity_is_edited_as_json": "entity.view entity.json",
     "first_steps.test_a_file_becomes_a_table": "tables.import import.table import.types",
     "first_steps.test_an_account_without_tables": (
         "tables.first-import tables.sample-form tables.sample tables.sort"
@@ -146,6 +155,11 @@ _OF_TESTS: Final = {
     "property_controls.test_a_control_fits_its_type": "entity.choice",
     "selection.test_a_selection_is_cleared": "table.clear",
     "selection.test_all_rows_and_a_range_are_selected": "table.select-all",
+    "upkeep.test_an_index_and_an_expiry_without_the_documents": (
+        "upkeep.property upkeep.within upkeep.accepted upkeep.create upkeep.index-form upkeep.drop upkeep.drop-form "
+        "upkeep.by-property upkeep.by-age upkeep.name upkeep.age upkeep.unit upkeep.count upkeep.count-form "
+        "upkeep.set upkeep.set-form upkeep.suspend upkeep.resume upkeep.remove upkeep.expiry-form"
+    ),
     "unsaved.test_a_problem_in_the_panel_is_closed": "problem.close",
     "unsaved.test_what_was_typed_is_not_thrown_away_unasked": "unsaved.keep unsaved.discard",
 }

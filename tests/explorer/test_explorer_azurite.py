@@ -84,6 +84,19 @@ def test_tables_are_made_counted_and_deleted(watched: WatchedPage) -> None:
     assert page.locator(".tables .name").all_inner_texts() == ["Weather"]
 
 
+def test_what_only_tablestone_has_is_hidden(watched: WatchedPage) -> None:
+    """Neither tab is there, their pages say why, and the cost is what was received."""
+    page = watched.page
+    watched.open("/tables/Weather?top=3")
+    wait_for_text(watched, "#cost", "3 shown · 1 page")
+    tabs = page.get_by_label("Of this table").get_by_role("link").all_inner_texts()
+    assert tabs == ["Data", "Heat", "Policies", "Signatures"]
+    watched.open("/tables/Weather/indexes")
+    wait_for_text(watched, ".problem", "This service has neither indexes nor expiry")
+    watched.open("/tables/Weather/changes")
+    wait_for_text(watched, ".problem", "has no feed of changes")
+
+
 def test_the_grid_reads_on(watched: WatchedPage) -> None:
     page = watched.page
     watched.open("/tables/Weather")

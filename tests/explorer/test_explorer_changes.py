@@ -1,20 +1,26 @@
 """The tab with the last changes of a table."""
 
+import html
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from azure.data.tables import TableServiceClient, UpdateMode
 
 from explorer.install import missing
-from explorer.pages_in_browser import WatchedPage
+from explorer.pages_in_browser import WatchedPage, running_explorer, watched_page
+from explorer.test_explorer_pages import wait_for_text
 from explorer.test_page_guard import COOKIE, send
 from server_process import ServerProcess
 from tablestone.clock import TICKS_PER_SECOND
 from tablestone.explorer import changes
 from tablestone.model.edm import format_date_time, parse_date_time
 from tablestone.testing import TableStorage
+from tablestone.tools.changes import ChangesPage, pages_of_changes
 from tablestone.tools.connection import parse_connection_string
+from tablestone.tools.errors import read_json
 
 NOW = parse_date_time("2026-01-31T12:00:00Z")
 TAB = 'href="/tables/Weather/changes"'
@@ -42,7 +48,135 @@ def test_the_tab_is_there_if_changes_are_kept(
     assert answer.status_code == (200 if is_kept else 400)
     assert ("All 1 change that" if is_kept else "has no feed of changes") in answer.text
     if is_kept:
-        assert "is kept." in show(storage, "/tables/Empty/changes").text
+        assert "No change is kept: " in show(storage, "/tables/Empty/changes").text
+
+
+KEY = {"PartitionKey": "a", "RowKey": "b"}
+
+
+@pytest.fixture
+def kept() -> Iterator[TableStorage]:
+    """Every kind of change of an entity, and a change of another one."""
+    with TableStorage(keep_changes=True) as running:
+        running.seed({"Orders": [{**KEY, "total": 1, "note": "first"}]})
+        with table_of(running) as table:
+            table.update_entity({**KEY, "total": 2}, UpdateMode.MERGE)
+            table.update_entity({**KEY, "open": True}, UpdateMode.MERGE)
+            table.create_entity({**KEY, "RowKey": "other"})
+            table.delete_entity(*KEY.values())
+        yield running
+
+
+def table_of(storage: TableStorage) -> Any:
+    return TableServiceClient.from_connection_string(storage.connection_string).get_table_client(
+        "Orders"
+    )
+
+
+def rows_of(text: str) -> list[str]:
+    """The rows of the list as texts."""
+    body = text.partition("<tbody data-cursor")[2].partition("</tbody>")[0]
+    return [
+        " ".join(html.unescape(re.sub("<[^>]*>", " ", row)).split()[2:])
+        for row in body.split("<tr>")[1:]
+    ]
+
+
+MADE = [
+    "delete a , b The record holds its key only. none to put back",
+    "put a , other Put this version back…",
+    "merge a , b open absent → true Put this version back…",
+    "merge a , b total 1 → 2 Put this version back…",
+    "put a , b note first total 1 Put this version back…",
+]
+
+
+def test_each_change_says_what_it_made(kept: TableStorage) -> None:
+    assert rows_of(show(kept, "/tables/Orders/changes").text) == MADE
+
+
+SEARCHES = [
+    ("pk=a&rk=b", [0, 2, 3, 4]),
+    ("rk=other", [1]),
+    ("kind=merge", [2, 3]),
+    ("kind=delete&pk=a", [0]),
+    ("kind=expired", []),
+    ("pk=nobody", []),
+    ("kind=<b>", [0, 1, 2, 3, 4]),
+]
+
+
+@pytest.mark.parametrize(("parameters", "found"), SEARCHES)
+def test_changes_are_found_by_key_and_kind(
+    kept: TableStorage, parameters: str, found: list[int]
+) -> None:
+    assert rows_of(show(kept, f"/tables/Orders/changes?{parameters}").text) == [
+        MADE[each] for each in found
+    ]
+
+
+def test_a_search_reads_a_bounded_number_of_lines(
+    kept: TableStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then one goes on from there, with the same key, and a page that is not at the end does not follow."""
+    monkeypatch.setattr(changes, "EXAMINED_MAX", 2)
+    lines = pages_of_changes
+
+    def by_twos(endpoint: Any, table: str, since: str | None, **more: Any) -> Iterator[ChangesPage]:
+        for each in lines(endpoint, table, since, **more):
+            for start in range(0, len(each.lines), 2):
+                part = each.lines[start : start + 2]
+                yield ChangesPage(part, read_json(part[-1])["cursor"], start + 2 >= len(each.lines))
+
+    monkeypatch.setattr(changes, "pages_of_changes", by_twos)
+    found, path = [], "/tables/Orders/changes?pk=a&rk=b"
+    for turn in range(3):
+        page = show(kept, path).text
+        found.append(rows_of(page))
+        assert ("data-follow" in page) == (turn == 2)
+        path = html.unescape(page.partition('"changes.further" href="')[2].partition('"')[0])
+    assert found == [[MADE[3], MADE[4]], [MADE[2].replace("open absent → true", ADDED)], [MADE[0]]]
+
+
+ADDED = "The record does not say which properties it added."
+
+
+def test_the_page_waits_for_the_next_change(kept: TableStorage) -> None:
+    """For those of its key: the cursor moves over the others too."""
+    page = show(kept, "/tables/Orders/changes").text
+    cursor = page.partition('data-cursor="')[2].partition('"')[0]
+    with table_of(kept) as table:
+        table.create_entity({**KEY, "RowKey": "third"})
+    for rk, count in (("third", 1), ("fourth", 0)):
+        part = show(kept, f"/tables/Orders/changes/wait?since={cursor}&rk={rk}").text
+        assert len(rows_of(part)) == count
+        assert part.partition('data-cursor="')[2].partition('"')[0] not in ("", cursor)
+    refused = show(kept, "/tables/Orders/changes/wait?since=nothing")
+    assert refused.status_code == 400
+    assert "since" in refused.text
+
+
+def version_path(page: str, row: int) -> str:
+    """The address behind "Put this version back" in a row."""
+    body = page.partition("<tbody")[2].split("<tr>")[1:][row]
+    return html.unescape(body.partition('"changes.back" href="')[2].partition('"')[0])
+
+
+def test_a_version_that_is_not_kept_is_not_put_back(kept: TableStorage) -> None:
+    path = version_path(show(kept, "/tables/Orders/changes").text, 3)
+    assert "deleted. “Insert” stores" in show(kept, path).text
+    answer = show(kept, path.replace("rk=b", "rk=c"))
+    assert answer.status_code == 404
+    assert "does not hold this version any more" in answer.text
+    connection = parse_connection_string(kept.connection_string)
+    refused = send("GET", path, {"cookie": COOKIE}, connection=connection, read_only=True)
+    assert refused.status_code == 403
+    page = send(
+        *("GET", "/tables/Orders/changes", {"cookie": COOKIE}),
+        connection=connection,
+        read_only=True,
+    ).text
+    assert "Put this version back" not in page
 
 
 class Feed:
@@ -118,8 +252,97 @@ def test_the_tab_leads_to_the_last_changes(
         "merge",
         "put",
     ]
-    assert rows.nth(2).locator("td").last.inner_text() == "note <b>fog</b>"
+    assert rows.nth(2).locator(".made").inner_text() == "note <b>fog</b> → clear"
+    assert rows.nth(3).locator(".made").inner_text() == "temp 3.5\nnote <b>fog</b>"
+    assert "The record holds its key only." in rows.nth(0).inner_text()
+    assert "none to put back" in rows.nth(0).inner_text()
     assert page.get_by_text("All 4 changes").is_visible()
-    rows.nth(2).get_by_role("link").click()
+    rows.nth(2).get_by_role("link").first.click()
     page.locator("#entity-form").wait_for()
     assert page.locator("#entity-form .rk").inner_text() == key["RowKey"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+def test_an_old_version_is_found_and_put_back(
+    watched: WatchedPage, filled_server: ServerProcess
+) -> None:
+    """From the entity to its history, to an old version, and back to it: also after the entity was deleted."""
+    page = watched.page
+    key = {"PartitionKey": "back", "RowKey": "1"}
+    many = {f"p{number}": number for number in range(6)}
+    with TableServiceClient.from_connection_string(filled_server.connection_string) as service:
+        table = service.get_table_client("Empty")
+        table.create_entity({**key, "temp": 3.5, **many})
+        table.update_entity({**key, "temp": 4.5}, UpdateMode.REPLACE)
+        watched.open(f"/tables/Empty/entity?pk={key['PartitionKey']}&rk=1")
+        page.get_by_role("link", name="its changes").click()
+        rows = page.locator(".changes tbody tr")
+        rows.nth(1).wait_for()
+        rows.nth(1).get_by_text("3 more").click()
+        rows.nth(1).get_by_role("link", name="Put this version back").click()
+        page.wait_for_selector(".both")
+        table.update_entity({**key, "temp": 5.5}, UpdateMode.REPLACE)
+        page.get_by_role("button", name="Put this version back").click()
+        wait_for_text(watched, "#panel .problem", "The entity has changed since it was shown")
+        page.get_by_role("button", name="Write yours over it").click()
+        wait_for_text(watched, "#panel .done", "The entity is saved.")
+        assert dict(table.get_entity("back", "1")) == {**key, "temp": 3.5, **many}
+        rows.nth(3).wait_for()
+        table.delete_entity("back", "1")
+        wait_for_text(watched, ".changes tbody tr", "delete")
+        rows.last.get_by_role("link", name="Put this version back").click()
+        page.get_by_role("button", name="Insert").click()
+        wait_for_text(watched, "#panel .done", "The entity is inserted.")
+        assert dict(table.get_entity("back", "1")) == {**key, "temp": 3.5, **many}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+def test_new_changes_appear_unless_the_page_is_paused(
+    watched: WatchedPage, filled_server: ServerProcess
+) -> None:
+    page = watched.page
+    with TableServiceClient.from_connection_string(filled_server.connection_string) as service:
+        table = service.get_table_client("Empty")
+        table.create_entity({"PartitionKey": "live", "RowKey": "0"})
+        watched.open("/tables/Empty/changes")
+        page.get_by_label("PartitionKey", exact=True).fill("live")
+        page.get_by_label("RowKey", exact=True).fill("0")
+        page.get_by_label("RowKey", exact=True).fill("")
+        page.locator("[name=kind]").select_option("put")
+        page.get_by_role("button", name="Find").click()
+        page.wait_for_url("**pk=live**")
+        rows = page.locator(".changes tbody tr")
+        assert rows.count() == 1
+        table.create_entity({"PartitionKey": "dead", "RowKey": "1"})
+        table.create_entity({"PartitionKey": "live", "RowKey": "1"})
+        rows.nth(1).wait_for()
+        page.get_by_role("button", name="Pause").click()
+        table.create_entity({"PartitionKey": "live", "RowKey": "2"})
+        page.wait_for_timeout(1500)
+        assert rows.count() == 2, "paused"
+        page.get_by_role("button", name="Pause").click()
+        rows.nth(2).wait_for()
+        page.get_by_role("link", name="The last changes").click()
+        page.wait_for_url("**/changes")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+def test_a_long_search_goes_on(browser: Any, filled_server: ServerProcess, tmp_path: Path) -> None:
+    place = filled_server.connection_string
+    with TableServiceClient.from_connection_string(place) as service:
+        table = service.create_table("Long")
+        for turn in range(11):
+            rows = [{"PartitionKey": f"{turn:02}", "RowKey": f"{row}"} for row in range(100)]
+            table.submit_transaction([("create", row) for row in rows])
+    constants = {"tablestone.explorer.changes.EXAMINED_MAX": 1}
+    with (
+        running_explorer(place, settings=tmp_path, constants=constants) as process,
+        watched_page(browser, process) as watched,
+    ):
+        watched.open("/tables/Long/changes?pk=10")
+        wait_for_text(watched, ".note", "0 changes found among 1,000 changes from the oldest one")
+        watched.page.get_by_role("link", name="Go on with later changes").click()
+        wait_for_text(watched, ".note", "100 changes found among 100 changes")

@@ -62,7 +62,7 @@ def test_columns_are_hidden_and_resized(watched: WatchedPage) -> None:
     """Both stay in this browser, also for rows that come later."""
     page = watched.page
     watched.open("/tables/Weather")
-    page.locator("[data-control='table.columns']").click()
+    page.locator("[data-control='table.shape']").click()
     page.get_by_label("Show humid", exact=True).uncheck()
     head_of(watched, "humid").wait_for(state="hidden")
     page.keyboard.press("Escape")

@@ -220,7 +220,7 @@ def test_the_ways_between_the_pages(watched: WatchedPage) -> None:
     page.keyboard.press("Enter")
     watched.wait_until("document.activeElement.id === 'main'")
     for name, heading in (
-        *(("Heat", "Heat"), ("Service", "Properties"), ("Signatures", "Shared access")),
+        *(("Heat", "Heat"), ("Service", "Account and service"), ("Signatures", "Shared access")),
         ("Tables", "Tables"),
     ):
         page.get_by_label("Pages").get_by_role("link", name=name).click()
@@ -328,13 +328,15 @@ def test_every_field_of_a_signature(watched: WatchedPage) -> None:
     watched.open("/signature?table=Weather")
     page.get_by_label("Expires (UTC)").fill("2100-01-01T00:00:00")
     page.get_by_label("Addresses of clients").fill("127.0.0.1")
-    page.get_by_label("Policy of the table").fill("nothere")
+    policy = page.locator("[name=policy]")
+    policy.evaluate("(list) => list.add(new Option('nothere'))")
+    policy.select_option("nothere")
     page.get_by_label("over HTTPS only").check()
     for label in ("First PartitionKey", "First RowKey", "Last PartitionKey", "Last RowKey"):
         page.get_by_label(label).fill("k")
     page.get_by_role("button", name="Make the signature").click()
     wait_for_text(watched, "#made .problem", "has no policy 'nothere'")
-    page.get_by_label("Policy of the table").fill("")
+    policy.select_option("")
     page.get_by_role("button", name="Make the signature").click()
     page.wait_for_selector("#made [data-copy]")
     signed = page.locator("#made [data-copy]").input_value()

@@ -6,6 +6,7 @@ import pytest
 
 from explorer.test_explorer_changes import show
 from tablestone.testing import TableStorage
+from tablestone.tools import client
 
 ADVICE = "tablestone index create Weather temp"
 
@@ -37,3 +38,14 @@ def test_the_page_of_a_table(storage: TableStorage) -> None:
     assert "2 indexes: <bdi>temp</bdi>, <bdi>wet</bdi> within partitions</p>" in page
     assert ">table scan</span>" in page
     assert show(storage, "/tables/Weather/policies").status_code == 200
+
+
+def test_the_cost_says_what_the_server_examined(
+    storage: TableStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not what it returned: of two entities none is shown. A service that ignores the question does not say."""
+    storage.seed({"Weather": [{"PartitionKey": "JFK", "RowKey": "2", "temp": 4.5}]})
+    query = "/tables/Weather?filter=temp%20gt%209.0"
+    assert 'data-read="0" data-pages="1" data-examined="2"' in show(storage, query).text
+    monkeypatch.setattr(client, "EXAMINED_HEADER", "x-another-header")
+    assert 'data-read="0" data-pages="1" data-examined=""' in show(storage, query).text

@@ -8,7 +8,7 @@ import pytest
 
 from explorer.insight_stand_in import report
 from explorer.test_page_guard import COOKIE, send
-from tablestone.insight.report import PERIODS, InsightReport
+from tablestone.insight.report import PERIODS, Activity, InsightReport
 from tablestone.testing import TableStorage
 from tablestone.tools.connection import parse_connection_string
 
@@ -56,8 +56,8 @@ SENTENCES: list[tuple[InsightReport, str, str, str]] = [
     # the counts, the parameters, the sentence, a sentence of another case
     (TABLE, "", "2,500 read for each returned", "none returned"),
     (of_queries(replace(SCAN, entities_returned=0)), "", "1,000,000 read, none returned", "read for each returned"),
-    (of_queries(replace(SCAN, entities_returned=1_000_000)), "", "None scans", "No query in"),
-    (of_queries(), "", "No query in the last hour.", "None scans"),
+    (of_queries(replace(SCAN, entities_returned=1_000_000)), "", "None reads in vain", "No query in"),
+    (of_queries(), "", "No query in the last hour.", "None reads in vain"),
     (of_queries(), "?period=day", "No query in the last day.", "No query in the last hour"),
 ]  # fmt: skip
 
@@ -81,12 +81,82 @@ def test_a_map_without_the_chosen_kind(show: Show) -> None:
     assert "in this time." not in show(unwritten, "/tables/Weather/heat?show=reads")
 
 
-def test_the_scale_of_the_map_names_its_middle(show: Show) -> None:
-    """The colours are those of cube roots: half of the way is an eighth of the entities."""
-    legend = show(TABLE, "/tables/Weather/heat").partition('class="legend"')[2].partition("</p>")[0]
-    assert "<span>12,835</span>" in legend
-    assert "102,681 entities in a cell" in legend
-    assert "a scale of their own, up to 40,000 entities" in legend
+def legend_of(page: str) -> str:
+    return page.partition('class="legend"')[2].partition("</p>")[0]
+
+
+def test_the_legend_names_the_ends_of_the_scale_and_the_target(show: Show) -> None:
+    page = show(TABLE, "/tables/Weather/heat")
+    legend = legend_of(page)
+    assert "144,000 entities in a cell; <q>across</q>: 40,000" in legend
+    assert 'class="tick"' in legend
+    assert "Azure's target for a partition, 120,000 in this time" in legend
+    assert page.count('class="over"') == 1
+    high = replace(TABLE, targets={**TABLE.targets, "partition": 3_000})
+    page = show(high, "/tables/Weather/heat")
+    assert 'class="tick"' not in legend_of(page)
+    assert "Below Azure's target for a partition, 180,000 in this time" in legend_of(page)
+    assert 'class="over"' not in page
+
+
+def test_a_table_that_is_only_scanned(show: Show) -> None:
+    """No row of a key, no scale from 1 to 0, and the card does not contradict the row."""
+    (weather,) = TABLE.tables
+    assert weather.heat is not None
+    nothing = ((),) * len(weather.heat.hour.starts)
+    heat = replace(weather.heat.hour, ranges=(), read=nothing, written=nothing)
+    good = replace(SCAN, entities_returned=SCAN.entities_read)
+    scanned = replace(
+        TABLE,
+        tables=(replace(weather, heat=replace(weather.heat, hour=heat)),),
+        partitions=dict.fromkeys(PERIODS, ()),
+        queries=dict.fromkeys(PERIODS, (good,)),
+    )
+    page = show(scanned, "/tables/Weather/heat")
+    assert "None reads in vain" in page
+    assert "also across partitions: 1,000,000 entities" in page
+    assert "(empty)" not in page
+    assert "40,000 entities across the ranges" in legend_of(page)
+
+
+def test_the_map_is_of_the_period_of_the_lists(show: Show) -> None:
+    """The last five minutes of the report have one column with a scan, and the hour many."""
+    hour, now = (
+        show(TABLE, f"/tables/Weather/heat?period={each}").count("<title>across, ")
+        for each in ("hour", "now")
+    )
+    assert (hour, now) == (9, 1)
+
+
+def test_requests_of_tools_are_apart(show: Show) -> None:
+    """They are named, and in no list, card or advice."""
+    (weather,) = TABLE.tables
+    tools = dict.fromkeys(PERIODS, Activity(reads=9, entities_read=1_234))
+    watched = replace(weather, by_tools=tools, tool_requests=dict.fromkeys(PERIODS, 9))
+    looked = replace(of_queries(replace(SCAN, from_tools=True)), tables=(watched,))
+    page = show(looked, "/tables/Weather/heat")
+    assert "of these 1,234 by tools" in page
+    assert "No query in the last hour." in page
+    assert "temp gt ?" not in page
+    assert "5,912 requests in the last hour, of these 9 by tools" in page
+    assert "of these 9 by tools" in show(looked, "/")
+    only = replace(watched, activity=dict.fromkeys(PERIODS, Activity()))
+    page = show(replace(looked, tables=(only,)), "/tables/Weather/heat")
+    assert "No request of a program in the last hour" in page
+    assert "read or written 1,234 entities" in page
+
+
+@pytest.mark.parametrize("path", ["/tables/Weather/heat", "/heat"])
+def test_little_load_is_not_drawn(show: Show, path: str) -> None:
+    counts = TABLE if "tables" in path else ACCOUNT
+    for entities, is_little in ((999, True), (1_000, False)):
+        activity = dict.fromkeys(PERIODS, Activity(reads=5, entities_read=entities))
+        tables = (replace(counts.tables[0], activity=activity),)
+        page = show(replace(counts, tables=tables), path)
+        assert ("Little load" in page) == is_little
+        assert ('class="cards"' in page) != is_little
+        assert ('<svg class="heat"' in page) == ("tables" in path and not is_little)
+        assert "Hottest partitions" not in page or not is_little
 
 
 def test_a_partition_has_the_same_name_on_both_pages(show: Show) -> None:

@@ -15,6 +15,8 @@ from explorer.install import missing
 from explorer.pages_in_browser import ExplorerProcess, WatchedPage, running_explorer, watched_page
 from explorer.test_explorer_pages import FIRST, table
 from server_process import ServerProcess, start_server
+from tablestone.tools.client import TableEndpoint
+from tablestone.tools.connection import parse_connection_string
 
 STOPS_MAX = 80
 """How often the tab key may be pressed before the element has the focus."""
@@ -61,6 +63,18 @@ class Wait(NamedTuple):
 
 Step = Tab | Type | Press | Wait
 IN_THE_GRID = (Tab("#grid"), Press("ArrowDown"))
+
+COUNTED: list[Step] = [
+    Tab("[name=age]"), Type("3650"), Tab("[data-control='upkeep.count']"), Press("Enter"),
+    Wait("#expiry-state", "Nothing is set yet"),
+]  # fmt: skip
+SET: list[Step] = [
+    *COUNTED, Tab("[data-control='upkeep.set']", back=True), Press("Enter"),
+    Wait("#expiry-state > p", "Entities expire 3650d after their Timestamp."),
+]  # fmt: skip
+INDEXED: list[Step] = [
+    Tab("[data-control='upkeep.property']"), Type("byKeys"), Press("Enter"), Wait("#index-list tr", "ready"),
+]  # fmt: skip
 
 FORMS: dict[str, tuple[str, list[Step]]] = {
     # the form, the page to start from, the steps
@@ -121,6 +135,21 @@ FORMS: dict[str, tuple[str, list[Step]]] = {
         Press("Enter"), Tab("[data-control='entity.copy-json']"),
         Press("Enter"), Wait("#copied h2", "as JSON"),
     ]),
+    "changes.form": ("/tables/Weather/changes", [
+        Tab("[name=pk]"), Type("JFK"), Tab("[name=rk]"), Type("2013-01-01T05:00"), Press("Enter"),
+        Wait(".note", "1 change found"),
+    ]),
+    "upkeep.index-form": ("/tables/Odd/indexes", INDEXED),
+    "upkeep.drop-form": ("/tables/Many/indexes", [
+        *INDEXED, Tab("[aria-label='Drop the index on byKeys']"), Press("Enter"), Wait("#index-list", "no index"),
+    ]),
+    "upkeep.count-form": ("/tables/Empty/indexes", [
+        Tab("[name=age]"), Type("soon"), Press("Enter"), Wait("#expiry-problem", "as a whole number"), *COUNTED,
+    ]),
+    "upkeep.set-form": ("/tables/Empty/indexes", SET),
+    "upkeep.expiry-form": ("/tables/Empty/indexes", [
+        *SET, Tab("[data-control='upkeep.suspend']"), Press("Enter"), Wait("#expiry-state", "(suspended)"),
+    ]),
     "conflict.form": (ENTITY, [
         Wait("#entity-form"), Tab("[aria-label='Value of humid']"), Type("42"),
         Tab("[data-control='entity.save']"), Press("Enter"), Wait(".both"),
@@ -180,6 +209,9 @@ def explorer(
     place = filled_server.connection_string
     for name in ("Gone", "Many"):
         table(filled_server, name).create_table()
+    with TableEndpoint(parse_connection_string(place)) as endpoint:
+        # The first index, which asks for a consent.
+        endpoint.own_form("PUT", "Odd", "indexes", {"property": "html"})
     for key in "12":
         table(filled_server, "Many").create_entity({"PartitionKey": "a", "RowKey": key})
     with (
@@ -212,8 +244,10 @@ class Keyboard:
                 found.wait_for(state="attached")
 
     def _reach(self, selector: str, key: str) -> None:
-        for _ in range(STOPS_MAX):
-            self._page.keyboard.press(key)
+        # What opens takes the focus, so the element may have it already.
+        for number in range(STOPS_MAX):
+            if number or not self._page.locator(f"{selector}:focus").count():
+                self._page.keyboard.press(key)
             seen = self._page.evaluate(SEEN, selector)
             assert not seen.startswith("unseen"), seen
             if seen == "there":

@@ -31,14 +31,7 @@ class Look(NamedTuple):
 
 def build(watched: WatchedPage, _server: ServerProcess) -> None:
     """Open every part of a table's page that can be opened."""
-    for name in (
-        "table.shape",
-        "table.build",
-        "table.saved",
-        "table.columns",
-        "table.plan",
-        "table.advice",
-    ):
+    for name in ("table.shape", "table.build", "table.saved", "table.plan", "table.advice"):
         watched.page.locator(f"[data-control='{name}']").click()
 
 
@@ -83,7 +76,27 @@ def merge(watched: WatchedPage, server: ServerProcess) -> None:
         changed = {"PartitionKey": "LGA", "RowKey": FIRST[1], "note": "merged", "humid": 7}
         client.update_entity(changed, UpdateMode.MERGE)
     watched.page.reload()
-    watched.page.get_by_text("merge", exact=True).first.wait_for()
+    watched.page.locator(".pill").get_by_text("merge").first.wait_for()
+
+
+def ask_back(watched: WatchedPage, server: ServerProcess) -> None:
+    merge(watched, server)
+    watched.page.get_by_role("link", name="Put this version back").last.click()
+    watched.page.wait_for_selector("#panel.open :is(.both, #entity-form)")
+
+
+def as_json(watched: WatchedPage, server: ServerProcess) -> None:
+    open_entity(watched, server)
+    watched.page.get_by_role("button", name="As JSON").click()
+    watched.page.locator("[name=json]").fill("{")
+    watched.page.get_by_role("button", name="Save").click()
+    watched.page.wait_for_selector("#entity-problem")
+
+
+def count_expiry(watched: WatchedPage, _server: ServerProcess) -> None:
+    watched.page.locator("[name=age]").fill("1")
+    watched.page.get_by_role("button", name="Count first").click()
+    watched.page.locator("#expiry-state").get_by_text("Nothing is set yet").wait_for()
 
 
 def make(watched: WatchedPage, _server: ServerProcess) -> None:
@@ -127,6 +140,7 @@ LOOKS: dict[str, Look] = {
     "an error in the filter": Look("table", "/tables/Weather?filter=humid qe 3"),
     "an empty table": Look("table", "/tables/Empty"),
     "an entity in the panel": Look("entity", "/tables/Weather?top=8", open_entity),
+    "an entity as JSON": Look("entity", "/tables/Weather?top=8", as_json),
     "an entity": Look("entity", f"/tables/Weather/entity?{KEY}"),
     "odd values": Look("entity", "/tables/Odd?filter=PartitionKey eq '😀 שלום'", open_entity),
     "a new entity": Look("entity", "/tables/Weather/new"),
@@ -144,7 +158,9 @@ LOOKS: dict[str, Look] = {
     "the first rows of a file": Look("looked", "/tables/Weather/import", look_at),
     "a problem": Look("problem", "/tables/NoSuchTable"),
     "changes": Look("changes", "/tables/Weather/changes", merge),
+    "a version to put back": Look("conflict", "/tables/Weather/changes", ask_back),
     "no changes": Look("changes", "/tables/Empty/changes"),
+    "indexes": Look("upkeep", "/tables/Weather/indexes", count_expiry),
     "policies": Look("policies", "/tables/Weather/policies"),
     "service": Look("service", "/service"),
     "a signature made": Look("signature_made", "/signature?table=Weather", make),
@@ -155,7 +171,7 @@ LOOKS: dict[str, Look] = {
     "without the token": Look("refused", "/", leave),
     "without an admin address": Look("no_heat", "/heat"),
 }
-OF_OTHERS = {"page", "part", "rows", "advised", "table_head"}
+OF_OTHERS = {"page", "part", "rows", "advised", "table_head", "changes_rows"}
 """Templates that are parts of others; the address of rows alone leads to the page of their table."""
 
 

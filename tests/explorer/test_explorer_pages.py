@@ -102,7 +102,7 @@ def test_the_grid_is_read_as_one_scrolls(watched: WatchedPage) -> None:
         for airport in AIRPORTS
         for hour in range(HOURS)
     ]
-    wait_for_text(watched, "#cost", "900 shown · 9 pages")
+    wait_for_text(watched, "#cost", "900 shown · 900 examined, 9 pages")
     watched.keep("grid")
 
 
@@ -251,9 +251,16 @@ def test_the_query_bar(watched: WatchedPage) -> None:
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     assert page.get_by_label("Filter", exact=True).input_value() == "humid "
+    columns = (
+        "[...document.querySelectorAll('.names [data-name]')]"
+        ".map((each) => each.outerText + each.offsetWidth).join()"
+    )
+    height = "document.querySelector('.query').offsetHeight + document.querySelector('.status').offsetHeight"
+    before = page.evaluate(columns), page.evaluate(height)
     page.get_by_label("Filter", exact=True).fill("humid qe 3")
     page.get_by_role("button", name="Run").click()
     page.wait_for_selector(".located")
+    assert (page.evaluate(columns), page.evaluate(height)) == before, "columns and bar stay"
     assert page.inner_text(".located") == "humid qe▸ 3"
     watched.keep("error")
     page.get_by_label("Filter", exact=True).fill("PartitionKey eq 'JFK' and humid gt 80")
@@ -261,8 +268,9 @@ def test_the_query_bar(watched: WatchedPage) -> None:
     page.get_by_label("Select", exact=True).fill("humid,wet")
     page.get_by_label("Order", exact=True).fill("humid desc")
     page.get_by_label("Top", exact=True).fill("3")
-    page.get_by_role("button", name="Run").click()
+    page.locator("[data-control='table.shape-run']").click()
     page.wait_for_url("**top=3")
+    assert page.evaluate(height) == before[1]
     assert page.inner_text(".badge") == "partition"
     assert "scan" in str(page.locator(".badge").get_attribute("class"))
     assert page.locator(".names [data-name]").all_inner_texts() == ["humid", "wet"]

@@ -38,7 +38,7 @@ MADE: dict[str, tuple[Filled, str, str]] = {
         "AuthorizationSourceIPMismatch",
     ),
     "HTTPS": (
-        {"over HTTPS only": True},
+        {"over HTTPS only: nobody could use it at this address, which is plain HTTP": True},
         "AuthorizationProtocolMismatch",
         "AuthorizationProtocolMismatch",
     ),
@@ -78,7 +78,7 @@ REFUSED: dict[str, tuple[Filled, str]] = {
         {"Policy of the table": "powerless", "read": False},
         "The policy 'powerless' has no permissions",
     ),
-    "no such policy": ({"Policy of the table": "none"}, "The table Weather has no policy 'none'."),
+    "no such policy": ({"Policy of the table": "gone"}, "The table Weather has no policy 'gone'."),
     "no address": ({"Addresses of clients": "notanip"}, "not 'notanip'."),
     "three addresses": ({"Addresses of clients": "10.0.0.1-10.0.0.2-10.0.0.3"}, "two joined by a hyphen"),
     "addresses of two kinds": ({"Addresses of clients": "10.0.0.1-::1"}, "two joined by a hyphen"),
@@ -95,9 +95,25 @@ def with_policies(filled_server: ServerProcess) -> ServerProcess:
     return filled_server
 
 
+LISTS = {"Table": "table", "Policy of the table": "policy"}
+
+
+def choose(watched: WatchedPage, label: str, value: str) -> None:
+    """Choose from a list; if it lacks the value, the table or policy has gone since the page was shown."""
+    control = watched.page.locator(f"label:has-text('{label}') [name={LISTS[label]}]")
+    control.evaluate(
+        "(list, text) => [...list.options].some((each) => each.value === text) || list.add(new Option(text))",
+        value,
+    )
+    control.select_option(value=value)
+
+
 def ask_for(watched: WatchedPage, filled: Filled) -> None:
     watched.open("/signature?table=Weather")
     for label, value in filled.items():
+        if label in LISTS:
+            choose(watched, label, str(value))
+            continue
         control = watched.page.get_by_label(label, exact=True)
         if isinstance(value, bool):
             control.set_checked(value)
@@ -146,12 +162,13 @@ def test_what_does_not_apply_is_disabled(watched: WatchedPage) -> None:
     """Without a table its policy and keys; with one, the permissions that only an account can give."""
     page = watched.page
     watched.open("/signature?table=Weather")
-    of_table = ("Policy of the table", "First PartitionKey", "Last RowKey")
+    of_table = ("First PartitionKey", "Last RowKey")
     of_account = ("write", "list", "create")
     for table, enabled, disabled in (("Weather", of_table, of_account), ("", of_account, of_table)):
-        page.get_by_label("Table", exact=True).fill(table)
+        choose(watched, "Table", table)
         assert all(page.get_by_label(each, exact=True).is_enabled() for each in enabled)
         assert all(page.get_by_label(each, exact=True).is_disabled() for each in disabled)
+        assert page.locator("[name=policy]").is_enabled() == bool(table)
 
 
 def test_what_a_policy_has_is_disabled(watched: WatchedPage, with_policies: ServerProcess) -> None:
@@ -165,8 +182,9 @@ def test_what_a_policy_has_is_disabled(watched: WatchedPage, with_policies: Serv
         ("powerless", [True, True, False]),
         ("", [True, True, True]),
     ):
-        page.get_by_label("Policy of the table").fill(policy)
+        choose(watched, "Policy of the table", policy)
         assert [each.is_enabled() for each in fields] == enabled, policy
+        assert bool(fields[2].input_value()) == enabled[2], "the filled-in expiry comes back"
 
 
 @pytest.mark.parametrize(
@@ -183,7 +201,7 @@ def test_what_a_policy_has_is_refused_a_second_time(
     assert with_policies.process.poll() is None
     page = watched.page
     watched.open("/signature?table=Weather")
-    page.get_by_label("Policy of the table").fill("whole")
+    choose(watched, "Policy of the table", "whole")
     field = (
         f"document.querySelector('[data-control=\"signature.form\"]').{forced.partition('.')[0]}"
     )
@@ -209,3 +227,27 @@ def test_a_signature_of_the_account_serves_tables_and_entities(
         table.upsert_entity({"PartitionKey": "a", "RowKey": "b"})
         assert "Signed" in [each.name for each in service.list_tables()]
         service.delete_table("Signed")
+
+
+def test_the_policies_are_those_of_the_chosen_table(
+    watched: WatchedPage, with_policies: ServerProcess
+) -> None:
+    """What was typed stays; the expiry is filled in; the URL is whole in sight."""
+    assert with_policies.process.poll() is None
+    page = watched.page
+    watched.open("/signature")
+    assert page.locator("[name=end]").input_value().startswith("20")
+    page.get_by_label("Addresses of clients").fill("127.0.0.1")
+    policies = (
+        "[...document.querySelectorAll('[name=policy] option')].map((each) => each.value).join()"
+    )
+    for table, listed in (("Weather", ",whole,endless,powerless"), ("Empty", ""), ("", "")):
+        choose(watched, "Table", table)
+        watched.wait_until(f"{policies} === '{listed}'")
+    assert page.get_by_label("Addresses of clients").input_value() == "127.0.0.1"
+    page.get_by_role("button", name="Make the signature").click()
+    page.wait_for_selector("#made [data-copy]")
+    is_whole = (
+        "(each) => each.scrollWidth <= each.clientWidth && each.scrollHeight <= each.clientHeight"
+    )
+    assert page.locator("#made [data-copy]").evaluate(is_whole)

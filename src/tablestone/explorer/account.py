@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from threading import Lock
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tablestone.advice.workload import TableUse
 from tablestone.clock import monotonic_seconds
@@ -16,8 +16,8 @@ from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.entity import TIMESTAMP
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.tools import odata
-from tablestone.tools.client import RawEntity, TableEndpoint
-from tablestone.tools.connection import Connection
+from tablestone.tools.client import OwnAnswer, RawEntity, TableEndpoint
+from tablestone.tools.connection import Connection, Scheme
 from tablestone.tools.errors import ServiceError, TransferFailed, TransferRefused, Unreachable
 from tablestone.tools.insight import SCAN_RATIO, ask_for_insight, takes_large_share, workload_of
 from tablestone.tools.queries import PAGES_AHEAD, TableReader
@@ -38,6 +38,10 @@ TABLES_SHOWN_MAX: Final = 2000
 SCANNED_MIN: Final = 1000
 """A query that has read fewer entities is not worth a remark on its table."""
 SHARE_REMARK: Final = "partition with a large share"
+NO_SUCH_FORM: Final = (400, 405, 501)
+"""How services answer a `comp` that they do not know."""
+SILENT: Final = {"entities": None, "waits": False, "empty": False, "automatic": False}
+"""The members of an index that the server leaves out if they say nothing."""
 NOT_TOLD: Final = (
     "The protocol does not report the sizes of tables; the admin address of a Tablestone server "
     "does (--admin)."
@@ -55,6 +59,10 @@ class ExplorerSettings:
     read_only: bool = False
     admin: str | None = None
     saved_queries: Path | None = None
+    keys: int | None = None
+    """How many keys the account has, if the explorer is that of its server."""
+    stored: str | None = None
+    """The options with which a command on the server's machine finds the account; None if it is not stored."""
 
 
 class KnownTable(NamedTuple):
@@ -62,6 +70,8 @@ class KnownTable(NamedTuple):
 
     size: TableSize | None = None
     requests: int | None = None
+    by_tools: int = 0
+    """How many of the requests the explorer and `count` sent."""
     remarks: tuple[str, ...] = ()
     use: TableUse | None = None
     """Its use as advice needs it; None if no request was counted, which says nothing about its keys."""
@@ -103,7 +113,8 @@ def known_tables(settings: ExplorerSettings) -> tuple[Mapping[str, KnownTable], 
     return {
         each.table.lower(): KnownTable(
             each.size,
-            _requests(each),
+            _requests(each) + each.tool_requests.get(HOUR, 0),
+            each.tool_requests.get(HOUR, 0),
             tuple(sorted(mark for table, mark in marks if table == each.table)),
             use if use.queries or use.point_reads or use.writes.total else None,
         )
@@ -115,6 +126,17 @@ def _requests(table: TableInsight) -> int:
     activity = table.activity[HOUR]
     writes = table.write_requests.get(HOUR, activity.writes)
     return activity.reads + writes + activity.conflicts + activity.refused + activity.failed
+
+
+class OwnParts(NamedTuple):
+    """The indexes of a table and its expiry policy, as the server sends them; None where it has no such thing.
+
+    `gate` says whether an index can be made: "ready", "first" (it changes the data directory for good), "closed".
+    """
+
+    indexes: list[dict[str, Any]] | None
+    gate: str
+    expiry: dict[str, Any] | None
 
 
 class SeenProperties:
@@ -158,7 +180,10 @@ class ExploredAccount:
         self.seen = SeenProperties()
         self.known_overview = Overview([], {}, "")
         """The overview that was shown last."""
+        self.columns: dict[str, list[str]] = {}
+        """The columns of each table, by name in lower case, when it was shown last."""
         self._no_changes_until = 0.0
+        self._no_parts_until = 0.0
 
     def overview(self, *, is_asked: bool = False) -> Overview:
         """The tables for the list beside every page. Raises the endpoint's error only if the list `is_asked` for."""
@@ -181,6 +206,38 @@ class ExploredAccount:
             self._no_changes_until = monotonic_seconds() + ASKED_AGAIN_SECONDS
             return False
         return True
+
+    def indexes_and_expiry(self, table: str) -> OwnParts | None:
+        """What a Tablestone server has beside entities; None for other services, and callers that may not ask."""
+        connection, now = self.settings.connection, monotonic_seconds()
+        if connection.scheme is not Scheme.ACCOUNT_KEY or now < self._no_parts_until:
+            return None
+        found: list[OwnAnswer | None] = []
+        for comp in ("indexes", "expiry"):
+            try:
+                found.append(self.endpoint.own_form("GET", table, comp))
+            except ServiceError as error:
+                if error.status not in NO_SUCH_FORM:
+                    raise
+                found.append(None)  # an engine that keeps no indexes, or another service
+            except TransferRefused:
+                found.append(None)
+        indexes, expiry = found
+        if indexes is None and expiry is None:
+            self._no_parts_until = now + ASKED_AGAIN_SECONDS
+            return None
+        return OwnParts(
+            indexes and [{**SILENT, **each} for each in indexes.members["indexes"]],
+            (indexes and indexes.header) or "",
+            expiry and expiry.members,
+        )
+
+    def own_tab(self, table: str) -> str:
+        """The word on the tab of indexes and expiry; empty if the service has neither."""
+        with suppress(ServiceError, Unreachable, TransferFailed):
+            if found := self.indexes_and_expiry(table):
+                return "Expiry" if found.indexes is None else "Indexes"
+        return ""
 
     def expiry(self, table: str) -> str:
         """When entities of the table expire, in words; empty if they do not, or the endpoint does not say."""

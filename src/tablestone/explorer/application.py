@@ -27,6 +27,7 @@ from tablestone.explorer import (
     service_settings,
     signatures,
     tables,
+    upkeep,
 )
 from tablestone.explorer.account import ExploredAccount, ExplorerSettings
 from tablestone.explorer.page_guard import PageGuard
@@ -62,6 +63,8 @@ SHOWN: Final[Mapping[str, Show]] = {
     "/tables/{table}/download": import_export.download,
     "/tables/{table}/policies": service_settings.policies,
     "/tables/{table}/changes": changes.changes,
+    "/tables/{table}/changes/wait": changes.wait,
+    "/tables/{table}/indexes": upkeep.shown,
     "/service": service_settings.service,
     "/signature": signatures.signature,
     "/heat": heat.heat,
@@ -71,12 +74,14 @@ POSTED: Final[Mapping[str, Post]] = {
     "/tables/{table}/save": query_bar.save,
     "/tables/{table}/forget": query_bar.forget,
     "/tables/{table}/copy": selection.copy,
+    "/tables/{table}/entity/view": entity_edit.view,
     "/signature/explain": signatures.explain,
 }
 """Posted pages that change no data: `--read-only` allows them."""
 CHANGE_FORMS: Final[Mapping[str, Show]] = {
     "/tables/{table}/delete": tables.ask_delete,
     "/tables/{table}/new": entity_edit.new,
+    "/tables/{table}/changes/version": changes.version,
     "/tables/{table}/import": import_export.import_form,
     "/import": import_export.import_form,
 }
@@ -93,6 +98,10 @@ CHANGES: Final[Mapping[str, Post]] = {
     "/import": import_export.import_file,
     "/sample": import_export.load_sample,
     "/tables/{table}/policies": service_settings.save_policies,
+    "/tables/{table}/indexes/create": upkeep.create_index,
+    "/tables/{table}/indexes/drop": upkeep.drop_index,
+    "/tables/{table}/expiry/count": upkeep.count,
+    "/tables/{table}/expiry": upkeep.change_expiry,
     "/service": service_settings.save_service,
     "/signature": signatures.make,  # a signature can allow changes
 }

@@ -1,24 +1,45 @@
-"""The last changes of a table, if its endpoint keeps a record of changes (docs/protocol/changes.md)."""
+"""The changes of a table, if its endpoint keeps a record of them (docs/protocol/changes.md).
 
+The page shows the last ones, or those of a key or a kind, and goes on with those to come. A version that a line holds
+can be put back: by the ordinary conditional write of the entity's panel. The feed has no caller.
+"""
+
+from collections.abc import Iterable
 from itertools import islice
-from typing import Final, NamedTuple
+from threading import BoundedSemaphore
+from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tablestone.clock import TICKS_PER_SECOND, system_clock
+from tablestone.clock import TICKS_PER_SECOND, monotonic_seconds, system_clock
+from tablestone.explorer import entity_edit
 from tablestone.explorer.account import ATTEMPTS_MAX
-from tablestone.explorer.page_templates import account_of, page
-from tablestone.explorer.property_fields import fields_of
+from tablestone.explorer.page_templates import account_of, page, path_to
+from tablestone.explorer.property_fields import PropertyField, fields_of
 from tablestone.model.edm import format_date_time, parse_date_time
+from tablestone.model.keys import EntityKey
+from tablestone.tools import odata
 from tablestone.tools.changes import pages_of_changes
-from tablestone.tools.client import TableEndpoint
+from tablestone.tools.client import RawEntity, TableEndpoint
 from tablestone.tools.errors import read_json
 from tablestone.tools.retrying import InFlight, Retry
 
 SHOWN_MAX: Final = 100
 READS_MAX: Final = 24
 """Start times to try for the last changes. Each costs two pages of the feed at most."""
+EXAMINED_MAX: Final = 20_000
+"""Lines that one search reads; then the page asks whether to go on."""
+FOUND_MAX: Final = 200
+SEARCH_SECONDS_MAX: Final = 5.0
+WAIT_SECONDS: Final = 10
+"""How long a page waits for a change: less than the time in which an answer must be complete."""
+WAITS_MAX: Final = 8
+"""Pages that wait at a time. Each holds a thread; further ones ask every few seconds."""
+KINDS: Final = ("put", "merge", "delete", "expired")
+GONE: Final = "The record of changes does not hold this version any more, so it cannot be put back."
+
+_waits: Final = BoundedSemaphore(WAITS_MAX)
 
 
 class LastChanges(NamedTuple):
@@ -26,18 +47,150 @@ class LastChanges(NamedTuple):
 
     lines: list[bytes]
     since: str | None
+    cursor: str
     has_newest: bool = True
 
 
+class MadeValue(NamedTuple):
+    """A property of a change: what it was before, if that is known, and what it is now; None where it is absent."""
+
+    name: str
+    before: PropertyField | None
+    after: PropertyField | None
+
+
+class ShownChange(NamedTuple):
+    """A line of the feed. `etag` names the version that it made; empty if it made none. `note` says what is unknown."""
+
+    time: str
+    kind: str
+    key: EntityKey
+    etag: str
+    values: list[MadeValue]
+    note: str = ""
+
+
+class Wanted(NamedTuple):
+    """The keys and the kind of the changes to show; empty for all."""
+
+    pk: str
+    rk: str
+    kind: str
+
+    def has(self, change: ShownChange) -> bool:
+        return (
+            self.pk in ("", change.key.partition_key)
+            and self.rk in ("", change.key.row_key)
+            and self.kind in ("", change.kind)
+        )
+
+
+class _Reading:
+    """Turns lines into changes, oldest first, and remembers the versions that it has seen."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        self._versions: dict[EntityKey, RawEntity] = {}
+
+    def read(self, lines: Iterable[bytes]) -> list[ShownChange]:
+        self._versions.clear()  # those of one page at most
+        found = map(self._change, map(read_json, lines))
+        return [each for each in found if self._wanted.has(each)]
+
+    def _change(self, line: dict[str, Any]) -> ShownChange:
+        stored: RawEntity | None = line.get("entity")
+        if stored is None:
+            key = odata.key_of(line)
+            self._versions.pop(key, None)
+            return ShownChange(
+                line["time"], line["kind"], key, "", [], "The record holds its key only."
+            )
+        key = odata.key_of(stored)
+        before: RawEntity | None = line.get("before")
+        known = self._versions.get(key, {})
+        self._versions[key] = stored
+        etag = stored.get(odata.ETAG, "")
+        if before is None:
+            values = [MadeValue(each.name, None, each) for each in fields_of(stored)]
+            return ShownChange(line["time"], line["kind"], key, etag, values)
+        is_known = known.get(odata.ETAG) == before.get(odata.ETAG)
+        old = {each.name: each for each in fields_of(known if is_known else before)}
+        new = {each.name: each for each in fields_of(stored)}
+        named = [
+            name for name in new if name in before or (is_known and new[name] != old.get(name))
+        ]
+        values = [MadeValue(name, old.get(name), new[name]) for name in named]
+        note = "" if is_known else "The record does not say which properties it added."
+        return ShownChange(line["time"], "merge", key, etag, values, note)
+
+
 def changes(request: Request) -> Response:
-    last = last_changes(account_of(request).endpoint, request.path_params["table"])
-    read = [read_json(line) for line in reversed(last.lines[-SHOWN_MAX:])]
-    shown = [
-        (each, each.get("entity", each), fields_of(each["before"]) if "before" in each else None)
-        for each in read
-    ]
-    are_all = last.since is None and len(last.lines) == len(shown)
-    return page(request, "changes.html", shown=shown, last=last, are_all=are_all, most=SHOWN_MAX)
+    """The last changes, or a search from the oldest one or a cursor on."""
+    given, table = request.query_params, request.path_params["table"]
+    endpoint = account_of(request).endpoint
+    wanted, since = _wanted(request), given.get("since")
+    values: dict[str, Any] = {"wanted": wanted, "kinds": KINDS, "most": SHOWN_MAX, "last": None}
+    reading = _Reading(wanted)
+    if not any(wanted) and since is None:
+        last = last_changes(endpoint, table)
+        shown = reading.read(last.lines)[-SHOWN_MAX:]
+        values |= {
+            "last": last,
+            "are_all": last.since is None and len(last.lines) == len(shown),
+            "follows": last.has_newest,
+        }
+        cursor = last.cursor
+    else:
+        started, examined, shown, cursor = monotonic_seconds(), 0, [], since or ""
+        retry = Retry(InFlight(1), attempts=ATTEMPTS_MAX)
+        is_last = False
+        for each in pages_of_changes(endpoint, table, since, follows=False, retry=retry):
+            shown += reading.read(each.lines)
+            examined += len(each.lines)
+            cursor, is_last = each.cursor, each.is_last
+            is_late = monotonic_seconds() - started > SEARCH_SECONDS_MAX
+            if examined >= EXAMINED_MAX or len(shown) >= FOUND_MAX or is_late:
+                break
+        further = path_to(request, "tables", table, "changes", **wanted._asdict(), since=cursor)
+        values |= {"examined": examined, "follows": is_last, "further": further, "since": since}
+    return page(request, "changes.html", shown=shown[::-1], cursor=cursor, **values)
+
+
+def wait(request: Request) -> Response:
+    """The changes after a cursor, for the page that is open: waits for one if there is none yet."""
+    endpoint, table = account_of(request).endpoint, request.path_params["table"]
+    has_room = _waits.acquire(blocking=False)
+    try:
+        seconds = WAIT_SECONDS if has_room else 0
+        lines, cursor, _ = endpoint.changes(table, request.query_params.get("since"), seconds)
+    finally:
+        if has_room:
+            _waits.release()
+    shown = _Reading(_wanted(request)).read(lines)[::-1]
+    return page(request, "changes_rows.html", shown=shown, cursor=cursor)
+
+
+def version(request: Request) -> Response:
+    """The version of an entity that a line of the feed holds, beside what is stored now."""
+    given, table = request.query_params, request.path_params["table"]
+    key = EntityKey(given.get("pk", ""), given.get("rk", ""))
+    time, etag = given.get("time", ""), given.get("etag", "")
+    endpoint = account_of(request).endpoint
+    retry = Retry(InFlight(1), attempts=ATTEMPTS_MAX)
+    for each in pages_of_changes(endpoint, table, time, follows=False, retry=retry):
+        for line in map(read_json, each.lines):
+            stored = line.get("entity", {})
+            if stored.get(odata.ETAG) == etag and odata.key_of(stored) == key:
+                return entity_edit.put_back(request, key, stored, time)
+        if each.lines and read_json(each.lines[-1])["time"] > time:
+            break
+    return page(request, "problem.html", sentence=GONE, status=404)
+
+
+def _wanted(request: Request) -> Wanted:
+    given = request.query_params
+    kind = given.get("kind", "")
+    return Wanted(given.get("pk", ""), given.get("rk", ""), kind if kind in KINDS else "")
 
 
 def last_changes(endpoint: TableEndpoint, table: str) -> LastChanges:
@@ -47,23 +200,23 @@ def last_changes(endpoint: TableEndpoint, table: str) -> LastChanges:
     """
     retry = Retry(InFlight(1), attempts=ATTEMPTS_MAX)
 
-    def read(since: str | None) -> tuple[list[bytes], bool]:
+    def read(since: str | None) -> tuple[list[bytes], str, bool]:
         feed = pages_of_changes(endpoint, table, since, follows=False, retry=retry)
         pages = list(islice(feed, 2))
-        return [line for each in pages for line in each.lines], pages[-1].is_last
+        return [line for each in pages for line in each.lines], pages[-1].cursor, pages[-1].is_last
 
-    lines, is_whole = read(None)
+    lines, cursor, is_whole = read(None)
     if is_whole:
-        return LastChanges(lines, None)
+        return LastChanges(lines, None, cursor)
     now = endpoint.service_time() or system_clock()
     oldest = parse_date_time(read_json(lines[0])["time"]) if lines else 0
     few, many, span = 0, now - oldest, TICKS_PER_SECOND
-    found = LastChanges([], None, has_newest=False)
+    found = LastChanges([], None, cursor, has_newest=False)
     for _ in range(READS_MAX):
         since = format_date_time(now - span)
-        lines, is_whole = read(since)
+        lines, cursor, is_whole = read(since)
         if is_whole or not found.has_newest:
-            found = LastChanges(lines, since, is_whole)
+            found = LastChanges(lines, since, cursor, is_whole)
         few, many = (span, many) if is_whole else (few, span)
         if is_whole and len(lines) >= SHOWN_MAX:
             break

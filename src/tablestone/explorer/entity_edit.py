@@ -1,4 +1,7 @@
-"""The panel of one entity: edit under its ETag (after a conflict, both versions are shown), insert, clone, delete."""
+"""The panel of one entity: edit under its ETag (after a conflict, both versions are shown), insert, clone, delete.
+
+The properties are fields, or a text of JSON: whichever the form has is what is read.
+"""
 
 from typing import Any, Final
 
@@ -12,9 +15,12 @@ from tablestone.explorer.property_fields import (
     FIELD_TYPES,
     HINTS,
     PropertyField,
+    ReadForm,
     differences,
     fields_of,
+    json_of,
     read_form,
+    read_json_form,
 )
 from tablestone.explorer.selection import LANGUAGES
 from tablestone.model.edm import EdmType
@@ -30,6 +36,7 @@ NO_KEYS: Final = (
     "Nothing is written: type a PartitionKey and a RowKey, or choose “Both keys are empty”."
 )
 CHANGED: Final = "The entity has changed since it was shown. This is its present state."
+AS_OF: Final = "The entity is deleted. “Insert” stores its version of {} again."
 DELETED: Final = (
     "Another client has deleted this entity since it was shown. Nothing is written. “Insert” stores your values, "
     "which are below, as a new entity."
@@ -59,31 +66,27 @@ def new(request: Request) -> Response:
 
 def insert(request: Request, form: PostedForm) -> Response:
     """Insert an entity without its empty fields."""
-    key = EntityKey(form.text("pk"), form.text("rk"))
-    read = read_form(key, [row for row in form.rows("name", "kind", "text") if row[2]])
+    key, read, typed = _read(form, is_new=True)
     if read.entity is None:
-        return _panel(request, key, read.fields, is_new=True, problem=read.problem)
+        return _panel(request, key, read.fields, problem=read.problem, **typed)
     if key == ("", "") and not form.text("empty_keys"):
-        return _panel(request, key, read.fields, is_new=True, no_keys=True, problem=NO_KEYS)
+        return _panel(request, key, read.fields, no_keys=True, problem=NO_KEYS, **typed)
     try:
         _write(request, Operation("POST", key, odata.write_body(read.entity)))
     except ServiceError as error:
         if error.code != "EntityAlreadyExists":
             raise
         problem = "An entity with these keys already exists."
-        return _panel(request, key, read.fields, is_new=True, problem=problem, status=409)
+        return _panel(request, key, read.fields, problem=problem, status=409, **typed)
     return _stored_panel(request, key, message="The entity is inserted.", changed=True)
 
 
 def save(request: Request, form: PostedForm) -> Response:
     """Replace an entity if it still has the ETag that the panel showed."""
-    key = EntityKey(form.text("pk"), form.text("rk"))
+    key, read, typed = _read(form, is_new=False)
     etag = form.text("etag")
-    # Only a String can be empty.
-    rows = [row for row in form.rows("name", "kind", "text") if row[2] or row[1] == "String"]
-    read = read_form(key, rows)
     if read.entity is None:
-        return _panel(request, key, read.fields, problem=read.problem, etag=etag)
+        return _panel(request, key, read.fields, problem=read.problem, **typed)
     body = odata.write_body(read.entity)
     try:
         _write(request, Operation("PUT", key, body, if_match=etag or None))
@@ -94,16 +97,67 @@ def save(request: Request, form: PostedForm) -> Response:
     if stored is None:
         fields = _as_new(read.fields)
         return _panel(request, key, fields, is_new=True, problem=DELETED, status=409, changed=True)
+    return _both(request, read.entity, read.fields, stored, status=409)
+
+
+def put_back(request: Request, key: EntityKey, version: RawEntity, when: str) -> Response:
+    """A version from the record of changes beside the stored entity; `Insert` if that is deleted."""
+    stored = account_of(request).endpoint.get(request.path_params["table"], key)
+    fields = fields_of(version)
+    if stored is None:
+        return _panel(request, key, _as_new(fields), is_new=True, message=AS_OF.format(when))
+    given = odata.read_entity(version)
+    if not any(each.differs for each in differences(given, stored)):
+        message = "This version is what is stored now."
+        return _panel(request, key, fields_of(stored), stored, message=message)
+    return _both(request, given, fields, stored, version=when)
+
+
+def _both(
+    request: Request,
+    yours: odata.TypedEntity,
+    fields: list[PropertyField],
+    stored: RawEntity,
+    **shown: Any,
+) -> Response:
+    """Two versions side by side, and the write under the ETag of the stored one."""
+    values = {"version": "", **shown}
     return page(
         request,
         "conflict.html",
-        key=key,
-        fields=read.fields,
-        both=differences(read.entity, stored),
+        key=yours.key,
+        fields=fields,
+        both=differences(yours, stored),
         stored_etag=stored.get(odata.ETAG, ""),
         stored_at=stored.get(TIMESTAMP, ""),
-        status=409,
+        **values,
     )
+
+
+def view(request: Request, form: PostedForm) -> Response:
+    """Show what was typed in the other form, as JSON or as fields. Nothing is written."""
+    is_new, wanted = bool(form.text("is_new")), form.text("view")
+    key, read, typed = _read(form, is_new=is_new)
+    if read.entity is None:
+        return _panel(request, key, read.fields, problem=read.problem, **typed)
+    del typed["json"]
+    if wanted == "JSON":
+        return _panel(request, key, read.fields, json=json_of(read.entity), **typed)
+    return _panel(request, key, _as_new(read.fields) if is_new else read.fields, **typed)
+
+
+def _read(form: PostedForm, *, is_new: bool) -> tuple[EntityKey, ReadForm, dict[str, Any]]:
+    """The key and the entity of the form, and what `_panel` needs to show it again as it was typed."""
+    key = EntityKey(form.text("pk"), form.text("rk"))
+    typed: dict[str, Any] = {"is_new": is_new, "json": None}
+    typed |= {name: form.text(name) for name in ("etag", "timestamp")}
+    for text in form.texts("json"):
+        read, line = read_json_form(key, text)
+        return key, read, typed | {"json": text, "line": line}
+    # Only a String can be empty, and a new entity leaves out all empty fields.
+    rows = form.rows("name", "kind", "text")
+    kept = [row for row in rows if row[2] or (row[1] == "String" and not is_new)]
+    return key, read_form(key, kept), typed
 
 
 def delete(request: Request, form: PostedForm) -> Response:
@@ -160,6 +214,8 @@ def _panel(
         "no_keys": False,
         "etag": stored.get(odata.ETAG, ""),
         "timestamp": stored.get(TIMESTAMP, ""),
+        "json": None,
+        "line": 0,
         **shown,
     }
     return page(

@@ -20,6 +20,7 @@ from tablestone.clock import monotonic_seconds
 from tablestone.explorer import grid_query
 from tablestone.explorer.account import (
     PROPERTIES_KEPT_MAX,
+    TABLES_KEPT_MAX,
     ExploredAccount,
     SeenTypes,
     property_names,
@@ -213,6 +214,7 @@ def table(request: Request, build_problem: str = "") -> Response:
         expiry=account.expiry(name),
         first=first,
         unordered=first.get("unordered", ()),
+        last_columns=account.columns.get(name.lower(), [PARTITION_KEY, ROW_KEY]),
     )
 
 
@@ -250,6 +252,9 @@ def _piece_values(
     known = grid_query.read_names(parameters.get("columns", "")) or _first_columns(query)
     columns = columns_of(piece.entities, known, query.select)
     found = rows_of(piece.entities, columns)
+    if len(account.columns) > TABLES_KEPT_MAX:
+        account.columns.clear()
+    account.columns[name.lower()] = columns
     following = None
     if piece.next_piece is not None:
         given = {**query.in_address, **piece.next_piece, "columns": ",".join(columns)}
@@ -277,7 +282,7 @@ def _asked(table: str, query: grid_query.GridQuery, top: int | None = None) -> Q
     """The query for the service. It selects the keys and the property of the order too."""
     names = (PARTITION_KEY, ROW_KEY, *query.select, *(name for name, _ in query.ordered_by))
     select = tuple(dict.fromkeys(names)) if query.select else ()
-    return Query(table, query.filter or None, select, top)
+    return Query(table, query.filter or None, select, top, counts_examined=True)
 
 
 def _read_piece(

@@ -17,6 +17,8 @@ from tablestone.explorer.page_templates import account_of, page
 from tablestone.insight.report import (
     DAY,
     HOUR,
+    NOW,
+    NOW_SECONDS,
     PERIOD_WORDS,
     Activity,
     HeatMap,
@@ -29,14 +31,17 @@ from tablestone.tools.errors import TransferFailed
 from tablestone.tools.progress import shown_entities, shown_seconds
 from tablestone.tools.writing import quoted
 
-WIDTH: Final = 780
 HEIGHT_MAX: Final = 300
 ROW_HEIGHT_MAX: Final = 28
 LEFT_MAX: Final = 150
 LETTER: Final = 7
 """Pixels of a letter beside the picture."""
-SCANS_HEIGHT: Final = 16
-SCANS_GAP: Final = 4
+ACROSS: Final = "across"
+"""The row of what was read across the ranges: it belongs to no single one."""
+ACROSS_HEIGHT: Final = 16
+ACROSS_GAP: Final = 4
+SCALE_WIDTH: Final = 160
+SCALE_STEPS: Final = 32
 LABELS_MAX: Final = 12
 LABEL_HEIGHT: Final = 14
 KEY_LENGTH_MAX: Final = 22
@@ -55,7 +60,10 @@ _T = TypeVar("_T")
 
 
 class HeatCell(NamedTuple):
-    """A cell of the picture, in pixels; `words` are its numbers for a person."""
+    """A cell of the picture: its place in percent of the width and in pixels; `words` are its numbers for a person.
+
+    `is_over`: it has more entities than Azure lets one partition have in that time.
+    """
 
     x: float
     y: float
@@ -64,10 +72,11 @@ class HeatCell(NamedTuple):
     entities: int
     fill: str
     words: str
+    is_over: bool = False
 
 
 class HeatLabel(NamedTuple):
-    """A text beside the picture, bright for a hot range."""
+    """A text beside the picture, or below it at `x` percent; bright for a hot range."""
 
     x: float
     y: float
@@ -78,25 +87,31 @@ class HeatLabel(NamedTuple):
 class HeatPicture(NamedTuple):
     """The picture of a heat map. `parts` label the hot ranges, at their right, with their shares of all that is shown.
 
-    `brightest` is the number of entities in the brightest cell of the ranges, and `hottest` is that cell in words.
-    `scanned` is the largest number in the row of scans, which has a scale of its own; 0 without such a row.
+    `most` is the number of entities in the brightest cell, which has the last colour of `scale`, and `hottest` is that
+    cell in words. `across` is the largest number in the row of that name, which has the same colours for numbers of its
+    own; 0 without such a row. `target` are the entities of a partition in the time of a cell by Azure's target;
+    `target_at` is its place on the scale, if it is on it.
     """
 
-    plot_height: float
+    height: float
     cells: list[HeatCell]
     keys: list[HeatLabel]
     parts: list[HeatLabel]
     times: list[HeatLabel]
     hottest: str
-    brightest: int
-    scanned: int
+    most: int
+    across: int
     left: int
-    plot_width: int = WIDTH
+    target: int
+    target_at: float | None
+    scale: list[tuple[float, str]]
 
 
-def picture_of(heat: HeatMap, *, reads: bool, writes: bool) -> HeatPicture:
+def picture_of(heat: HeatMap, target: int, *, reads: bool, writes: bool) -> HeatPicture:
+    """The picture. Azure's `target` is in entities a second."""
     heat = _without_silence(heat)
     ranges = heat.ranges
+    target *= heat.seconds
     rows = [
         [
             (read[number] if reads else 0, written[number] if writes else 0)
@@ -105,12 +120,12 @@ def picture_of(heat: HeatMap, *, reads: bool, writes: bool) -> HeatPicture:
         for number in range(len(ranges))
     ]
     most = max((sum(pair) for row in rows for pair in row), default=0)
-    scanned = max(heat.scanned, default=0) if reads else 0
-    words = ["scans", *(_short(each.first) for each in ranges)]
+    across = max(heat.scanned, default=0) if reads else 0
+    words = [ACROSS, *(_short(each.first) for each in ranges)]
     left = min(LEFT_MAX, 20 + LETTER * max(map(len, words)))
-    top = SCANS_HEIGHT + SCANS_GAP if scanned else 0
+    top = ACROSS_HEIGHT + ACROSS_GAP if across else 0
     height = min(ROW_HEIGHT_MAX, HEIGHT_MAX / max(len(ranges), 1))
-    width = WIDTH / max(len(heat.starts), 1)
+    width = 100 / max(len(heat.starts), 1)
     bottom = top + height * len(ranges)
     totals = [sum(map(sum, row)) for row in rows]
     least = max(1, sum(totals) * max(HOT_SHARE, 2 / max(len(totals), 1)))
@@ -122,17 +137,16 @@ def picture_of(heat: HeatMap, *, reads: bool, writes: bool) -> HeatPicture:
     ) -> Iterator[HeatCell]:
         for column, (read, written) in enumerate(row):
             if count := read + written:
-                x = left + column * width
-                place = (round(x, 2), round(y, 2), round(width, 2), round(tall, 2))
+                place = (round(column * width, 3), round(y, 2), round(width, 3), round(tall, 2))
                 words = f"{name}, {_clock(heat.starts[column])}: {_words(read, written)}"
-                yield HeatCell(*place, count, colour(count, brightest), words)
+                fill = colour(count, brightest)
+                yield HeatCell(*place, count, fill, words, name != ACROSS and count > target)
 
     cells = [
         cell
         for number, row in enumerate(rows)
         for cell in cells_of(shown_range(ranges[number]), row, top + number * height, height, most)
     ]
-    hottest = next((cell.words for cell in cells if cell.entities == most), "")
 
     def label(number: int, x: int, text: str) -> HeatLabel:
         return HeatLabel(x, round(top + (number + 0.5) * height + 4, 1), text, number in hot)
@@ -146,23 +160,43 @@ def picture_of(heat: HeatMap, *, reads: bool, writes: bool) -> HeatPicture:
     keys = [
         label(number, left - 8, _short(ranges[number].first)) for number in sorted({*hot, *others})
     ]
-    parts = [
-        label(number, left + WIDTH + 8, f"{totals[number] / sum(totals):.0%}") for number in hot
-    ]
-    if scanned:
+    if across:
         scans = [(count, 0) for count in heat.scanned]
-        cells[:0] = cells_of("scans", scans, 0, SCANS_HEIGHT, scanned)
-        keys.insert(0, HeatLabel(left - 8, SCANS_HEIGHT - 4, "scans"))
-    times = [
-        HeatLabel(round(left + number * width, 1), round(bottom + 18, 1), _clock(start))
-        for number, start in _labelled(heat.starts)
-    ]
-    return HeatPicture(round(bottom, 1), cells, keys, parts, times, hottest, most, scanned, left)
+        cells[:0] = cells_of(ACROSS, scans, 0, ACROSS_HEIGHT, across)
+        keys.insert(0, HeatLabel(left - 8, ACROSS_HEIGHT - 4, ACROSS))
+    step = SCALE_WIDTH / SCALE_STEPS
+    return HeatPicture(
+        height=round(bottom, 1),
+        cells=cells,
+        keys=keys,
+        parts=[label(number, 8, f"{totals[number] / sum(totals):.0%}") for number in hot],
+        times=[
+            HeatLabel(round(number * width, 2), round(bottom + 18, 1), _clock(start))
+            for number, start in _labelled(heat.starts)
+        ],
+        hottest=next((each.words for each in cells if each.entities == (most or across)), ""),
+        most=most,
+        across=across,
+        left=left,
+        target=target,
+        target_at=round(SCALE_WIDTH * _brightness(target, most), 1) if most >= target else None,
+        scale=[
+            (number * step, _colour_at((number + 1) / SCALE_STEPS)) for number in range(SCALE_STEPS)
+        ],
+    )
 
 
 def colour(count: int, most: int) -> str:
-    """The colour of a count, relative to the largest. The cube root spreads small counts over the dark colours."""
-    at = (count / most) ** (1 / 3) if most else 0.0
+    """The colour of a count, relative to the largest."""
+    return _colour_at(_brightness(count, most))
+
+
+def _brightness(count: int, most: int) -> float:
+    """From 0 to 1. The cube root spreads small counts over the dark colours."""
+    return float((count / most) ** (1 / 3)) if most else 0.0
+
+
+def _colour_at(at: float) -> str:
     (low, one), (high, other) = next(pair for pair in pairwise(_COLOURS) if at <= pair[1][0])
     part = (at - low) / (high - low)
     mixed = (round(a + (b - a) * part) for a, b in zip(one, other, strict=True))
@@ -179,13 +213,17 @@ def _without_silence(heat: HeatMap) -> HeatMap:
     scanned = heat.scanned or (0,) * len(heat.starts)
     columns = zip(heat.read, heat.written, scanned, strict=True)
     totals = [sum(read) + sum(written) + scans for read, written, scans in columns]
-    start = next((number for number, total in enumerate(totals) if total), 0)
+    return _since(heat, next((number for number, total in enumerate(totals) if total), 0))
+
+
+def _since(heat: HeatMap, start: int) -> HeatMap:
+    """The map from a column on."""
     return replace(
         heat,
         starts=heat.starts[start:],
         read=heat.read[start:],
         written=heat.written[start:],
-        scanned=scanned[start:],
+        scanned=heat.scanned[start:],
     )
 
 
@@ -214,7 +252,10 @@ def _words(read: int, written: int) -> str:
 KINDS: Final = {"all": "reads and writes", "reads": "reads", "writes": "writes"}
 LISTED_MAX: Final = 20
 RATIO_MIN: Final = 2
-"""A query scans if it reads at least this many entities for each one that it returns."""
+"""A query reads in vain if it reads at least this many entities for each one that it returns."""
+LITTLE_LOAD: Final = 1000
+"""Fewer entities, read and written by programs in a period, say nothing about keys: nothing is drawn or ranked."""
+REFRESH_SECONDS: Final = 10
 
 
 def heat(request: Request) -> Response:
@@ -235,6 +276,9 @@ def _heat_of(request: Request, admin: str, account: str) -> Response:
     kind = _one_of(parameters.get("show"), KINDS, "all")
     table = request.path_params.get("table")
     report, _ = insight.ask_for_insight(admin, table, account)
+    activities = [each.activity[period] for each in report.tables]
+    queries = worst_queries(report, period)
+    rate = [each.rate.busiest_minute for each in report.partitions[period]]
     return page(
         request,
         "heat.html",
@@ -243,17 +287,23 @@ def _heat_of(request: Request, admin: str, account: str) -> Response:
         periods=PERIOD_WORDS,
         kind=kind,
         kinds=KINDS,
+        refresh=REFRESH_SECONDS,
         counted=shown_seconds(report.at - report.started),
-        is_counted=any(each.activity[period] != Activity() for each in report.tables),
+        entities=sum(each.entities for each in activities),
+        by_tools=sum(each.by_tools.get(period, Activity()).entities for each in report.tables),
+        little=LITTLE_LOAD,
+        is_counted=any(each != Activity() for each in activities),
         picture=_picture(report, period, kind),
         tables=[(each.table, each.activity[period]) for each in report.tables],
         partitions=report.partitions[period][:LISTED_MAX],
         share=lambda each: insight.share_of(report, each, period),
         is_large=lambda each: insight.takes_large_share(report, each, period),
-        has_queries=bool(report.queries[period]),
-        queries=scanning_queries(report, period),
+        queries=queries,
+        asked=sum(each.queries for each in report.queries[period] if not each.from_tools),
+        across=insight.read_across(report, period),
         table_advice=table_advice(report, period),
         targets=report.targets,
+        bar_most=max(*rate, report.targets["partition"]) if rate else 1,
         pk_filter=lambda key: f"PartitionKey eq {quoted(key)}",
     )
 
@@ -264,17 +314,16 @@ def table_advice(report: InsightReport, period: str) -> list[Advice]:
     return [each for each in advices if not each.filter][:LISTED_MAX]
 
 
-def scanning_queries(report: InsightReport, period: str) -> list[tuple[QueryShape, list[Advice]]]:
-    """The queries that read the most entities without returning them, with the advice on each."""
+def worst_queries(report: InsightReport, period: str) -> list[tuple[QueryShape, list[Advice]]]:
+    """The programs' queries that read the most entities without returning them, with the advice on each."""
     tables = {each.name.lower(): each for each in insight.workload_of(report, period).tables}
     found = []
     for shape in insight.shapes_of(report, period):
-        if shape.ratio < RATIO_MIN:
+        if shape.from_tools or shape.ratio < RATIO_MIN:
             continue
         use = insight.query_use(shape)
         table = tables.get(shape.table.lower(), TableUse(shape.table))
-        advice = [] if use is None or shape.from_tools else advise_on_query(use, table)
-        found.append((shape, advice))
+        found.append((shape, [] if use is None else advise_on_query(use, table)))
     return found[:LISTED_MAX]
 
 
@@ -283,7 +332,10 @@ def _picture(report: InsightReport, period: str, kind: str) -> HeatPicture | Non
     if maps is None:
         return None
     chosen = maps.day if period == DAY else maps.hour
-    return picture_of(chosen, reads=kind != "writes", writes=kind != "reads")
+    if period == NOW:
+        chosen = _since(chosen, len(chosen.starts) - NOW_SECONDS // chosen.seconds)
+    target = report.targets["partition"]
+    return picture_of(chosen, target, reads=kind != "writes", writes=kind != "reads")
 
 
 def _one_of(text: str | None, known: dict[str, str], default: str) -> str:

@@ -56,6 +56,10 @@ class PostedForm:
         value = self._form.get(name, default)
         return value if isinstance(value, str) else default
 
+    def typed(self, *names: str) -> dict[str, str]:
+        """The fields of these names, to show them again."""
+        return {name: self.text(name) for name in names}
+
     def texts(self, name: str) -> list[str]:
         return [value for value in self._form.getlist(name) if isinstance(value, str)]
 
@@ -127,6 +131,7 @@ def page(
         "overview": overview,
         "has_admin": settings.admin is not None,
         "has_changes": account.has_changes,
+        "own_tab": account.own_tab,
         "here": request.scope["path"],
     }
     content: Any = _environment.get_template(template).make_module(values)

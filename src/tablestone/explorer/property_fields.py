@@ -1,12 +1,14 @@
 """The properties of an entity as fields of a form, and back, without loss.
 
 A browser changes the line ends in a text area. So a text with a carriage return or another control character is edited
-as a JSON string.
+as a JSON string. All properties together can be edited as JSON with their types, as in the service's own answers.
 """
 
+import json
 import math
+import re
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -119,6 +121,67 @@ def read_form(key: EntityKey, rows: Iterable[tuple[str, ...]]) -> ReadForm:
     except ValueError as error:
         return ReadForm(None, fields, str(error))
     return ReadForm(TypedEntity(key, properties), fields, "")
+
+
+def json_of(given: TypedEntity) -> str:
+    """The properties as JSON, with a line for each name and for each type that JSON does not show; without the keys."""
+    members = json.loads(odata.write_body(given))
+    shown = {name: each for name, each in members.items() if name not in (PARTITION_KEY, ROW_KEY)}
+    return json.dumps(shown, indent=2, ensure_ascii=False)
+
+
+def read_json_form(key: EntityKey, text: str) -> tuple[ReadForm, int]:
+    """The entity of a JSON text, and the line of a problem, else 0. A key in it must be that of the entity."""
+    try:
+        raw = json.loads(text, object_pairs_hook=_members, parse_constant=_refuse)
+    except json.JSONDecodeError as error:
+        return _refused(error.lineno, f"{error.msg}, at character {error.colno}")
+    except RecursionError:
+        return _refused(1, "It is nested too deeply")
+    except ValueError as error:
+        return _refused(
+            _line_of(text, str(error)), f"{str(error)[:60]!r} cannot be read, or is there twice"
+        )
+    if not isinstance(raw, dict):
+        return _refused(1, "It is no JSON object")
+    for name, own in ((PARTITION_KEY, key.partition_key), (ROW_KEY, key.row_key)):
+        if raw.get(name, own) != own:
+            return _refused(_line_of(text, name), f"{name} is that of another entity")
+    for name in raw:
+        if name.endswith(odata.ANNOTATION) and name.removesuffix(odata.ANNOTATION) not in raw:
+            return _refused(_line_of(text, name), f"{name} is the type of no property")
+    read = ReadForm(None, fields_of(raw), "")
+    if not any(field.problem for field in read.fields):
+        read = read_form(key, [field[:3] for field in read.fields])
+    wrong = next((field for field in read.fields if field.problem), None)
+    if wrong is not None:
+        return _refused(_line_of(text, wrong.name), wrong.problem)
+    return read, 0
+
+
+def _refused(line: int, why: str) -> tuple[ReadForm, int]:
+    return ReadForm(None, [], f"Nothing is written. Line {line}: {why.rstrip('.')}."), line
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(name)
+        found[name] = value
+    return found
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(constant)
+
+
+def _line_of(text: str, name: str) -> int:
+    """The line of the last member of the name, or else of the bare word."""
+    quoted = re.escape(json.dumps(name, ensure_ascii=False)) + r"\s*:"
+    found = list(re.finditer(f"{quoted}|{re.escape(name)}", text))
+    members = [each for each in found if each[0].startswith('"')] or found
+    return text.count("\n", 0, members[-1].start()) + 1 if members else 1
 
 
 def _value(field: PropertyField) -> EdmValue:

@@ -144,7 +144,17 @@ def _properties_page(
 ) -> Response:
     """The form. `field` returns the text of a field by its name."""
     shown = [*rules, ("", "", "", "", 0)] if len(rules) < limits.CORS_RULES_MAX else rules
-    return page(request, "service.html", field=field, rules=shown, logged=LOGGED, **said)
+    settings = account_of(request).settings
+    return page(
+        request,
+        "service.html",
+        field=field,
+        rules=shown,
+        logged=LOGGED,
+        keys=settings.keys,
+        stored=settings.stored,
+        **said,
+    )
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from tablestone.clock import system_clock
 from tablestone.explorer.page_templates import PostedForm, account_of, page
-from tablestone.explorer.service_settings import PolicyTexts, given_time, read_policies
+from tablestone.explorer.service_settings import PolicyTexts, as_input, given_time, read_policies
 from tablestone.model.edm import parse_date_time
 from tablestone.model.keys import TABLE_NAME
 from tablestone.model.shared_access import (
@@ -58,6 +58,7 @@ def signature(request: Request) -> Response:
         letters=PERMISSIONS,
         table=table,
         policies=policies,
+        end=as_input(end_after(USUALLY_LASTS, system_clock()) or ""),
     )
 
 

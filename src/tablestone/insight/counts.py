@@ -249,6 +249,9 @@ class TableCounts:
         self.name = name
         self.partitions: dict[str, Counts] = {}
         self.rest = Counts(0)
+        self.tools = Counts(0)
+        """The counts of the explorer and `count`, which are nowhere else but in the shapes."""
+        self.tool_requests = 0
         self.peak = 0.0
         """The most entities in a second. The history sets this, and `busiest`."""
         self.busiest = 0
@@ -291,6 +294,8 @@ class TableCounts:
     def add_rest(self, other: TableCounts) -> None:
         """Add all counts except those of partitions."""
         self.rest.add(other.rest)
+        self.tools.add(other.tools)
+        self.tool_requests += other.tool_requests
         self.peak = max(self.peak, other.peak)
         self.busiest = max(self.busiest, other.busiest)
         _add_by_name(self.plans, other.plans)
@@ -344,6 +349,7 @@ class WindowCounts:
         self.tables: dict[TableKey, TableCounts] = {}
         self.other = TableCounts("", "")
         """Requests for tables that have no room here or may not exist."""
+        self.other.tools = self.other.rest
         self.missed = 0
         """The most entities of a partition that is not counted apart."""
         self.account_peaks: dict[str, float] = {}
@@ -419,6 +425,7 @@ def merged(windows: Iterable[WindowCounts]) -> WindowCounts:
         ordered = sorted(whole.tables.items(), key=lambda item: item[1].whole().entities())
         for key, table in ordered[:-TABLES_MAX]:
             whole.other.rest.add(table.whole())
+            whole.other.rest.add(table.tools)
             for counts in table.partitions.values():
                 whole.missed = max(whole.missed, counts.upper())
             del whole.tables[key]
@@ -466,6 +473,8 @@ def _content_of_table(table: TableCounts, ranges_max: int) -> dict[str, object]:
         "account": table.account,
         "table": table.name,
         "rest": table.rest.numbers(),
+        "tools": table.tools.numbers(),
+        "tool_requests": table.tool_requests,
         "plans": plans,
         "writes": table.writes,
         "write_requests": table.write_requests,
@@ -506,6 +515,8 @@ def read_window(content: Mapping[str, Any]) -> WindowCounts:
     for each in content["tables"]:
         table = TableCounts(each["account"], each["table"])
         table.rest = _counts_of(each["rest"], 0)
+        table.tools = _counts_of(each["tools"], 0)
+        table.tool_requests = each["tool_requests"]
         table.plans = each["plans"]
         table.writes = each["writes"]
         table.write_requests = each["write_requests"]
@@ -583,7 +594,10 @@ class InsightCounts:
         if name != self._name or record.account != self._account:
             table = self._table_of(record.account, name, is_found=True)
         counts = table.partitions.get(key)
-        if counts is None:
+        if record.from_tools:
+            counts = table.tools
+            table.tool_requests += 1
+        elif counts is None:
             counts = self._partition(table, key)
         counts.points += 1
         counts.bytes_out += record.bytes_out
@@ -605,13 +619,15 @@ class InsightCounts:
         if isinstance(operation, QueryEntities) and record.result is not None:
             key = self._count_page(table, operation, record, key)
         counts = table.rest if key is None else table.partitions.get(key)
-        if counts is None:
+        if record.from_tools:
+            counts = table.tools
+            table.tool_requests += 1
+        elif counts is None:
             assert key is not None
             counts = self._partition(table, key)
         counts.bytes_in += record.bytes_in
         counts.bytes_out += record.bytes_out
-        if plan:
-            table.plans[plan] = table.plans.get(plan, 0) + 1
+        writes: Sequence[object] = ()
         # A point read that finds nothing, or nothing new, is not a failure.
         if failure is not None and not (
             isinstance(operation, GetEntity)
@@ -619,7 +635,6 @@ class InsightCounts:
         ):
             if failure.status in (409, 412):
                 counts.conflicts += 1
-                table.lost_updates += failure.status == 412
             elif failure.status >= 500:
                 counts.failed += 1
             else:
@@ -628,15 +643,19 @@ class InsightCounts:
             counts.other_reads += 1
             counts.other_read += read
             counts.other_returned += returned
-        elif isinstance(operation, EntityGroupTransaction):
-            counts.writes += len(operation.writes)
-            table.write_requests += 1
-            for write in operation.writes:
-                table.add_write(write)
         else:
-            counts.writes += 1
-            table.write_requests += 1
-            table.add_write(operation)
+            writes = (operation,)
+            if isinstance(operation, EntityGroupTransaction):
+                writes = operation.writes
+            counts.writes += len(writes)
+        if record.from_tools:
+            return
+        if plan:
+            table.plans[plan] = table.plans.get(plan, 0) + 1
+        table.lost_updates += failure is not None and failure.status == 412
+        table.write_requests += bool(writes)
+        for write in writes:
+            table.add_write(write)
         if record.bytes_in >= LARGE_BODY_BYTES and failure is None:
             table.entity_bytes_max = max(table.entity_bytes_max, largest_entity(operation))
 
@@ -660,7 +679,7 @@ class InsightCounts:
         counts.returned += len(page.stored)
         counts.seconds += seconds
         counts.durations[bisect_left(PAGE_BOUNDS, seconds)] += 1
-        if key is not None or page.rows_read == 0:
+        if key is not None or page.rows_read == 0 or record.from_tools:
             return key
         first, last = span_of(query, page)
         if page.plan in _OF_ONE_PARTITION and first == last:

@@ -344,6 +344,8 @@ class Summary:
             entity_bytes_max={period: table.entity_bytes_max for period, table in tables.items()},
             write_requests={period: table.write_requests for period, table in tables.items()},
             expiry=self.expiry.get(key, ("", ""))[1],
+            by_tools={period: Activity(*table.tools.numbers()) for period, table in tables.items()},
+            tool_requests={period: table.tool_requests for period, table in tables.items()},
         )
 
     def _name(self, key: TableKey) -> str:
@@ -400,6 +402,7 @@ class Summary:
         ]
         found.sort(
             key=lambda each: (
+                each.from_tools,
                 each.entities_returned - each.entities_read,
                 -each.pages,
                 each.account,
@@ -472,8 +475,6 @@ def _heat_map(timeline: _Timeline, key: TableKey, shown: Callable[[str], str]) -
         for each in column:
             for end in (each.first, each.last):
                 weights[end] = weights.get(end, 0) + each.read + each.written
-    if not weights and any(table.name for table in tables):
-        weights[b""] = 1
     ends = (CountedRange(end, end, weight, 0) for end, weight in weights.items())
     ranges = joined(ends, HEAT_RANGES_MAX)
     firsts, lasts = [each.first for each in ranges], [each.last for each in ranges]
@@ -515,8 +516,9 @@ def _ranges_of(table: TableCounts) -> list[CountedRange]:
     """Where requests for single partitions read and wrote entities of a table."""
     found = list(table.ranges)
     for name, counts in table.partitions.items():
-        key = encode_key(name)
-        found.append(CountedRange(key, key, counts.read(), counts.writes))
+        if counts.entities():  # a read that finds nothing has no place
+            key = encode_key(name)
+            found.append(CountedRange(key, key, counts.read(), counts.writes))
     for first, last in table.spans:
         if first and first == last:  # pages of scans that lie inside one partition
             key = encode_key(first)

@@ -152,8 +152,9 @@ class QueryShape:
     `query.plan.PlanKind`. `queries` were begun; `pages` were answered, with and without continuation tokens. If a table
     scan names RowKeys and the table's size is known, `entities_read` includes those that the engine passes over: a run
     to the end counts the whole table. `p50_ms` and `p99_ms` are for one page, too high by a bucket of the histogram at
-    most. `from_tools`: the explorer or `count` sent the queries, not a program. `values` is how many different values,
-    or combinations, the filters fix by `eq` in properties other than keys: up to 16; 0 if none, or unknown.
+    most. `from_tools`: the explorer or `count` sent the queries, not a program; they come last. `values` is how many
+    different values, or combinations, the filters fix by `eq` in properties other than keys: up to 16; 0 if none, or
+    unknown.
     """
 
     account: str
@@ -229,7 +230,8 @@ class TableInsight:
     `write_requests` are the requests with them, and a transaction is one. `lost_updates` are updates and deletes
     refused because another writer came first. `properties_max` is the most properties of a written entity, and
     `entity_bytes_max` the size of the largest one, 0 if all were small. `size` is None if it is unknown; `heat` is None
-    unless the report is about this table alone. `expiry` says when its entities expire, if they do.
+    unless the report is about this table alone. `expiry` says when its entities expire, if they do. `by_tools` are the
+    counts of the explorer and `count`, and `tool_requests` their requests; no other member has them.
     """
 
     account: str
@@ -247,6 +249,8 @@ class TableInsight:
     entity_bytes_max: dict[str, int] = field(default_factory=dict)
     write_requests: dict[str, int] = field(default_factory=dict)
     expiry: str = ""
+    by_tools: dict[str, Activity] = field(default_factory=dict)
+    tool_requests: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ class RequestRecord:
         self.asked = ""
         """The operation that a request asked for that was refused before it was decoded."""
         self.from_tools = False
-        """Whether one of our own tools asked for the page."""
+        """Whether a tool of ours that looks at tables sent the request."""
         self.status = 0
         self.bytes_in = 0
         """Bytes of the body."""

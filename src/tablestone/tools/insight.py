@@ -110,6 +110,7 @@ def _points(report: InsightReport, table: TableInsight, period: str) -> int:
         for shape in report.queries.get(period, ())
         if (shape.account, shape.table) == (table.account, table.table)
         and shape.plan == PlanKind.POINT.value
+        and not shape.from_tools
     )
     return max(0, table.plans.get(period, {}).get(PlanKind.POINT.value, 0) - pages)
 
@@ -119,13 +120,20 @@ def share_of(report: InsightReport, partition: PartitionActivity, period: str) -
     names = (partition.account, partition.table)
     tables = [each for each in report.tables if (each.account, each.table) == names]
     whole = sum(each.activity[period].entities for each in tables)
-    scanned = sum(
-        each.entities_read
-        for each in report.queries[period]
-        if (each.account, each.table) == names and each.plan in _ACROSS
-    )
+    scanned = read_across(report, period, names)
     listed = sum(each.activity.entities for each in _beside(report, partition, period))
     return partition.activity.entities / max(whole - scanned, listed, 1)
+
+
+def read_across(report: InsightReport, period: str, names: tuple[str, str] | None = None) -> int:
+    """The entities that programs' queries read across partitions, in all tables or in that of an account and a name."""
+    return sum(
+        each.entities_read
+        for each in report.queries[period]
+        if names in (None, (each.account, each.table))
+        and each.plan in _ACROSS
+        and not each.from_tools
+    )
 
 
 def takes_large_share(report: InsightReport, partition: PartitionActivity, period: str) -> bool:

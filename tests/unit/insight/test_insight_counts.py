@@ -13,6 +13,7 @@ from tablestone.insight.counts import (
     VALUES_MAX,
     InsightCounts,
     WindowCounts,
+    merged,
     read_window,
     shown_key,
 )
@@ -319,6 +320,26 @@ def test_the_different_values_of_fixed_properties_are_counted(text: str, values:
     assert len(shape.values) == values
     shape.add(shape)
     assert len(shape.values) == values
+
+
+def test_requests_of_tools_are_counted_apart() -> None:
+    """They are in no partition, plan, range or kind of write, so that nobody's looking makes a table hot."""
+    refused = record_of(INSERT, None, "EntityAlreadyExists", status=409)
+    lost = record_of(DeleteEntity("Readings", KEY, 1), None, "UpdateConditionNotSatisfied")
+    scan = record_of(query("a gt 1"), page("table", 100, "ab"))
+    records = [get(), record_of(TRANSACTION, TransactionCommitted(())), refused, lost, scan]
+    for each in records:
+        each.from_tools = True
+    found = counted(*records)
+    table = found.tables["weather", "readings"]
+    assert not any(table.whole().numbers())
+    assert not any((table.partitions, table.plans, table.writes, table.spans, table.ranges))
+    assert (table.write_requests, table.lost_updates, table.properties_max) == (0, 0, 0)
+    assert table.tool_requests == len(records)
+    tools = Activity(*table.tools.numbers())
+    assert (tools.reads, tools.writes, tools.entities_read) == (2, 3, 101)
+    assert (tools.entities_returned, tools.conflicts) == (3, 2)
+    assert merged([found, found]).tables["weather", "readings"].tool_requests == 2 * len(records)
 
 
 def test_queries_of_tools_that_look_at_a_table_are_apart() -> None:

@@ -55,3 +55,16 @@ def test_a_heat_map_counts_in_a_range_only_what_was_read_there() -> None:
     assert (heat.read[-1], heat.scanned[-1]) == ((1, 5001, 1), 5 * 1100)
     reads = {key: each.activity.reads for key, each in partitions_of(server.report(), NOW).items()}
     assert reads == {"a": 1, "b": 1, "c": 1}
+
+
+def test_a_heat_map_has_no_row_for_a_key_of_which_nothing_was_read() -> None:
+    """A table that is only scanned has no ranges: a row "(empty)" would be a partition that nobody asked for."""
+    server = Server(workers=1)
+    count = server.workers[0].counts.count
+    count(record_of(query(None), page("table", 640)))
+    count(record_of(query("PartitionKey eq ''"), page("partition", 0)))
+    server.second()
+    (table,) = server.report(only="readings").tables
+    assert table.heat is not None
+    assert table.heat.hour.ranges == ()
+    assert table.heat.hour.scanned[-1] == 640

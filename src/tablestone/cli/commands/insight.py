@@ -175,7 +175,7 @@ def _print_tables(console: Console, report: InsightReport, period: str, top: int
     rows = [_table_row(each, period) for each in by_size]
     heads = (
         *("<table", "entities", "stored", "growth", "partitions", "read", "returned", "written"),
-        *("conflicts", "refused", "<plans"),
+        *("conflicts", "refused", "by tools", "<plans"),
     )
     title = f"The tables, by size and by use in {PERIOD_WORDS[period]}"
     _print_table(console, title, heads, rows, "There is no table.")
@@ -202,6 +202,7 @@ def _table_row(table: TableInsight, period: str) -> Sequence[Cell]:
         f"{activity.writes:,}",
         f"{activity.conflicts:,}" if activity.conflicts else "",
         f"{activity.refused:,}" if activity.refused else "",
+        f"{table.tool_requests.get(period, 0):,}",
         ", ".join(f"{count:,} {plan}" for plan, count in plans),
     )
 

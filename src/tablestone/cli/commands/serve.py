@@ -33,6 +33,7 @@ from tablestone.configuration import (
     SelfSigned,
 )
 from tablestone.extras import needs
+from tablestone.server.admin.insight_page import storage_options
 from tablestone.server.start import Mount, Mounts
 from tablestone.server.start import serve as run_server
 from tablestone.server.worker import StartRefused
@@ -54,12 +55,15 @@ def served_explorer(configuration: Configuration, accounts: list[AccountKeys]) -
     `StartRefused` and `BrokenOption` say why there can be no explorer.
     """
     _require_packages()
-    keys = {account.name: account.keys[0] for account in accounts if account.keys}
+    keys = {account.name: account.keys for account in accounts if account.keys}
     if not keys:
         raise options.BrokenOption(
             f"{options.EXPLORER.flag} shows the accounts of the server, and there is none: "
             "tablestone account create makes one."
         )
+    unstored = {account.name for account in configuration.accounts}
+    if configuration.has_development_account:
+        unstored.add(DEVELOPMENT_ACCOUNT.name)
     token = _token(configuration.explorer_token_file)
     tls = configuration.tls
 
@@ -77,12 +81,14 @@ def served_explorer(configuration: Configuration, accounts: list[AccountKeys]) -
             logging.getLogger(name).setLevel(logging.WARNING)
         settings = [
             ExplorerSettings(
-                parse_connection_string(connection_string(name, key, f"{address}/{name}")),
+                parse_connection_string(connection_string(name, own[0], f"{address}/{name}")),
                 read_only=configuration.explorer == EXPLORER_READ_ONLY,
                 admin=admin,
                 saved_queries=saved_queries_file(os.environ),
+                keys=len(own),
+                stored=None if name in unstored else storage_options(configuration),
             )
-            for name, key in keys.items()
+            for name, own in keys.items()
         ]
         return {PATH: create_explorer(settings, token)}
 

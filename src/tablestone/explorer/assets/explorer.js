@@ -40,16 +40,41 @@ function show(place, html, isTyped = false) {
     place.classList.toggle("open", html.trim() !== "");
     noteShown(isTyped);
   }
-  const first = place.querySelector(".property.wrong .value, [role=alert], h2, textarea, a, button");
+  for (const each of place.querySelectorAll("[data-step]")) each.hidden = !rowBeside(0);
+  // The field that is wrong, though a sentence about it comes before it.
+  const wrong = place.querySelector(".property.wrong .value, [data-line]");
+  const first = wrong ?? place.querySelector(steps || "[role=alert], h2, textarea, a, button");
+  steps = "";
   if (place.id === "panel" && first) {
     if (!first.matches("input, select, textarea, a, button")) first.tabIndex = -1;
     first.focus({ preventScroll: false });
+    if (wrong) wrong.scrollIntoView({ block: "center" });
+    if (wrong?.dataset.line) selectLine(wrong);
   }
   if (place.hasAttribute("tabindex") && place.id !== "panel") place.scrollIntoView({ block: "nearest" });
   const counted = place.querySelector("[data-counted]");
   if (counted) noteCount(counted);
   const said = place.querySelector("[role=alert], [role=status]") ?? place.querySelector("h2");
   announce(said ? said.textContent : place.textContent.slice(0, 200));
+}
+
+/** Select the line of a text at which there is an error. */
+function selectLine(text) {
+  const lines = text.value.split("\n");
+  const line = Math.min(text.dataset.line, lines.length) - 1;
+  const start = lines.slice(0, line).reduce((sum, each) => sum + each.length + 1, 0);
+  text.setSelectionRange(start, start + lines[line].length);
+  text.scrollTop = (line * text.scrollHeight) / lines.length - text.clientHeight / 2;
+}
+
+/** The button that went to the entity before or after, which keeps the focus; else empty. */
+let steps = "";
+
+/** The loaded row that is so many rows after that of the entity in the panel. */
+function rowBeside(step) {
+  const rows = [...document.querySelectorAll("#grid .piece .row:not(.further)")];
+  const open = rows.findIndex((each) => each.classList.contains("open"));
+  return open < 0 ? null : rows[open + step];
 }
 
 /** Keep the file of a form that was refused: a server cannot put a file into a form. */
@@ -98,12 +123,26 @@ document.addEventListener("click", async (event) => {
     const place = placeOf(link);
     if (place?.id === "panel" && !("discards" in link.dataset) && !(await mayGo())) return;
     opener = link;
+    if (link.matches("#grid a")) {
+      document.querySelector("#grid .row.open")?.classList.remove("open");
+      link.closest(".row").classList.add("open");
+    }
     if (place) show(place, await part(link.href));
     else location.assign(link.href);
   } else if (target.closest(".close")) {
     // A panel that is a page of its own leads back to its table, or else to the tables.
     if (panel) closePanel();
     else location.assign((document.querySelector(".tabs a") ?? document.querySelector(".brand")).href);
+  } else if (target.closest("[data-step]")) {
+    const { step } = target.closest("[data-step]").dataset;
+    const row = rowBeside(Number(step));
+    steps = `[data-step="${step}"]`;
+    row?.scrollIntoView({ block: "nearest" });
+    if (row) row.querySelector("a").click();
+    else announce(step < 0 ? "This is the first entity" : "This is the last entity that is loaded");
+  } else if (target.closest(".unfold")) {
+    const isOpen = target.parentElement.querySelector(".long").classList.toggle("unfolded");
+    target.setAttribute("aria-expanded", String(isOpen));
   } else if (target.closest(".remove")) {
     target.closest(".property").remove();
   } else if (target.closest("#add-property")) {
@@ -139,7 +178,7 @@ document.addEventListener("submit", async (event) => {
   const wasUnsaved = place.id === "panel" && isUnsaved();
   const { html, isDone } = await send(url, { method: "POST", body: isFile ? given : new URLSearchParams(given) });
   form.removeAttribute("aria-busy");
-  show(place, html, wasUnsaved && !isDone);
+  show(place, html, wasUnsaved && (!isDone || button?.name === "view"));
 });
 
 async function closePanel() {
@@ -179,7 +218,15 @@ document.getElementById("find")?.addEventListener("input", (event) => {
   for (const each of document.querySelectorAll("[data-table]")) each.hidden = !each.dataset.table.includes(wanted);
 });
 
-// A card closes with a click beside it, and with Escape.
+// A card takes the focus when it opens; it closes with a click beside it, and with Escape.
+document.addEventListener("toggle", (event) => {
+  if (!event.target.matches(".drop[open]") || !event.target.contains(document.activeElement)) return;
+  const card = event.target.querySelector(".card");
+  const first = card.querySelector("input:not([type=hidden]), select, textarea, button, a");
+  if (!first) card.tabIndex = -1;
+  (first ?? card).focus();
+}, true);
+
 document.addEventListener("click", (event) => {
   for (const each of document.querySelectorAll(".drop[open]")) if (!each.contains(event.target)) each.open = false;
 });
@@ -222,22 +269,31 @@ function fitForms() {
     const name = part.dataset.needs;
     const field = part.closest("form").elements[name.replace("!", "")];
     const has = field.type === "checkbox" ? field.checked : field.value.trim() !== "";
-    for (const each of part.matches("fieldset") ? [part] : part.querySelectorAll("input")) each.disabled = has === name.startsWith("!");
+    for (const each of part.matches("fieldset") ? [part] : part.querySelectorAll("input, select")) each.disabled = has === name.startsWith("!");
   }
   for (const part of document.querySelectorAll("[data-unless]")) {
-    const { value, list } = part.closest("form").elements.policy;
-    const policy = [...list.options].find((each) => each.value === value.trim());
-    const has = Boolean(policy?.dataset[part.dataset.unless]);
+    const has = Boolean(part.closest("form").elements.policy.selectedOptions[0]?.dataset[part.dataset.unless]);
     for (const each of part.querySelectorAll("input")) {
-      each.disabled = has || (each.disabled && each.closest("[data-needs]") !== null);
       if (has && each.type === "checkbox") each.checked = false;
       else if (has) each.value = "";
+      else if (each.type !== "checkbox" && each.disabled) each.value = each.defaultValue;
+      each.disabled = has || (each.disabled && each.closest("[data-needs]") !== null);
     }
   }
 }
 
 document.addEventListener("input", fitForms);
 fitForms();
+
+// Another table has other policies.
+document.addEventListener("change", async (event) => {
+  const { target } = event;
+  if (!target.matches("[data-policies]")) return;
+  const url = `${target.dataset.policies}?${new URLSearchParams({ table: target.value })}`;
+  const fresh = new DOMParser().parseFromString(await part(url), "text/html").querySelector("[name=policy]");
+  if (fresh) target.form.elements.policy.replaceChildren(...fresh.children);
+  fitForms();
+});
 
 // Entities have changed: the list of the tables is read again. The grid of a table reads itself.
 document.addEventListener("changed", async () => {
@@ -298,8 +354,75 @@ document.getElementById("theme")?.addEventListener("click", () => {
   localStorage.setItem("looks", isDark ? "light" : "dark");
 });
 
-// Scroll a map that is wider than the window to its newest end.
-for (const map of document.querySelectorAll(".scrolls:has(> .heat)")) map.scrollLeft = map.scrollWidth;
+// A map that is wider than the window begins at its newest end.
+const mapOf = (place) => place.querySelector(".scrolls:has(> .heat)");
+if (mapOf(document)) mapOf(document).scrollLeft = mapOf(document).scrollWidth;
+
+// A part of a page that is read again every few seconds, unless it is paused or out of sight.
+for (const live of document.querySelectorAll("[data-refresh]")) {
+  setInterval(async () => {
+    if (document.hidden || isPaused(live) || !getSelection().isCollapsed) return;
+    const { html, isDone } = await send(live.dataset.from ?? location.href);
+    const fresh = new DOMParser().parseFromString(html, "text/html").getElementById(live.id);
+    if (!isDone || !fresh || isPaused(live) || fresh.innerHTML === live.innerHTML) return;
+    const focused = live.contains(document.activeElement) ? document.activeElement : null;
+    const places = [...live.querySelectorAll(".scrolls")].map((each) => [each.getAttribute("aria-label"), each.scrollLeft]);
+    live.replaceChildren(...fresh.childNodes);
+    const same = (name, value) => [...live.querySelectorAll(`[${name}]`)].find((each) => each.getAttribute(name) === value);
+    for (const [name, left] of places) if (same("aria-label", name)) same("aria-label", name).scrollLeft = left;
+    const name = ["href", "aria-label"].find((each) => focused?.hasAttribute(each));
+    if (name) same(name, focused.getAttribute(name))?.focus({ preventScroll: true });
+  }, 1000 * live.dataset.refresh);
+}
+
+const rest = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
+
+/** Put the changes that are still to come above the others. The explorer answers when there is one, or after a while. */
+async function follow() {
+  for (;;) {
+    const feed = document.querySelector("[data-follow]");
+    if (!feed) return;
+    if (document.hidden || isPaused(feed)) {
+      await rest(500);
+      continue;
+    }
+    const began = Date.now();
+    const list = feed.querySelector("tbody");
+    const url = new URL(feed.dataset.follow, location.href);
+    url.searchParams.set("since", list.dataset.cursor);
+    const { html, isDone } = await send(url);
+    // After a pause the same changes come again; a page that was read again has them.
+    if (isPaused(feed) || !feed.isConnected) continue;
+    const fresh = new DOMParser().parseFromString(html, "text/html");
+    const found = isDone ? fresh.querySelector("tbody") : null;
+    const state = feed.querySelector(".following");
+    state.textContent = found ? "" : fresh.body.textContent.trim();
+    if (found) {
+      list.dataset.cursor = found.dataset.cursor;
+      const rows = [...found.rows];
+      list.prepend(...rows);
+      while (list.rows.length > FOLLOWED_MAX) list.lastElementChild.remove();
+      if (rows.length) state.textContent = `${rows.length} new`;
+      if (rows.length || Date.now() - began > 1000) continue;
+    }
+    await rest(5000);
+  }
+}
+
+const FOLLOWED_MAX = 500;
+follow();
+
+function isPaused(place) {
+  return document.querySelector(`[data-pauses="#${place.id}"]`)?.getAttribute("aria-pressed") === "true";
+}
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-pauses]");
+  if (!button) return;
+  const isOn = button.getAttribute("aria-pressed") !== "true";
+  button.setAttribute("aria-pressed", String(isOn));
+  announce(isOn ? "Paused" : "Goes on");
+});
 
 startGrid(part, announce);
 startCompletion();

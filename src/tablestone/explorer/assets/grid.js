@@ -11,7 +11,7 @@ export function startGrid(part, announce) {
   if (!grid) return;
   const names = grid.querySelector(".names .row");
   const cost = document.getElementById("cost");
-  const sum = { read: 0, pages: 0, bytes: 0, milliseconds: 0 };
+  const sum = { read: 0, pages: 0, bytes: 0, milliseconds: 0, examined: 0, untold: 0 };
   let sorted = null;
   const near = new IntersectionObserver(seen, { root: grid, rootMargin: `${NEAR} 0px` });
 
@@ -78,6 +78,9 @@ export function startGrid(part, announce) {
     layOut();
     if (isNew) {
       for (const name of ["read", "pages", "bytes", "milliseconds"]) sum[name] += Number(piece.dataset[name]);
+      // Only Tablestone says how many entities it examined. A sorted result is read once, and its pieces cost nothing.
+      sum.examined += Number(piece.dataset.examined);
+      sum.untold += Number(piece.dataset.examined === "" && piece.dataset.pages !== "0");
       const next = piece.dataset.following;
       const isEmpty = piece.querySelector(".further") !== null;
       if (next && !isEmpty) {
@@ -116,7 +119,9 @@ export function startGrid(part, announce) {
       // The type has smaller letters; in a narrow window it is below the name.
       const kind = isNarrow.matches ? 0 : 0.75 * (head.dataset.kind ?? "").length;
       head.letters = Math.max(6, Math.min(34, Math.max(long, head.dataset.name.length + kind + 2)));
+      letters[head.dataset.name] = head.letters;
     });
+    if (rows.length) sessionStorage.setItem(place, JSON.stringify(letters));
   }
 
   // Widths and hidden columns are rules of a style sheet, so that they hold for rows that arrive later. They are kept in
@@ -125,10 +130,12 @@ export function startGrid(part, announce) {
   document.adoptedStyleSheets.push(sheet);
   const place = `columns ${location.pathname}`;
   const kept = JSON.parse(localStorage.getItem(place) ?? "{}");
+  // Without rows, as after a wrong filter, the columns have the widths that they had.
+  const letters = JSON.parse(sessionStorage.getItem(place) ?? "{}");
   const ofColumn = (head) => (kept[head.dataset.name] ??= {});
 
   function layOut() {
-    const widths = heads().map((each) => (ofColumn(each).width ? `${ofColumn(each).width}px` : `${Math.round((each.letters ?? 16) * LETTER) + 26}px`));
+    const widths = heads().map((each) => (ofColumn(each).width ? `${ofColumn(each).width}px` : `${Math.round((each.letters ?? letters[each.dataset.name] ?? 16) * LETTER) + 26}px`));
     const rules = heads().map((each, index) => `#grid .row > :nth-child(${index + 2}) { ${ofColumn(each).isHidden ? "display: none" : `width: ${widths[index]}`} }`);
     const pk = heads().findIndex((each) => each.matches(".pk"));
     if (pk >= 0) rules.push(`#grid { --pk: ${ofColumn(heads()[pk]).isHidden ? "0px" : widths[pk]} }`);
@@ -229,12 +236,13 @@ export function startGrid(part, announce) {
     // Empty until the size of the table is known, and absent for a query that reads only a part of it.
     const total = Number(cost.dataset.total ?? 0);
     const of = isMore && total > rows ? ` of ${total.toLocaleString("en")}` : "";
+    const told = sum.untold || !sum.pages ? "" : `${sum.examined.toLocaleString("en")} examined, `;
     const received = sum.read === rows ? "" : `${count(sum.read, "entities", "entity")} received in `;
     const how = sorted ? `, sorted by ${sorted.dataset.name}` : isMore && !of ? ", more below" : "";
     const shown = document.createElement("strong");
     shown.textContent = `${rows.toLocaleString("en")}${of}`;
-    cost.replaceChildren(shown, ` shown${how} · ${received}${count(sum.pages, "pages", "page")}, ${count(sum.milliseconds, "ms")}`);
-    cost.title = `${size} received`;
+    cost.replaceChildren(shown, ` shown${how} · ${told}${received}${count(sum.pages, "pages", "page")}, ${count(sum.milliseconds, "ms")}`);
+    cost.title = `${cost.textContent}; ${size} received`;
   }
 
   document.addEventListener("counted", showCost);
@@ -354,9 +362,6 @@ export function startGrid(part, announce) {
 
   grid.addEventListener("click", (event) => {
     if (event.target.name === "row" && event.isTrusted) isRange = event.shiftKey;
-    if (!event.target.closest(".piece a[data-into]")) return;
-    grid.querySelector(".row.open")?.classList.remove("open");
-    event.target.closest(".row").classList.add("open");
   });
 
   // A click anywhere in a row opens its entity, and one beside its box is for the box. Not at the end of a drag over text.

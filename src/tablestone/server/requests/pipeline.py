@@ -126,6 +126,7 @@ class Pipeline:
         details = record.details
         if details is not None:
             details.request_id, details.client_request_id = request_id, client_request_id
+        record.from_tools = request.headers.get(b"user-agent", b"").startswith(TOOL_AGENTS)
         version = account = ""
         answer_form: Form | None = None
         speaks_xml = False
@@ -260,7 +261,6 @@ class Pipeline:
                 result = await self._execute_on_service(step, operation)
             if isinstance(operation, QueryEntities):
                 assert isinstance(result, EntitiesPage)
-                record.from_tools = request.headers.get(b"user-agent", b"").startswith(TOOL_AGENTS)
                 record.result = result
                 result = await written_page(operation, result, form, means.turns)
             elif not isinstance(operation, GetEntity):

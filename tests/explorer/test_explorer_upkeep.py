@@ -1,0 +1,223 @@
+"""Indexes and expiry in the explorer: made, dropped, counted, set, suspended and removed, by real requests."""
+
+import html
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from time import sleep
+from typing import Any
+
+import pytest
+from azure.data.tables import TableServiceClient
+
+from explorer.conftest import entity_of
+from explorer.install import missing
+from explorer.pages_in_browser import WatchedPage, running_explorer, watched_page
+from explorer.test_explorer_pages import wait_for_text
+from explorer.test_page_guard import COOKIE, ORIGIN, send
+from server_process import ServerProcess, start_server
+from tablestone.testing import TableStorage
+from tablestone.tools.connection import parse_connection_string
+
+PAGE = "/tables/Sessions/indexes"
+TAB = 'href="/tables/Sessions/indexes"'
+POSTS = {"cookie": COOKIE, "origin": ORIGIN}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    data = tmp_path_factory.mktemp("data")
+    server = start_server(data, "--workers", "1", "--remote-indexes")
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    server = start_server(tmp_path_factory.mktemp("closed"), "--workers", "1")
+    fill(server.connection_string)
+    yield server
+    server.stop()
+
+
+def fill(connection_string: str) -> None:
+    with TableServiceClient.from_connection_string(connection_string) as service:
+        table = service.create_table("Sessions")
+        for number in range(20):
+            entity = {"PartitionKey": f"p{number % 3}", "RowKey": f"{number}", "user": f"u{number}"}
+            if number % 2:
+                entity["expires"] = "x" if number == 1 else 1_000_000_000 + number  # type: ignore[assignment]
+            table.create_entity(entity)
+
+
+def ask(server: ServerProcess, path: str, data: dict[str, str] | None = None, **more: Any) -> Any:
+    connection = parse_connection_string(server.connection_string)
+    method = "GET" if data is None else "POST"
+    return send(method, path, POSTS, connection=connection, data=data, **more)
+
+
+def text_of(answer: Any) -> str:
+    content = re.sub("<[^>]*>", " ", answer.text.partition("<main")[2])
+    return " ".join(html.unescape(content).split())
+
+
+def test_the_server_says_that_the_first_index_is_not_allowed(closed: ServerProcess) -> None:
+    answer = ask(closed, PAGE)
+    assert "cannot be undone" in answer.text
+    assert "tablestone index create Sessions PROPERTY" in answer.text
+    assert "upkeep.create" not in answer.text
+    refused = ask(closed, f"{PAGE}/create", {"property": "user"})
+    assert refused.status_code == 400
+    assert 'id="index-problem"' in refused.text or "remote-indexes" in refused.text
+
+
+BAD: list[tuple[str, dict[str, str], str]] = [
+    # the form, the fields, the sentence
+    ("expiry/count", {"by": "age", "age": "soon", "unit": "h"}, "as a whole number"),
+    ("expiry/count", {"by": "age", "age": "0", "unit": "h"}, "The policy needs after"),
+    ("expiry/count", {"by": "property", "name": ""}, "Type the name of the property"),
+    ("expiry/count", {"by": "property", "name": "RowKey"}, "The policy needs after"),
+    ("expiry/count", {"resume": "1"}, "policy"),
+    ("expiry", {"what": "suspend"}, "policy"),
+    ("expiry", {"what": "remove"}, "policy"),
+    ("expiry", {"what": "", "count": "none", "token": "x"}, "count"),
+    ("indexes/drop", {"property": "nosuch"}, "nosuch"),
+]
+
+
+@pytest.mark.parametrize(("form", "fields", "sentence"), BAD)
+def test_bad_input_gets_a_sentence_and_stays(
+    closed: ServerProcess, form: str, fields: dict[str, str], sentence: str
+) -> None:
+    answer = ask(closed, f"/tables/Sessions/{form}", fields)
+    assert answer.status_code == 400
+    problem = re.search(
+        'class="problem" role="alert" id="(index|expiry)-problem">([^<]+)<', answer.text
+    )
+    if problem is None:  # the index has no form on this server
+        assert form.startswith("indexes")
+        return
+    assert sentence in html.unescape(problem[2])
+    for name in ("age", "name"):
+        if fields.get(name):
+            assert f'value="{fields[name]}"' in answer.text
+
+
+def test_the_tab_is_hidden_where_there_is_nothing(closed: ServerProcess) -> None:
+    """A signature may not ask; and the page says so."""
+    assert TAB in ask(closed, "/tables/Sessions").text
+    signed = parse_connection_string(
+        f"TableEndpoint={closed.endpoint};SharedAccessSignature=sv=2019-02-02&sig=x"
+    )
+    answer = send("GET", PAGE, POSTS, connection=signed)
+    assert answer.status_code == 400
+    assert TAB not in answer.text
+    assert "neither indexes nor expiry" in answer.text
+
+
+def test_read_only_shows_no_form(closed: ServerProcess) -> None:
+    page = ask(closed, PAGE, read_only=True).text
+    assert "Entities do not expire." in page
+    assert "<form" not in page.partition("<main")[2]
+
+
+def test_two_people_at_once(closed: ServerProcess) -> None:
+    """What one has counted, the other changes first: nothing is set, and the page says so."""
+    with TableServiceClient.from_connection_string(closed.connection_string) as service:
+        service.create_table("Shared").create_entity({"PartitionKey": "p", "RowKey": "r"})
+    answer = ask(closed, "/tables/Shared/expiry/count", {"by": "age", "age": "1", "unit": "d"})
+    path = answer.headers["location"]
+    given = {"count": path.partition("count=")[2]}
+    while 'name="token" value="' not in (page := ask(closed, path).text):
+        sleep(0.05)
+    given["token"] = page.partition('name="token" value="')[2].partition('"')[0]
+    assert ask(closed, "/tables/Shared/expiry", given).status_code == 303
+    refused = ask(closed, "/tables/Shared/expiry", given)
+    assert refused.status_code == 400
+    assert "ount again" in refused.text.partition('id="expiry-problem"')[2].partition("</p>")[0]
+    assert "1d after their Timestamp" in refused.text
+
+
+def test_a_table_of_the_test_kit() -> None:
+    with TableStorage() as storage:
+        storage.seed({"Sessions": [{"PartitionKey": "p", "RowKey": "r", "user": "u"}]})
+        connection = parse_connection_string(storage.connection_string)
+        answer = send("GET", PAGE, POSTS, connection=connection)
+        assert "The table has no index." in answer.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"keys": 2, "stored": " --data /d"}, "account show devstoreaccount1 --keys --data /d"),
+        ({"keys": 1}, "whose key everybody knows"),
+        ({}, "does not know how many keys"),
+    ],
+)
+def test_the_page_says_where_the_keys_are(settings: dict[str, Any], sentence: str) -> None:
+    with TableStorage() as storage:
+        connection = parse_connection_string(storage.connection_string)
+        text = send("GET", "/service", {"cookie": COOKIE}, connection=connection, **settings).text
+    assert sentence in text
+    assert ("The account has" in text) == ("keys" in settings)
+    assert str(connection.secret) not in text
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+def test_an_index_and_an_expiry_without_the_documents(
+    browser: Any, server: ServerProcess, tmp_path: Path
+) -> None:
+    """Each is made with what the page says, shown while the server works, and undone."""
+    fill(server.connection_string)
+    with (
+        running_explorer(server.connection_string, settings=tmp_path) as process,
+        watched_page(browser, process) as watched,
+    ):
+        page = watched.page
+        watched.open("/tables/Sessions")
+        page.get_by_label("Of this table").get_by_role("link", name="Indexes").click()
+        page.get_by_label("Property", exact=True).fill("user")
+        page.get_by_role("button", name="Make the index").click()
+        wait_for_text(watched, "#index-problem", "confirm that the change")
+        assert page.get_by_label("Property", exact=True).input_value() == "user"
+        page.locator("[name=accepted]").check()
+        page.get_by_role("button", name="Make the index").click()
+        wait_for_text(watched, "#index-list tr", "ready")
+        page.get_by_label("Property", exact=True).fill("usr")
+        page.locator("[name=within]").check()
+        page.get_by_role("button", name="Make the index").click()
+        wait_for_text(watched, "#index-list", "no entity has this property")
+        page.get_by_label("Property", exact=True).fill("user")
+        page.get_by_role("button", name="Make the index").click()
+        wait_for_text(watched, "#index-problem", "user")
+        page.get_by_role("button", name="Drop the index on usr").click()
+        watched.wait_for(lambda: "usr" not in page.inner_text("#index-list"))
+
+        expire(watched, "property", "expires")
+        wait_for_text(watched, "#expiry-state", "of 20 entities, 9 are hidden at once")
+        wait_for_text(watched, "#expiry-state", "11 have no time and never expire")
+        wait_for_text(watched, "#expiry-state", "Nothing is set yet")
+        assert entity_of(server, "Sessions", "p0", "3")["user"] == "u3"
+        page.get_by_role("button", name="Set it, and hide 9").click()
+        wait_for_text(watched, "#expiry-state", "Entities expire at the time in expires.")
+        page.get_by_role("button", name="Suspend").click()
+        wait_for_text(watched, "#expiry-state", "(suspended)")
+        page.get_by_role("button", name="Resume…").click()
+        page.get_by_role("button", name="Set it, and hide 9").click()
+        watched.wait_for(lambda: "(suspended)" not in page.inner_text("#expiry-state"))
+        page.get_by_role("button", name="Let nothing expire").click()
+        wait_for_text(watched, "#expiry-state", "Entities do not expire.")
+        expire(watched, "age", "7")
+        wait_for_text(watched, "#expiry-state", "7d after their Timestamp")
+        page.get_by_role("button", name="Set it", exact=True).click()
+        wait_for_text(watched, "#expiry-state > p", "Entities expire 7d after their Timestamp.")
+
+
+def expire(watched: WatchedPage, by: str, value: str) -> None:
+    page = watched.page
+    for each in ("property", by):
+        page.locator(f"[name=by][value={each}]").check()
+    page.locator("[name=name]" if by == "property" else "[name=age]").fill(value)
+    page.locator("[name=unit]").select_option("d")
+    page.get_by_role("button", name="Count first").click()
