@@ -100,15 +100,21 @@ SEQUENCE = [
     ("create Orders customer", 2, "tablestone: Orders already has an index on customer."),
     ("check orders customer", 0, "The index on customer of Orders is right: 30 entities."),
     ("check Orders absent", 2, "tablestone: Orders has no index on absent."),
+    (
+        "create Orders custmer",
+        2,
+        "tablestone: No entity of Orders has custmer; names are case-sensitive. Without a terminal, --yes makes the "
+        "index nevertheless.",
+    ),
     *(
         (
-            f"create Orders p{number}",
+            f"create Orders p{number} --yes",
             0,
             f"Orders has an index on p{number}: 30 entities read.\nNo entity has p{number} so far",
         )
         for number in range(14)
     ),
-    ("create Orders p14", 2, "tablestone: Orders has 16 indexes: more are not possible."),
+    ("create Orders p14 --yes", 2, "tablestone: Orders has 16 indexes: more are not possible."),
     ("drop ORDERS customer", 0, "Orders has no index on customer any more."),
     ("drop Orders customer", 2, "tablestone: Orders has no index on customer."),
 ]

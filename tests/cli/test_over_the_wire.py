@@ -45,7 +45,9 @@ def test_the_commands_ask_a_server(private_server: StartServer, tmp_path: Path, 
     assert said(*create, "customer", *at(server)) == [
         *("0", "Orders has an index on customer: 300 entities read.")
     ]
-    assert said(*create, "custmer", "--partition", *at(server)) == [
+    status, sentence = said(*create, "custmer", "--partition", *at(server))
+    assert (status, "No entity of Orders has custmer" in sentence) == ("2", True)
+    assert said(*create, "custmer", "--partition", "--yes", *at(server)) == [
         *("0", "Orders has an index on custmer within each partition: 300 entities read."),
         "No entity has custmer so far; names are case-sensitive.",
     ]
@@ -75,7 +77,7 @@ def test_the_first_index_needs_the_consent_of_the_server(
     assert "FormatNotAllowed: The first index moves the data directory to format 3" in sentence
     assert said("index", "list", *at(server)) == ["0"]
     assert said(*create, "--data", tmp_path / "data")[0] == "0"  # who has the directory may
-    assert said("index", "create", "Orders", "amount", *at(server))[0] == "0"
+    assert said("index", "create", "Orders", "amount", "--yes", *at(server))[0] == "0"
 
 
 def test_expiry_by_a_server(private_server: StartServer, tmp_path: Path, said: Said) -> None:

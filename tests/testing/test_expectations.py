@@ -20,6 +20,12 @@ ROWS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def _a_run_of_its_own() -> None:
+    """A test run gives each advice once."""
+    expectations._TOLD.clear()
+
+
 @pytest.fixture
 def storage() -> Iterator[TableStorage]:
     with TableStorage() as storage:
@@ -209,3 +215,14 @@ def test_an_expectation_that_means_nothing_is_refused(
 ) -> None:
     with pytest.raises(ExpectationRefused):
         storage.expect(**budget)
+
+
+def test_a_run_gives_each_advice_once(storage: TableStorage) -> None:
+    said = []
+    client = TableClient.from_connection_string(storage.connection_string, "Orders")
+    for name in ("Alan", "Grace"):
+        with pytest.raises(TooExpensive) as error, storage.expect(scans=0):
+            list(client.query_entities(f"name eq '{name}'"))
+        said.append(str(error.value))
+    assert "Its filter is name eq 'Alan'. " in said[0]
+    assert said[1].endswith("Its filter is name eq 'Grace'.")

@@ -120,7 +120,7 @@ def test_entities_written_just_before_a_copy_count_as_copied(
     monkeypatch.setattr(copying, "MARGIN_TICKS", 600 * TICKS_PER_SECOND)
     load(tools, table, ENTITIES[:300])
     told = tools.run("copy", "--from", places[0], "--to", places[1], table, "--quiet").lines
-    assert told[0].startswith(f"{table}: 300 entities copied, ")
+    assert told[0].startswith(f"{table}: 300 entities read, 300 written, ")
     assert not told[0].endswith(" 0 B.")
     assert told[1].startswith("  300 of them were written at the source during the copy or in the ")
 
@@ -231,7 +231,7 @@ def test_a_copy_goes_on_where_it_was(
     (journal,) = (tools.directory / "journals").glob("*.json")
     assert "AccountKey" not in journal.read_text()
     told = tools.run("copy", "--from", places[0], "--to", places[1], table).lines
-    assert any("An earlier run had copied" in line for line in told)
+    assert any("An earlier run had read" in line for line in told)
     assert "  Verified: 3,500 entities on both sides, and they are equal." in told
 
 
@@ -241,12 +241,15 @@ def test_a_copy_that_is_done_again_finds_everything_there(
 ) -> None:
     load(tools, table, ENTITIES[:50])
     wait_until_all_are_older(tools, table, monkeypatch)
-    for first in (f"{table}: 50 entities copied, ", f"{table}: 0 entities copied, 0 B."):
+    for first in (
+        f"{table}: 50 entities read, 50 written, ",
+        f"{table}: 50 entities read, 0 written, 0 B.",
+    ):
         told = tools.run("copy", "--from", places[0], "--to", places[1], table, "--quiet").lines
         assert told[0].startswith(first)
         assert "  Verified: 50 entities on both sides, and they are equal." in told
         is_again = "  50 were at the target already, as they are at the source." in told
-        assert is_again is (" 0 entities" in first)
+        assert is_again is (" 0 written" in first)
     load(
         tools,
         table,

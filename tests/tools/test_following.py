@@ -194,7 +194,7 @@ def test_follow_says_its_lag_and_ends_when_told(sides: Sides) -> None:
     sides.source.create_table("Orders")
     process = sides.start()
     assert process.stderr is not None
-    assert process.stderr.readline() == "Orders: 0 entities copied, 0 B.\n"
+    assert process.stderr.readline() == "Orders: 0 entities read, 0 written, 0 B.\n"
     assert process.stderr.readline() == "follow: 0 changes, caught up\n"
     sides.put("Orders", "p", "1")
     deadline = time.monotonic() + 20
@@ -738,7 +738,7 @@ class TestJournals:
         state["token"] = list(state["token"])
         self.begun(sides, tables={"Orders": state}, copied=False)
         ran = sides.tools.run(*sides.words("--until-caught-up"))
-        assert "Orders: 5 entities copied" in ran.stderr
+        assert "Orders: 5 entities read, 5 written" in ran.stderr
         sides.require_equal()
 
 

@@ -109,6 +109,10 @@ class Expectation:
         return self._budget.account in (None, record.account)
 
 
+_TOLD: Final = set[str]()
+"""Advice that was given in this process: a test run says each once."""
+
+
 def judge(budget: Budget, records: list[RecordedRequest]) -> list[str]:
     """The complaints about the requests, each of one line or a few; empty if they stay within the budget."""
     found = []
@@ -148,17 +152,18 @@ def _complaint(
     lines = [f"{what}, at most {allowed} expected:"]
     for record in records[:SHOWN_MAX]:
         lines.append(f"  {record}")
-        if has_advice and (advice := _key_that_helps(record)):
-            lines.append(f"    {advice}")
+        if has_advice and record.plan:
+            asked = f"Its filter is {record.filter}." if record.filter else "It has no filter."
+            advice = [each for each in _keys_that_help(record) if each not in _TOLD]
+            _TOLD.update(advice)
+            lines.append(f"    {' '.join([asked, *advice])}")
     if len(records) > SHOWN_MAX:
         lines.append(f"  and {len(records) - SHOWN_MAX} more")
     return "\n".join(lines)
 
 
-def _key_that_helps(record: RecordedRequest) -> str:
-    """How a query could read less; empty for other requests."""
-    if not record.plan:
-        return ""
+def _keys_that_help(record: RecordedRequest) -> list[str]:
+    """How a query could read less."""
     query = QueryUse(
         read_shape(record.filter),
         entities_read=record.rows_read,
@@ -166,8 +171,7 @@ def _key_that_helps(record: RecordedRequest) -> str:
         plan=PlanKind(record.plan),
     )
     found = advise_on_query(query, TableUse(record.table, is_one_task=True))
-    asked = f"Its filter is {record.filter}." if record.filter else "It has no filter."
-    return " ".join([asked, *(f"{each.change} {each.cost}" for each in found)])
+    return [f"{each.change} {each.cost}" for each in found]
 
 
 def _what_one_request_would_do(records: list[RecordedRequest]) -> list[str]:

@@ -240,7 +240,11 @@ class TableCopy:
                     writer.drain()
                     self._save(page.next_token, copied=page.next_token is None, tally=writer.tally)
                 total = self._earlier + writer.tally
-                self._progress.update(Reached(total.rows, total.bytes, earlier=self._earlier.rows))
+                self._progress.update(
+                    Reached(
+                        total.rows, total.bytes, earlier=self._earlier.rows, written=total.stored
+                    )
+                )
         except EntityConflict:
             # So that the next run overwrites nothing of the target's own.
             self._save_state(self._state | {"conflict": True})

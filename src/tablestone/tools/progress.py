@@ -23,6 +23,7 @@ class Reached(NamedTuple):
     """The totals of a transfer so far. `position` of `length` says how far it is in the source, if known.
 
     `errors` are rejected rows or differing entities. `earlier` are the entities of earlier runs: no part of the rate.
+    `written` are those of `entities` that were written elsewhere; None: nothing is.
     """
 
     entities: int
@@ -31,6 +32,7 @@ class Reached(NamedTuple):
     position: int = 0
     length: int | None = None
     earlier: int = 0
+    written: int | None = None
 
 
 class Progress:
@@ -66,6 +68,8 @@ class PlainLines(Progress):
         rate = f"{(reached.entities - reached.earlier) / (now - self._started):,.0f}/s"
         size = [shown_bytes(reached.bytes)] if reached.bytes else []
         parts = [f"{reached.entities:,} {self.counted}", *size, rate]
+        if reached.written is not None:
+            parts[0] += f" read, {reached.written:,} written"
         if not self.counted:
             parts = [f"{shown_bytes(reached.bytes)} of {shown_bytes(reached.length or 0)}"]
         errors = [f"{reached.errors:,} {self.errors}"] if reached.errors else []

@@ -324,10 +324,12 @@ def _moment(since: str | None) -> str | None:
 
 
 def _copy_lines(report: CopyReport) -> list[str]:
-    copied, size = shown_entities(report.copied), shown_bytes(report.bytes)
-    lines = [f"{report.table}: {copied} copied, {size}."]
+    read = shown_entities(report.copied + report.already + report.skipped)
+    lines = [
+        f"{report.table}: {read} read, {report.copied:,} written, {shown_bytes(report.bytes)}."
+    ]
     if report.resumed_after:
-        lines.append(f"  An earlier run had copied {report.resumed_after:,} of them.")
+        lines.append(f"  An earlier run had read {report.resumed_after:,} of them.")
     if report.skipped:
         lines.append(f"  {report.skipped:,} skipped: their keys were taken.")
     if report.already:

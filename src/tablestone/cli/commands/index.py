@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -14,6 +14,7 @@ from tablestone.cli.data_options import (
     quiet_option,
     server_option,
     together,
+    yes_option,
 )
 from tablestone.cli.option_sources import where
 from tablestone.cli.options import CHANGE_OPTIONS, CHECK_OPTIONS, BrokenOption, with_options
@@ -21,6 +22,8 @@ from tablestone.cli.stored_data import is_known, stored_configuration, with_engi
 from tablestone.configuration import Configuration
 from tablestone.engines.contract import Engine, EngineUnavailable
 from tablestone.engines.registry import capabilities_of
+from tablestone.model.entity_json import read_raw
+from tablestone.model.keys import ROW_KEY
 from tablestone.model.operations import IndexFound
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog, TableRecord, every_table
@@ -32,11 +35,15 @@ from tablestone.tables.index_building import (
     require_indexable,
     require_keeps_entries,
 )
+from tablestone.tables.storage_keys import table_range
+from tablestone.tools.client import Query
 from tablestone.tools.own_forms import done_index
 from tablestone.tools.progress import Reached, progress_for, shown_count, shown_entities
 
 Answer = TypeVar("Answer")
 
+LOOKED_AT_MAX: Final = 1_000
+"""Entities that are looked at for a property."""
 _with_property = together(
     click.argument("table"), click.argument("name", metavar="PROPERTY"), account_option
 )
@@ -55,6 +62,7 @@ def index() -> None:
 @_with_property
 @click.option("--partition", is_flag=True, help="Only for queries within one partition.")
 @server_option
+@yes_option
 @quiet_option
 @with_options(CHANGE_OPTIONS)
 def create(
@@ -64,15 +72,18 @@ def create(
     server: str | None,
     *,
     partition: bool,
+    yes: bool,
     quiet: bool,
     **given: Any,
 ) -> None:
     """Make an index on a property, or on RowKey.
 
     Requests go on meanwhile. If a server has the data open, it makes the index. If the command is
-    stopped, the same command continues.
+    stopped, the same command continues. It asks first if no entity has the property.
     """
     require_indexable(name)
+    if not yes and name != ROW_KEY:
+        _require_known(server, given, account_name, table, name)
 
     async def make(work: IndexWork, progress: Progress) -> tuple[int, bool]:
         if work.is_served:
@@ -139,6 +150,31 @@ def list_indexes(table: str | None, account_name: str, server: str | None, **giv
             lambda catalog, record: show(catalog.engine, [record]),
             read_only=True,
         )
+
+
+def _require_known(
+    server: str | None, given: dict[str, Any], account: str, table: str, name: str
+) -> None:
+    """Ask whether to go on if none of the first entities has the property: its name may be mistyped."""
+
+    async def first(catalog: Catalog, record: TableRecord) -> list[bool]:
+        entities = table_range(record.table_id)
+        rows = await catalog.engine.scan(entities, rows_max=LOOKED_AT_MAX)
+        return [name in read_raw(row.value) for row in rows]
+
+    if server is None:
+        have_it = with_table(_configuration(given), account, table, first, read_only=True)
+    else:
+        with opened_server(server, given) as endpoint:
+            have_it = [name in raw for raw in endpoint.page(Query(table), None).entities]
+    if any(have_it) or not have_it:
+        return
+    which = "No entity" if len(have_it) < LOOKED_AT_MAX else f"None of the first {LOOKED_AT_MAX:,}"
+    sentence = f"{which} of {table} has {name}; names are case-sensitive."
+    if not sys.stdin.isatty():
+        raise BrokenOption(f"{sentence} Without a terminal, --yes makes the index nevertheless.")
+    if not click.confirm(f"{sentence} Make the index?", err=True):
+        raise BrokenOption("Nothing was changed.")
 
 
 def _show(table: str, index: IndexFound, *, automatic: bool) -> None:
