@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Final
 
 from tablestone.cli.option_sources import AZURITE_VARIABLE
-from tablestone.cli.options import CONFIG_FLAG, CONFIG_VARIABLE, SERVER_OPTIONS, Option
+from tablestone.cli.options import (
+    CONFIG_FLAG,
+    CONFIG_VARIABLE,
+    SERVER_GROUPS,
+    SERVER_OPTIONS,
+    Option,
+)
 
 PAGE: Final = Path(__file__).parents[1] / "options.md"
 
@@ -86,11 +92,7 @@ An option that can be repeated is a list.
 A list from one place replaces the list from a lower place; the two are not merged.
 An empty variable counts as not set.
 
-## The table
-
-| option, variable | meaning |
-|---|---|
-{rows}
+{groups}
 
 ## The file
 
@@ -126,16 +128,20 @@ One sentence on standard error says which, and the exit status is 2.
 
 def page() -> str:
     """The text of docs/options.md."""
-    rows = [_row(option) for option in SERVER_OPTIONS]
-    forms = [option.in_file for option in SERVER_OPTIONS if option.types != (str,)]
-    rows.append(
+    tables = {title: list(map(_row, group)) for title, group in SERVER_GROUPS.items()}
+    tables["All of them"] = [
         f"| `{CONFIG_FLAG} FILE`<br>`{CONFIG_VARIABLE}` | TOML file with options, as described below. |"
-    )
+    ]
+    groups = [
+        "\n".join([f"## {title}", "", "| option, variable | meaning |", "|---|---|", *rows])
+        for title, rows in tables.items()
+    ]
+    forms = [option.in_file for option in SERVER_OPTIONS if option.types != (str,)]
     return FRAME.format(
         config_flag=CONFIG_FLAG,
         config_variable=CONFIG_VARIABLE,
         azurite_variable=AZURITE_VARIABLE,
-        rows="\n".join(rows),
+        groups="\n\n".join(groups),
         forms="\n".join(map(_of_form, dict.fromkeys(forms))),
         example=EXAMPLE,
     )

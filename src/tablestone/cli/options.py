@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -738,18 +739,31 @@ CHANGE_OPTIONS = (replace(DATA, help="Directory that holds the data."), *CHECK_O
 """The options of a command that changes existing data."""
 DATA_OPTIONS = (DATA, *CHECK_OPTIONS[1:])
 """The options of a command that stores something with the data and creates the directory if necessary."""
-SERVER_OPTIONS = (
-    *(HOST, PORT, DATA, ENGINE, ENCRYPTION_KEY_FILE, ACCOUNT, DOMAIN, CUSTOM_DOMAIN),
-    *(TLS, TLS_NAME, TLS_CERTIFICATE, TLS_KEY, HTTPS_ONLY, TRUSTED_PROXY),
-    *(TOKEN_ISSUER, TOKEN_AUDIENCE, TOKEN_TENANT, TOKEN_AUTHORITY),
-    *(CREATE_TABLES, KEEP_CHANGES, YES_TRIM, TABLE_DELETION_SECONDS, ANY_VERSION, WORKERS),
-    *(REMOTE_INDEXES, AUTO_INDEX),
-    *(ARCHIVE, ARCHIVE_INTERVAL, ARCHIVE_KEEP, ARCHIVE_KEY_FILE, ARCHIVE_CHECK, FROM_ARCHIVE),
-    *(MAX_CONNECTIONS, MAX_REQUESTS, MAX_BUFFERS, TARGETS),
-    *(LOG_LEVEL, LOG_FORMAT, ACCESS_LOG),
-    *(ADMIN, EXPLORER, EXPLORER_TOKEN_FILE, METRICS_TABLES, INSIGHT, PRINT, CONTROL, REALISM),
-)
-"""The options of `tablestone serve`; their names are the keys of the file."""
+SERVER_GROUPS: Final = {
+    "Address": (HOST, PORT, DOMAIN, CUSTOM_DOMAIN),
+    "Data": (
+        *(DATA, ENGINE, ENCRYPTION_KEY_FILE, KEEP_CHANGES, YES_TRIM),
+        *(REMOTE_INDEXES, AUTO_INDEX),
+    ),
+    "Archive": (
+        *(ARCHIVE, ARCHIVE_INTERVAL, ARCHIVE_KEEP, ARCHIVE_KEY_FILE, ARCHIVE_CHECK, FROM_ARCHIVE),
+    ),
+    "Accounts and tokens": (
+        *(ACCOUNT, CREATE_TABLES, TOKEN_ISSUER, TOKEN_AUDIENCE, TOKEN_TENANT, TOKEN_AUTHORITY),
+    ),
+    "TLS and proxies": (*(TLS, TLS_NAME, TLS_CERTIFICATE, TLS_KEY, HTTPS_ONLY, TRUSTED_PROXY),),
+    "Processes and limits": (
+        *(WORKERS, MAX_CONNECTIONS, MAX_REQUESTS, MAX_BUFFERS, TARGETS, ANY_VERSION),
+    ),
+    "Operation": (
+        *(ADMIN, METRICS_TABLES, INSIGHT, EXPLORER, EXPLORER_TOKEN_FILE),
+        *(LOG_LEVEL, LOG_FORMAT, ACCESS_LOG, PRINT),
+    ),
+    "Tests": (CONTROL, REALISM, TABLE_DELETION_SECONDS),
+}
+"""The options of `tablestone serve`, as its help and the page of options show them."""
+SERVER_OPTIONS = tuple(chain.from_iterable(SERVER_GROUPS.values()))
+"""All of them; their names are the keys of the file."""
 
 Command = Callable[..., Any]
 archive_keys_option = click.option(

@@ -128,7 +128,20 @@ def _require_packages() -> None:
             raise StartRefused(needs(options.EXPLORER.flag, name, "explorer"))
 
 
-@click.command()
+class _Grouped(click.Command):
+    """A command with the options of a server, in groups."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        records = {param.name: param.get_help_record(ctx) for param in self.get_params(ctx)}
+        for title, group in options.SERVER_GROUPS.items():
+            with formatter.section(title):
+                names = [option.name.replace("-", "_") for option in group]
+                formatter.write_dl([record for name in names if (record := records.pop(name))])
+        with formatter.section("Options"):
+            formatter.write_dl([record for record in records.values() if record])
+
+
+@click.command(cls=_Grouped)
 @options.with_options(options.SERVER_OPTIONS)
 def serve(**given: Any) -> None:
     """Serve the Table service until SIGINT or SIGTERM."""
