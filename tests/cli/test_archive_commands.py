@@ -150,7 +150,7 @@ def test_a_moment_comes_back(served: Served, by: str, tmp_path: Path) -> None:
         ("--to '99999999999999999999 days ago'", "is too early for the life LIFE"),
         ("--to 0001-01-01T00:00:00+14:00", "is too early for the life LIFE"),
         ("--to 9999-12-31T23:59:59-14:00", "is in the future"),
-        ("--to 99999", "Record 99,999 cannot be restored from the life LIFE: "),
+        ("--to 99999", "Record 99,999 is later than the newest, "),
         ("--life 0123456789abcdef", "has no life 0123456789abcdef: it has LIFE."),
         ("--table Orders", "--table, --into and --as belong together."),
         ("--archive-key-file none", "The encryption key file none cannot be read: "),

@@ -113,7 +113,9 @@ async def read_histories(store: Store, keys: Sequence[EncryptionKey]) -> dict[st
     for life in lives:
         if lives[life].terms:
             line = Line.of(lives, life)
-            problems = [problem for each in lives.values() for problem in each.problems]
+            problems = [
+                problem for each in ancestors(lives, life) for problem in lives[each].problems
+            ]
             bases = await read_bases(store, line, keys, problems)
             found[life] = History(life, line, bases, restorable(bases), problems)
     return found
@@ -338,6 +340,9 @@ async def _number(
             )
     if any(first <= number <= last for first, last in history.ranges):
         return number
+    newest = max((piece.last for piece in history.line.pieces), default=history.ranges[-1].last)
+    if number > newest:
+        raise MomentRefused(f"Record {number:,} is later than the newest, {newest:,}.")
     times = times or await timeline(store, history, keys)
     nearest = [min(last, number) for first, last in history.ranges if first <= number][-1:]
     nearest += sorted(base.end for base in history.bases if base.end > number)[:1]

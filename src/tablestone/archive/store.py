@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 
 CLOUD_SCHEMES: Final = ("s3", "s3a", "az", "azure", "abfs", "abfss", "adl", "gs")
 FORMS: Final = "s3://BUCKET/PATH, az://CONTAINER/PATH, gs://BUCKET/PATH, or a directory"
+ENDPOINTS: Final = (
+    *("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"),
+    *("AZURE_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL"),
+)
+"""Variables of obstore with the address of a store."""
 MEANINGS: Final = (
     ("169.254.169.254", "The environment has no credentials, and this machine has no role. "),
     ("404 Not Found", "There is no such bucket or container. "),
@@ -138,6 +143,8 @@ def in_a_thread(method: Callable[..., Answer]) -> Callable[..., Coroutine[Any, A
                     found = method(self, *given)
             except Exception as error:  # noqa: BLE001 - the caller gets it
                 answer.set_exception(error)
+            except BaseException as panic:  # noqa: BLE001 - of obstore's own code
+                answer.set_exception(StoreUnavailable(_sentence(panic)))
             else:
                 answer.set_result(found)
 
@@ -157,6 +164,9 @@ class CloudStore:
 
         if not urlsplit(url).netloc:
             raise StoreRefused(f"The archive {url} names no bucket: {FORMS}.")
+        for name in ENDPOINTS:
+            if "://" not in os.environ.get(name, "://"):
+                raise StoreRefused(f"{name} must begin with https:// or http://.")
         self._obstore: Any = obstore
         try:
             self._store: Any = from_url(url, retry_config=RETRIES)

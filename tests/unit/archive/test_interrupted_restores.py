@@ -5,8 +5,11 @@ Whatever it goes on with, the rows are those of the record that was asked for la
 
 from __future__ import annotations
 
+import asyncio
+import threading
+import time
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,6 +21,7 @@ from unit.archive.archived_server import URL, ArchivedServer, restored
 from unit.archive.stores import MemoryStore, flipped
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 pytestmark = pytest.mark.asyncio
@@ -171,4 +175,33 @@ async def test_the_newest_record_is_not_the_one_before_a_hole(tmp_path: Path) ->
     store.before = lags
     assert (await restored(store))[1] == server.rows()
     assert lists == 2
+    await server.close()
+
+
+async def test_an_interrupt_while_a_thread_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Ctrl-C does: the thread ends its transaction before the directory is closed."""
+    store = MemoryStore()
+    server = ArchivedServer(tmp_path / "data", store)
+    await server.write(2)
+    await server.catch_up()
+    apply, entered = RestoredDirectory.apply, threading.Event()
+
+    def slow(target: RestoredDirectory, records: Iterable[Any], progress: Any) -> None:
+        with target._writing():
+            entered.set()
+            time.sleep(0.2)
+        apply(target, records, progress)
+
+    monkeypatch.setattr(RestoredDirectory, "apply", slow)
+    into = tmp_path / "restored"
+    task = asyncio.create_task(restored(store, into=into))
+    await asyncio.to_thread(entered.wait)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.sleep(0.3)
+    monkeypatch.undo()
+    assert (await restored(store, into=into))[1] == server.rows()
     await server.close()

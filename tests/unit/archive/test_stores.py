@@ -11,6 +11,7 @@ import stat
 import sys
 import time
 import urllib.request
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from tablestone.archive.store import (
     ObjectMissing,
     StoreRefused,
     StoreUnavailable,
+    in_a_thread,
     open_store,
 )
 
@@ -362,3 +364,29 @@ async def test_a_disk_that_is_not_mounted_any_more_gets_no_new_directory(
     assert not (root / "life").exists()
     away.rename(root / gone)
     await store.create("life/changes/1/2", b"")
+
+
+def test_an_endpoint_without_a_scheme_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Obstore panics with it, at the first request."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "127.0.0.1:9000")
+    with pytest.raises(StoreRefused, match="AWS_ENDPOINT_URL must begin with https://"):
+        open_store("s3://bucket/tables")
+
+
+@asynchronous
+async def test_a_panic_of_the_store_is_an_error_as_any_other() -> None:
+    class Panic(BaseException):
+        """As pyo3's PanicException."""
+
+    class Panics:
+        @staticmethod
+        def translated() -> nullcontext[None]:
+            return nullcontext()
+
+        @in_a_thread
+        def read(self) -> bytes:
+            raise Panic("called `Result::unwrap()` on an `Err` value")
+
+    async with asyncio.timeout(5):
+        with pytest.raises(StoreUnavailable, match="unwrap"):
+            await Panics().read()

@@ -59,7 +59,7 @@ def list_lives(url: str, archive_keys: tuple[str, ...]) -> None:
 async def _list(store: Store, keys: list[EncryptionKey]) -> None:
     histories = await read_histories(store, keys)
     if not histories:
-        raise NothingArchived("There is no archive: nothing was archived to this place.")
+        raise NothingArchived("There is no archive.")
     for history in sorted(
         histories.values(), key=lambda each: each.line.lives[each.life].written, reverse=True
     ):
@@ -75,7 +75,8 @@ async def _list(store: Store, keys: list[EncryptionKey]) -> None:
             since, until = (shown(time_of(times, number)) for number in (first, last))
             print(f"  can be restored: {since} to {until} (records {first} to {last})")
         if not history.ranges:
-            print("  can be restored: nothing, as no base copy of it is complete")
+            why = " with these keys" if history.problems else ", as no base copy of it is complete"
+            print(f"  can be restored: nothing{why}")
         for one, other in zip(history.ranges, history.ranges[1:], strict=False):
             print(f"  gap: records {one.last + 1} to {other.first - 1}")
         if history.ranges and (hole := history.hole) is not None:

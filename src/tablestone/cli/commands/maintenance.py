@@ -112,7 +112,7 @@ def rekey(new_key_file: str, *, quiet: bool, **given: Any) -> None:
         raise options.BrokenOption(f"The key in {new_key_file} is the present one: make a new one.")
     written = _reencrypt(directory, directory.key, new, "rekey", quiet=quiet)
     print(f"{directory.path}: encrypted with the new key, {written}")
-    print("Older backups still need the old key.")
+    print("Older backups, and older moments of an archive, still need the old key.")
 
 
 @click.command(

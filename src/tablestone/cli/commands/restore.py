@@ -86,7 +86,7 @@ def restore(
     archive goes to a running server, as a new table with new Timestamps.
     """
     if (backup is None) == (archive is None):
-        raise BrokenOption("Name a backup, or an archive with --archive.")
+        raise BrokenOption("Name either a backup, or an archive with --archive.")
     if len({table is None, into is None, new_name is None}) > 1:
         raise BrokenOption("--table, --into and --as belong together.")
     if archive is not None and table is not None and into is not None and new_name is not None:

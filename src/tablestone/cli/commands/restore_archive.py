@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -21,9 +22,10 @@ from tablestone.archive.going_back import (
 from tablestone.archive.objects import ObjectDamaged, ObjectRefused
 from tablestone.archive.store import Store, StoreRefused, StoreUnavailable, open_store
 from tablestone.cli.commands.check import problems_of
+from tablestone.cli.data_options import advising_after_interrupt
 from tablestone.cli.local_directory import SCHEME, BackupFailed, suspend_expiry
 from tablestone.cli.option_sources import key_in_file
-from tablestone.cli.options import BrokenOption, archive_from, path_from
+from tablestone.cli.options import ARCHIVE_KEY_FILE, BrokenOption, archive_from, path_from
 from tablestone.clock import system_clock, unix_seconds
 from tablestone.configuration import Configuration
 from tablestone.engines.contract import EngineRefused, EngineUnavailable
@@ -48,6 +50,9 @@ log = logging.getLogger(__name__)
 
 
 def keys_of(files: tuple[str, ...]) -> list[EncryptionKey]:
+    """The keys in these files, or in those that the environment names for a server."""
+    named = os.environ.get(ARCHIVE_KEY_FILE.variable, "")
+    files = files or tuple(filter(None, named.split(";")))
     return [key_in_file(path_from(file, Path.cwd())) for file in files]
 
 
@@ -56,6 +61,8 @@ def reading(url: str) -> Iterator[None]:
     """Turn what an archive answers into a sentence and an exit status."""
     try:
         yield
+    except NothingArchived as nothing:
+        raise BrokenOption(f"{url}: {nothing}") from None
     except (StoreRefused, ObjectRefused, MomentRefused) as refused:
         raise BrokenOption(str(refused)) from None
     except (StoreUnavailable, ObjectDamaged) as failed:
@@ -120,11 +127,17 @@ def restore_archive(
     """Fill a new directory from an archive, and say up to which moment; returns the tables with suspended expiry."""
     keys = keys_of(archive_keys) + ([key] if key is not None else [])
     moment = parse_moment(to)
-    with reading(url), closing(progress_for("restore", quiet=quiet, counted="steps")) as progress:
+    with (
+        reading(url),
+        advising_after_interrupt(),
+        closing(progress_for("restore", quiet=quiet, counted="steps")) as progress,
+    ):
         filled = asyncio.run(
             fill(absolute(url), keys, directory, key, life, moment, told(progress))
         )
     print(f"{directory}: restored from {url}, {filled.in_words}, checked")
+    if keys and key is None:
+        print("The archive is encrypted and the directory is not: `tablestone encrypt` does it.")
     if to is not None:
         print("Accounts, their keys, access policies and roles are those of that moment.")
     return filled.suspended
@@ -156,8 +169,9 @@ def restore_if_empty(configuration: Configuration) -> None:
             *(StoreRefused, ObjectRefused, ObjectDamaged, MomentRefused),
             *(EngineRefused, EngineUnavailable),
         ) as error:
+            by_hand = " `tablestone restore --archive` takes it." if "--life" in str(error) else ""
             raise StartRefused(
-                f"The data cannot be restored from {settings.url}: {error}"
+                f"The data cannot be restored from {settings.url}: {error}{by_hand}"
             ) from None
         else:
             log.warning("Restored from %s, %s.", settings.url, filled.in_words)

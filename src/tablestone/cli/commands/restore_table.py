@@ -47,7 +47,11 @@ def restore_table(
 ) -> None:
     """Write one table of an archive into a running server, as a new table."""
     table, into, new_name = names
-    if parse_tables(new_name) != (new_name,):
+    try:
+        is_one = len(parse_tables(new_name)) == 1
+    except BrokenOption as broken:
+        raise BrokenOption(f"--as {broken}") from None
+    if not is_one:
         raise BrokenOption("--as is the name of one table.")
     keys = keys_of(archive_keys)
     moment = parse_moment(to)

@@ -224,7 +224,9 @@ class ArchiveSource:
 
     def _require_kept(self) -> None:
         if kept_for(self._reader) not in FOR_ARCHIVE:
-            raise EngineUnavailable("No record of changes is kept for an archive.")
+            raise EngineUnavailable(
+                "No record of changes is kept for an archive: a server with --archive begins it."
+            )
 
     def _store(self, statement: str, given: Sequence[str | int | None]) -> int:
         """Change the state, which `keep` has made; returns the number of changed rows."""

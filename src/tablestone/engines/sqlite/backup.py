@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from threading import Lock
 from typing import Final, Self
 
 import apsw
@@ -123,6 +124,7 @@ class NewDirectory:
             self.partial, Opening.SERVER, key=key, may_be_unfinished=True
         )
         self._connection = self._directory.connect_writer()
+        self._lock = Lock()
         self._connection.wal_autocheckpoint(1000)
         last = self._connection.execute(_LAST).get
         self.reached = None if last is None else Key(*last)
@@ -167,23 +169,25 @@ class NewDirectory:
 
     def close(self) -> None:
         """The next attempt finds the rows."""
-        self._connection.close()
+        with self._lock:  # a thread may still write, after Ctrl-C
+            self._connection.close()
         self._directory.close()
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """One transaction, flushed to the disk; `EngineFull` if there is no room, else `EngineUnavailable`."""
-        try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            yield
-            self._connection.execute("COMMIT")
-        except apsw.FullError as error:  # SQLite has rolled back
-            raise EngineFull(f"There is no room in {self.partial}.") from error
-        except apsw.Error as error:
-            raise EngineUnavailable(f"{self.partial} cannot be written: {error}.") from error
-        finally:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+        with self._lock:
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                yield
+                self._connection.execute("COMMIT")
+            except apsw.FullError as error:  # SQLite has rolled back
+                raise EngineFull(f"There is no room in {self.partial}.") from error
+            except apsw.Error as error:
+                raise EngineUnavailable(f"{self.partial} cannot be written: {error}.") from error
+            finally:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
 
     def _require_from(self, source: StorageId) -> None:
         """Refuse a part of another source, and note this one."""

@@ -63,6 +63,7 @@ class RestoredDirectory(NewDirectory):
     may_hold = frozenset({RESTORED_NAME, LOCK_NAME, "lost+found"})
 
     def __init__(self, path: Path, key: EncryptionKey | None = None) -> None:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
         super().__init__(path, _SOURCE, key)
         self._key = key
 
