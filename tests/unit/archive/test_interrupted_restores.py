@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,10 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.asyncio
 DAY = 86_400
+LONG = """
+WITH RECURSIVE counted(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM counted WHERE n < 2000000)
+SELECT count(*) FROM counted
+"""
 
 
 class Interrupted(BaseException):
@@ -191,7 +194,7 @@ async def test_an_interrupt_while_a_thread_writes(
     def slow(target: RestoredDirectory, records: Iterable[Any], progress: Any) -> None:
         with target._writing():
             entered.set()
-            time.sleep(0.2)
+            target._connection.execute(LONG).fetchall()
         apply(target, records, progress)
 
     monkeypatch.setattr(RestoredDirectory, "apply", slow)
