@@ -106,7 +106,9 @@ class Archiver:
                 f"Nothing can be restored from {url} yet: its first base copy has not ended."
             )
         if self.check.failed is not None:
-            found.append(f"The check of the archive {url} failed: {self.check.failed}.")
+            found.append(f"The check of the archive {url} failed: {self.check.failed}")
+        if self.check.could_not_run is not None:
+            found.append(f"The archive {url} could not be checked: {self.check.could_not_run}")
         if self.base_copies.gap is not None:
             first, last = self.base_copies.gap
             found.append(
