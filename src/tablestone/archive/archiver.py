@@ -76,7 +76,7 @@ class Archiver:
         self.behind_bytes = 0
         """Bytes of records that are not archived, as of the last attempt."""
         self.base_copies = BaseCopies(source, ticks, elapsed)
-        self.upkeep = Upkeep(self.base_copies, settings.retention_seconds, elapsed)
+        self.upkeep = Upkeep(self.base_copies, settings.retention_seconds, ticks, elapsed)
         self.check = SelfCheck(source, settings, elapsed, directory / CHECKED_NAME)
         self._run = secrets.token_hex(8)
         self._unnoted: int | None = None

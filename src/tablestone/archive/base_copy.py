@@ -15,7 +15,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tablestone.archive.history import Life, Line, read_bases, read_lives, read_named
+from tablestone.archive.history import Life, Line, present, read_bases, read_lives, read_named
 from tablestone.archive.objects import Kind, ObjectDamaged, ObjectRefused, write_records
 from tablestone.engines import change_record
 from tablestone.engines.contract import Key, StoredRow
@@ -103,9 +103,10 @@ class BaseCopies:
         self.newest_at = -math.inf
         if bases and is_whole:
             lives = term.line.lives
-            now = max(life.written for life in lives.values())
+            now = present(lives.values(), self._ticks())
             ended = lives[bases[-1].name.life].found[bases[-1].name].modified
-            self.newest_at = self._elapsed() - (now - ended)
+            if ended <= now:  # or its time is wrong
+                self.newest_at = self._elapsed() - (now - ended)
 
     async def run(self, term: OwnTerm) -> None:
         """Write a base copy, or go on with one that was interrupted."""

@@ -1,7 +1,7 @@
 """Keeps an archive small: joins the objects of changes, deletes what lies before the horizon, and removes lives.
 
 Only the newest term joins and deletes, and it looks for a later one before each deletion. Ages are of the store's
-clock: its present time is that of the newest object. Objects are deleted an hour after they were joined, so a reader
+clock (`history.present`). Objects are deleted an hour after they were joined, so a reader
 that listed them has time to read them.
 """
 
@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from tablestone.archive.going_back import WRITTEN_SECONDS, MomentRefused
 from tablestone.archive.history import (
+    DAY_SECONDS,
     EVER,
     Line,
+    present,
     read_bases,
     read_lives,
     read_named,
@@ -24,6 +27,7 @@ from tablestone.archive.history import (
 from tablestone.archive.objects import Content, Entry, Kind, Name, ObjectDamaged, ObjectRefused
 from tablestone.archive.store import StoreUnavailable
 from tablestone.archive.terms import TermLost
+from tablestone.clock import unix_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,7 +44,7 @@ JOIN_SECONDS: Final = 3600.0
 JOINED_BYTES: Final = 8 << 20
 """About how many bytes of records a joined object has, before it is compressed."""
 JOINED_ENTRIES_MAX: Final = 1_000
-UNFINISHED_SECONDS: Final = 86_400.0
+UNFINISHED_SECONDS: Final = DAY_SECONDS
 """A base copy without its end goes when its last part is this old."""
 _ORDER: Final = (Kind.BASE, Kind.CHANGES, Kind.JOINED, Kind.TERM)
 
@@ -51,13 +55,18 @@ class Upkeep:
     """Looks after the life that an archiver writes."""
 
     def __init__(
-        self, base_copies: BaseCopies, retention: int | None, elapsed: Callable[[], float]
+        self,
+        base_copies: BaseCopies,
+        retention: int | None,
+        ticks: Callable[[], int],
+        elapsed: Callable[[], float],
     ) -> None:
         self.looked_at = elapsed()
         """When it looked last, by the clock that never steps back."""
         self.cannot_delete = False
         self._base_copies = base_copies
         self._retention = retention
+        self._ticks = ticks
         self._elapsed = elapsed
 
     @property
@@ -70,11 +79,11 @@ class Upkeep:
         own = lives.get(term.life)
         if own is None or term.name(Kind.TERM, 0) not in own.found:
             raise TermLost("the archive has lost objects of its life")
-        now = max(life.written for life in lives.values())
+        now = present(lives.values(), self._ticks(), self._retention or DAY_SECONDS)
         await _join(term, own, now - JOIN_SECONDS)
         names = [*_joined(own, now - JOIN_SECONDS), *_left_over(own, now - UNFINISHED_SECONDS)]
         if self._retention is not None:
-            names += await _past(term, lives, own, now - self._retention)
+            names += await _past(term, lives, own, now, now - self._retention)
         await self._delete(term, set(names))
 
     async def _delete(self, term: OwnTerm, names: Iterable[Name]) -> None:
@@ -137,18 +146,22 @@ async def _small(term: OwnTerm, own: Life, piece: Piece, until: float) -> Conten
     return None
 
 
-async def _past(term: OwnTerm, lives: dict[str, Life], own: Life, horizon: float) -> list[Name]:
+async def _past(
+    term: OwnTerm, lives: dict[str, Life], own: Life, now: float, horizon: float
+) -> list[Name]:
     """What no moment after the horizon needs, in this life and in those that go on from it."""
     floor = EVER
     for life in lives.values():
         line = Line.of(lives, life.life)
         if all(name.life != own.life for name, _limit in line.bases) and life is not own:
             continue
-        before = [
-            base
+        stored = [
+            (base, lives[base.name.life].found[base.name].modified)
             for base in await read_bases(term.store, line, term.keys)
-            if lives[base.name.life].found[base.name].modified <= horizon
         ]
+        # What a clock that was behind has stored is no older than the base copy before it.
+        known = [each for each in stored if each[1] <= now]
+        before = [base for base, _at in takewhile(lambda each: each[1] <= horizon, known)]
         if not before:
             return []  # it needs everything
         if before[-1].name.life == own.life:
@@ -212,7 +225,7 @@ async def prune(store: Store, keys: Sequence[EncryptionKey], life: str) -> int:
 async def _require_not_needed(
     store: Store, keys: Sequence[EncryptionKey], lives: dict[str, Life], life: str
 ) -> None:
-    newest = max(each.written for each in lives.values())
+    newest = min(max(each.written for each in lives.values()), unix_seconds())
     if len(lives) == 1 or lives[life].written > newest - WRITTEN_SECONDS:
         raise MomentRefused(
             f"The life {life} was written in the last minutes: a server may be writing it."

@@ -25,6 +25,7 @@ from tablestone.archive.objects import (
     write_object,
 )
 from tablestone.archive.store import StoreUnavailable
+from tablestone.clock import UNIX_EPOCH_TICKS
 from unit.archive.archived_server import ArchivedServer, restored
 from unit.archive.stores import MemoryStore, flipped
 
@@ -328,7 +329,7 @@ async def test_a_term_that_was_lost_deletes_nothing(
     other = server._another(copy, {})
     await other.catch_up()
     names = set(store.objects)
-    await later(server, 10 * DAY)
+    await later(server, 2 * DAY)
     other.archiver.upkeep.looked_at = server.clock.seconds
     await other.write(1)
     await other.catch_up()
@@ -514,4 +515,92 @@ async def test_two_servers_of_one_archive_keep_what_each_of_them_says(
         await restored(store, server.life, to=oldest)
     for each in (server, other):
         assert await restored(store, each.life) == (each.last, each.states[each.last])
+    await other.close()
+
+
+IN_2035 = 2_050_000_000.0
+
+
+async def clock_jumps(server: ArchivedServer, to: float) -> None:
+    """The machine's clock, which is that of its directory too, is set; the next start is an hour and more ago."""
+    assert isinstance(server.store, MemoryStore)
+    server.store.now = to
+    server.clock.ticks = int(to) * 10_000_000 + UNIX_EPOCH_TICKS
+
+
+@pytest.mark.parametrize("hours", [0, 2], ids=["a moment", "two hours"])
+async def test_a_clock_that_was_in_2035_for_two_starts_deletes_nothing(
+    server: ArchivedServer, store: MemoryStore, hours: int
+) -> None:
+    """Neither while it is wrong nor when it is right again; afterwards, what is old goes as before."""
+    oldest = server.last
+    for wrong in (True, False, True, False):
+        now = store.now
+        if wrong:
+            await clock_jumps(server, IN_2035)
+        server = await server.again()
+        await server.write(1)
+        await server.catch_up()
+        for _hour in range(hours):
+            await look_after(server, HOUR + 10)
+        if wrong:
+            await clock_jumps(server, now + HOUR)
+        else:
+            await look_after(server, DAY)
+            await server.catch_up()
+    await holds(server, *range(oldest, server.last + 1))
+    ends = store.names("base")
+    await look_after(server, DAY + 10)  # base copies of each day go on
+    await server.catch_up()
+    assert len(store.names("base")) > len(ends)
+    for _day in range(8):
+        await look_after(server, DAY + 10)
+        await server.catch_up()
+    with pytest.raises(MomentRefused):
+        await restored(store, server.life, to=oldest)
+    await holds(server, server.last)
+    await server.close()
+
+
+async def test_a_base_copy_of_a_clock_that_was_behind_is_not_old(
+    server: ArchivedServer, store: MemoryStore
+) -> None:
+    for _day in range(5):
+        await look_after(server, DAY + 1)
+        await server.catch_up()
+    young, now = server.last, store.now
+    await clock_jumps(server, 0.0)
+    server.archiver.base_copies.newest_at = 0
+    await server.write(1)
+    await server.catch_up()
+    await clock_jumps(server, now + DAY)
+    await look_after(server, HOUR)
+    await holds(server, young, server.last)
+
+
+async def test_a_server_that_writes_seldom_deletes_what_is_old(
+    server: ArchivedServer, store: MemoryStore
+) -> None:
+    """No leap of a clock: each of the stretches without a write is longer than the retention."""
+    oldest = server.last
+    for _week in range(3):
+        await look_after(server, 7 * DAY)
+        await server.catch_up()
+    with pytest.raises(MomentRefused):
+        await restored(store, server.life, to=oldest)
+    await holds(server, server.last)
+
+
+async def test_a_life_that_is_written_is_not_pruned_after_a_time_in_2035(
+    server: ArchivedServer, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(upkeep, "unix_seconds", lambda: store.now)
+    other = ArchivedServer(tmp_path / "other", store, server.clock)
+    store.now, now = IN_2035, store.now
+    await other.write(1)
+    await other.catch_up()
+    store.now = now
+    for life in (server.life, other.life):
+        with pytest.raises(MomentRefused, match="was written in the last minutes"):
+            await upkeep.prune(store, [], life)
     await other.close()
