@@ -38,6 +38,8 @@ READ_BYTES: Final = 256 << 10
 """About how many bytes are read at once: requests wait for the interpreter meanwhile."""
 REST: Final = 4.0
 """Seconds of rest for each second of reading, so that requests go on."""
+REST_SECONDS_MAX: Final = 1.0
+"""The clock also counts the time for which the machine slept."""
 WAIT_SECONDS: Final = 0.5
 """Seconds between two looks whether the changes of meanwhile are archived."""
 
@@ -163,7 +165,7 @@ class BaseCopies:
             size += len(read[-1])
             count += len(rows)
             last = f"{rows[-1].partition.hex()}/{rows[-1].row.hex()}"
-            await asyncio.sleep(REST * (self._elapsed() - began))
+            await asyncio.sleep(min(REST * (self._elapsed() - began), REST_SECONDS_MAX))
         return b"".join(read), count, last
 
     def _ended(self, start: int) -> None:

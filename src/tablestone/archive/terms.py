@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class TermLost(Exception):
-    """Another run has begun a term of this life; the text is a sentence."""
+    """Another run has begun a term of this life, or this one cannot go on; the text is a sentence."""
 
 
 @dataclass(slots=True)
@@ -81,7 +81,10 @@ class OwnTerm:
             await self.store.create(str(name), data)
         except ObjectExists:
             # A store may have written it and answered with an error.
-            found = await read_named(self.store, name, self.keys)
+            try:
+                found = await read_named(self.store, name, self.keys)
+            except ObjectDamaged as damaged:  # the objects of the next term have other names
+                raise TermLost(f"an object was not stored as it was written. {damaged}") from None
             if found.facts.get("run") != self.run or found.body != body:
                 raise TermLost(f"another process has written {name}") from None
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tablestone.archive import base_copy
 from tablestone.archive.going_back import MomentRefused, read_histories
 from tablestone.archive.objects import (
     Content,
@@ -377,4 +378,78 @@ async def test_objects_that_were_joined_while_a_restore_read_them(tmp_path: Path
     store.before = late
     assert (await restored(store))[1] == server.rows()
     assert str(joined) in store.objects
+    await server.close()
+
+
+@pytest.mark.parametrize("cut_one", ["000002", "end"])
+async def test_a_base_copy_with_an_object_that_was_cut_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut_one: str
+) -> None:
+    """The store cut it, and the copy was interrupted; an idle server has no other record to begin a copy at."""
+    monkeypatch.setattr(base_copy, "PART_BYTES", 1)
+    monkeypatch.setattr(base_copy, "REST", 0.0)
+    store = MemoryStore()
+    server = ArchivedServer(tmp_path / "data", store)
+    for number in range(5):
+        await server.commit(b"p", {b"r%d" % number: b"v"})
+    stops_at = "000003" if cut_one == "000002" else "end"
+    real, is_away = store.create, True
+
+    async def create(name: str, data: bytes) -> None:
+        if is_away and "/base/" in name and name.endswith(stops_at):
+            if cut_one == "end":
+                await real(name, cut(data))
+            raise StoreUnavailable("503.")
+        await real(name, data)
+
+    store.create = create  # type: ignore[method-assign]
+    await server.archiver.turn()
+    await asyncio.wait(server.archiver._beside.values())
+    is_away = False
+    if cut_one != "end":
+        store.damage(next(name for name in store.names("base") if name.part == 2), cut)
+    life = server.life
+    await server.catch_up()
+    assert (server.life, server.term.term.number) == (life, 2)
+    assert await restored(store) == (server.last, server.rows())
+    await server.close()
+
+
+async def test_changes_that_the_store_cut_are_written_again(tmp_path: Path) -> None:
+    """Before their name could be said to be written: a life of its own goes on."""
+    store = MemoryStore()
+    server = ArchivedServer(tmp_path / "data", store)
+    await server.catch_up()
+    life, before = server.life, await server.write(2)
+    await server.turn()
+    await server.write(2)
+    real = store.create
+
+    async def create(name: str, data: bytes) -> None:
+        await real(name, cut(data))
+        store.create = real  # type: ignore[method-assign]
+        raise StoreUnavailable("503.")
+
+    store.create = create  # type: ignore[method-assign]
+    await server.catch_up()
+    assert server.parent == (life, before)
+    assert await restored(store, server.life) == (server.last, server.rows())
+    await server.close()
+
+
+async def test_a_suspended_machine_rests_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It slept for eight hours while rows were read."""
+    server = ArchivedServer(tmp_path / "data", MemoryStore())
+    await server.write(1)
+    monkeypatch.setattr(base_copy, "REST_SECONDS_MAX", 0.01)
+    read = server.source.rows
+
+    def sleeps(*given: Any) -> Any:
+        server.clock.move(8 * 3_600)
+        return read(*given)
+
+    monkeypatch.setattr(server.source, "rows", sleeps)
+    await asyncio.wait_for(server.catch_up(), 5)
     await server.close()
