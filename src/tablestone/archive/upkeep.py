@@ -16,7 +16,9 @@ from tablestone.archive.going_back import WRITTEN_SECONDS, MomentRefused
 from tablestone.archive.history import (
     DAY_SECONDS,
     EVER,
+    Life,
     Line,
+    ancestors,
     present,
     read_bases,
     read_lives,
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tablestone.archive.base_copy import BaseCopies
-    from tablestone.archive.history import Life, Piece, Range
+    from tablestone.archive.history import Piece, Range
     from tablestone.archive.store import Store
     from tablestone.archive.terms import OwnTerm
     from tablestone.engines.kind import EncryptionKey
@@ -81,14 +83,32 @@ class Upkeep:
             raise TermLost("the archive has lost objects of its life")
         now = present(lives.values(), self._ticks(), self._retention or DAY_SECONDS)
         await _join(term, own, now - JOIN_SECONDS)
-        names = [*_joined(own, now - JOIN_SECONDS), *_left_over(own, now - UNFINISHED_SECONDS)]
-        if self._retention is not None:
-            names += await _past(term, lives, own, now, now - self._retention)
-        await self._delete(term, set(names))
+        names = {*_joined(own, now - JOIN_SECONDS), *_left_over(own, now - UNFINISHED_SECONDS)}
+        if await self._delete(term, names) and self._retention is not None:
+            await self._delete_past(term, lives, now, self._retention)
 
-    async def _delete(self, term: OwnTerm, names: Iterable[Name]) -> None:
-        """Delete objects; the end of a base copy goes before its parts."""
-        for name in sorted(names, key=lambda name: (name.part is not None, name)):
+    async def _delete_past(
+        self, term: OwnTerm, lives: dict[str, Life], now: float, retention: float
+    ) -> None:
+        """Delete what is old. The ends of base copies go first, each after a look whether a life needs it by now.
+
+        Without an end, no life can begin that needs what the end needs: all else goes without a look.
+        """
+        gone, has_looked = set[Name](), False
+        while True:
+            past = await _past(term, lives, now, retention)
+            ends = [name for name in past if name.is_end and name not in gone]
+            if not ends:
+                await self._delete(term, past)
+                return
+            if has_looked:
+                if not await self._delete(term, ends[:1]):
+                    return
+                gone.add(ends[0])
+            lives, has_looked = await read_lives(term.store), True
+
+    async def _delete(self, term: OwnTerm, names: Iterable[Name]) -> bool:
+        for name in names:
             await term.require()
             if name.kind is Kind.BASE and name.first == self._base_copies.copying:
                 continue  # since the listing, a copy goes on that was left over
@@ -98,8 +118,9 @@ class Upkeep:
                 if not self.cannot_delete:
                     log.warning("Old objects of the archive cannot be deleted: %s", refused)
                 self.cannot_delete = True
-                return
+                return False
         self.cannot_delete = False
+        return True
 
 
 async def _join(term: OwnTerm, own: Life, until: float) -> None:
@@ -146,28 +167,32 @@ async def _small(term: OwnTerm, own: Life, piece: Piece, until: float) -> Conten
     return None
 
 
-async def _past(
-    term: OwnTerm, lives: dict[str, Life], own: Life, now: float, horizon: float
-) -> list[Name]:
-    """What no moment after the horizon needs, in this life and in those that go on from it."""
-    floor = EVER
+async def _past(term: OwnTerm, lives: dict[str, Life], now: float, retention: float) -> list[Name]:
+    """What no moment of the retention needs in this life, and no life that goes on from it."""
+    own, floor = lives.get(term.life, Life(term.life)), EVER
+    above = ancestors(lives | {term.life: own}, term.life)
     for life in lives.values():
-        line = Line.of(lives, life.life)
-        if all(name.life != own.life for name, _limit in line.bases) and life is not own:
+        parted = ancestors(lives, life.life).get(term.life)
+        if parted is None:
             continue
-        stored = [
-            (base, lives[base.name.life].found[base.name].modified)
-            for base in await read_bases(term.store, line, term.keys)
-        ]
-        # What a clock that was behind has stored is no older than the base copy before it.
-        known = [each for each in stored if each[1] <= now]
-        before = [base for base, _at in takewhile(lambda each: each[1] <= horizon, known)]
-        if not before:
+        line = Line.of(lives, life.life)
+        if life is not own and line.reach(parted + 1) == parted < line.newest(life):
+            continue  # it has let go itself what followed on the parting
+        bases = await read_bases(term.store, line, term.keys)
+        if life is own:
+            stored = [(base, lives[base.name.life].found[base.name].modified) for base in bases]
+            # What a clock that was behind has stored is no older than the base copy before it.
+            known = [each for each in stored if each[1] <= now]
+            bases = [
+                base for base, _at in takewhile(lambda each: each[1] <= now - retention, known)
+            ]
+        else:
+            bases = [base for base in bases if base.end <= parted]
+        needed = bases[-1] if bases else None
+        if needed is None or (needed.name.life in above and needed.name.life != term.life):
             return []  # it needs everything
-        if before[-1].name.life == own.life:
-            floor = min(floor, before[-1].start)
-        elif life is own:
-            return []
+        if needed.name.life == term.life:
+            floor = min(floor, needed.start)
     return [
         name
         for name in own.found

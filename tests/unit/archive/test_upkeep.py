@@ -266,7 +266,7 @@ async def test_what_a_child_needs_stays(tmp_path: Path, store: MemoryStore) -> N
     parted = parent.last
     await restored(store, parent.life, to=parted, into=tmp_path / "child")
     await write_small(parent, 2)
-    child = parent._another(tmp_path / "child", {"clock": None, "store": store})
+    child = parent._another(tmp_path / "child", {"store": store})
     await child.write(1, b"child")
     await child.turn()
     assert child.parent == (parent.life, parted)
@@ -285,8 +285,22 @@ async def test_what_a_child_needs_stays(tmp_path: Path, store: MemoryStore) -> N
     assert any(name.life == child.life for name in store.names("base"))
     for _day in range(8):
         await look_after(parent, DAY + 1)
+    # The child says itself how far back it goes: another server may keep its changes for longer.
+    assert (await restored(store, child.life, to=young))[1] == child.states[young]
+
+    def is_needed() -> bool:
+        mine = [name for name in store.names("base") if name.life == parent.life]
+        return any(name.first <= parted for name in mine)
+
+    assert is_needed()
+    for _day in range(8):
+        await look_after(child, DAY + 1)
+        await child.catch_up()
+    assert is_needed()
+    for _day in range(2):
+        await look_after(parent, DAY + 1)
+    assert not is_needed()
     assert (await restored(store, child.life))[1] == child.rows()
-    assert min(name.first for name in store.names("changes") if name.life == parent.life) > parted
     await child.close()
     await parent.close()
 
@@ -604,3 +618,73 @@ async def test_a_life_that_is_written_is_not_pruned_after_a_time_in_2035(
         with pytest.raises(MomentRefused, match="was written in the last minutes"):
             await upkeep.prune(store, [], life)
     await other.close()
+
+
+async def gone_on(
+    server: ArchivedServer, to: Path, number: int, retention: int | None = None
+) -> ArchivedServer:
+    """Another server that goes on from a record of this one, without a base copy of its own."""
+    assert isinstance(server.store, MemoryStore)
+    await restored(server.store, server.life, to=number, into=to)
+    child = server._another(to, {"retention": retention})
+    await child.write(2, b"child")
+    await child.archiver.turn()
+    for task in child.archiver._beside.values():
+        task.cancel()
+    return child
+
+
+async def test_a_grandchild_needs_the_records_between_the_base_copy_and_itself(
+    server: ArchivedServer, store: MemoryStore, tmp_path: Path
+) -> None:
+    await server.write(1)
+    await server.turn()
+    child = await gone_on(server, tmp_path / "child", server.last, 3 * DAY)
+    await write_small(child, 2)
+    between, _ = child.last, await child.write(1)
+    await child.turn()
+    grandchild = await gone_on(child, tmp_path / "grandchild", between)
+    assert grandchild.parent == (child.life, between)
+    for _day in range(8):
+        for each in (child, server):
+            await look_after(each, DAY + 1)
+            await each.catch_up()
+    number = grandchild.last
+    assert await restored(store, grandchild.life) == (number, grandchild.states[number])
+    for each in (child, grandchild):
+        await each.close()
+
+
+async def test_children_that_begin_while_base_copies_are_deleted_are_seen(
+    server: ArchivedServer, store: MemoryStore, tmp_path: Path
+) -> None:
+    """It is restored, and begins, while the base copy before is deleted, whose age is the same."""
+    await look_after(server, DAY + 1)
+    await server.catch_up()
+    parted = server.last
+    await write_small(server, 1)
+    for _day in range(2):
+        await later(server, DAY + 1)
+        await server.write(1)
+        await server.turn()  # the base copy of the day
+        await server.catch_up()
+    children: list[ArchivedServer] = []
+    real = store.delete
+
+    async def delete(name: str) -> None:
+        if name.endswith("/end") and not children:
+            children.append(await gone_on(server, tmp_path / "child", parted))
+        await real(name)
+
+    ends = [name for name in store.names("base") if name.is_end]
+    assert [name.first <= parted for name in ends].count(True) == 2
+    store.delete = delete  # type: ignore[method-assign]
+    await later(server, 2 * DAY)
+    await look_after(server, HOUR)
+    (child,) = children
+    assert child.parent == (server.life, parted)
+    left = [name for name in store.names("base") if name.is_end and name.life == server.life]
+    assert ends[0] not in left
+    assert ends[1] in left
+    assert await restored(store, child.life) == (child.last, child.states[child.last])
+    await child.close()
