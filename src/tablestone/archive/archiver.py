@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from tablestone.archive.base_copy import BaseCopies
 from tablestone.archive.comparing import SelfCheck
+from tablestone.archive.going_back import WRITTEN_SECONDS
 from tablestone.archive.history import Range
 from tablestone.archive.objects import Entry, Kind, ObjectDamaged, ObjectRefused, write_records
 from tablestone.archive.store import StoreUnavailable
@@ -38,6 +39,8 @@ OBJECT_BYTES: Final = 8 << 20
 NOTE_SECONDS: Final = 10.0
 """Seconds under load between two notes of what is archived: each is a commit of its own."""
 RETRY_SECONDS_MAX: Final = 10.0
+IDLE_SECONDS: Final = WRITTEN_SECONDS / 2
+"""Seconds without a write after which the life may be pruned soon."""
 LOG_SECONDS: Final = 60.0
 """Seconds between two lines of the log about a store that fails."""
 STOP_SECONDS: Final = 3.0
@@ -80,7 +83,7 @@ class Archiver:
         self.check = SelfCheck(source, settings, elapsed, directory / CHECKED_NAME)
         self._run = secrets.token_hex(8)
         self._unnoted: int | None = None
-        self._noted_at = -math.inf
+        self._noted_at = self._written_at = -math.inf
         self._caught_up_at = elapsed() - _waiting_seconds(source, ticks())
         self._logged_at: float | None = None
         self._pause: float = settings.interval
@@ -216,9 +219,12 @@ class Archiver:
         (first, oldest, *_), (last, newest, *_) = records[0], records[-1]
         entry = Entry(first, last, oldest, newest, self.ticks(), self.elapsed())
         body = await asyncio.to_thread(write_records, records)
+        if self.elapsed() > self._written_at + IDLE_SECONDS:
+            await term.require_own()
         name = term.name(Kind.CHANGES, first, last)
         await term.create(name, {"entries": [entry]}, body, term.key)
         await term.require()
+        self._written_at = self.elapsed()
         term.archived = self._unnoted = last
         if self.elapsed() >= self._noted_at + NOTE_SECONDS:
             await self._note()

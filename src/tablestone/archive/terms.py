@@ -88,6 +88,13 @@ class OwnTerm:
             if found.facts.get("run") != self.run or found.body != body:
                 raise TermLost(f"another process has written {name}") from None
 
+    async def require_own(self) -> None:
+        """`TermLost` if this term is gone: a life that is not written for some minutes can be pruned."""
+        try:
+            await self.store.read(str(self.name(Kind.TERM, 0)), 1)
+        except ObjectMissing:
+            raise TermLost(f"the archive does not hold the life {self.life} any more") from None
+
     async def require(self) -> None:
         """`TermLost` if another run has begun a later term."""
         later = Name(self.life, Kind.TERM, self.term.number + 1)

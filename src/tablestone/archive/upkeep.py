@@ -48,7 +48,6 @@ JOINED_BYTES: Final = 8 << 20
 JOINED_ENTRIES_MAX: Final = 1_000
 UNFINISHED_SECONDS: Final = DAY_SECONDS
 """A base copy without its end goes when its last part is this old."""
-_ORDER: Final = (Kind.BASE, Kind.CHANGES, Kind.JOINED, Kind.TERM)
 
 log = logging.getLogger(__name__)
 
@@ -229,37 +228,48 @@ def _left_over(own: Life, until: float) -> Iterator[Name]:
 async def prune(store: Store, keys: Sequence[EncryptionKey], life: str) -> int:
     """Remove a life; returns the number of its objects. `MomentRefused`: it is written, or a child needs it.
 
-    The ends of its base copies go first, each after a look at the other lives: without them no life can begin that
-    names this one as its parent. The terms go last, so that an interrupted removal can be repeated.
+    The terms go first: an idle server sees that it lacks its own before it writes again, and without them no life can
+    begin that names this one as its parent. The ends of base copies follow, each after a look at the other lives, for
+    one that has begun until then. An interrupted removal can be repeated.
     """
-    removed = 0
+    removed = set[Name]()
     while True:
         lives = await read_lives(store)
-        if life not in lives:
+        names = lives[life].found.keys() - removed if life in lives else set()
+        if not names:
             if removed:
-                return removed
+                return len(removed)
             raise MomentRefused(f"The archive has no life {life}.")
         await _require_not_needed(store, keys, lives, life)
-        names = sorted(lives[life].found, key=lambda name: (_ORDER.index(name.kind), str(name)))
+        terms = [name for name in names if name.kind is Kind.TERM]
         ends = [name for name in names if name.is_end]
-        for name in ends[:1] or names:
+        for name in sorted(terms, key=lambda name: -name.term) or ends[:1] or names:
             await store.delete(str(name))
-            removed += 1
+            removed.add(name)
 
 
 async def _require_not_needed(
     store: Store, keys: Sequence[EncryptionKey], lives: dict[str, Life], life: str
 ) -> None:
-    newest = min(max(each.written for each in lives.values()), unix_seconds())
-    if len(lives) == 1 or lives[life].written > newest - WRITTEN_SECONDS:
+    if len(lives) == 1:
         raise MomentRefused(
-            f"The life {life} was written in the last minutes: a server may be writing it."
+            f"The life {life} is the only one of this archive: what removes the whole place removes it."
+        )
+    newest = min(max(each.written for each in lives.values()), unix_seconds())
+    if lives[life].written > newest - WRITTEN_SECONDS:
+        raise MomentRefused(
+            f"The life {life} was written within ten minutes of the newest object here: a server may be writing it."
         )
     without = {name: each for name, each in lives.items() if name != life}
 
     async def moments(of: dict[str, Life], child: str) -> list[Range]:
         """What can be restored of a life, after the records that it shares with the one to remove."""
-        ranges = restorable(await read_bases(store, Line.of(of, child), keys))
+        problems: list[Exception] = []
+        bases = await read_bases(store, Line.of(of, child), keys, problems)
+        refused = next((each for each in problems if isinstance(each, ObjectRefused)), None)
+        if refused is not None and life in ancestors(lives, child):  # nobody can tell
+            raise refused
+        ranges = restorable(bases)
         first = shared(lives, life, child) + 1
         return [
             each._replace(first=max(each.first, first)) for each in ranges if each.last >= first

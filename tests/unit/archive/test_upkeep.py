@@ -615,7 +615,7 @@ async def test_a_life_that_is_written_is_not_pruned_after_a_time_in_2035(
     await other.catch_up()
     store.now = now
     for life in (server.life, other.life):
-        with pytest.raises(MomentRefused, match="was written in the last minutes"):
+        with pytest.raises(MomentRefused, match="within ten minutes of the newest"):
             await upkeep.prune(store, [], life)
     await other.close()
 
@@ -688,3 +688,112 @@ async def test_children_that_begin_while_base_copies_are_deleted_are_seen(
     assert ends[1] in left
     assert await restored(store, child.life) == (child.last, child.states[child.last])
     await child.close()
+
+
+async def idle_beside_another(server: ArchivedServer, to: Path) -> ArchivedServer:
+    """The server did not write for twenty minutes; another one has."""
+    await later(server, 20 * 60)
+    other = ArchivedServer(to, server.store, server.clock)
+    await other.write(2)
+    await other.catch_up()
+    return other
+
+
+async def test_an_idle_server_whose_life_was_pruned_begins_another(
+    server: ArchivedServer, store: MemoryStore, tmp_path: Path
+) -> None:
+    other, life = await idle_beside_another(server, tmp_path / "other"), server.life
+    objects = [name for name in store.objects if name.startswith(life)]
+    assert await upkeep.prune(store, [], life) == len(objects)
+    await server.write(5)
+    await server.catch_up()
+    assert server.life != life
+    assert not any(name.startswith(life) for name in store.objects)
+    assert await restored(store, server.life) == (server.last, server.rows())
+    await other.close()
+
+
+@pytest.mark.parametrize("at", ["terms", "base", "changes"])
+async def test_a_server_that_writes_while_its_life_is_pruned_begins_another(
+    server: ArchivedServer, store: MemoryStore, tmp_path: Path, at: str
+) -> None:
+    other, life, real = (
+        await idle_beside_another(server, tmp_path / "other"),
+        server.life,
+        store.delete,
+    )
+
+    async def delete(name: str) -> None:
+        await real(name)
+        if f"/{at}/" in name and server.life == life:
+            await server.write(5)
+            await server.catch_up()
+
+    store.delete = delete  # type: ignore[method-assign]
+    await upkeep.prune(store, [], life)
+    assert server.life != life
+    assert not any(name.startswith(life) for name in store.objects)
+    assert await restored(store, server.life) == (server.last, server.rows())
+    await other.close()
+
+
+async def test_an_old_copy_that_begins_while_its_life_is_pruned_has_no_parent_there(
+    server: ArchivedServer, store: MemoryStore, tmp_path: Path
+) -> None:
+    """The term that its directory knows is not the newest one."""
+    shutil.copytree(server.data, tmp_path / "old")
+    server = await server.again()
+    await write_small(server, 2)
+    other, life, real = (
+        await idle_beside_another(server, tmp_path / "other"),
+        server.life,
+        store.delete,
+    )
+    begun: list[ArchivedServer] = []
+
+    async def delete(name: str) -> None:
+        await real(name)
+        if name.endswith("/end") and not begun:
+            begun.append(old := server._another(tmp_path / "old", {}))
+            await old.archiver.turn()
+            await old.archiver._end_beside()
+
+    store.delete = delete  # type: ignore[method-assign]
+    await upkeep.prune(store, [], life)
+    (old,) = begun
+    assert old.parent is None
+    assert not any(name.startswith(life) for name in store.objects)
+    for each in (other, old, server):
+        await each.close()
+
+
+async def test_the_only_life_is_not_pruned(server: ArchivedServer, store: MemoryStore) -> None:
+    await later(server, 20 * DAY)
+    with pytest.raises(MomentRefused, match=f"The life {server.life} is the only one"):
+        await upkeep.prune(store, [], server.life)
+
+
+async def test_what_the_moments_of_another_life_need_is_not_pruned(
+    server: ArchivedServer, store: MemoryStore, tmp_path: Path
+) -> None:
+    """Nor if its key is not given: nobody can tell."""
+    keyed = ArchivedServer(tmp_path / "data2", store, server.clock, keys=[KEY])
+    await keyed.catch_up()
+    await write_small(keyed, 2)
+    parted = keyed.last - 1
+    await restored(store, keyed.life, to=parted, keys=[KEY], into=tmp_path / "child")
+    await later(server, 20 * 60)
+    child = server._another(tmp_path / "child", {"keys": [KEY]})
+    await child.write(1, b"child")
+    await child.archiver.turn()
+    await child.archiver._end_beside()
+    names = set(store.objects)
+    with pytest.raises(
+        MomentRefused, match=f"The life {child.life} goes on from the life {keyed.life}"
+    ):
+        await upkeep.prune(store, [KEY], keyed.life)
+    with pytest.raises(ObjectRefused, match="is encrypted with a key"):
+        await upkeep.prune(store, [], keyed.life)
+    assert names == set(store.objects)
+    for each in (child, keyed):
+        await each.close()
