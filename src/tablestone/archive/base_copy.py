@@ -64,6 +64,8 @@ class Part(NamedTuple):
 class BaseCopies:
     """Writes base copies, and knows what the archive can restore by them."""
 
+    CANNOT: Final = "The base copy in {} cannot be written."
+
     def __init__(
         self, source: ArchiveSource, ticks: Callable[[], int], elapsed: Callable[[], float]
     ) -> None:

@@ -133,6 +133,8 @@ def _is_swept(key: Key, dead: set[bytes]) -> bool:
 class SelfCheck:
     """Checks the archive of a server by itself, in a scratch directory, and notes how it went."""
 
+    CANNOT: Final = "The archive {} could not be checked:"
+
     def __init__(
         self,
         source: ArchiveSource,

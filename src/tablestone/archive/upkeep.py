@@ -55,6 +55,8 @@ log = logging.getLogger(__name__)
 class Upkeep:
     """Looks after the life that an archiver writes."""
 
+    CANNOT: Final = "Old changes in {} cannot be joined or deleted."
+
     def __init__(
         self,
         base_copies: BaseCopies,

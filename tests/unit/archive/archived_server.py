@@ -191,7 +191,8 @@ class ArchivedServer:
 
 
 async def take_turn(archiver: Archiver) -> None:
-    """What the archiver does each second, and what it begins beside."""
+    """What the archiver does each second, and what it begins beside. What failed is tried again at once."""
+    archiver._retry = dict.fromkeys(archiver._retry, 0.0)
     await archiver.turn()
     while under_way := [task for task in archiver._beside.values() if not task.done()]:
         await asyncio.wait(under_way, timeout=0.01)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from itertools import cycle
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tablestone.archive import base_copy
+from tablestone.archive import archiver, base_copy
 from tablestone.archive.going_back import MomentRefused, read_histories
 from tablestone.archive.objects import (
     Content,
@@ -452,4 +454,128 @@ async def test_a_suspended_machine_rests_no_longer(
 
     monkeypatch.setattr(server.source, "rows", sleeps)
     await asyncio.wait_for(server.catch_up(), 5)
+    await server.close()
+
+
+@pytest.mark.parametrize("interval", [0, 600])
+async def test_a_request_that_hangs_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, interval: int
+) -> None:
+    """By health and, once a minute, the log, while the turn waits for it; `behind_bytes` grows meanwhile."""
+    store = MemoryStore()
+    server = ArchivedServer(tmp_path / "data", store)
+    await server.catch_up()
+    server.archiver.settings = replace(server.settings, interval=interval)
+    store.creating.clear()
+    await server.write(3)
+    turn = asyncio.create_task(server.archiver.turn())
+    await store.waits.wait()
+    server.clock.move(interval + 50)
+    await server.archiver.watch()
+    assert server.archiver.warnings == []
+    behind = [0]
+    caplog.clear()
+    for _second in range(130):
+        server.clock.move(1)
+        await server.write(1)
+        await server.archiver.watch()
+        behind.append(server.archiver.behind_bytes)
+    late = "is behind: its store is slow, or does not answer."
+    assert [late in warning for warning in server.archiver.warnings] == [True]
+    assert caplog.text.count(late) == 2
+    assert behind[1] == 0 < behind[20] < behind[-1]
+    store.creating.set()
+    await turn
+    await server.turn()
+    assert (server.archiver.warnings, server.archiver.behind_bytes) == ([], 0)
+    await server.close()
+
+
+async def test_the_watch_runs_while_a_request_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archiver, "WATCH_SECONDS", 0.01)
+    store = MemoryStore()
+    server = ArchivedServer(tmp_path / "data", store)
+    store.creating.clear()
+    await server.write(1)
+    running = asyncio.create_task(server.archiver.run())
+    await store.waits.wait()
+    server.clock.move(3_600)
+    async with asyncio.timeout(10):
+        while server.archiver.behind_bytes == 0:  # noqa: ASYNC110 - no event says it
+            await asyncio.sleep(0.01)
+    store.creating.set()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await server.engine.close()
+
+
+async def test_errors_that_come_and_go_are_logged_once_a_minute(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = MemoryStore()
+    server = ArchivedServer(tmp_path / "data", store)
+    await server.catch_up()
+    fails = cycle([True, False])
+
+    def before(what: str, _name: str) -> None:
+        if what == "create" and next(fails):
+            raise StoreUnavailable("503.")
+
+    store.before = before
+    caplog.clear()
+    for _second in range(120):
+        await server.write(1)
+        await server.archiver.turn()
+        server.clock.move(1)
+    assert caplog.text.count("Nothing is archived") == 2
+    assert caplog.text.count("is written again") == 2
+    await server.close()
+
+
+@pytest.mark.parametrize(
+    ("fails_at", "sentence"),
+    [
+        ("/base/", "The base copy in s3://bucket/tables cannot be written. 503."),
+        ("/joined/", "Old changes in s3://bucket/tables cannot be joined or deleted. 503."),
+    ],
+)
+async def test_what_fails_beside_the_changes_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, fails_at: str, sentence: str
+) -> None:
+    """Changes are archived meanwhile, as quickly as before."""
+    store = MemoryStore()
+    server = ArchivedServer(tmp_path / "data", store)
+    await server.catch_up()
+    for _part in range(3):
+        await server.write(1)
+        await server.archiver.turn()
+        server.clock.move(DAY / 3 + 1)
+        store.now += DAY / 3 + 1
+
+    def before(what: str, name: str) -> None:
+        if what == "create" and fails_at in name:
+            raise StoreUnavailable("503.")
+
+    store.before = before
+    attempts: list[float] = []
+    for _second in range(70):
+        server.clock.move(1)
+        await server.write(1)
+        errors = server.archiver.errors
+        assert await server.archiver.turn() == server.settings.interval
+        if under_way := list(server.archiver._beside.values()):
+            await asyncio.wait(under_way)
+        if server.archiver.errors > errors:
+            attempts.append(server.clock.seconds)
+    assert server.archiver.warnings == [sentence]
+    assert (server.archiver.failing, server.term.archived) == (None, server.last)
+    assert len(attempts) == 3  # it is not tried each second
+    assert caplog.text.count(sentence) == 2
+    assert "Nothing is archived" not in caplog.text
+    store.before = lambda _what, _name: None
+    await server.turn()
+    await server.turn()
+    assert server.archiver.warnings == []
     await server.close()
