@@ -169,6 +169,9 @@ class _Start:
         newest = own.terms[-1]
         if newest.run == self.run:
             return own.life, newest, None if newest.number > 1 else "an attempt before began it"
+        if self.keys and await self._is_clear(own):
+            why = f"the life {own.life} is not encrypted, and this server has a key for its archive"
+            return fresh_life(), first_of_all, why
         line = Line.of(lives, own.life)
         if newest.run not in {state.run, state.next_run} - {""}:  # that of a damaged term
             why = f"another server has gone on in the life {own.life} of this directory"
@@ -192,9 +195,23 @@ class _Start:
             return fresh_life(), first_of_all, why
         return fresh_life(), Term(1, self.run, parent.last + 1, None, parent), why
 
+    async def _is_clear(self, own: Life) -> bool:
+        """Whether a life is not encrypted: all of it is, or nothing, so that one restore can read what it needs."""
+        names = [name for name in own.found if name.kind is not Kind.TERM]
+        for name in sorted(names, key=lambda name: own.found[name].size):
+            try:
+                await read_named(self.store, name)
+            except ObjectDamaged:
+                continue
+            except ObjectRefused:
+                return False
+            return True
+        return False
+
     async def _parted(self, line: Line, own: Life, state: ArchiveState) -> Parted | None:
         """The newest record that the archive and the directory both have, if the archive can restore it."""
-        ours = [term.number for term in own.terms if term.run in (state.run, state.next_run)]
+        runs = {state.run, state.next_run} - {""}  # that of a damaged term
+        ours = [term.number for term in own.terms if term.run in runs]
         if not ours:
             return None
         oldest = max(self.kept.first, min((piece.first for piece in line.pieces), default=0))
