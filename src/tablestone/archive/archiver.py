@@ -232,9 +232,9 @@ class Archiver:
 
     async def _begin(self) -> OwnTerm:
         url = self.settings.url
-        term = await begin_term(self.store, self.source, url, self._run, self.settings.keys)
+        term, line = await begin_term(self.store, self.source, url, self._run, self.settings.keys)
         ends = await asyncio.to_thread(self.source.ends)
-        await self.base_copies.begin(term, is_whole=ends.first <= term.archived + 1)
+        await self.base_copies.begin(term, line, is_whole=ends.first <= term.archived + 1)
         if term.why is None:
             log.info("archives to %s, life %s", url, term.life)
             return term

@@ -89,13 +89,13 @@ class BaseCopies:
             return -math.inf
         return self.newest_at + (EVERY_SECONDS if self.gap is None else GAP_SECONDS)
 
-    async def begin(self, term: OwnTerm, *, is_whole: bool) -> None:
+    async def begin(self, term: OwnTerm, line: Line, *, is_whole: bool) -> None:
         """A term has begun; not `is_whole`: records before its first one were never archived.
 
         `ObjectRefused`: it would put data in clear beside what is encrypted.
         """
         problems: list[Exception] = []
-        bases = await read_bases(term.store, term.line, term.keys, problems)
+        bases = await read_bases(term.store, line, term.keys, problems)
         is_refused = any(isinstance(problem, ObjectRefused) for problem in problems)
         has_old = is_refused or any(base.key != term.key for base in bases)
         self.is_restorable = any(base.reach >= term.archived for base in bases)
@@ -106,8 +106,8 @@ class BaseCopies:
             )
         self.newest_at = -math.inf
         if bases and is_whole:
-            lives = term.line.lives
-            now = present(lives.values(), self._ticks())
+            lives = line.lives
+            now = await asyncio.to_thread(present, lives.values(), self._ticks())
             ended = lives[bases[-1].name.life].found[bases[-1].name].modified
             if ended <= now:  # or its time is wrong
                 self.newest_at = self._elapsed() - (now - ended)
@@ -182,7 +182,7 @@ class BaseCopies:
         names = [name for name in life.found if name.kind is Kind.BASE and name.part is not None]
         starts = {name.first for name in names} - {name.first for name in life.found if name.is_end}
         for start in sorted(starts, reverse=True):
-            if line.reach(start + 1) < max(term.archived, start):
+            if await asyncio.to_thread(line.reach, start + 1) < max(term.archived, start):
                 continue
             self.copying = start  # before its parts are read: some may be old enough to be deleted
             found: list[Part] = []
@@ -205,7 +205,7 @@ class BaseCopies:
 async def _line(term: OwnTerm) -> Line:
     """What is there of this life alone. A listing may not show a new one yet."""
     lives = await read_lives(term.store, only=term.life)
-    return Line.of({term.life: Life(term.life)} | lives, term.life)
+    return await asyncio.to_thread(Line.of, {term.life: Life(term.life)} | lives, term.life)
 
 
 def _key(text: str | None) -> Key | None:

@@ -291,7 +291,7 @@ async def read_bases(
             if problems is not None:
                 problems.append(problem)
             continue
-        reach = line.reach(name.first + 1)
+        reach = await asyncio.to_thread(line.reach, name.first + 1)
         last = content.facts["last"]
         if last <= min(limit, reach):
             copy = BaseCopy(name, name.first, last, reach, content.facts, content.key)

@@ -56,8 +56,6 @@ class OwnTerm:
     run: str
     life: str
     term: Term
-    line: Line
-    """What was there when it began."""
     why: str | None
     """Why a life begins: a sentence. None: the life goes on."""
     archived: int
@@ -105,8 +103,10 @@ class OwnTerm:
 
 async def begin_term(
     store: Store, source: ArchiveSource, archive: str, run: str, keys: Sequence[EncryptionKey] = ()
-) -> OwnTerm:
-    """Begin a term of the run `run`, or take the one that it has begun. May be called again after an error.
+) -> tuple[OwnTerm, Line]:
+    """Begin a term of the run `run`, or take the one that it has begun; also returns what was there before.
+
+    May be called again after an error.
 
     Raises the errors of the store and of the source, and `TermLost` if another run begins the same term.
     """
@@ -125,7 +125,8 @@ async def begin_term(
                 raise TermLost(f"another server has begun {name}") from None
         lives.setdefault(life, Life(life)).terms.append(term)  # a listing may not show it yet
     await asyncio.to_thread(source.begin_run, archive, life, run, term.first - 1)
-    return OwnTerm(store, keys, run, life, term, Line.of(lives, life), why, term.first - 1)
+    line = await asyncio.to_thread(Line.of, lives, life)
+    return OwnTerm(store, keys, run, life, term, why, term.first - 1), line
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +173,7 @@ class _Start:
         if self.keys and await self._is_clear(own):
             why = f"the life {own.life} is not encrypted, and this server has a key for its archive"
             return fresh_life(), first_of_all, why
-        line = Line.of(lives, own.life)
+        line = await asyncio.to_thread(Line.of, lives, own.life)
         if newest.run not in {state.run, state.next_run} - {""}:  # that of a damaged term
             why = f"another server has gone on in the life {own.life} of this directory"
         else:

@@ -7,6 +7,7 @@ that listed them has time to read them.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from contextlib import suppress
 from itertools import takewhile
@@ -82,9 +83,10 @@ class Upkeep:
         own = lives.get(term.life)
         if own is None or term.name(Kind.TERM, 0) not in own.found:
             raise TermLost("the archive has lost objects of its life")
-        now = present(lives.values(), self._ticks(), self._retention or DAY_SECONDS)
+        leap = self._retention or DAY_SECONDS
+        now = await asyncio.to_thread(present, lives.values(), self._ticks(), leap)
         await _join(term, own, now - JOIN_SECONDS)
-        names = {*_joined(own, now - JOIN_SECONDS), *_left_over(own, now - UNFINISHED_SECONDS)}
+        names = await asyncio.to_thread(_done_with, own, now)
         if await self._delete(term, names) and self._retention is not None:
             await self._delete_past(term, lives, now, self._retention)
 
@@ -127,7 +129,7 @@ class Upkeep:
 async def _join(term: OwnTerm, own: Life, until: float) -> None:
     """Join the objects of changes that were stored before a time, those of each key for themselves."""
     group: list[tuple[Name, Content]] = []
-    for piece in Line.of({own.life: own}, own.life).cover(1, EVER)[0]:
+    for piece in await asyncio.to_thread(_cover, own):
         content = await _small(term, own, piece, until)
         if group and (content is None or not _goes_on(group, piece, content)):
             await _write_joined(term, own, group)
@@ -135,6 +137,10 @@ async def _join(term: OwnTerm, own: Life, until: float) -> None:
         if content is not None:
             group.append((piece.name, content))
     await _write_joined(term, own, group)
+
+
+def _cover(own: Life) -> list[Piece]:
+    return Line.of({own.life: own}, own.life).cover(1, EVER)[0]
 
 
 def _goes_on(group: list[tuple[Name, Content]], piece: Piece, content: Content) -> bool:
@@ -176,8 +182,9 @@ async def _past(term: OwnTerm, lives: dict[str, Life], now: float, retention: fl
         parted = ancestors(lives, life.life).get(term.life)
         if parted is None:
             continue
-        line = Line.of(lives, life.life)
-        if life is not own and line.reach(parted + 1) == parted < line.newest(life):
+        line = await asyncio.to_thread(Line.of, lives, life.life)
+        reach = await asyncio.to_thread(line.reach, parted + 1)
+        if life is not own and reach == parted < line.newest(life):
             continue  # it has let go itself what followed on the parting
         bases = await read_bases(term.store, line, term.keys)
         if life is own:
@@ -200,6 +207,11 @@ async def _past(term: OwnTerm, lives: dict[str, Life], now: float, retention: fl
         if (name.kind in (Kind.CHANGES, Kind.JOINED) and name.last <= floor)
         or (name.kind is Kind.BASE and name.first < floor)
     ]
+
+
+def _done_with(own: Life, now: float) -> set[Name]:
+    """What no reader needs any more, whatever its age."""
+    return {*_joined(own, now - JOIN_SECONDS), *_left_over(own, now - UNFINISHED_SECONDS)}
 
 
 def _joined(own: Life, until: float) -> Iterator[Name]:

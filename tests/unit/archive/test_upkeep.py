@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import shutil
+import threading
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -11,9 +13,9 @@ import pytest
 import pytest_asyncio
 
 from storage.encrypted_directory import KEY, OTHER
-from tablestone.archive import base_copy, upkeep
+from tablestone.archive import base_copy, history, upkeep
 from tablestone.archive.going_back import MomentRefused, find_goal, timeline
-from tablestone.archive.history import Line, read_lives
+from tablestone.archive.history import Life, Line, read_lives
 from tablestone.archive.objects import (
     Content,
     Kind,
@@ -797,3 +799,41 @@ async def test_what_the_moments_of_another_life_need_is_not_pruned(
     assert names == set(store.objects)
     for each in (child, keyed):
         await each.close()
+
+
+async def test_a_large_listing_is_looked_through_beside_the_requests(
+    server: ArchivedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a hundred thousand objects, each of these takes some tenths of a second."""
+    mine, called = threading.get_ident(), list[str]()
+
+    def watched(owner: object, name: str) -> None:
+        real = getattr(owner, name)
+
+        def call(*given: object, **named: object) -> object:
+            assert threading.get_ident() != mine, name
+            called.append(name)
+            return real(*given, **named)
+
+        monkeypatch.setattr(owner, name, call)
+
+    for owner, name in (
+        *((Line, each) for each in ("of", "cover", "reach")),
+        *((upkeep, each) for each in ("present", "_joined", "_left_over")),
+        *((history, "parse_name"), (base_copy, "present")),
+    ):
+        watched(owner, name)
+    again = await server.again()
+    for _day in range(5):
+        await look_after(again, DAY + 1)
+        await again.catch_up()
+    assert again.archiver.warnings == []
+    assert {"of", "cover", "reach", "present", "_joined", "_left_over", "parse_name"} == {*called}
+    await again.close()
+
+
+async def test_a_term_keeps_no_listing(server: ArchivedServer) -> None:
+    """It is kept for as long as the server runs."""
+    gc.collect()
+    assert not [each for each in gc.get_objects() if isinstance(each, (Life, Line))]
+    assert server.archiver.term is not None
