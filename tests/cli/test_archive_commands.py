@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -23,7 +24,7 @@ from azure.data.tables import TableServiceClient
 
 from cli.admin_pages import json_page, page
 from cli.command_line import Ended, tablestone
-from cli.worker_processes import wait_until
+from cli.worker_processes import wait_until, workers_of
 from server_process import NotReady, ServerProcess, command_with, start_server
 from stress.archive_kills.run import read_rows
 
@@ -206,7 +207,7 @@ def test_one_table_beside_the_server(served: Served) -> None:
 
 def test_prune_refuses_what_is_written_or_unknown(served: Served) -> None:
     ended = tablestone("archive", "prune", served.archive, "--life", served.life)
-    assert (ended.status, "was written in the last minutes" in ended.stderr) == (2, True)
+    assert (ended.status, "is the only one of this archive" in ended.stderr) == (2, True)
     ended = tablestone("archive", "prune", served.archive, "--life", "0123456789abcdef")
     assert (ended.status, ended.stderr) == (
         2,
@@ -493,3 +494,41 @@ def test_a_refused_start_leaves_no_data_behind(tmp_path: Path, url: str) -> None
     ended = tablestone("serve", "--data", data, "--archive", url.replace("DATA", str(data)))
     assert (ended.status, len(ended.stderr.splitlines())) == (2, 1), ended
     assert not data.exists()
+
+
+def test_a_server_that_was_stopped_returns_after_another_took_over(tmp_path: Path) -> None:
+    """A virtual machine is paused, its disk's snapshot goes on elsewhere, and then it is continued."""
+    archive = tmp_path / "archive"
+    options = (f"--archive={archive}", "--workers=1", "--archive-interval=1")
+    first = start_server(tmp_path / "data", *options)
+    processes = [first.process.pid, *workers_of(first)]
+    insert(first, "both")
+    wait_until(lambda: archived(archive) >= 3)
+    (life,) = (path.name for path in lives_in(archive))
+    for process in processes:
+        os.kill(process, signal.SIGSTOP)
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    other = start_server(tmp_path / "copy", *options)
+    insert(other, "other")
+    wait_until(lambda: archived(archive) >= 4)
+    for process in processes:
+        os.kill(process, signal.SIGCONT)
+    insert(first, "first")
+    wait_until(lambda: "after record 3 of the life" in first.stderr)
+    insert(other, "other again")
+    insert(first, "first again")
+    assert first.stop() == 0
+    assert other.stop() == 0
+    (child,) = (path.name for path in lives_in(archive) if path.name != life)
+    assert (
+        f"The archive's term was lost: another server goes on in the life {life}." in first.stderr
+    )
+    assert re.search(
+        rf"in a new life, {child}, after record 3 of the life {life}: another server has gone on",
+        first.stderr,
+    )
+    assert other.stderr_without("is not encrypted") == ""
+    for name, found in ((life, {"other", "other again"}), (child, {"first", "first again"})):
+        ended = restore(archive, tmp_path / name, "--life", name)
+        assert (ended.status, ended.stderr) == (0, ""), ended
+        assert restored_rows(tmp_path / name) == {"both", *found}

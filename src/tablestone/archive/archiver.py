@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from tablestone.archive.base_copy import BaseCopies
 from tablestone.archive.comparing import SelfCheck
+from tablestone.archive.going_back import WRITTEN_SECONDS
 from tablestone.archive.history import Range
 from tablestone.archive.objects import Entry, Kind, ObjectDamaged, ObjectRefused, write_records
 from tablestone.archive.store import StoreUnavailable
@@ -38,8 +39,16 @@ OBJECT_BYTES: Final = 8 << 20
 NOTE_SECONDS: Final = 10.0
 """Seconds under load between two notes of what is archived: each is a commit of its own."""
 RETRY_SECONDS_MAX: Final = 10.0
+IDLE_SECONDS: Final = WRITTEN_SECONDS / 2
+"""Seconds without a write after which the life may be pruned soon."""
+BESIDE_RETRY_SECONDS: Final = 30.0
+"""Seconds until a base copy or the upkeep is tried again."""
 LOG_SECONDS: Final = 60.0
-"""Seconds between two lines of the log about a store that fails."""
+"""Seconds between two lines of the log about the same problem."""
+LATE_SECONDS: Final = 60.0
+"""Seconds beside the interval after which the archive is late, whatever the reason."""
+WATCH_SECONDS: Final = 10.0
+UNEXPECTED: Final = "An unexpected error is in the log."
 STOP_SECONDS: Final = 3.0
 """Seconds for the last records when the server stops."""
 PASSING: Final = (StoreUnavailable, EngineUnavailable, ObjectDamaged, ObjectRefused)
@@ -72,19 +81,26 @@ class Archiver:
         self.term: OwnTerm | None = None
         self.failing: str | None = None
         """Why nothing can be archived now."""
+        self.problems: dict[Work, str] = {}
+        """What failed beside the changes, in sentences."""
         self.errors = 0
         self.behind_bytes = 0
         """Bytes of records that are not archived, as of the last attempt."""
         self.base_copies = BaseCopies(source, ticks, elapsed)
-        self.upkeep = Upkeep(self.base_copies, settings.retention_seconds, elapsed)
+        self.upkeep = Upkeep(self.base_copies, settings.retention_seconds, ticks, elapsed)
         self.check = SelfCheck(source, settings, elapsed, directory / CHECKED_NAME)
         self._run = secrets.token_hex(8)
         self._unnoted: int | None = None
-        self._noted_at = -math.inf
+        self._noted_at = self._written_at = -math.inf
         self._caught_up_at = elapsed() - _waiting_seconds(source, ticks())
-        self._logged_at: float | None = None
+        self._logged: dict[str, float] = {}
+        """When the log had a sentence last."""
+        self._has_told = False
+        """Whether the log says last that nothing is archived."""
         self._pause: float = settings.interval
         self._beside: dict[Work, asyncio.Task[None]] = {}
+        self._retry: dict[Work, float] = {}
+        """When what failed beside the changes is tried again."""
 
     @property
     def lag_seconds(self) -> float:
@@ -92,11 +108,22 @@ class Archiver:
         return self.elapsed() - self._caught_up_at
 
     @property
+    def is_late(self) -> bool:
+        return self.lag_seconds > self.settings.interval + LATE_SECONDS
+
+    @property
+    def _late(self) -> str:
+        return f"The archive {self.settings.url} is behind: its store is slow, or does not answer."
+
+    @property
     def warnings(self) -> list[str]:
         """Sentences for the operator, though requests are served."""
         url, found = self.settings.url, list[str]()
         if self.failing is not None:
             found.append(f"Nothing is archived to {url} now. {self.failing}")
+        elif self.is_late:
+            found.append(self._late)
+        found += self.problems.values()
         if self.base_copies.needs_old_key:
             found.append(
                 f"A restore from {url} needs the old key, until a base copy with the present one has ended."
@@ -106,7 +133,9 @@ class Archiver:
                 f"Nothing can be restored from {url} yet: its first base copy has not ended."
             )
         if self.check.failed is not None:
-            found.append(f"The check of the archive {url} failed: {self.check.failed}.")
+            found.append(f"The check of the archive {url} failed: {self.check.failed}")
+        if self.check.could_not_run is not None:
+            found.append(f"{self.check.CANNOT.format(url)} {self.check.could_not_run}")
         if self.base_copies.gap is not None:
             first, last = self.base_copies.gap
             found.append(
@@ -115,11 +144,13 @@ class Archiver:
         return found
 
     async def run(self) -> None:
+        watching = asyncio.create_task(self._watch())
         try:
             while True:
                 pause = await self.turn()
                 await asyncio.sleep(pause)
         finally:
+            watching.cancel()
             await self._end_beside()
             if self.term is not None:  # the server stops: a restore elsewhere may follow at once
                 try:
@@ -144,16 +175,17 @@ class Archiver:
         except TermLost as lost:
             log.warning("The archive's term was lost: %s.", lost)
             await self._end_beside()
+            self.problems.clear()
             self.term, self._unnoted, self._run = None, None, secrets.token_hex(8)
         except PASSING as error:
             self._failed(str(error))
         except Exception:
             log.exception("The archive met an unexpected error.")
-            self._failed("An unexpected error is in the log.")
+            self._failed(UNEXPECTED)
         else:
-            if self.failing is not None:
+            if self._has_told:
                 log.warning("The archive %s is written again.", self.settings.url)
-            self.failing = self._logged_at = None
+            self.failing, self._has_told = None, False
             self._pause = self.settings.interval
         return self._pause
 
@@ -161,24 +193,48 @@ class Archiver:
         self.errors += 1
         self.failing = why
         self._pause = min(max(2 * self._pause, 1.0), RETRY_SECONDS_MAX)
+        self._count_behind()
+        self._tell_failing(why)
+
+    def _tell_failing(self, why: str) -> None:
+        sentence = f"Nothing is archived to {self.settings.url} now; changes are kept meanwhile."
+        if self._tell(sentence, why):
+            self._has_told = True
+
+    def _tell(self, sentence: str, why: str) -> bool:
+        """Log a problem, if it was not within the last minute."""
+        now = self.elapsed()
+        is_new = now >= self._logged.get(sentence, -math.inf) + LOG_SECONDS
+        if is_new:
+            self._logged[sentence] = now
+            log.error("%s %s", sentence, why)
+        return is_new
+
+    def _count_behind(self) -> None:
         with suppress(EngineUnavailable):
             self.behind_bytes = self.source.bytes_after(
                 0 if self.term is None else self.term.archived
             )
-        now = self.elapsed()
-        if self._logged_at is None or now >= self._logged_at + LOG_SECONDS:
-            self._logged_at = now
-            log.error(
-                "Nothing is archived to %s now; changes are kept meanwhile. %s",
-                self.settings.url,
-                why,
-            )
+
+    async def _watch(self) -> None:
+        """A request may hang for long, and the turn that waits for it says nothing."""
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            await self.watch()
+
+    async def watch(self) -> None:
+        if self.is_late:
+            await asyncio.to_thread(self._count_behind)
+            if self.failing is None:
+                self._tell(self._late, f"{self.behind_bytes:,} bytes of changes wait.")
+            else:
+                self._tell_failing(self.failing)
 
     async def _begin(self) -> OwnTerm:
         url = self.settings.url
-        term = await begin_term(self.store, self.source, url, self._run, self.settings.keys)
+        term, line = await begin_term(self.store, self.source, url, self._run, self.settings.keys)
         ends = await asyncio.to_thread(self.source.ends)
-        await self.base_copies.begin(term, is_whole=ends.first <= term.archived + 1)
+        await self.base_copies.begin(term, line, is_whole=ends.first <= term.archived + 1)
         if term.why is None:
             log.info("archives to %s, life %s", url, term.life)
             return term
@@ -214,9 +270,12 @@ class Archiver:
         (first, oldest, *_), (last, newest, *_) = records[0], records[-1]
         entry = Entry(first, last, oldest, newest, self.ticks(), self.elapsed())
         body = await asyncio.to_thread(write_records, records)
+        if self.elapsed() > self._written_at + IDLE_SECONDS:
+            await term.require_own()
         name = term.name(Kind.CHANGES, first, last)
         await term.create(name, {"entries": [entry]}, body, term.key)
         await term.require()
+        self._written_at = self.elapsed()
         term.archived = self._unnoted = last
         if self.elapsed() >= self._noted_at + NOTE_SECONDS:
             await self._note()
@@ -234,9 +293,30 @@ class Archiver:
         task = self._beside.get(work)
         if task is not None and task.done():
             del self._beside[work]
-            task.result()  # raises its error
-        elif task is None and self.elapsed() >= work.due:
+            self._ended_beside(work, task)
+        elif task is None and self.elapsed() >= self._retry.get(work, work.due):
             self._beside[work] = asyncio.create_task(work.run(term))
+
+    def _ended_beside(self, work: Work, task: asyncio.Task[None]) -> None:
+        self.problems.pop(work, None)
+        self._retry.pop(work, None)
+        try:
+            task.result()
+        except TermLost:
+            raise
+        except PASSING as error:
+            why = str(error)
+        except Exception:
+            log.exception("The archive met an unexpected error.")
+            why = UNEXPECTED
+        else:
+            return
+        self.errors += 1
+        sentence = work.CANNOT.format(self.settings.url)
+        self.problems[work] = f"{sentence} {why}"
+        self._tell(sentence, why)
+        if work is not self.check:
+            self._retry[work] = self.elapsed() + BESIDE_RETRY_SECONDS
 
     async def _end_beside(self) -> None:
         tasks = list(self._beside.values())

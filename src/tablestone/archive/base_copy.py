@@ -15,7 +15,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tablestone.archive.history import Life, Line, read_bases, read_lives, read_named
+from tablestone.archive.history import Life, Line, present, read_bases, read_lives, read_named
 from tablestone.archive.objects import Kind, ObjectDamaged, ObjectRefused, write_records
 from tablestone.engines import change_record
 from tablestone.engines.contract import Key, StoredRow
@@ -38,6 +38,8 @@ READ_BYTES: Final = 256 << 10
 """About how many bytes are read at once: requests wait for the interpreter meanwhile."""
 REST: Final = 4.0
 """Seconds of rest for each second of reading, so that requests go on."""
+REST_SECONDS_MAX: Final = 1.0
+"""The clock also counts the time for which the machine slept."""
 WAIT_SECONDS: Final = 0.5
 """Seconds between two looks whether the changes of meanwhile are archived."""
 
@@ -62,6 +64,8 @@ class Part(NamedTuple):
 class BaseCopies:
     """Writes base copies, and knows what the archive can restore by them."""
 
+    CANNOT: Final = "The base copy in {} cannot be written."
+
     def __init__(
         self, source: ArchiveSource, ticks: Callable[[], int], elapsed: Callable[[], float]
     ) -> None:
@@ -85,13 +89,13 @@ class BaseCopies:
             return -math.inf
         return self.newest_at + (EVERY_SECONDS if self.gap is None else GAP_SECONDS)
 
-    async def begin(self, term: OwnTerm, *, is_whole: bool) -> None:
+    async def begin(self, term: OwnTerm, line: Line, *, is_whole: bool) -> None:
         """A term has begun; not `is_whole`: records before its first one were never archived.
 
         `ObjectRefused`: it would put data in clear beside what is encrypted.
         """
         problems: list[Exception] = []
-        bases = await read_bases(term.store, term.line, term.keys, problems)
+        bases = await read_bases(term.store, line, term.keys, problems)
         is_refused = any(isinstance(problem, ObjectRefused) for problem in problems)
         has_old = is_refused or any(base.key != term.key for base in bases)
         self.is_restorable = any(base.reach >= term.archived for base in bases)
@@ -102,10 +106,11 @@ class BaseCopies:
             )
         self.newest_at = -math.inf
         if bases and is_whole:
-            lives = term.line.lives
-            now = max(life.written for life in lives.values())
+            lives = line.lives
+            now = await asyncio.to_thread(present, lives.values(), self._ticks())
             ended = lives[bases[-1].name.life].found[bases[-1].name].modified
-            self.newest_at = self._elapsed() - (now - ended)
+            if ended <= now:  # or its time is wrong
+                self.newest_at = self._elapsed() - (now - ended)
 
     async def run(self, term: OwnTerm) -> None:
         """Write a base copy, or go on with one that was interrupted."""
@@ -162,7 +167,7 @@ class BaseCopies:
             size += len(read[-1])
             count += len(rows)
             last = f"{rows[-1].partition.hex()}/{rows[-1].row.hex()}"
-            await asyncio.sleep(REST * (self._elapsed() - began))
+            await asyncio.sleep(min(REST * (self._elapsed() - began), REST_SECONDS_MAX))
         return b"".join(read), count, last
 
     def _ended(self, start: int) -> None:
@@ -177,7 +182,7 @@ class BaseCopies:
         names = [name for name in life.found if name.kind is Kind.BASE and name.part is not None]
         starts = {name.first for name in names} - {name.first for name in life.found if name.is_end}
         for start in sorted(starts, reverse=True):
-            if line.reach(start + 1) < max(term.archived, start):
+            if await asyncio.to_thread(line.reach, start + 1) < max(term.archived, start):
                 continue
             self.copying = start  # before its parts are read: some may be old enough to be deleted
             found: list[Part] = []
@@ -200,7 +205,7 @@ class BaseCopies:
 async def _line(term: OwnTerm) -> Line:
     """What is there of this life alone. A listing may not show a new one yet."""
     lives = await read_lives(term.store, only=term.life)
-    return Line.of({term.life: Life(term.life)} | lives, term.life)
+    return await asyncio.to_thread(Line.of, {term.life: Life(term.life)} | lives, term.life)
 
 
 def _key(text: str | None) -> Key | None:

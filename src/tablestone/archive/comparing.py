@@ -13,8 +13,10 @@ import shutil
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tablestone.archive.going_back import MomentRefused, bring, find_goal, restore
+from tablestone.archive.objects import ObjectDamaged, ObjectRefused
+from tablestone.archive.store import StoreUnavailable
 from tablestone.clock import unix_seconds
-from tablestone.engines.contract import EngineFull, EngineRefused, Key
+from tablestone.engines.contract import EngineFull, EngineRefused, EngineUnavailable, Key
 from tablestone.engines.sqlite.restored_directory import RestoredDirectory
 from tablestone.tables import storage_keys
 from tablestone.tables.metadata import DocumentKind
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 READ_BYTES: Final = 16 << 20
 NAMED_MAX: Final = 20
 """Rows that differ and are named."""
+RETRY_SECONDS: Final = 600.0
+"""Seconds to the next check, if one could not run, or if the one before this start did not hold or did not end."""
 _WITHOUT_BOUND: Final = 1 << 62
 _NO_RECORDS: Final = tuple(
     storage_keys.documents_partition(kind.value)
@@ -129,6 +133,8 @@ def _is_swept(key: Key, dead: set[bytes]) -> bool:
 class SelfCheck:
     """Checks the archive of a server by itself, in a scratch directory, and notes how it went."""
 
+    CANNOT: Final = "The archive {} could not be checked:"
+
     def __init__(
         self,
         source: ArchiveSource,
@@ -136,38 +142,46 @@ class SelfCheck:
         elapsed: Callable[[], float],
         scratch: Path,
     ) -> None:
-        self.held_at: float | None = None
-        """When the check held last, in seconds since 1970."""
+        checked, self.held_at = source.checks()
+        """When a check held last, in seconds since 1970; 0 for never."""
         self.failed: str | None = None
         """Why the last check failed."""
+        self.could_not_run: str | None = None
         self._source = source
         self._settings = settings
         self._elapsed = elapsed
         self._scratch = scratch
-        self._began_at = elapsed()
-
-    @property
-    def due(self) -> float:
-        seconds = self._settings.check_seconds
-        return math.inf if seconds is None else self._began_at + seconds
+        self._every = math.inf if settings.check_seconds is None else float(settings.check_seconds)
+        waits = max(checked + self._every - unix_seconds(), 0.0)
+        if self.held_at < checked or waits > self._every:  # or the clock was wrong
+            waits = min(RETRY_SECONDS, self._every)
+        self.due = elapsed() + (waits if settings.check_seconds is not None else math.inf)
 
     async def run(self, term: OwnTerm) -> None:
-        self._began_at, rows = self._elapsed(), 0
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        began, rows = int(unix_seconds()), 0
+        self.due, self.could_not_run = self._elapsed() + self._every, None
         try:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            await asyncio.to_thread(self._source.note_checks, began, self.held_at)
             self._scratch.mkdir(mode=0o700)
             found = await check(
                 *(term.store, term.keys, term.life, self._source),
                 *(self._scratch / "data", self._settings.directory_key),
             )
             rows = found.rows
-            self.failed = f"the archive has {found.named[0]} otherwise" if found.named else None
-        except (MomentRefused, EngineRefused) as failed:
+            self.failed = f"The archive has {found.named[0]} otherwise." if found.named else None
+            if self.failed is None:
+                self.held_at = max(int(unix_seconds()), began)
+                await asyncio.to_thread(self._source.note_checks, began, self.held_at)
+                log.info("The archive holds what the data directory holds: %d rows.", rows)
+                return
+        except (StoreUnavailable, EngineUnavailable, EngineFull, OSError) as error:
+            self.due = self._elapsed() + min(RETRY_SECONDS, self._every)
+            self.could_not_run = str(error)
+            log.warning("The archive could not be checked: %s", error)
+            return
+        except (MomentRefused, EngineRefused, ObjectDamaged, ObjectRefused) as failed:
             self.failed = str(failed)
         finally:
             shutil.rmtree(self._scratch, ignore_errors=True)
-        if self.failed is None:
-            self.held_at = unix_seconds()
-            log.info("The archive holds what the data directory holds: %d rows.", rows)
-        else:
-            log.error("The check of the archive failed: %s", self.failed)
+        log.error("The check of the archive failed: %s", self.failed)

@@ -8,6 +8,8 @@ process can write, and never counts. A life may go on from a record of another l
 from __future__ import annotations
 
 import asyncio
+import math
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -22,6 +24,7 @@ from tablestone.archive.objects import (
     read_records,
 )
 from tablestone.archive.store import ObjectMissing
+from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 EVER: Final = 1 << 62
 """Greater than the number of any record."""
 TERMS_AT_ONCE: Final = 64
+DAY_SECONDS: Final = 86_400.0
 
 
 class Parted(NamedTuple):
@@ -287,12 +291,31 @@ async def read_bases(
             if problems is not None:
                 problems.append(problem)
             continue
-        reach = line.reach(name.first + 1)
+        reach = await asyncio.to_thread(line.reach, name.first + 1)
         last = content.facts["last"]
         if last <= min(limit, reach):
             copy = BaseCopy(name, name.first, last, reach, content.facts, content.key)
             counting.append(copy)
     return counting
+
+
+def present(lives: Iterable[Life], clock: int, retention: float = math.inf) -> float:
+    """The present time by the stored objects, in seconds since 1970: that of the newest one that can be right.
+
+    The clock of a directory is that of its server. What is a day later than `clock`, in ticks, counts for nothing; and
+    after a leap that is longer than the retention, it is the time before, until as much time has followed.
+    """
+    times = sorted(
+        found.modified
+        for life in lives
+        for found in life.found.values()
+        if found.modified <= (clock - UNIX_EPOCH_TICKS) / TICKS_PER_SECOND + DAY_SECONDS
+    )
+    if not times:
+        return -math.inf
+    first = bisect_right(times, times[-1] - retention)
+    has_leapt = first > 0 and times[first] - times[first - 1] > retention
+    return times[first - 1 if has_leapt else -1]
 
 
 def restorable(bases: Iterable[BaseCopy]) -> list[Range]:

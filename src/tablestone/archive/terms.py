@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class TermLost(Exception):
-    """Another run has begun a term of this life; the text is a sentence."""
+    """Another run has begun a term of this life, or this one cannot go on; the text is a sentence."""
 
 
 @dataclass(slots=True)
@@ -56,8 +56,6 @@ class OwnTerm:
     run: str
     life: str
     term: Term
-    line: Line
-    """What was there when it began."""
     why: str | None
     """Why a life begins: a sentence. None: the life goes on."""
     archived: int
@@ -81,9 +79,19 @@ class OwnTerm:
             await self.store.create(str(name), data)
         except ObjectExists:
             # A store may have written it and answered with an error.
-            found = await read_named(self.store, name, self.keys)
+            try:
+                found = await read_named(self.store, name, self.keys)
+            except ObjectDamaged as damaged:  # the objects of the next term have other names
+                raise TermLost(f"an object was not stored as it was written. {damaged}") from None
             if found.facts.get("run") != self.run or found.body != body:
                 raise TermLost(f"another process has written {name}") from None
+
+    async def require_own(self) -> None:
+        """`TermLost` if this term is gone: a life that is not written for some minutes can be pruned."""
+        try:
+            await self.store.read(str(self.name(Kind.TERM, 0)), 1)
+        except ObjectMissing:
+            raise TermLost(f"the archive does not hold the life {self.life} any more") from None
 
     async def require(self) -> None:
         """`TermLost` if another run has begun a later term."""
@@ -95,8 +103,10 @@ class OwnTerm:
 
 async def begin_term(
     store: Store, source: ArchiveSource, archive: str, run: str, keys: Sequence[EncryptionKey] = ()
-) -> OwnTerm:
-    """Begin a term of the run `run`, or take the one that it has begun. May be called again after an error.
+) -> tuple[OwnTerm, Line]:
+    """Begin a term of the run `run`, or take the one that it has begun; also returns what was there before.
+
+    May be called again after an error.
 
     Raises the errors of the store and of the source, and `TermLost` if another run begins the same term.
     """
@@ -115,7 +125,8 @@ async def begin_term(
                 raise TermLost(f"another server has begun {name}") from None
         lives.setdefault(life, Life(life)).terms.append(term)  # a listing may not show it yet
     await asyncio.to_thread(source.begin_run, archive, life, run, term.first - 1)
-    return OwnTerm(store, keys, run, life, term, Line.of(lives, life), why, term.first - 1)
+    line = await asyncio.to_thread(Line.of, lives, life)
+    return OwnTerm(store, keys, run, life, term, why, term.first - 1), line
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +170,10 @@ class _Start:
         newest = own.terms[-1]
         if newest.run == self.run:
             return own.life, newest, None if newest.number > 1 else "an attempt before began it"
-        line = Line.of(lives, own.life)
+        if self.keys and await self._is_clear(own):
+            why = f"the life {own.life} is not encrypted, and this server has a key for its archive"
+            return fresh_life(), first_of_all, why
+        line = await asyncio.to_thread(Line.of, lives, own.life)
         if newest.run not in {state.run, state.next_run} - {""}:  # that of a damaged term
             why = f"another server has gone on in the life {own.life} of this directory"
         else:
@@ -182,9 +196,23 @@ class _Start:
             return fresh_life(), first_of_all, why
         return fresh_life(), Term(1, self.run, parent.last + 1, None, parent), why
 
+    async def _is_clear(self, own: Life) -> bool:
+        """Whether a life is not encrypted: all of it is, or nothing, so that one restore can read what it needs."""
+        names = [name for name in own.found if name.kind is not Kind.TERM]
+        for name in sorted(names, key=lambda name: own.found[name].size):
+            try:
+                await read_named(self.store, name)
+            except ObjectDamaged:
+                continue
+            except ObjectRefused:
+                return False
+            return True
+        return False
+
     async def _parted(self, line: Line, own: Life, state: ArchiveState) -> Parted | None:
         """The newest record that the archive and the directory both have, if the archive can restore it."""
-        ours = [term.number for term in own.terms if term.run in (state.run, state.next_run)]
+        runs = {state.run, state.next_run} - {""}  # that of a damaged term
+        ours = [term.number for term in own.terms if term.run in runs]
         if not ours:
             return None
         oldest = max(self.kept.first, min((piece.first for piece in line.pieces), default=0))

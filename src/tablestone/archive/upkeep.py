@@ -1,20 +1,26 @@
 """Keeps an archive small: joins the objects of changes, deletes what lies before the horizon, and removes lives.
 
 Only the newest term joins and deletes, and it looks for a later one before each deletion. Ages are of the store's
-clock: its present time is that of the newest object. Objects are deleted an hour after they were joined, so a reader
+clock (`history.present`). Objects are deleted an hour after they were joined, so a reader
 that listed them has time to read them.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from contextlib import suppress
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from tablestone.archive.going_back import WRITTEN_SECONDS, MomentRefused
 from tablestone.archive.history import (
+    DAY_SECONDS,
     EVER,
+    Life,
     Line,
+    ancestors,
+    present,
     read_bases,
     read_lives,
     read_named,
@@ -24,12 +30,13 @@ from tablestone.archive.history import (
 from tablestone.archive.objects import Content, Entry, Kind, Name, ObjectDamaged, ObjectRefused
 from tablestone.archive.store import StoreUnavailable
 from tablestone.archive.terms import TermLost
+from tablestone.clock import unix_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tablestone.archive.base_copy import BaseCopies
-    from tablestone.archive.history import Life, Piece, Range
+    from tablestone.archive.history import Piece, Range
     from tablestone.archive.store import Store
     from tablestone.archive.terms import OwnTerm
     from tablestone.engines.kind import EncryptionKey
@@ -40,9 +47,8 @@ JOIN_SECONDS: Final = 3600.0
 JOINED_BYTES: Final = 8 << 20
 """About how many bytes of records a joined object has, before it is compressed."""
 JOINED_ENTRIES_MAX: Final = 1_000
-UNFINISHED_SECONDS: Final = 86_400.0
+UNFINISHED_SECONDS: Final = DAY_SECONDS
 """A base copy without its end goes when its last part is this old."""
-_ORDER: Final = (Kind.BASE, Kind.CHANGES, Kind.JOINED, Kind.TERM)
 
 log = logging.getLogger(__name__)
 
@@ -50,14 +56,21 @@ log = logging.getLogger(__name__)
 class Upkeep:
     """Looks after the life that an archiver writes."""
 
+    CANNOT: Final = "Old changes in {} cannot be joined or deleted."
+
     def __init__(
-        self, base_copies: BaseCopies, retention: int | None, elapsed: Callable[[], float]
+        self,
+        base_copies: BaseCopies,
+        retention: int | None,
+        ticks: Callable[[], int],
+        elapsed: Callable[[], float],
     ) -> None:
         self.looked_at = elapsed()
         """When it looked last, by the clock that never steps back."""
         self.cannot_delete = False
         self._base_copies = base_copies
         self._retention = retention
+        self._ticks = ticks
         self._elapsed = elapsed
 
     @property
@@ -70,16 +83,35 @@ class Upkeep:
         own = lives.get(term.life)
         if own is None or term.name(Kind.TERM, 0) not in own.found:
             raise TermLost("the archive has lost objects of its life")
-        now = max(life.written for life in lives.values())
+        leap = self._retention or DAY_SECONDS
+        now = await asyncio.to_thread(present, lives.values(), self._ticks(), leap)
         await _join(term, own, now - JOIN_SECONDS)
-        names = [*_joined(own, now - JOIN_SECONDS), *_left_over(own, now - UNFINISHED_SECONDS)]
-        if self._retention is not None:
-            names += await _past(term, lives, own, now - self._retention)
-        await self._delete(term, set(names))
+        names = await asyncio.to_thread(_done_with, own, now)
+        if await self._delete(term, names) and self._retention is not None:
+            await self._delete_past(term, lives, now, self._retention)
 
-    async def _delete(self, term: OwnTerm, names: Iterable[Name]) -> None:
-        """Delete objects; the end of a base copy goes before its parts."""
-        for name in sorted(names, key=lambda name: (name.part is not None, name)):
+    async def _delete_past(
+        self, term: OwnTerm, lives: dict[str, Life], now: float, retention: float
+    ) -> None:
+        """Delete what is old. The ends of base copies go first, each after a look whether a life needs it by now.
+
+        Without an end, no life can begin that needs what the end needs: all else goes without a look.
+        """
+        gone, has_looked = set[Name](), False
+        while True:
+            past = await _past(term, lives, now, retention)
+            ends = [name for name in past if name.is_end and name not in gone]
+            if not ends:
+                await self._delete(term, past)
+                return
+            if has_looked:
+                if not await self._delete(term, ends[:1]):
+                    return
+                gone.add(ends[0])
+            lives, has_looked = await read_lives(term.store), True
+
+    async def _delete(self, term: OwnTerm, names: Iterable[Name]) -> bool:
+        for name in names:
             await term.require()
             if name.kind is Kind.BASE and name.first == self._base_copies.copying:
                 continue  # since the listing, a copy goes on that was left over
@@ -89,14 +121,15 @@ class Upkeep:
                 if not self.cannot_delete:
                     log.warning("Old objects of the archive cannot be deleted: %s", refused)
                 self.cannot_delete = True
-                return
+                return False
         self.cannot_delete = False
+        return True
 
 
 async def _join(term: OwnTerm, own: Life, until: float) -> None:
     """Join the objects of changes that were stored before a time, those of each key for themselves."""
     group: list[tuple[Name, Content]] = []
-    for piece in Line.of({own.life: own}, own.life).cover(1, EVER)[0]:
+    for piece in await asyncio.to_thread(_cover, own):
         content = await _small(term, own, piece, until)
         if group and (content is None or not _goes_on(group, piece, content)):
             await _write_joined(term, own, group)
@@ -104,6 +137,10 @@ async def _join(term: OwnTerm, own: Life, until: float) -> None:
         if content is not None:
             group.append((piece.name, content))
     await _write_joined(term, own, group)
+
+
+def _cover(own: Life) -> list[Piece]:
+    return Line.of({own.life: own}, own.life).cover(1, EVER)[0]
 
 
 def _goes_on(group: list[tuple[Name, Content]], piece: Piece, content: Content) -> bool:
@@ -137,30 +174,44 @@ async def _small(term: OwnTerm, own: Life, piece: Piece, until: float) -> Conten
     return None
 
 
-async def _past(term: OwnTerm, lives: dict[str, Life], own: Life, horizon: float) -> list[Name]:
-    """What no moment after the horizon needs, in this life and in those that go on from it."""
-    floor = EVER
+async def _past(term: OwnTerm, lives: dict[str, Life], now: float, retention: float) -> list[Name]:
+    """What no moment of the retention needs in this life, and no life that goes on from it."""
+    own, floor = lives.get(term.life, Life(term.life)), EVER
+    above = ancestors(lives | {term.life: own}, term.life)
     for life in lives.values():
-        line = Line.of(lives, life.life)
-        if all(name.life != own.life for name, _limit in line.bases) and life is not own:
+        parted = ancestors(lives, life.life).get(term.life)
+        if parted is None:
             continue
-        before = [
-            base
-            for base in await read_bases(term.store, line, term.keys)
-            if lives[base.name.life].found[base.name].modified <= horizon
-        ]
-        if not before:
+        line = await asyncio.to_thread(Line.of, lives, life.life)
+        reach = await asyncio.to_thread(line.reach, parted + 1)
+        if life is not own and reach == parted < line.newest(life):
+            continue  # it has let go itself what followed on the parting
+        bases = await read_bases(term.store, line, term.keys)
+        if life is own:
+            stored = [(base, lives[base.name.life].found[base.name].modified) for base in bases]
+            # What a clock that was behind has stored is no older than the base copy before it.
+            known = [each for each in stored if each[1] <= now]
+            bases = [
+                base for base, _at in takewhile(lambda each: each[1] <= now - retention, known)
+            ]
+        else:
+            bases = [base for base in bases if base.end <= parted]
+        needed = bases[-1] if bases else None
+        if needed is None or (needed.name.life in above and needed.name.life != term.life):
             return []  # it needs everything
-        if before[-1].name.life == own.life:
-            floor = min(floor, before[-1].start)
-        elif life is own:
-            return []
+        if needed.name.life == term.life:
+            floor = min(floor, needed.start)
     return [
         name
         for name in own.found
         if (name.kind in (Kind.CHANGES, Kind.JOINED) and name.last <= floor)
         or (name.kind is Kind.BASE and name.first < floor)
     ]
+
+
+def _done_with(own: Life, now: float) -> set[Name]:
+    """What no reader needs any more, whatever its age."""
+    return {*_joined(own, now - JOIN_SECONDS), *_left_over(own, now - UNFINISHED_SECONDS)}
 
 
 def _joined(own: Life, until: float) -> Iterator[Name]:
@@ -191,37 +242,48 @@ def _left_over(own: Life, until: float) -> Iterator[Name]:
 async def prune(store: Store, keys: Sequence[EncryptionKey], life: str) -> int:
     """Remove a life; returns the number of its objects. `MomentRefused`: it is written, or a child needs it.
 
-    The ends of its base copies go first, each after a look at the other lives: without them no life can begin that
-    names this one as its parent. The terms go last, so that an interrupted removal can be repeated.
+    The terms go first: an idle server sees that it lacks its own before it writes again, and without them no life can
+    begin that names this one as its parent. The ends of base copies follow, each after a look at the other lives, for
+    one that has begun until then. An interrupted removal can be repeated.
     """
-    removed = 0
+    removed = set[Name]()
     while True:
         lives = await read_lives(store)
-        if life not in lives:
+        names = lives[life].found.keys() - removed if life in lives else set()
+        if not names:
             if removed:
-                return removed
+                return len(removed)
             raise MomentRefused(f"The archive has no life {life}.")
         await _require_not_needed(store, keys, lives, life)
-        names = sorted(lives[life].found, key=lambda name: (_ORDER.index(name.kind), str(name)))
+        terms = [name for name in names if name.kind is Kind.TERM]
         ends = [name for name in names if name.is_end]
-        for name in ends[:1] or names:
+        for name in sorted(terms, key=lambda name: -name.term) or ends[:1] or names:
             await store.delete(str(name))
-            removed += 1
+            removed.add(name)
 
 
 async def _require_not_needed(
     store: Store, keys: Sequence[EncryptionKey], lives: dict[str, Life], life: str
 ) -> None:
-    newest = max(each.written for each in lives.values())
-    if len(lives) == 1 or lives[life].written > newest - WRITTEN_SECONDS:
+    if len(lives) == 1:
         raise MomentRefused(
-            f"The life {life} was written in the last minutes: a server may be writing it."
+            f"The life {life} is the only one of this archive: what removes the whole place removes it."
+        )
+    newest = min(max(each.written for each in lives.values()), unix_seconds())
+    if lives[life].written > newest - WRITTEN_SECONDS:
+        raise MomentRefused(
+            f"The life {life} was written within ten minutes of the newest object here: a server may be writing it."
         )
     without = {name: each for name, each in lives.items() if name != life}
 
     async def moments(of: dict[str, Life], child: str) -> list[Range]:
         """What can be restored of a life, after the records that it shares with the one to remove."""
-        ranges = restorable(await read_bases(store, Line.of(of, child), keys))
+        problems: list[Exception] = []
+        bases = await read_bases(store, Line.of(of, child), keys, problems)
+        refused = next((each for each in problems if isinstance(each, ObjectRefused)), None)
+        if refused is not None and life in ancestors(lives, child):  # nobody can tell
+            raise refused
+        ranges = restorable(bases)
         first = shared(lives, life, child) + 1
         return [
             each._replace(first=max(each.first, first)) for each in ranges if each.last >= first

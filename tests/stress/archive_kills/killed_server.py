@@ -37,6 +37,7 @@ CONSTANTS: Final = {
     "tablestone.archive.base_copy.PART_BYTES": 30_000,
     "tablestone.archive.archiver.OBJECT_BYTES": 100_000,
     "tablestone.archive.archiver.NOTE_SECONDS": 0.2,
+    "tablestone.archive.archiver.BESIDE_RETRY_SECONDS": 0.3,
     "tablestone.telemetry.worker_reports.REPORT_SECONDS": 0.2,
     "tablestone.tables.expiry_sweeping.MARGIN_SECONDS": 0.2,
     "tablestone.tables.expiry_sweeping.PAUSE_SECONDS": 0.1,

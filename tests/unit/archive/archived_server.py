@@ -14,6 +14,9 @@ import apsw
 from storage.write_sets import put
 from tablestone.archive.archiver import Archiver
 from tablestone.archive.going_back import find_goal, restore
+from tablestone.archive.history import Term
+from tablestone.archive.objects import Kind, Name, read_object
+from tablestone.archive.store import DirectoryStore
 from tablestone.clock import UNIX_EPOCH_TICKS
 from tablestone.configuration import ArchiveSettings
 from tablestone.engines.change_record import Note
@@ -23,7 +26,7 @@ from tablestone.engines.sqlite.data_directory import DATABASE_NAME
 from tablestone.engines.sqlite.encryption import connect
 from tablestone.engines.sqlite.engine import SqliteEngine
 from tablestone.engines.sqlite.restored_directory import RestoredDirectory
-from unit.archive.stores import BEGAN
+from unit.archive.stores import BEGAN, MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -108,7 +111,13 @@ class ArchivedServer:
     @property
     def parent(self) -> tuple[str, int] | None:
         """The life that this one goes on from, and the last record of it."""
-        return self.term.line.lives[self.life].parent
+        name = Name(self.life, Kind.TERM, 1)
+        if isinstance(self.store, DirectoryStore):
+            stored = (self.store._root / str(name)).read_bytes()
+        else:
+            assert isinstance(self.store, MemoryStore)
+            stored = self.store.objects[str(name)][0]
+        return Term.of(read_object(name, stored).facts).parent
 
     def rows(self) -> Rows:
         return {(row[0], row[1]): (row[2], row[3]) for row in self.source.rows(None, 1 << 30)}
@@ -191,7 +200,8 @@ class ArchivedServer:
 
 
 async def take_turn(archiver: Archiver) -> None:
-    """What the archiver does each second, and what it begins beside."""
+    """What the archiver does each second, and what it begins beside. What failed is tried again at once."""
+    archiver._retry = dict.fromkeys(archiver._retry, 0.0)
     await archiver.turn()
     while under_way := [task for task in archiver._beside.values() if not task.done()]:
         await asyncio.wait(under_way, timeout=0.01)

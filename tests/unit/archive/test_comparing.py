@@ -5,25 +5,28 @@ from __future__ import annotations
 import asyncio
 import shutil
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 import pytest_asyncio
 
 from tablestone.archive import comparing, going_back
-from tablestone.archive.going_back import MomentRefused
+from tablestone.archive.going_back import MomentRefused, unix_of_ticks
+from tablestone.archive.store import StoreUnavailable
 from tablestone.engines.contract import EngineFull
 from tablestone.engines.sqlite.restored_directory import RestoredDirectory
 from tablestone.tables import storage_keys
 from tablestone.tables.metadata import DocumentKind
 from unit.archive.archived_server import ArchivedServer, restored
-from unit.archive.stores import MemoryStore
+from unit.archive.stores import MemoryStore, flipped
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
 pytestmark = pytest.mark.asyncio
+DAY = 86_400
 TABLE = b"12345678"
 ENTITIES = storage_keys.ENTITIES + TABLE + b"p"
 
@@ -187,3 +190,94 @@ async def test_the_disk_is_full_while_it_is_restored(
             await restored(store, into=into)
     number, rows = await restored(store, into=into)
     assert (number, rows) == (server.last, server.rows())
+
+
+async def checking(server: ArchivedServer) -> ArchivedServer:
+    """Start again with `--archive-check 24h`."""
+    server = await server.again()
+    server.settings = replace(server.settings, check_seconds=DAY)
+    server.archiver = server.new_archiver()
+    return server
+
+
+async def after(server: ArchivedServer, seconds: float) -> None:
+    server.clock.move(seconds)
+    await server.catch_up()
+
+
+@pytest.fixture
+def wall(server: ArchivedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of checks is that of the server."""
+    monkeypatch.setattr(comparing, "unix_seconds", lambda: unix_of_ticks(server.clock()))
+
+
+@pytest.mark.usefixtures("wall")
+async def test_a_server_that_is_restarted_each_hour_is_checked_each_day(
+    server: ArchivedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Health says when it held last, also after a restart."""
+    checks = list[float]()
+    real = comparing.check
+
+    async def check(*given: object) -> comparing.Checked:
+        checks.append(server.clock.seconds)
+        return await real(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(comparing, "check", check)
+    began = server.clock.seconds
+    for _hour in range(50):
+        server = await checking(server)
+        assert bool(server.archiver.check.held_at) == bool(checks)
+        await after(server, 3_600)
+    assert [round(at - began) // 3_600 for at in checks] == [1, 25, 49]
+    assert server.archiver.check.failed is None
+    server.clock.move(-400 * DAY)  # the clock was wrong when it was checked
+    server = await checking(server)
+    await after(server, comparing.RETRY_SECONDS + 1)
+    assert len(checks) == 4
+    await server.close()
+
+
+@pytest.mark.usefixtures("wall")
+async def test_a_damaged_object_fails_the_check_alone(
+    server: ArchivedServer, store: MemoryStore
+) -> None:
+    """The archiver is not failing; the next start checks again soon."""
+    server = await checking(server)
+    await server.write(2)
+    await server.catch_up()
+    damaged = store.names("changes")[-1]
+    store.damage(damaged, flipped)
+    await after(server, DAY + 1)
+    (warning,) = server.archiver.warnings
+    assert warning.startswith(
+        f"The check of the archive {server.settings.url} failed: {damaged} is damaged."
+    )
+    assert server.archiver.errors == 0
+    assert server.archiver.check.due == server.clock.seconds + DAY
+    server = await checking(server)
+    assert server.archiver.check.due == server.clock.seconds + comparing.RETRY_SECONDS
+    await server.close()
+
+
+@pytest.mark.usefixtures("wall")
+async def test_a_check_that_cannot_run_is_no_failure(
+    server: ArchivedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = await checking(server)
+    await server.catch_up()
+    held = server.archiver.check.held_at
+
+    async def fails(*_given: object) -> None:
+        raise StoreUnavailable("503.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(comparing, "find_goal", fails)
+        await after(server, DAY + 1)
+    url = server.settings.url
+    assert server.archiver.warnings == [f"The archive {url} could not be checked: 503."]
+    assert (server.archiver.failing, server.archiver.check.held_at) == (None, held)
+    await after(server, comparing.RETRY_SECONDS + 1)
+    assert server.archiver.warnings == []
+    assert server.archiver.check.held_at > held
+    await server.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from itertools import combinations, pairwise
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tablestone.archive.history import (
+    DAY_SECONDS,
     EVER,
     BaseCopy,
     Life,
@@ -18,12 +20,14 @@ from tablestone.archive.history import (
     Piece,
     Range,
     Term,
+    present,
     read_bases,
     read_lives,
     restorable,
 )
 from tablestone.archive.objects import Content, Kind, Name, write_object
 from tablestone.archive.store import Found
+from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
 from unit.archive.stores import MemoryStore, cut, flipped
 
 asynchronous = pytest.mark.asyncio
@@ -259,3 +263,31 @@ def test_a_piece_of_both_kinds_sorts() -> None:
     assert len(line.pieces) == 2
     assert line.cover(1, 3)[1] == []
     assert isinstance(line.pieces[0], Piece)
+
+
+@pytest.mark.parametrize(
+    ("days", "now"),
+    [
+        ([30, 35, 40], 40),
+        ([30, 40, 41], 41),  # a day after the clock at most
+        ([30, 40, 42], 40),
+        ([32, 39, 44, 90], 39),
+        ([0, 20, 40], 20),  # a leap of more than ten days: the time before it
+        ([0, 20, 26, 29], 0),
+        ([0, 20, 26, 30], 30),  # until as much time has followed
+        ([0, 10, 20, 40], 20),
+        ([0, 15, 30], 15),
+        ([60, 70], -math.inf),
+        ([], -math.inf),
+    ],
+)
+def test_the_present_time_of_an_archive(days: list[float], now: float) -> None:
+    """The clock says day 40; a retention of ten days."""
+    life = Life("a" * 16)
+    for number, day in enumerate(reversed(days)):
+        name = Name(life.life, Kind.CHANGES, 1, number, number)
+        life.found[name] = Found(str(name), 1, day * DAY_SECONDS)
+    clock = int(40 * DAY_SECONDS) * TICKS_PER_SECOND + UNIX_EPOCH_TICKS
+    assert present([life], clock, 10 * DAY_SECONDS) == now * DAY_SECONDS
+    newest = max((day for day in days if day <= 41), default=-math.inf)
+    assert present([life], clock) == newest * DAY_SECONDS

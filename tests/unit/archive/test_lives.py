@@ -8,6 +8,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 from unittest.mock import Mock
 
+import apsw
 import pytest
 import pytest_asyncio
 
@@ -24,7 +25,7 @@ from tablestone.archive.objects import (
     write_records,
 )
 from tablestone.archive.store import DirectoryStore, StoreUnavailable
-from tablestone.engines.sqlite.archive_source import ArchiveSource
+from tablestone.engines.sqlite.archive_source import ArchiveSource, leave_life
 from tablestone.engines.sqlite.backup import copy_database, end_record
 from tablestone.engines.sqlite.data_directory import DATABASE_NAME
 from unit.archive.archived_server import ArchivedServer, restored
@@ -749,4 +750,64 @@ async def test_a_disk_that_is_not_mounted_is_no_emptied_archive(
     await server.catch_up()
     assert (server.life, server.archiver.warnings) == (life, [])
     await holds(server, last, last + 1)
+    await server.close()
+
+
+async def test_a_key_for_an_archive_in_clear_begins_a_life(
+    tmp_path: Path, store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A restore reads with keys or without: no moment may need objects of both kinds."""
+    server = ArchivedServer(tmp_path / "data", store)
+    await server.catch_up()
+    clear, last = server.life, await server.write(3)
+    await server.catch_up()
+    server = await server.again(keys=[KEY])
+
+    def no_base(what: str, name: str) -> None:
+        if what == "create" and "/base/" in name:
+            raise StoreUnavailable("Not now.")
+
+    store.before = no_base
+    await server.turn()
+    assert (server.life != clear, server.parent) == (True, None)
+    assert f"the life {clear} is not encrypted" in caplog.text
+    assert "Nothing can be restored" in " ".join(server.archiver.warnings)
+    assert "old key" not in " ".join(server.archiver.warnings)
+    assert await restored(store, clear) == (last, server.states[last])
+    store.before = lambda _what, _name: None
+    await server.catch_up()
+    began = server.last
+    life = server.life
+    for _start in range(2):
+        await server.write(2)
+        await server.catch_up()
+        server = await server.again()
+    await server.catch_up()
+    assert server.life == life
+    for number in range(began, server.last + 1):
+        rows = (await restored(store, life, to=number, keys=[KEY]))[1]
+        assert rows == server.states[number]
+    assert await restored(store, clear) == (last, server.states[last])
+    assert all(name.life == life for name in store.names("changes") if name.first > last)
+    await server.close()
+
+
+async def test_rows_that_changed_without_records_have_no_parent_by_a_damaged_term(
+    tmp_path: Path, store: MemoryStore
+) -> None:
+    """Both have no run: the directory that left its life, and the term."""
+    server = ArchivedServer(tmp_path / "data", store)
+    await server.catch_up()
+    await server.write(3)
+    await server.catch_up()
+    store.damage(store.names("terms")[0], flipped)
+    life = server.life
+    await server.close()
+    with closing(apsw.Connection(str(server.data / DATABASE_NAME))) as writer:
+        leave_life(writer)
+        writer.execute("UPDATE stored_rows SET value = x'78'")
+    server = server._another(server.data, {})
+    await server.catch_up()
+    assert (server.life != life, server.parent) == (True, None)
+    assert await restored(store, server.life) == (server.last, server.rows())
     await server.close()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from itertools import cycle
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tablestone.archive import archiver, base_copy
 from tablestone.archive.going_back import MomentRefused, read_histories
 from tablestone.archive.objects import (
     Content,
@@ -377,4 +380,202 @@ async def test_objects_that_were_joined_while_a_restore_read_them(tmp_path: Path
     store.before = late
     assert (await restored(store))[1] == server.rows()
     assert str(joined) in store.objects
+    await server.close()
+
+
+@pytest.mark.parametrize("cut_one", ["000002", "end"])
+async def test_a_base_copy_with_an_object_that_was_cut_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut_one: str
+) -> None:
+    """The store cut it, and the copy was interrupted; an idle server has no other record to begin a copy at."""
+    monkeypatch.setattr(base_copy, "PART_BYTES", 1)
+    monkeypatch.setattr(base_copy, "REST", 0.0)
+    store = MemoryStore()
+    server = ArchivedServer(tmp_path / "data", store)
+    for number in range(5):
+        await server.commit(b"p", {b"r%d" % number: b"v"})
+    stops_at = "000003" if cut_one == "000002" else "end"
+    real, is_away = store.create, True
+
+    async def create(name: str, data: bytes) -> None:
+        if is_away and "/base/" in name and name.endswith(stops_at):
+            if cut_one == "end":
+                await real(name, cut(data))
+            raise StoreUnavailable("503.")
+        await real(name, data)
+
+    store.create = create  # type: ignore[method-assign]
+    await server.archiver.turn()
+    await asyncio.wait(server.archiver._beside.values())
+    is_away = False
+    if cut_one != "end":
+        store.damage(next(name for name in store.names("base") if name.part == 2), cut)
+    life = server.life
+    await server.catch_up()
+    assert (server.life, server.term.term.number) == (life, 2)
+    assert await restored(store) == (server.last, server.rows())
+    await server.close()
+
+
+async def test_changes_that_the_store_cut_are_written_again(tmp_path: Path) -> None:
+    """Before their name could be said to be written: a life of its own goes on."""
+    store = MemoryStore()
+    server = ArchivedServer(tmp_path / "data", store)
+    await server.catch_up()
+    life, before = server.life, await server.write(2)
+    await server.turn()
+    await server.write(2)
+    real = store.create
+
+    async def create(name: str, data: bytes) -> None:
+        await real(name, cut(data))
+        store.create = real  # type: ignore[method-assign]
+        raise StoreUnavailable("503.")
+
+    store.create = create  # type: ignore[method-assign]
+    await server.catch_up()
+    assert server.parent == (life, before)
+    assert await restored(store, server.life) == (server.last, server.rows())
+    await server.close()
+
+
+async def test_a_suspended_machine_rests_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It slept for eight hours while rows were read."""
+    server = ArchivedServer(tmp_path / "data", MemoryStore())
+    await server.write(1)
+    monkeypatch.setattr(base_copy, "REST_SECONDS_MAX", 0.01)
+    read = server.source.rows
+
+    def sleeps(*given: Any) -> Any:
+        server.clock.move(8 * 3_600)
+        return read(*given)
+
+    monkeypatch.setattr(server.source, "rows", sleeps)
+    await asyncio.wait_for(server.catch_up(), 5)
+    await server.close()
+
+
+@pytest.mark.parametrize("interval", [0, 600])
+async def test_a_request_that_hangs_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, interval: int
+) -> None:
+    """By health and, once a minute, the log, while the turn waits for it; `behind_bytes` grows meanwhile."""
+    store = MemoryStore()
+    server = ArchivedServer(tmp_path / "data", store)
+    await server.catch_up()
+    server.archiver.settings = replace(server.settings, interval=interval)
+    store.creating.clear()
+    await server.write(3)
+    turn = asyncio.create_task(server.archiver.turn())
+    await store.waits.wait()
+    server.clock.move(interval + 50)
+    await server.archiver.watch()
+    assert server.archiver.warnings == []
+    behind = [0]
+    caplog.clear()
+    for _second in range(130):
+        server.clock.move(1)
+        await server.write(1)
+        await server.archiver.watch()
+        behind.append(server.archiver.behind_bytes)
+    late = "is behind: its store is slow, or does not answer."
+    assert [late in warning for warning in server.archiver.warnings] == [True]
+    assert caplog.text.count(late) == 2
+    assert behind[1] == 0 < behind[20] < behind[-1]
+    store.creating.set()
+    await turn
+    await server.turn()
+    assert (server.archiver.warnings, server.archiver.behind_bytes) == ([], 0)
+    await server.close()
+
+
+async def test_the_watch_runs_while_a_request_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archiver, "WATCH_SECONDS", 0.01)
+    store = MemoryStore()
+    server = ArchivedServer(tmp_path / "data", store)
+    store.creating.clear()
+    await server.write(1)
+    running = asyncio.create_task(server.archiver.run())
+    await store.waits.wait()
+    server.clock.move(3_600)
+    async with asyncio.timeout(10):
+        while server.archiver.behind_bytes == 0:  # noqa: ASYNC110 - no event says it
+            await asyncio.sleep(0.01)
+    store.creating.set()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await server.engine.close()
+
+
+async def test_errors_that_come_and_go_are_logged_once_a_minute(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = MemoryStore()
+    server = ArchivedServer(tmp_path / "data", store)
+    await server.catch_up()
+    fails = cycle([True, False])
+
+    def before(what: str, _name: str) -> None:
+        if what == "create" and next(fails):
+            raise StoreUnavailable("503.")
+
+    store.before = before
+    caplog.clear()
+    for _second in range(120):
+        await server.write(1)
+        await server.archiver.turn()
+        server.clock.move(1)
+    assert caplog.text.count("Nothing is archived") == 2
+    assert caplog.text.count("is written again") == 2
+    await server.close()
+
+
+@pytest.mark.parametrize(
+    ("fails_at", "sentence"),
+    [
+        ("/base/", "The base copy in s3://bucket/tables cannot be written. 503."),
+        ("/joined/", "Old changes in s3://bucket/tables cannot be joined or deleted. 503."),
+    ],
+)
+async def test_what_fails_beside_the_changes_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, fails_at: str, sentence: str
+) -> None:
+    """Changes are archived meanwhile, as quickly as before."""
+    store = MemoryStore()
+    server = ArchivedServer(tmp_path / "data", store)
+    await server.catch_up()
+    for _part in range(3):
+        await server.write(1)
+        await server.archiver.turn()
+        server.clock.move(DAY / 3 + 1)
+        store.now += DAY / 3 + 1
+
+    def before(what: str, name: str) -> None:
+        if what == "create" and fails_at in name:
+            raise StoreUnavailable("503.")
+
+    store.before = before
+    attempts: list[float] = []
+    for _second in range(70):
+        server.clock.move(1)
+        await server.write(1)
+        errors = server.archiver.errors
+        assert await server.archiver.turn() == server.settings.interval
+        if under_way := list(server.archiver._beside.values()):
+            await asyncio.wait(under_way)
+        if server.archiver.errors > errors:
+            attempts.append(server.clock.seconds)
+    assert server.archiver.warnings == [sentence]
+    assert (server.archiver.failing, server.term.archived) == (None, server.last)
+    assert len(attempts) == 3  # it is not tried each second
+    assert caplog.text.count(sentence) == 2
+    assert "Nothing is archived" not in caplog.text
+    store.before = lambda _what, _name: None
+    await server.turn()
+    await server.turn()
+    assert server.archiver.warnings == []
     await server.close()

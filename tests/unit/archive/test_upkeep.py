@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import shutil
+import threading
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -11,9 +13,9 @@ import pytest
 import pytest_asyncio
 
 from storage.encrypted_directory import KEY, OTHER
-from tablestone.archive import base_copy, upkeep
+from tablestone.archive import base_copy, history, upkeep
 from tablestone.archive.going_back import MomentRefused, find_goal, timeline
-from tablestone.archive.history import Line, read_lives
+from tablestone.archive.history import Life, Line, read_lives
 from tablestone.archive.objects import (
     Content,
     Kind,
@@ -25,6 +27,7 @@ from tablestone.archive.objects import (
     write_object,
 )
 from tablestone.archive.store import StoreUnavailable
+from tablestone.clock import UNIX_EPOCH_TICKS
 from unit.archive.archived_server import ArchivedServer, restored
 from unit.archive.stores import MemoryStore, flipped
 
@@ -265,7 +268,7 @@ async def test_what_a_child_needs_stays(tmp_path: Path, store: MemoryStore) -> N
     parted = parent.last
     await restored(store, parent.life, to=parted, into=tmp_path / "child")
     await write_small(parent, 2)
-    child = parent._another(tmp_path / "child", {"clock": None, "store": store})
+    child = parent._another(tmp_path / "child", {"store": store})
     await child.write(1, b"child")
     await child.turn()
     assert child.parent == (parent.life, parted)
@@ -284,8 +287,22 @@ async def test_what_a_child_needs_stays(tmp_path: Path, store: MemoryStore) -> N
     assert any(name.life == child.life for name in store.names("base"))
     for _day in range(8):
         await look_after(parent, DAY + 1)
+    # The child says itself how far back it goes: another server may keep its changes for longer.
+    assert (await restored(store, child.life, to=young))[1] == child.states[young]
+
+    def is_needed() -> bool:
+        mine = [name for name in store.names("base") if name.life == parent.life]
+        return any(name.first <= parted for name in mine)
+
+    assert is_needed()
+    for _day in range(8):
+        await look_after(child, DAY + 1)
+        await child.catch_up()
+    assert is_needed()
+    for _day in range(2):
+        await look_after(parent, DAY + 1)
+    assert not is_needed()
     assert (await restored(store, child.life))[1] == child.rows()
-    assert min(name.first for name in store.names("changes") if name.life == parent.life) > parted
     await child.close()
     await parent.close()
 
@@ -328,7 +345,7 @@ async def test_a_term_that_was_lost_deletes_nothing(
     other = server._another(copy, {})
     await other.catch_up()
     names = set(store.objects)
-    await later(server, 10 * DAY)
+    await later(server, 2 * DAY)
     other.archiver.upkeep.looked_at = server.clock.seconds
     await other.write(1)
     await other.catch_up()
@@ -515,3 +532,308 @@ async def test_two_servers_of_one_archive_keep_what_each_of_them_says(
     for each in (server, other):
         assert await restored(store, each.life) == (each.last, each.states[each.last])
     await other.close()
+
+
+IN_2035 = 2_050_000_000.0
+
+
+async def clock_jumps(server: ArchivedServer, to: float) -> None:
+    """The machine's clock, which is that of its directory too, is set; the next start is an hour and more ago."""
+    assert isinstance(server.store, MemoryStore)
+    server.store.now = to
+    server.clock.ticks = int(to) * 10_000_000 + UNIX_EPOCH_TICKS
+
+
+@pytest.mark.parametrize("hours", [0, 2], ids=["a moment", "two hours"])
+async def test_a_clock_that_was_in_2035_for_two_starts_deletes_nothing(
+    server: ArchivedServer, store: MemoryStore, hours: int
+) -> None:
+    """Neither while it is wrong nor when it is right again; afterwards, what is old goes as before."""
+    oldest = server.last
+    for wrong in (True, False, True, False):
+        now = store.now
+        if wrong:
+            await clock_jumps(server, IN_2035)
+        server = await server.again()
+        await server.write(1)
+        await server.catch_up()
+        for _hour in range(hours):
+            await look_after(server, HOUR + 10)
+        if wrong:
+            await clock_jumps(server, now + HOUR)
+        else:
+            await look_after(server, DAY)
+            await server.catch_up()
+    await holds(server, *range(oldest, server.last + 1))
+    ends = store.names("base")
+    await look_after(server, DAY + 10)  # base copies of each day go on
+    await server.catch_up()
+    assert len(store.names("base")) > len(ends)
+    for _day in range(8):
+        await look_after(server, DAY + 10)
+        await server.catch_up()
+    with pytest.raises(MomentRefused):
+        await restored(store, server.life, to=oldest)
+    await holds(server, server.last)
+    await server.close()
+
+
+async def test_a_base_copy_of_a_clock_that_was_behind_is_not_old(
+    server: ArchivedServer, store: MemoryStore
+) -> None:
+    for _day in range(5):
+        await look_after(server, DAY + 1)
+        await server.catch_up()
+    young, now = server.last, store.now
+    await clock_jumps(server, 0.0)
+    server.archiver.base_copies.newest_at = 0
+    await server.write(1)
+    await server.catch_up()
+    await clock_jumps(server, now + DAY)
+    await look_after(server, HOUR)
+    await holds(server, young, server.last)
+
+
+async def test_a_server_that_writes_seldom_deletes_what_is_old(
+    server: ArchivedServer, store: MemoryStore
+) -> None:
+    """No leap of a clock: each of the stretches without a write is longer than the retention."""
+    oldest = server.last
+    for _week in range(3):
+        await look_after(server, 7 * DAY)
+        await server.catch_up()
+    with pytest.raises(MomentRefused):
+        await restored(store, server.life, to=oldest)
+    await holds(server, server.last)
+
+
+async def test_a_life_that_is_written_is_not_pruned_after_a_time_in_2035(
+    server: ArchivedServer, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(upkeep, "unix_seconds", lambda: store.now)
+    other = ArchivedServer(tmp_path / "other", store, server.clock)
+    store.now, now = IN_2035, store.now
+    await other.write(1)
+    await other.catch_up()
+    store.now = now
+    for life in (server.life, other.life):
+        with pytest.raises(MomentRefused, match="within ten minutes of the newest"):
+            await upkeep.prune(store, [], life)
+    await other.close()
+
+
+async def gone_on(
+    server: ArchivedServer, to: Path, number: int, retention: int | None = None
+) -> ArchivedServer:
+    """Another server that goes on from a record of this one, without a base copy of its own."""
+    assert isinstance(server.store, MemoryStore)
+    await restored(server.store, server.life, to=number, into=to)
+    child = server._another(to, {"retention": retention})
+    await child.write(2, b"child")
+    await child.archiver.turn()
+    for task in child.archiver._beside.values():
+        task.cancel()
+    return child
+
+
+async def test_a_grandchild_needs_the_records_between_the_base_copy_and_itself(
+    server: ArchivedServer, store: MemoryStore, tmp_path: Path
+) -> None:
+    await server.write(1)
+    await server.turn()
+    child = await gone_on(server, tmp_path / "child", server.last, 3 * DAY)
+    await write_small(child, 2)
+    between, _ = child.last, await child.write(1)
+    await child.turn()
+    grandchild = await gone_on(child, tmp_path / "grandchild", between)
+    assert grandchild.parent == (child.life, between)
+    for _day in range(8):
+        for each in (child, server):
+            await look_after(each, DAY + 1)
+            await each.catch_up()
+    number = grandchild.last
+    assert await restored(store, grandchild.life) == (number, grandchild.states[number])
+    for each in (child, grandchild):
+        await each.close()
+
+
+async def test_children_that_begin_while_base_copies_are_deleted_are_seen(
+    server: ArchivedServer, store: MemoryStore, tmp_path: Path
+) -> None:
+    """It is restored, and begins, while the base copy before is deleted, whose age is the same."""
+    await look_after(server, DAY + 1)
+    await server.catch_up()
+    parted = server.last
+    await write_small(server, 1)
+    for _day in range(2):
+        await later(server, DAY + 1)
+        await server.write(1)
+        await server.turn()  # the base copy of the day
+        await server.catch_up()
+    children: list[ArchivedServer] = []
+    real = store.delete
+
+    async def delete(name: str) -> None:
+        if name.endswith("/end") and not children:
+            children.append(await gone_on(server, tmp_path / "child", parted))
+        await real(name)
+
+    ends = [name for name in store.names("base") if name.is_end]
+    assert [name.first <= parted for name in ends].count(True) == 2
+    store.delete = delete  # type: ignore[method-assign]
+    await later(server, 2 * DAY)
+    await look_after(server, HOUR)
+    (child,) = children
+    assert child.parent == (server.life, parted)
+    left = [name for name in store.names("base") if name.is_end and name.life == server.life]
+    assert ends[0] not in left
+    assert ends[1] in left
+    assert await restored(store, child.life) == (child.last, child.states[child.last])
+    await child.close()
+
+
+async def idle_beside_another(server: ArchivedServer, to: Path) -> ArchivedServer:
+    """The server did not write for twenty minutes; another one has."""
+    await later(server, 20 * 60)
+    other = ArchivedServer(to, server.store, server.clock)
+    await other.write(2)
+    await other.catch_up()
+    return other
+
+
+async def test_an_idle_server_whose_life_was_pruned_begins_another(
+    server: ArchivedServer, store: MemoryStore, tmp_path: Path
+) -> None:
+    other, life = await idle_beside_another(server, tmp_path / "other"), server.life
+    objects = [name for name in store.objects if name.startswith(life)]
+    assert await upkeep.prune(store, [], life) == len(objects)
+    await server.write(5)
+    await server.catch_up()
+    assert server.life != life
+    assert not any(name.startswith(life) for name in store.objects)
+    assert await restored(store, server.life) == (server.last, server.rows())
+    await other.close()
+
+
+@pytest.mark.parametrize("at", ["terms", "base", "changes"])
+async def test_a_server_that_writes_while_its_life_is_pruned_begins_another(
+    server: ArchivedServer, store: MemoryStore, tmp_path: Path, at: str
+) -> None:
+    other, life, real = (
+        await idle_beside_another(server, tmp_path / "other"),
+        server.life,
+        store.delete,
+    )
+
+    async def delete(name: str) -> None:
+        await real(name)
+        if f"/{at}/" in name and server.life == life:
+            await server.write(5)
+            await server.catch_up()
+
+    store.delete = delete  # type: ignore[method-assign]
+    await upkeep.prune(store, [], life)
+    assert server.life != life
+    assert not any(name.startswith(life) for name in store.objects)
+    assert await restored(store, server.life) == (server.last, server.rows())
+    await other.close()
+
+
+async def test_an_old_copy_that_begins_while_its_life_is_pruned_has_no_parent_there(
+    server: ArchivedServer, store: MemoryStore, tmp_path: Path
+) -> None:
+    """The term that its directory knows is not the newest one."""
+    shutil.copytree(server.data, tmp_path / "old")
+    server = await server.again()
+    await write_small(server, 2)
+    other, life, real = (
+        await idle_beside_another(server, tmp_path / "other"),
+        server.life,
+        store.delete,
+    )
+    begun: list[ArchivedServer] = []
+
+    async def delete(name: str) -> None:
+        await real(name)
+        if name.endswith("/end") and not begun:
+            begun.append(old := server._another(tmp_path / "old", {}))
+            await old.archiver.turn()
+            await old.archiver._end_beside()
+
+    store.delete = delete  # type: ignore[method-assign]
+    await upkeep.prune(store, [], life)
+    (old,) = begun
+    assert old.parent is None
+    assert not any(name.startswith(life) for name in store.objects)
+    for each in (other, old, server):
+        await each.close()
+
+
+async def test_the_only_life_is_not_pruned(server: ArchivedServer, store: MemoryStore) -> None:
+    await later(server, 20 * DAY)
+    with pytest.raises(MomentRefused, match=f"The life {server.life} is the only one"):
+        await upkeep.prune(store, [], server.life)
+
+
+async def test_what_the_moments_of_another_life_need_is_not_pruned(
+    server: ArchivedServer, store: MemoryStore, tmp_path: Path
+) -> None:
+    """Nor if its key is not given: nobody can tell."""
+    keyed = ArchivedServer(tmp_path / "data2", store, server.clock, keys=[KEY])
+    await keyed.catch_up()
+    await write_small(keyed, 2)
+    parted = keyed.last - 1
+    await restored(store, keyed.life, to=parted, keys=[KEY], into=tmp_path / "child")
+    await later(server, 20 * 60)
+    child = server._another(tmp_path / "child", {"keys": [KEY]})
+    await child.write(1, b"child")
+    await child.archiver.turn()
+    await child.archiver._end_beside()
+    names = set(store.objects)
+    with pytest.raises(
+        MomentRefused, match=f"The life {child.life} goes on from the life {keyed.life}"
+    ):
+        await upkeep.prune(store, [KEY], keyed.life)
+    with pytest.raises(ObjectRefused, match="is encrypted with a key"):
+        await upkeep.prune(store, [], keyed.life)
+    assert names == set(store.objects)
+    for each in (child, keyed):
+        await each.close()
+
+
+async def test_a_large_listing_is_looked_through_beside_the_requests(
+    server: ArchivedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a hundred thousand objects, each of these takes some tenths of a second."""
+    mine, called = threading.get_ident(), list[str]()
+
+    def watched(owner: object, name: str) -> None:
+        real = getattr(owner, name)
+
+        def call(*given: object, **named: object) -> object:
+            assert threading.get_ident() != mine, name
+            called.append(name)
+            return real(*given, **named)
+
+        monkeypatch.setattr(owner, name, call)
+
+    for owner, name in (
+        *((Line, each) for each in ("of", "cover", "reach")),
+        *((upkeep, each) for each in ("present", "_joined", "_left_over")),
+        *((history, "parse_name"), (base_copy, "present")),
+    ):
+        watched(owner, name)
+    again = await server.again()
+    for _day in range(5):
+        await look_after(again, DAY + 1)
+        await again.catch_up()
+    assert again.archiver.warnings == []
+    assert {"of", "cover", "reach", "present", "_joined", "_left_over", "parse_name"} == {*called}
+    await again.close()
+
+
+async def test_a_term_keeps_no_listing(server: ArchivedServer) -> None:
+    """It is kept for as long as the server runs."""
+    gc.collect()
+    assert not [each for each in gc.get_objects() if isinstance(each, (Life, Line))]
+    assert server.archiver.term is not None

@@ -1,8 +1,8 @@
 """What an archive reads from the data directory of its server, and what it stores there.
 
 The archive is a copy of the record of changes (`change_log`) and of the rows, kept elsewhere. The directory has one row
-about it, in a table that is made when archiving first begins: which archive, how far it is, and where its record
-begins. Calls block, so run them in a thread, one at a time.
+about it, in a table that is made when archiving first begins: which archive, how far it is, where its record begins,
+and when it was checked. Calls block, so run them in a thread, one at a time.
 """
 
 from __future__ import annotations
@@ -41,12 +41,15 @@ CREATE TABLE archive_state (
     next_run TEXT,
     archived INTEGER NOT NULL,
     since INTEGER NOT NULL,
-    began INTEGER NOT NULL
+    began INTEGER NOT NULL,
+    checked INTEGER NOT NULL,
+    held INTEGER NOT NULL
 ) STRICT
 """
-_FIRST: Final = "INSERT INTO archive_state VALUES ('', '', '', NULL, 0, 0, 0)"
+_FIRST: Final = "INSERT INTO archive_state VALUES ('', '', '', NULL, 0, 0, 0, 0, 0)"
 _IS_THERE: Final = "SELECT 1 FROM sqlite_schema WHERE name = 'archive_state'"
 _STATE: Final = "SELECT archive, life, run, next_run, archived, since FROM archive_state"
+_CHECKS: Final = "SELECT checked, held FROM archive_state"
 _ENDS: Final = """
 SELECT number + (length(rows) = 0), (SELECT max(number) FROM change_records), (SELECT storage FROM change_log)
 FROM change_records WHERE number >= (SELECT began FROM archive_state) ORDER BY number LIMIT 1
@@ -173,6 +176,15 @@ class ArchiveSource:
     def note(self, run: str, number: int) -> bool:
         """Note that all records up to this number are archived; False if the stored run is another one."""
         return self._store("UPDATE archive_state SET archived = ? WHERE run = ?", (number, run)) > 0
+
+    def checks(self) -> tuple[int, int]:
+        """When the archive was checked last, and when such a check held last, in seconds since 1970; 0 for never."""
+        with self._reading():
+            found: tuple[int, int] = self._reader.execute(_CHECKS).get
+            return found
+
+    def note_checks(self, checked: int, held: int) -> None:
+        self._store("UPDATE archive_state SET checked = ?, held = ?", (checked, held))
 
     def ends(self) -> RecordEnds:
         with self._reading():
