@@ -17,7 +17,14 @@ from tablestone.archive.base_copy import BaseCopies
 from tablestone.archive.comparing import SelfCheck
 from tablestone.archive.going_back import WRITTEN_SECONDS
 from tablestone.archive.history import Range
-from tablestone.archive.objects import Entry, Kind, ObjectDamaged, ObjectRefused, write_records
+from tablestone.archive.objects import (
+    Entry,
+    Kind,
+    ObjectDamaged,
+    ObjectRefused,
+    digest_of,
+    write_records,
+)
 from tablestone.archive.store import StoreUnavailable
 from tablestone.archive.terms import TermLost, begin_term
 from tablestone.archive.upkeep import Upkeep
@@ -91,6 +98,8 @@ class Archiver:
         self.check = SelfCheck(source, settings, elapsed, directory / CHECKED_NAME)
         self._run = secrets.token_hex(8)
         self._unnoted: int | None = None
+        self._last: StoredRecord | None = None
+        """The record that was archived last."""
         self._noted_at = self._written_at = -math.inf
         self._caught_up_at = elapsed() - _waiting_seconds(source, ticks())
         self._logged: dict[str, float] = {}
@@ -128,7 +137,7 @@ class Archiver:
             found.append(
                 f"A restore from {url} needs the old key, until a base copy with the present one has ended."
             )
-        elif not self.base_copies.is_restorable:
+        elif self.term is not None and not self.base_copies.is_restorable:
             found.append(
                 f"Nothing can be restored from {url} yet: its first base copy has not ended."
             )
@@ -270,13 +279,17 @@ class Archiver:
         (first, oldest, *_), (last, newest, *_) = records[0], records[-1]
         entry = Entry(first, last, oldest, newest, self.ticks(), self.elapsed())
         body = await asyncio.to_thread(write_records, records)
+        if self._last is None or self._last.number != first - 1:
+            self._last = await asyncio.to_thread(self.source.record, first - 1)
+        facts = {"entries": [entry], "after": self._last and digest_of(self._last)}
         if self.elapsed() > self._written_at + IDLE_SECONDS:
             await term.require_own()
         name = term.name(Kind.CHANGES, first, last)
-        await term.create(name, {"entries": [entry]}, body, term.key)
+        await term.create(name, facts, body, term.key)
         await term.require()
         self._written_at = self.elapsed()
         term.archived = self._unnoted = last
+        self._last = records[-1]
         if self.elapsed() >= self._noted_at + NOTE_SECONDS:
             await self._note()
 

@@ -90,20 +90,15 @@ class BaseCopies:
         return self.newest_at + (EVERY_SECONDS if self.gap is None else GAP_SECONDS)
 
     async def begin(self, term: OwnTerm, line: Line, *, is_whole: bool) -> None:
-        """A term has begun; not `is_whole`: records before its first one were never archived.
-
-        `ObjectRefused`: it would put data in clear beside what is encrypted.
-        """
+        """A term has begun; not `is_whole`: records before its first one were never archived."""
         problems: list[Exception] = []
         bases = await read_bases(term.store, line, term.keys, problems)
         is_refused = any(isinstance(problem, ObjectRefused) for problem in problems)
-        has_old = is_refused or any(base.key != term.key for base in bases)
         self.is_restorable = any(base.reach >= term.archived for base in bases)
-        self.needs_old_key = has_old and all(base.key != term.key for base in bases)
-        if self.needs_old_key and term.key is None:
-            raise ObjectRefused(
-                f"The life {term.life} is encrypted: name the key of the archive with --archive-key-file."
-            )
+        is_newest = bool(bases) and bases[-1].name == line.bases[-1][0]
+        self.needs_old_key = (is_refused and not is_newest) or (
+            bool(bases) and bases[-1].key != term.key
+        )
         self.newest_at = -math.inf
         if bases and is_whole:
             lives = line.lives

@@ -20,6 +20,7 @@ from tablestone.archive.history import (
     Line,
     Range,
     ancestors,
+    follows,
     read_around,
     read_bases,
     read_lives,
@@ -394,7 +395,7 @@ async def restore(
     number, newest, stopped_at = max(at.number, base.start), None, -1
     while number < goal.number:
         try:
-            async for records in _records(store, keys, line, number, goal.number):
+            async for records in _records(store, keys, line, number, goal.number, newest):
                 newest, number = records[-1], records[-1].number
                 await asyncio.to_thread(target.apply, records, at._replace(number=number))
                 progress(steps + number, steps + goal.number)
@@ -459,14 +460,15 @@ async def bring(
     last: int,
 ) -> None:
     """Apply the records after `number` up to `last`, as soon as they are archived; `MomentRefused` if they are not."""
-    waited = 0.0
+    waited, previous = 0.0, None
     while number < last:
         line = Line.of(await read_lives(store, only=life), life)
         reach = min(line.reach(number + 1), last)
         if reach > number:
             waited = 0.0
-            async for records in _records(store, keys, line, number, reach):
+            async for records in _records(store, keys, line, number, reach, previous):
                 await asyncio.to_thread(target.apply, records, None)
+                previous = records[-1]
             number = reach
         elif waited >= STOPPED_SECONDS:
             raise MomentRefused(
@@ -492,9 +494,17 @@ async def _parts(
 
 
 async def _records(
-    store: Store, keys: Sequence[EncryptionKey], line: Line, after: int, last: int
+    store: Store,
+    keys: Sequence[EncryptionKey],
+    line: Line,
+    after: int,
+    last: int,
+    previous: StoredRecord | None,
 ) -> AsyncIterator[list[StoredRecord]]:
-    """The records of a line after one, up to another, by object. `ObjectDamaged` if some are missing."""
+    """The records of a line after one, up to another, by object. `ObjectDamaged` if some are missing.
+
+    `previous` is the record of the number `after`, if it is known.
+    """
     chain, gaps = line.cover(after + 1, last)
     whole = chain[: sum(piece.last < gaps[0].first for piece in chain)] if gaps else chain
     async for place, content in _ahead(store, [piece.name for piece in whole], keys):
@@ -502,6 +512,12 @@ async def _records(
         records = [each for each in read_records(content.body) if first <= each.number <= end]
         if len(records) != end - first + 1:  # whoever wrote it left some out
             raise ObjectDamaged(f"{name} lacks records that its name has.")
+        if previous is not None and not follows(content, previous):
+            raise ObjectDamaged(
+                f"{name} does not go on from record {previous.number:,} of the archive: two servers have written this "
+                "life with the same term, as a machine does that is resumed twice."
+            )
+        previous = records[-1]
         yield records
     if gaps:
         first, end = gaps[0]

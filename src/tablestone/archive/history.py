@@ -19,6 +19,7 @@ from tablestone.archive.objects import (
     Name,
     ObjectDamaged,
     ObjectRefused,
+    digest_of,
     parse_name,
     read_object,
     read_records,
@@ -243,6 +244,14 @@ async def _read_terms(store: Store, life: Life) -> None:
                 return
             life.terms.append(Term(number, "", min(firsts)[2]))
             life.problems.append(read)
+
+
+def follows(content: Content, previous: StoredRecord) -> bool:
+    """Whether an object of changes goes on from this record: the one before its first, or one that it holds too."""
+    records = list(read_records(content.body))
+    if records[0].number == previous.number + 1:
+        return content.facts.get("after") in (None, digest_of(previous))
+    return records[0].number > previous.number or previous in records
 
 
 async def read_named(store: Store, name: Name, keys: Sequence[EncryptionKey] = ()) -> Content:

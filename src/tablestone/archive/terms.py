@@ -146,6 +146,12 @@ class _Start:
         """The life, the term, and why a new life begins."""
         state, kept, lives = self.state, self.kept, self.lives
         first_of_all = Term(1, self.run, kept.last + 1)
+        if not self.keys:  # it would put the data in clear beside
+            for life in lives.values():
+                if await self._is_clear(life) is False:
+                    raise ObjectRefused(
+                        f"The life {life.life} is encrypted: name the key of the archive with --archive-key-file."
+                    )
         begun = (
             life
             for life in lives.values()
@@ -158,7 +164,7 @@ class _Start:
             if not state.archive:
                 why = "this directory was not archived before"
                 if lives:
-                    why += f", and the archive holds {len(lives)} other lives: `tablestone restore` brings one back"
+                    why += ", and the archive holds other data: `tablestone restore` brings it back"
             elif state.archive != self.archive:
                 why = f"this directory was archived at {state.archive} before"
             elif not lives and isinstance(self.store, DirectoryStore):
@@ -196,8 +202,11 @@ class _Start:
             return fresh_life(), first_of_all, why
         return fresh_life(), Term(1, self.run, parent.last + 1, None, parent), why
 
-    async def _is_clear(self, own: Life) -> bool:
-        """Whether a life is not encrypted: all of it is, or nothing, so that one restore can read what it needs."""
+    async def _is_clear(self, own: Life) -> bool | None:
+        """Whether a life is not encrypted: all of it is, or nothing, so that one restore can read what it needs.
+
+        None: nothing of it can be read, or there is nothing.
+        """
         names = [name for name in own.found if name.kind is not Kind.TERM]
         for name in sorted(names, key=lambda name: own.found[name].size):
             try:
@@ -207,7 +216,7 @@ class _Start:
             except ObjectRefused:
                 return False
             return True
-        return False
+        return None
 
     async def _parted(self, line: Line, own: Life, state: ArchiveState) -> Parted | None:
         """The newest record that the archive and the directory both have, if the archive can restore it."""

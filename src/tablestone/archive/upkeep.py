@@ -20,6 +20,7 @@ from tablestone.archive.history import (
     Life,
     Line,
     ancestors,
+    follows,
     present,
     read_bases,
     read_lives,
@@ -27,7 +28,15 @@ from tablestone.archive.history import (
     restorable,
     shared,
 )
-from tablestone.archive.objects import Content, Entry, Kind, Name, ObjectDamaged, ObjectRefused
+from tablestone.archive.objects import (
+    Content,
+    Entry,
+    Kind,
+    Name,
+    ObjectDamaged,
+    ObjectRefused,
+    read_records,
+)
 from tablestone.archive.store import StoreUnavailable
 from tablestone.archive.terms import TermLost
 from tablestone.clock import unix_seconds
@@ -149,6 +158,7 @@ def _goes_on(group: list[tuple[Name, Content]], piece: Piece, content: Content) 
     size = sum(len(each.body) for _name, each in group) + len(content.body)
     entries = sum(len(each.facts["entries"]) for _name, each in group)
     is_next = piece.first == name.last + 1 and content.key == before.key
+    is_next = is_next and follows(content, [*read_records(before.body)][-1])
     return is_next and size <= JOINED_BYTES and entries < JOINED_ENTRIES_MAX
 
 
@@ -162,7 +172,8 @@ async def _write_joined(term: OwnTerm, own: Life, group: list[tuple[Name, Conten
     ]
     body = b"".join(each.body for _name, each in group)
     name = term.name(Kind.JOINED, group[0][0].first, group[-1][0].last)
-    await term.create(name, {"entries": entries}, body, group[0][1].key)
+    facts = {"entries": entries, "after": group[0][1].facts.get("after")}
+    await term.create(name, facts, body, group[0][1].key)
 
 
 async def _small(term: OwnTerm, own: Life, piece: Piece, until: float) -> Content | None:

@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 from tablestone.archive import base_copy
 from tablestone.archive.going_back import MomentRefused, read_histories, ticks_of_unix
+from tablestone.archive.objects import ObjectDamaged
 from tablestone.archive.store import StoreUnavailable
 from unit.archive.archived_server import SECOND, ArchivedServer, restored
 from unit.archive.stores import MemoryStore
@@ -194,6 +195,8 @@ class Run:
             is_old = self.server.times[number] < self.server.clock() - KEPT * SECOND
             ranges = (await read_histories(self.store, []))[self.server.life].ranges
             return None if is_new or is_old or number <= ranges[0].first else str(refused)
+        except ObjectDamaged as damaged:
+            return str(damaged)
         self.restored += 1
         # The archive may have more than the archiver knows: a request after the write failed.
         wanted = max(min(number, archived), min(number, found))

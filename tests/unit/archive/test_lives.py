@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from contextlib import closing, suppress
+from copy import copy
 from typing import TYPE_CHECKING
 from unittest.mock import Mock
 
@@ -15,11 +16,13 @@ import pytest_asyncio
 from storage.encrypted_directory import KEY, OTHER, untold
 from tablestone.archive import archiver, base_copy, upkeep
 from tablestone.archive.going_back import MomentRefused
+from tablestone.archive.history import read_lives
 from tablestone.archive.objects import (
     Content,
     Entry,
     Kind,
     Name,
+    ObjectDamaged,
     ObjectRefused,
     write_object,
     write_records,
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tablestone.engines.kind import EncryptionKey
+HOUR = 3_600
 
 pytestmark = pytest.mark.asyncio
 
@@ -810,4 +814,70 @@ async def test_rows_that_changed_without_records_have_no_parent_by_a_damaged_ter
     await server.catch_up()
     assert (server.life != life, server.parent) == (True, None)
     assert await restored(store, server.life) == (server.last, server.rows())
+    await server.close()
+
+
+async def test_a_machine_that_is_resumed_twice(tmp_path: Path, store: MemoryStore) -> None:
+    """Both copies of it have the run and the term. What they wrote is never mixed, also when it was joined."""
+    one = ArchivedServer(tmp_path / "data", store)
+    await one.catch_up()
+    await one.write(3)
+    await one.catch_up()
+    shutil.copytree(one.data, tmp_path / "copy")
+    other = one._another(tmp_path / "copy", {})
+    other.archiver.term, other.archiver._run = copy(one.archiver.term), one.archiver._run
+    other.archiver.base_copies.is_restorable = True
+    other.archiver.base_copies.newest_at = other.clock.elapsed()
+    common = one.last
+    await one.commit(b"one", {b"a": b"1", b"b": b"1"})
+    await one.commit(b"one", {b"a": b"2"})
+    await one.turn()
+    for row in (b"a", b"b", b"c"):
+        await other.commit(b"other", {row: b"1"})
+    await other.turn()
+    for value in (b"3", b"4", b"5"):
+        await one.commit(b"one", {b"a": value})
+        await one.turn()
+    for _look in range(2):
+        with pytest.raises(
+            ObjectDamaged, match=rf"does not go on from record {common + 3}.*--to {common + 3} "
+        ):
+            await restored(store)
+        assert (await restored(store, to=common + 3))[1] == other.rows()
+        one.clock.move(HOUR + 10)
+        store.now += HOUR + 10
+        await one.commit(b"one", {b"a": b"6"})
+        await one.turn()
+    await one.turn()
+    assert store.names("joined")
+    await one.close()
+    await other.close()
+
+
+async def test_nothing_in_clear_beside_what_is_encrypted(
+    tmp_path: Path, store: MemoryStore
+) -> None:
+    """Not in a new life either."""
+    encrypted = ArchivedServer(tmp_path / "data", store, keys=[KEY])
+    await encrypted.write(2)
+    await encrypted.catch_up()
+    fresh = ArchivedServer(tmp_path / "fresh", store)
+    await fresh.write(1)
+    await fresh.turn()
+    assert "is encrypted: name the key of the archive" in str(fresh.archiver.failing)
+    assert len(await read_lives(store)) == 1
+    await fresh.close()
+    await encrypted.close()
+
+
+async def test_back_to_a_key_of_before(tmp_path: Path, store: MemoryStore) -> None:
+    """A base copy with it begins at once: the newest moment needs the other key until then."""
+    server = ArchivedServer(tmp_path / "data", store, keys=[KEY])
+    for keys in ([KEY], [OTHER, KEY], [KEY, OTHER], [OTHER], [KEY, OTHER]):
+        server = await server.again(keys=keys)
+        await server.archiver.turn()
+        await server.catch_up()
+        await server.write(2)
+        await server.catch_up()
+        assert (await restored(store, keys=keys[:1]))[1] == server.rows()
     await server.close()
