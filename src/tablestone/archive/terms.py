@@ -81,8 +81,8 @@ class OwnTerm:
             # A store may have written it and answered with an error.
             try:
                 found = await read_named(self.store, name, self.keys)
-            except ObjectDamaged as damaged:  # the objects of the next term have other names
-                raise TermLost(f"an object was not stored as it was written. {damaged}") from None
+            except ObjectDamaged:  # the objects of the next term have other names
+                raise TermLost(f"the store has not kept {name} as it was written") from None
             if found.facts.get("run") != self.run or found.body != body:
                 raise TermLost(f"another process has written {name}") from None
 
