@@ -54,7 +54,7 @@ def index() -> None:
     """Make, list, check and drop indexes of tables.
 
     An index changes what a query costs, never its answer. The commands work on the data itself,
-    also while servers use it. Azure has no indexes.
+    also while servers use it, or ask a server. Azure has no indexes.
     """
 
 
@@ -79,7 +79,8 @@ def create(
     """Make an index on a property, or on RowKey.
 
     Requests go on meanwhile. If a server has the data open, it makes the index. If the command is
-    stopped, the same command continues. It asks first if no entity has the property.
+    stopped, the same command continues. It asks first if no entity has the property. The first
+    index of a data directory moves it to format 3 for good, which earlier versions cannot read.
     """
     require_indexable(name)
     if not yes and name != ROW_KEY:
