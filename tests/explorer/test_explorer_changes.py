@@ -189,7 +189,9 @@ def test_an_empty_binary_is_put_back(kept: TableStorage) -> None:
         assert re.search(r'name="kind" value="Binary".*?name="text"[^>]*>\s*</textarea>', beside)
         table.delete_entity(*KEY.values())
         again = html.unescape(show(kept, path).text)
-        assert re.search(r'<option selected>Binary</option>.*?name="text"[^>]*>\n""</textarea>', again, re.DOTALL)
+        assert re.search(
+            r'<option selected>Binary</option>.*?name="text"[^>]*>\n""</textarea>', again, re.DOTALL
+        )
 
 
 class Feed:

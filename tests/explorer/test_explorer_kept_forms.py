@@ -319,6 +319,38 @@ def test_wrong_properties_stay_in_their_form(
     assert f'value="{(RULE | fields)["origins"]}"' in answer.text
 
 
+WRONG_POLICIES: list[tuple[dict[str, str], str, str]] = [
+    # the fields, the sentence, the field as it was typed
+    ({"start": "20261-01-01T00:00"}, "of the policy mine, is not a time", 'value="20261-01-01T00:00" aria-invalid'),
+    ({"expiry": "tomorrow"}, "&#39;tomorrow&#39;, of the policy mine", 'value="tomorrow" aria-invalid="true"'),
+    ({"id": "m" * 65}, "The service answers", f'value="{"m" * 65}"'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "sentence", "field"), WRONG_POLICIES)
+def test_wrong_policies_stay_in_their_form(
+    connection: Connection, fields: dict[str, str], sentence: str, field: str
+) -> None:
+    form = {"id": "mine", "start": "", "expiry": "2030-01-01T00:00", "may": "0r"} | fields
+    answer = post(connection, "/tables/Table/policies", form)
+    assert answer.status_code == 400
+    assert sentence in answer.text
+    assert field in answer.text
+    assert 'value="0r" checked' in answer.text
+    assert f'value="{form["id"]}"' in answer.text
+    stored = send("GET", "/tables/Table/policies", OPENED, connection=connection)
+    assert form["id"] not in stored.text
+
+
+@pytest.mark.parametrize("name", ["", "n" * 81])
+def test_a_query_without_a_good_name_stays_in_its_form(connection: Connection, name: str) -> None:
+    answer = post(connection, "/tables/Table/save?filter=V+eq+1", {"name": name})
+    assert answer.status_code == 400
+    assert "The query needs a name" in answer.text.partition('id="save-problem"')[2][:60]
+    assert f'name="name" value="{name}" required' in answer.text
+    assert 'name="filter" value="V eq 1"' in answer.text
+
+
 def test_a_table_created_at_no_table_service() -> None:
     """Deeply nested JSON makes the SDK's own reader fail."""
     with answering(lambda _path: (201, "application/json", b"[" * 100_000)) as place:

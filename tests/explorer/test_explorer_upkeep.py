@@ -121,21 +121,36 @@ def test_read_only_shows_no_form(closed: ServerProcess) -> None:
     assert "<form" not in page.partition("<main")[2]
 
 
-def test_two_people_at_once(closed: ServerProcess) -> None:
-    """What one has counted, the other changes first: nothing is set, and the page says so."""
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"by": "age", "age": "24", "unit": "h"}, "1d after their Timestamp"),
+        ({"by": "property", "name": "ends"}, "at the time in ends"),
+    ],
+)
+def test_two_people_at_once(closed: ServerProcess, fields: dict[str, str], words: str) -> None:
+    """What one has counted, the other changes first: nothing is set, and the page says so and keeps the fields."""
+    shared = f"Shared{fields['by']}"
     with TableServiceClient.from_connection_string(closed.connection_string) as service:
-        service.create_table("Shared").create_entity({"PartitionKey": "p", "RowKey": "r"})
-    answer = ask(closed, "/tables/Shared/expiry/count", {"by": "age", "age": "1", "unit": "d"})
+        service.create_table(shared).create_entity({"PartitionKey": "p", "RowKey": "r"})
+    answer = ask(closed, f"/tables/{shared}/expiry/count", fields)
     path = answer.headers["location"]
     given = {"count": path.partition("count=")[2]}
     while 'name="token" value="' not in (page := ask(closed, path).text):
         sleep(0.05)
-    given["token"] = page.partition('name="token" value="')[2].partition('"')[0]
-    assert ask(closed, "/tables/Shared/expiry", given).status_code == 303
-    refused = ask(closed, "/tables/Shared/expiry", given)
+    form = page.partition('"upkeep.set-form"')[2].partition("</form>")[0]
+    given |= dict(re.findall('type="hidden" name="([^"]*)" value="([^"]*)"', form))
+    assert ask(closed, f"/tables/{shared}/expiry", given).status_code == 303
+    refused = ask(closed, f"/tables/{shared}/expiry", given)
     assert refused.status_code == 400
     assert "ount again" in refused.text.partition('id="expiry-problem"')[2].partition("</p>")[0]
-    assert "1d after their Timestamp" in refused.text
+    assert words in refused.text
+    if fields["by"] == "age":
+        assert 'name="age" value="1"' in refused.text
+        assert '<option value="d" selected>' in refused.text
+    else:
+        assert 'value="property" checked' in refused.text
+        assert 'name="name" value="ends"' in refused.text
 
 
 def test_a_table_of_the_test_kit() -> None:
