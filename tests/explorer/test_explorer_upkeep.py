@@ -13,9 +13,11 @@ from azure.data.tables import TableServiceClient
 from explorer.conftest import entity_of
 from explorer.install import missing
 from explorer.pages_in_browser import WatchedPage, running_explorer, watched_page
+from explorer.test_explorer_bad_input import answering
 from explorer.test_explorer_pages import wait_for_text
 from explorer.test_page_guard import COOKIE, ORIGIN, send
 from server_process import ServerProcess, start_server
+from tablestone.explorer.account import ExploredAccount, ExplorerSettings
 from tablestone.testing import TableStorage
 from tablestone.tools.connection import parse_connection_string
 
@@ -113,6 +115,29 @@ def test_the_tab_is_hidden_where_there_is_nothing(closed: ServerProcess) -> None
     assert answer.status_code == 400
     assert TAB not in answer.text
     assert "neither indexes nor expiry" in answer.text
+
+
+def test_the_tab_says_that_the_connection_is_not_secure() -> None:
+    """The tab stays, with the server's sentence; and the server is not asked again for each page."""
+    sentence = b"This request comes over plain HTTP from another machine."
+    asked = []
+
+    def answer(path: str) -> tuple[int, str, bytes]:
+        if "comp=" not in path:
+            return 200, "application/json", b'{"value":[]}'
+        asked.append(path)
+        error = b'{"odata.error":{"code":"SecureConnectionRequired","message":{"lang":"en-US","value":"%b"}}}'
+        return 403, "application/json", error % sentence
+
+    with answering(answer) as place:
+        account = ExploredAccount(ExplorerSettings(parse_connection_string(place)))
+        assert [account.own_tab("Sessions") for _ in range(2)] == ["Indexes"] * 2
+        assert len(asked) == 1
+        page = send("GET", PAGE, POSTS, connection=parse_connection_string(place))
+    assert page.status_code == 403
+    assert sentence.decode() in text_of(page)
+    assert TAB in page.text
+    assert "<form" not in page.text.partition('class="columns"')[2]
 
 
 def test_read_only_shows_no_form(closed: ServerProcess) -> None:

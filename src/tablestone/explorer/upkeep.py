@@ -59,6 +59,7 @@ def shown(
         refresh=REFRESH_SECONDS,
         problem=problem,
         problem_in=place,
+        status=403 if found.refusal else None,
     )
 
 

@@ -295,8 +295,8 @@ class Pipeline:
         """
         if _caller_kind(OWNER, request) != "shared-key":
             raise StorageError("SharedKeyRequired")
-        is_safe = request.scheme == "https" or _is_loopback(request.client)
-        if not is_safe and not self._remote_indexes:
+        is_local = request.is_local or _is_loopback(request.client)
+        if request.scheme != "https" and not is_local and not self._remote_indexes:
             raise StorageError("SecureConnectionRequired")
 
     async def _execute_on_service(self, step: Authenticated, operation: Operation) -> Result:
