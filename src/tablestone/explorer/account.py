@@ -108,7 +108,7 @@ def known_tables(settings: ExplorerSettings) -> tuple[Mapping[str, KnownTable], 
     marks |= {
         (each.table, "a query scans")
         for each in report.queries[HOUR]
-        if each.ratio >= SCAN_RATIO and each.entities_read >= SCANNED_MIN and not each.from_tools
+        if each.ratio >= SCAN_RATIO and each.azure_reads >= SCANNED_MIN and not each.from_tools
     }
     return {
         each.table.lower(): KnownTable(

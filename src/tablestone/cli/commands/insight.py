@@ -163,7 +163,7 @@ def _query_row(query: QueryShape) -> Sequence[Cell]:
         text,
         query.plan,
         f"{query.queries:,}",
-        f"{query.entities_read:,}",
+        f"{query.entities_read:,}" + (f" of {query.azure_reads:,}" if query.passed_over else ""),
         (f"{query.ratio:,.1f}", "bold red" if query.ratio >= SCAN_RATIO else ""),
         f"{query.p50_ms:g}",
         f"{query.p99_ms:g}",
