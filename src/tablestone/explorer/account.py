@@ -71,7 +71,7 @@ class KnownTable(NamedTuple):
     size: TableSize | None = None
     requests: int | None = None
     by_tools: int = 0
-    """How many of the requests the explorer and `count` sent."""
+    """How many of the requests our tools sent: the explorer, `count`, `copy` and others."""
     remarks: tuple[str, ...] = ()
     use: TableUse | None = None
     """Its use as advice needs it; None if no request was counted, which says nothing about its keys."""

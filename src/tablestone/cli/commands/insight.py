@@ -157,7 +157,7 @@ def _query_row(query: QueryShape) -> Sequence[Cell]:
     if query.names_select:
         text += "  $select"
     if query.from_tools:
-        text += "  (explorer or count)"
+        text += "  (tools)"
     return (
         query.table,
         text,
