@@ -232,6 +232,7 @@ def test_a_server_makes_an_index_by_itself(
     target = "/Orders()?$filter=customer%20eq%20'c7'"
     for _ in range(25):  # a connection each, so both workers count
         client.done("GET", target, User_Agent="tablestone-explorer/1.0")
+        client.done("GET", target, User_Agent="tablestone/1.0 azsdk")
     time.sleep(1.5)
     assert indexes_of(client) == []
     for _ in range(25):

@@ -179,6 +179,21 @@ def test_a_version_that_is_not_kept_is_not_put_back(kept: TableStorage) -> None:
     assert "Put this version back" not in page
 
 
+def test_an_empty_binary_is_put_back(kept: TableStorage) -> None:
+    """Beside the stored entity as it is; as `""` in the form that inserts it again."""
+    with table_of(kept) as table:
+        table.create_entity({**KEY, "bytes": b""})
+        table.upsert_entity(KEY, UpdateMode.REPLACE)
+        path = version_path(show(kept, "/tables/Orders/changes").text, 1)
+        beside = html.unescape(show(kept, path).text)
+        assert re.search(r'name="kind" value="Binary".*?name="text"[^>]*>\s*</textarea>', beside)
+        table.delete_entity(*KEY.values())
+        again = html.unescape(show(kept, path).text)
+        assert re.search(
+            r'<option selected>Binary</option>.*?name="text"[^>]*>\n""</textarea>', again, re.DOTALL
+        )
+
+
 class Feed:
     """An endpoint whose feed has lines at these ages in seconds, the oldest first."""
 

@@ -119,6 +119,17 @@ def test_a_table_that_is_only_scanned(show: Show) -> None:
     assert "40,000 entities across the ranges" in legend_of(page)
 
 
+def test_what_was_passed_over_is_told_apart(show: Show) -> None:
+    """A seek through a table is no reading of it: Azure would read it."""
+    seek = replace(SCAN, entities_read=5, entities_returned=5, passed_over=999_995)
+    page = show(replace(TABLE, queries=dict.fromkeys(PERIODS, (seek,))), "/tables/Weather/heat")
+    assert "5 read, 999,995 passed over</strong>" in page
+    assert (
+        "5 entities read, and 999,995 passed over that Azure would read, for 5 returned (200,000"
+        in page
+    )
+
+
 def test_the_map_is_of_the_period_of_the_lists(show: Show) -> None:
     """The last five minutes of the report have one column with a scan, and the hour many."""
     hour, now = (

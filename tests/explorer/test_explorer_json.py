@@ -26,6 +26,7 @@ VALUES = {
     "time": EdmValue(EdmType.DATE_TIME, 635_000_000_000_000_001),
     "guid": EdmValue(EdmType.GUID, str(UUID(int=7))),
     "bytes": EdmValue(EdmType.BINARY, b"\0\1"),
+    "none": EdmValue(EdmType.BINARY, b""),
     "place": EdmValue(EdmType.GEOGRAPHY_POINT, GeographyPoint(1.5, -2.0)),
 }
 

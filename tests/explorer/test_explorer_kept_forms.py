@@ -120,6 +120,43 @@ def test_an_entity_is_deleted_after_a_question(connection: Connection) -> None:
     assert send("GET", path, OPENED, connection=connection).status_code == 404
 
 
+TEXT_ROW = re.compile(
+    r'name="name" value="(\w+)".*?<option selected>([^<]*)</option>.*?<textarea[^>]*>\n(.*?)</textarea>',
+    re.DOTALL,
+)
+
+
+def typed_in(panel: httpx.Response, **more: str) -> dict[str, Any]:
+    """The form of a panel as a browser posts it, for an entity of texts."""
+    rows = TEXT_ROW.findall(html.unescape(panel.text.partition('<template id="new-')[0]))
+    names, kinds, texts = zip(*rows, strict=True)
+    etag = html.unescape(panel.text.partition('name="etag" value="')[2].partition('"')[0])
+    return {"name": names, "kind": kinds, "text": texts, "etag": etag, "pk": "p", **more}
+
+
+def test_an_empty_text_and_an_empty_binary_are_kept(
+    connection: Connection, storage: TableStorage
+) -> None:
+    """Also in a clone, which leaves out empty fields as each new entity does."""
+    stored = {"b": b"", "s": "", "n": "x"}
+    with TableServiceClient.from_connection_string(storage.connection_string) as service:
+        table = service.get_table_client("Table")
+        table.create_entity({"PartitionKey": "p", "RowKey": "e", **stored})
+        path = "/tables/Table/{}?pk=p&rk=e"
+        panel = send("GET", path.format("entity"), OPENED, connection=connection)
+        assert post(connection, "/tables/Table/entity", typed_in(panel, rk="e")).status_code == 200
+        clone = send("GET", path.format("new"), OPENED, connection=connection)
+        form = typed_in(clone, rk="clone", is_new="1")
+        assert post(connection, "/tables/Table/new", form).status_code == 200
+        for key in ("e", "clone"):
+            found = table.get_entity("p", key)
+            assert {name: found[name] for name in found if name not in KEYS} == stored
+        form |= {"text": [""] * 3, "rk": "without"}
+        assert post(connection, "/tables/Table/new", form).status_code == 200
+        assert set(table.get_entity("p", "without")) == KEYS
+
+
+KEYS = {"PartitionKey", "RowKey"}
 IMPORTS: list[tuple[str, str, int, str]] = [
     # the file's name, its text, the status, the sentence
     ("a.xyz", "", 400, "a.xyz does not end in .jsonl, "),
@@ -280,6 +317,38 @@ def test_wrong_properties_stay_in_their_form(
     assert sentence in answer.text
     assert field in answer.text
     assert f'value="{(RULE | fields)["origins"]}"' in answer.text
+
+
+WRONG_POLICIES: list[tuple[dict[str, str], str, str]] = [
+    # the fields, the sentence, the field as it was typed
+    ({"start": "20261-01-01T00:00"}, "of the policy mine, is not a time", 'value="20261-01-01T00:00" aria-invalid'),
+    ({"expiry": "tomorrow"}, "&#39;tomorrow&#39;, of the policy mine", 'value="tomorrow" aria-invalid="true"'),
+    ({"id": "m" * 65}, "The service answers", f'value="{"m" * 65}"'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "sentence", "field"), WRONG_POLICIES)
+def test_wrong_policies_stay_in_their_form(
+    connection: Connection, fields: dict[str, str], sentence: str, field: str
+) -> None:
+    form = {"id": "mine", "start": "", "expiry": "2030-01-01T00:00", "may": "0r"} | fields
+    answer = post(connection, "/tables/Table/policies", form)
+    assert answer.status_code == 400
+    assert sentence in answer.text
+    assert field in answer.text
+    assert 'value="0r" checked' in answer.text
+    assert f'value="{form["id"]}"' in answer.text
+    stored = send("GET", "/tables/Table/policies", OPENED, connection=connection)
+    assert form["id"] not in stored.text
+
+
+@pytest.mark.parametrize("name", ["", "n" * 81])
+def test_a_query_without_a_good_name_stays_in_its_form(connection: Connection, name: str) -> None:
+    answer = post(connection, "/tables/Table/save?filter=V+eq+1", {"name": name})
+    assert answer.status_code == 400
+    assert "The query needs a name" in answer.text.partition('id="save-problem"')[2][:60]
+    assert f'name="name" value="{name}" required' in answer.text
+    assert 'name="filter" value="V eq 1"' in answer.text
 
 
 def test_a_table_created_at_no_table_service() -> None:

@@ -13,9 +13,11 @@ from azure.data.tables import TableServiceClient
 from explorer.conftest import entity_of
 from explorer.install import missing
 from explorer.pages_in_browser import WatchedPage, running_explorer, watched_page
+from explorer.test_explorer_bad_input import answering
 from explorer.test_explorer_pages import wait_for_text
 from explorer.test_page_guard import COOKIE, ORIGIN, send
 from server_process import ServerProcess, start_server
+from tablestone.explorer.account import ExploredAccount, ExplorerSettings
 from tablestone.testing import TableStorage
 from tablestone.tools.connection import parse_connection_string
 
@@ -115,27 +117,65 @@ def test_the_tab_is_hidden_where_there_is_nothing(closed: ServerProcess) -> None
     assert "neither indexes nor expiry" in answer.text
 
 
+def test_the_tab_says_that_the_connection_is_not_secure() -> None:
+    """The tab stays, with the server's sentence; and the server is not asked again for each page."""
+    sentence = b"This request comes over plain HTTP from another machine."
+    asked = []
+
+    def answer(path: str) -> tuple[int, str, bytes]:
+        if "comp=" not in path:
+            return 200, "application/json", b'{"value":[]}'
+        asked.append(path)
+        error = b'{"odata.error":{"code":"SecureConnectionRequired","message":{"lang":"en-US","value":"%b"}}}'
+        return 403, "application/json", error % sentence
+
+    with answering(answer) as place:
+        account = ExploredAccount(ExplorerSettings(parse_connection_string(place)))
+        assert [account.own_tab("Sessions") for _ in range(2)] == ["Indexes"] * 2
+        assert len(asked) == 1
+        page = send("GET", PAGE, POSTS, connection=parse_connection_string(place))
+    assert page.status_code == 403
+    assert sentence.decode() in text_of(page)
+    assert TAB in page.text
+    assert "<form" not in page.text.partition('class="columns"')[2]
+
+
 def test_read_only_shows_no_form(closed: ServerProcess) -> None:
     page = ask(closed, PAGE, read_only=True).text
     assert "Entities do not expire." in page
     assert "<form" not in page.partition("<main")[2]
 
 
-def test_two_people_at_once(closed: ServerProcess) -> None:
-    """What one has counted, the other changes first: nothing is set, and the page says so."""
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"by": "age", "age": "24", "unit": "h"}, "1d after their Timestamp"),
+        ({"by": "property", "name": "ends"}, "at the time in ends"),
+    ],
+)
+def test_two_people_at_once(closed: ServerProcess, fields: dict[str, str], words: str) -> None:
+    """What one has counted, the other changes first: nothing is set, and the page says so and keeps the fields."""
+    shared = f"Shared{fields['by']}"
     with TableServiceClient.from_connection_string(closed.connection_string) as service:
-        service.create_table("Shared").create_entity({"PartitionKey": "p", "RowKey": "r"})
-    answer = ask(closed, "/tables/Shared/expiry/count", {"by": "age", "age": "1", "unit": "d"})
+        service.create_table(shared).create_entity({"PartitionKey": "p", "RowKey": "r"})
+    answer = ask(closed, f"/tables/{shared}/expiry/count", fields)
     path = answer.headers["location"]
     given = {"count": path.partition("count=")[2]}
     while 'name="token" value="' not in (page := ask(closed, path).text):
         sleep(0.05)
-    given["token"] = page.partition('name="token" value="')[2].partition('"')[0]
-    assert ask(closed, "/tables/Shared/expiry", given).status_code == 303
-    refused = ask(closed, "/tables/Shared/expiry", given)
+    form = page.partition('"upkeep.set-form"')[2].partition("</form>")[0]
+    given |= dict(re.findall('type="hidden" name="([^"]*)" value="([^"]*)"', form))
+    assert ask(closed, f"/tables/{shared}/expiry", given).status_code == 303
+    refused = ask(closed, f"/tables/{shared}/expiry", given)
     assert refused.status_code == 400
     assert "ount again" in refused.text.partition('id="expiry-problem"')[2].partition("</p>")[0]
-    assert "1d after their Timestamp" in refused.text
+    assert words in refused.text
+    if fields["by"] == "age":
+        assert 'name="age" value="1"' in refused.text
+        assert '<option value="d" selected>' in refused.text
+    else:
+        assert 'value="property" checked' in refused.text
+        assert 'name="name" value="ends"' in refused.text
 
 
 def test_a_table_of_the_test_kit() -> None:

@@ -184,7 +184,7 @@ REFUSED: list[tuple[str, str, str, str]] = [
     ("a", "Int64", "1.5", "a is '1.5', not of type Int64 (a whole number of 64 bits)"),
     ("a", "Guid", "x", "a is 'x', not of type Guid (00000000-0000-0000-0000-000000000000)"),
     ("a", "DateTime", "1600-01-01", "a is '1600-01-01', before 1601 or after 9999"),
-    ("a", "Binary", "=", "a is '=', not of type Binary (base64)"),
+    ("a", "Binary", "=", "a is '=', not of type Binary (base64, or \"\" for none)"),
     ("a", "Boolean", "yes", "a is 'yes', not of type Boolean (true or false)"),
     (
         "a",

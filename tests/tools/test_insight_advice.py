@@ -10,6 +10,7 @@ import pytest
 from cli.admin_pages import admin_of
 from conftest import StartServer
 from server_process import ServerProcess
+from tablestone.testing import TableStorage
 from tools.data_tools import DataTools, entity
 
 SECONDS_MAX = 60
@@ -64,3 +65,26 @@ def test_the_advice_on_a_server(tools: DataTools, server: ServerProcess) -> None
     assert keys == ("{wind:010}", "{gust:010}_{PartitionKey}_{RowKey}")
     told = tools.run("insight", "Scanned", "--admin", admin_of(server)).stdout
     assert f"  {advice['change']}\n  cost of writes: {advice['cost']}\n" in told
+
+
+@pytest.mark.slow
+def test_which_commands_count_apart(
+    tools: DataTools, server: ServerProcess, tmp_path: Path
+) -> None:
+    """Those that look at tables or copy them, but not those that do a program's work."""
+    rows = [entity("p", f"{n:04}", n=n) for n in range(50)]
+    tools.run("import", tools.write_lines("rows.jsonl", rows), "Rows", "--quiet")
+    with TableStorage() as other:
+        tools.run("export", "Rows", str(tmp_path / "out.jsonl"), "--quiet")
+        tools.run("partitions", "Rows")
+        tools.run("count", "Rows", "--quiet")
+        places = server.connection_string, other.connection_string
+        tools.run("copy", "--from", places[0], "--to", places[1], "Rows", "--quiet")
+        tools.run("diff", *places, "Rows", "--quiet")
+    for _ in range(RUNS):
+        tools.run("query", "Rows", "--filter", "n eq 7", "--output", "jsonl")
+    (table,) = seen(tools, server, "Rows")["tables"]
+    activity, by_tools = table["activity"]["hour"], table["by_tools"]["hour"]
+    assert (activity["writes"], activity["entities_read"]) == (50, RUNS * 50)
+    assert by_tools["entities_read"] >= 4 * 50
+    assert by_tools["writes"] == 0

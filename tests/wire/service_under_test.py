@@ -130,7 +130,7 @@ class ServiceUnderTest:
     ) -> None:
         """`reached` says how the service reaches the engine: at once, or over a network."""
         self.clock: Clock = Clock() if other is None else other.clock
-        self.client, self.scheme = "127.0.0.1", scheme
+        self.client, self.scheme, self.is_local = "127.0.0.1", scheme, False
         self.seconds = count(0, 0)  # the readings of the clock that never steps back
         self._is_first = other is None
         self._loop: asyncio.Runner = asyncio.Runner() if other is None else other._loop
@@ -211,7 +211,9 @@ class ServiceUnderTest:
             by_name, duplicated = dict(raw), error
         path, _, query = target.encode().partition(b"?")
         request = RawRequest(
-            method, path, query, by_name, self.scheme, self.client, duplicated=duplicated
+            *(method, path, query, by_name, self.scheme, self.client),
+            duplicated=duplicated,
+            is_local=self.is_local,
         )
 
         async def read_body() -> bytes:

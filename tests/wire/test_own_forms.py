@@ -188,6 +188,7 @@ def test_the_first_index_needs_consent(*, remote_indexes: bool) -> None:
     tables.service.close()
 
 
+INSECURE = "SecureConnectionRequired"
 FORMS = [
     ("GET", "indexes", None),
     ("PUT", "indexes", {"property": "a"}),
@@ -226,8 +227,10 @@ def test_who_and_how(tables: Tables, method: str, comp: str, body: object) -> No
     ):
         service.client, service.scheme = client, scheme
         answer = tables.ask(method, target, body)
-        is_refused = answer.headers.get("x-ms-error-code") == "SecureConnectionRequired"
+        is_refused = answer.headers.get("x-ms-error-code") == INSECURE
         assert is_refused is not is_safe, answer
+    service.client, service.is_local = "192.0.2.7", True
+    assert tables.ask(method, target, body).headers.get("x-ms-error-code") != INSECURE
 
 
 def test_a_table_without_a_policy(tables: Tables) -> None:

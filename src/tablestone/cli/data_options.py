@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final
 
 import click
 from click.shell_completion import CompletionItem
@@ -19,7 +19,7 @@ from tablestone.model.filter_tree import Comparison, leaves, print_filter, prope
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.query.evaluate import TRUE_OF_MISMATCH, WIDENS_TO
 from tablestone.query.filter_parser import parse_filter
-from tablestone.tools.client import Query, TableEndpoint
+from tablestone.tools.client import AGENT, Query, TableEndpoint
 from tablestone.tools.connection import (
     CERTIFICATES_VARIABLE,
     CONNECTION_STRING_VARIABLE,
@@ -136,15 +136,19 @@ _connection_options = together(
 _CONNECTION_PARAMETERS = ("connection_string", "account_url", "sas", "profile")
 
 
-def with_endpoint(command: Command) -> Command:
+def with_endpoint(command: Command, agent: str = AGENT) -> Command:
     """Connection options. The command gets the open endpoint first, by default the Tablestone on this machine."""
 
     @functools.wraps(command)
     def run(words: GivenConnection, **given: Any) -> Any:
-        with opened(connection_for(words)) as endpoint:
+        with opened(connection_for(words), agent) as endpoint:
             return command(endpoint, **given)
 
     return with_connection(run)
+
+
+as_program: Final = functools.partial(with_endpoint, agent="tablestone")
+"""`with_endpoint` for a command that does a program's work: insight does not count its requests apart."""
 
 
 def with_connection(command: Command) -> Command:
@@ -166,7 +170,7 @@ def connection_for(words: GivenConnection) -> Connection:
 
 
 @contextmanager
-def opened(connection: Connection, agent: str = "tablestone") -> Iterator[TableEndpoint]:
+def opened(connection: Connection, agent: str = AGENT) -> Iterator[TableEndpoint]:
     """An open endpoint. Its errors become `TransferFailed`. `agent` begins the User-Agent."""
     try:
         with TableEndpoint(connection, agent=agent) as endpoint:

@@ -71,7 +71,7 @@ class KnownTable(NamedTuple):
     size: TableSize | None = None
     requests: int | None = None
     by_tools: int = 0
-    """How many of the requests the explorer and `count` sent."""
+    """How many of the requests our tools sent: the explorer, `count`, `copy` and others."""
     remarks: tuple[str, ...] = ()
     use: TableUse | None = None
     """Its use as advice needs it; None if no request was counted, which says nothing about its keys."""
@@ -108,7 +108,7 @@ def known_tables(settings: ExplorerSettings) -> tuple[Mapping[str, KnownTable], 
     marks |= {
         (each.table, "a query scans")
         for each in report.queries[HOUR]
-        if each.ratio >= SCAN_RATIO and each.entities_read >= SCANNED_MIN and not each.from_tools
+        if each.ratio >= SCAN_RATIO and each.azure_reads >= SCANNED_MIN and not each.from_tools
     }
     return {
         each.table.lower(): KnownTable(
@@ -132,11 +132,17 @@ class OwnParts(NamedTuple):
     """The indexes of a table and its expiry policy, as the server sends them; None where it has no such thing.
 
     `gate` says whether an index can be made: "ready", "first" (it changes the data directory for good), "closed".
+    `refusal` is why the server shows neither, although it has them.
     """
 
     indexes: list[dict[str, Any]] | None
     gate: str
     expiry: dict[str, Any] | None
+    refusal: str = ""
+
+    @property
+    def tab(self) -> str:
+        return "Indexes" if self.refusal or self.indexes is not None else "Expiry"
 
 
 class SeenProperties:
@@ -183,7 +189,9 @@ class ExploredAccount:
         self.columns: dict[str, list[str]] = {}
         """The columns of each table, by name in lower case, when it was shown last."""
         self._no_changes_until = 0.0
-        self._no_parts_until = 0.0
+        self._refused_parts: OwnParts | None = None
+        """The answer until `_parts_asked_at`: none, or why there is none."""
+        self._parts_asked_at = 0.0
 
     def overview(self, *, is_asked: bool = False) -> Overview:
         """The tables for the list beside every page. Raises the endpoint's error only if the list `is_asked` for."""
@@ -210,13 +218,19 @@ class ExploredAccount:
     def indexes_and_expiry(self, table: str) -> OwnParts | None:
         """What a Tablestone server has beside entities; None for other services, and callers that may not ask."""
         connection, now = self.settings.connection, monotonic_seconds()
-        if connection.scheme is not Scheme.ACCOUNT_KEY or now < self._no_parts_until:
+        if connection.scheme is not Scheme.ACCOUNT_KEY:
             return None
+        if now < self._parts_asked_at:
+            return self._refused_parts
         found: list[OwnAnswer | None] = []
         for comp in ("indexes", "expiry"):
             try:
                 found.append(self.endpoint.own_form("GET", table, comp))
             except ServiceError as error:
+                if error.code == "SecureConnectionRequired":  # for the other one too
+                    self._parts_asked_at = now + ASKED_AGAIN_SECONDS
+                    self._refused_parts = OwnParts(None, "", None, error.text)
+                    return self._refused_parts
                 if error.status not in NO_SUCH_FORM:
                     raise
                 found.append(None)  # an engine that keeps no indexes, or another service
@@ -224,7 +238,7 @@ class ExploredAccount:
                 found.append(None)
         indexes, expiry = found
         if indexes is None and expiry is None:
-            self._no_parts_until = now + ASKED_AGAIN_SECONDS
+            self._parts_asked_at, self._refused_parts = now + ASKED_AGAIN_SECONDS, None
             return None
         return OwnParts(
             indexes and [{**SILENT, **each} for each in indexes.members["indexes"]],
@@ -236,7 +250,7 @@ class ExploredAccount:
         """The word on the tab of indexes and expiry; empty if the service has neither."""
         with suppress(ServiceError, Unreachable, TransferFailed):
             if found := self.indexes_and_expiry(table):
-                return "Expiry" if found.indexes is None else "Indexes"
+                return found.tab
         return ""
 
     def expiry(self, table: str) -> str:

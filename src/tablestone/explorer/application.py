@@ -71,7 +71,7 @@ SHOWN: Final[Mapping[str, Show]] = {
     "/tables/{table}/heat": heat.heat,
 }
 POSTED: Final[Mapping[str, Post]] = {
-    "/tables/{table}/save": query_bar.save,
+    "/tables/{table}/save": grid.save,
     "/tables/{table}/forget": query_bar.forget,
     "/tables/{table}/copy": selection.copy,
     "/tables/{table}/entity/view": entity_edit.view,

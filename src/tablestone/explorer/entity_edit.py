@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from tablestone.explorer.page_templates import PostedForm, account_of, page
 from tablestone.explorer.property_fields import (
+    EMPTY,
     ESCAPED,
     FIELD_TYPES,
     HINTS,
@@ -154,9 +155,9 @@ def _read(form: PostedForm, *, is_new: bool) -> tuple[EntityKey, ReadForm, dict[
     for text in form.texts("json"):
         read, line = read_json_form(key, text)
         return key, read, typed | {"json": text, "line": line}
-    # Only a String can be empty, and a new entity leaves out all empty fields.
+    # Only a String and a Binary can be empty, and a new entity leaves out all empty fields.
     rows = form.rows("name", "kind", "text")
-    kept = [row for row in rows if row[2] or (row[1] == "String" and not is_new)]
+    kept = [row for row in rows if row[2] or (row[1] in ("String", "Binary") and not is_new)]
     return key, read_form(key, kept), typed
 
 
@@ -233,8 +234,13 @@ def _panel(
 
 
 def _as_new(fields: list[PropertyField]) -> list[PropertyField]:
-    """The fields for an insert. It leaves out empty fields, so an empty string becomes `""` as JSON."""
-    return [field if field.text else field._replace(kind=ESCAPED, text='""') for field in fields]
+    """The fields for an insert. It leaves out empty fields, so an empty String or Binary becomes `""`."""
+    return [
+        field
+        if field.text
+        else field._replace(kind="Binary" if field.kind == "Binary" else ESCAPED, text=EMPTY)
+        for field in fields
+    ]
 
 
 def _gone(request: Request, key: EntityKey) -> Response:

@@ -25,7 +25,7 @@ from tablestone.explorer.account import (
     SeenTypes,
     property_names,
 )
-from tablestone.explorer.page_templates import account_of, page, path_to, wants_part
+from tablestone.explorer.page_templates import PostedForm, account_of, page, path_to, wants_part
 from tablestone.explorer.property_fields import value_as_text
 from tablestone.explorer.query_bar import (
     FilterProblem,
@@ -174,8 +174,21 @@ def build(request: Request) -> Response:
     )
 
 
-def table(request: Request, build_problem: str = "") -> Response:
-    """The page. `build_problem` is the error in the fields of the builder."""
+def save(request: Request, form: PostedForm) -> Response:
+    """Save the query under a name. A wrong name stays in its form."""
+    query = grid_query.read_query(request.query_params)
+    name, settings = request.path_params["table"], account_of(request).settings
+    try:
+        grid_query.save_query(settings, name, form.text("name"), query)
+    except TransferRefused as refused:
+        return table(request, save_problem=str(refused), save_name=form.text("name"))
+    return RedirectResponse(path_to(request, "tables", name, **query.in_address), 303)
+
+
+def table(
+    request: Request, build_problem: str = "", *, save_problem: str = "", save_name: str = ""
+) -> Response:
+    """The page. `build_problem` is the error in the fields of the builder, `save_problem` that of the name to save."""
     account = account_of(request)
     name = request.path_params["table"]
     field = "filter"
@@ -199,12 +212,14 @@ def table(request: Request, build_problem: str = "") -> Response:
         asked={each: request.query_params.get(each, "").strip() for each in ASKED},
         problem=problem,
         problem_in=field if problem else "",
-        status=400 if build_problem else None,
+        status=400 if build_problem or save_problem else None,
         plan=None if problem else plan_of(query.filter, indexes),
         indexes=indexes,
         advice=[] if problem else advice_on(use, query.filter, seen, _known(query, seen), indexes),
         typed={each: request.query_params.get(each, "") for each in BUILT},
         build_problem=build_problem,
+        save_problem=save_problem,
+        save_name=save_name,
         kinds=tuple(TYPE_NAMES),
         languages=LANGUAGES,
         saved=grid_query.queries_of(account.settings, name),

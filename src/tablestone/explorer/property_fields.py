@@ -24,6 +24,8 @@ from tablestone.tools.queries import shown_value
 
 ESCAPED: Final = "String as JSON"
 """The type of a field whose text is a JSON string."""
+EMPTY: Final = '""'
+"""An empty String as JSON, and an empty Binary, in the form of a new entity: it leaves out a field without text."""
 FIELD_TYPES: Final = (*TYPE_NAMES, ESCAPED)
 HINTS: Final = {
     "Int32": "-2147483648 to 2147483647",
@@ -32,7 +34,7 @@ HINTS: Final = {
     "Boolean": "true or false",
     "DateTime": "2026-01-31T12:00:00.1234567Z",
     "Guid": "00000000-0000-0000-0000-000000000000",
-    "Binary": "base64",
+    "Binary": 'base64, or "" for none',
     "GeographyPoint": '{"type":"Point","coordinates":[longitude,latitude]}',
     ESCAPED: '"text with \\r\\n"',
 }
@@ -205,6 +207,8 @@ def _value(field: PropertyField) -> EdmValue:
 
 def read_value(name: str, text: str, kind: EdmType) -> EdmValue:
     """A text as a value of a type. `ValueError` describes to a person what the type accepts."""
+    if kind is EdmType.BINARY and text.strip() == EMPTY:
+        text = ""
     try:
         return odata.typed_value(name, text if kind is EdmType.STRING else text.strip(), kind)
     except ValueError as error:

@@ -13,7 +13,7 @@ from tablestone.advice.filter_shape import with_stored_types
 from tablestone.advice.rule import Advice
 from tablestone.advice.workload import QueryUse, TableUse
 from tablestone.explorer.account import SeenTypes
-from tablestone.explorer.grid_query import forget_query, read_number, read_query, save_query
+from tablestone.explorer.grid_query import forget_query, read_number
 from tablestone.explorer.page_templates import PostedForm, account_of, path_to
 from tablestone.explorer.property_fields import read_value
 from tablestone.model.edm import EdmType, utf16_length
@@ -199,13 +199,6 @@ def condition_of(name: str, comparison: str, kind: str, value: str) -> str:
     except ValueError as error:
         raise TransferRefused(f"{error}.") from None
     return f"{name} {comparison} {print_literal(literal)}"
-
-
-def save(request: Request, form: PostedForm) -> Response:
-    table = request.path_params["table"]
-    query = read_query(request.query_params)
-    save_query(account_of(request).settings, table, form.text("name"), query)
-    return RedirectResponse(path_to(request, "tables", table, **query.in_address), 303)
 
 
 def forget(request: Request, form: PostedForm) -> Response:

@@ -1,6 +1,6 @@
 """Forms for the stored access policies of a table, the properties of the service, and its CORS rules.
 
-The service checks the values, and the page shows its error. Wrong properties and rules stay in the form as typed.
+The service checks the values, and the page shows its error. What is wrong stays in its form as typed.
 """
 
 import re
@@ -22,7 +22,7 @@ from tablestone import limits
 from tablestone.explorer.grid_query import read_number
 from tablestone.explorer.page_templates import PostedForm, account_of, page
 from tablestone.model.service_properties import ANY, CORS_METHODS
-from tablestone.model.shared_access import ACCOUNT_PERMISSIONS, TABLE_PERMISSIONS
+from tablestone.model.shared_access import ACCOUNT_PERMISSIONS, TABLE_PERMISSIONS, parse_instant
 from tablestone.tools.client import TableEndpoint
 from tablestone.tools.errors import ServiceError, TransferRefused
 
@@ -200,6 +200,13 @@ def save_policies(request: Request, form: PostedForm) -> Response:
     ]
     if len({each.id for each in given}) < len(given):
         return _policies_page(request, given, problem="Two policies have the same id.")
+    for each in given:
+        for moment in filter(None, (each.start, each.expiry)):
+            try:
+                parse_instant(moment)
+            except ValueError:  # the service would only call its XML invalid
+                problem = f"{moment[:40]!r}, of the policy {each.id[:64]}, is not a time."
+                return _policies_page(request, given, problem=problem, wrong=moment)
     stored = {
         each.id: TableAccessPolicy(
             start=each.start or None, expiry=each.expiry or None, permission=each.permission or None
@@ -207,9 +214,14 @@ def save_policies(request: Request, form: PostedForm) -> Response:
         for each in given
     }
     table = request.path_params["table"]
-    account_of(request).endpoint.ask(
-        lambda sdk: sdk.get_table_client(table).set_table_access_policy(stored)
-    )
+    try:
+        account_of(request).endpoint.ask(
+            lambda sdk: sdk.get_table_client(table).set_table_access_policy(stored)
+        )
+    except ServiceError as error:
+        if error.status != 400:
+            raise
+        return _policies_page(request, given, problem=f"The service answers {error}")
     return policies(request, message="The policies are saved.")
 
 
@@ -226,7 +238,7 @@ def _policies_page(request: Request, found: list[PolicyTexts], **said: Any) -> R
         policies=shown,
         letters={letter: ACCOUNT_PERMISSIONS[letter] for letter in TABLE_PERMISSIONS},
         as_input=as_input,
-        **said,
+        **{"wrong": "", **said},
     )
 
 

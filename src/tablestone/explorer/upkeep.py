@@ -52,12 +52,14 @@ def shown(
         counted=counted,
         request_count=wanted,
         of_count=_in_words(counted and counted.get("policy")),
+        fields_of_count=_as_typed((counted and counted.get("policy")) or {}),
         seen=account.seen.of(table),
         typed={**_BLANK, **(typed or {})},
         units=UNITS,
         refresh=REFRESH_SECONDS,
         problem=problem,
         problem_in=place,
+        status=403 if found.refusal else None,
     )
 
 
@@ -65,6 +67,15 @@ def _in_words(members: Mapping[str, Any] | None) -> str:
     with suppress(ValueError):
         return ExpiryPolicy.from_members(members or {}).in_words
     return ""
+
+
+def _as_typed(policy: Mapping[str, Any]) -> dict[str, str]:
+    """The fields of the form that ask for a policy: the form comes back with them if the policy is refused."""
+    if "property" in policy:
+        return {"by": "property", "name": policy["property"]}
+    seconds = policy.get("after", 0)
+    unit = next(each for each in UNITS if seconds % SECONDS_IN[each] == 0)
+    return {"by": "age", "age": str(seconds // SECONDS_IN[unit]), "unit": unit}
 
 
 def create_index(request: Request, form: PostedForm) -> Response:
@@ -100,7 +111,7 @@ def count(request: Request, form: PostedForm) -> Response:
 
 def change_expiry(request: Request, form: PostedForm) -> Response:
     """Set the policy that was counted, suspend the present one, or remove it."""
-    what = form.text("what")
+    what, typed = form.text("what"), form.typed("by", "age", "unit", "name")
     if what == "remove":
         return _sent(request, {}, "expiry", "DELETE", "expiry")
     if what == "suspend":
@@ -109,10 +120,10 @@ def change_expiry(request: Request, form: PostedForm) -> Response:
     try:
         counted = endpoint.own_form("GET", table, "expiry", count=form.text("count")).members
     except ServiceError as error:
-        return shown(request, {}, error.text, "expiry")
+        return shown(request, typed, error.text, "expiry")
     # With the token that the person has seen: another count may have another result.
     policy, token = counted.get("policy"), form.text("token")
-    return _sent(request, {}, "expiry", "PUT", "expiry", policy, token=token)
+    return _sent(request, typed, "expiry", "PUT", "expiry", policy, token=token)
 
 
 def _sent(

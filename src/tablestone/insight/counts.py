@@ -250,7 +250,7 @@ class TableCounts:
         self.partitions: dict[str, Counts] = {}
         self.rest = Counts(0)
         self.tools = Counts(0)
-        """The counts of the explorer and `count`, which are nowhere else but in the shapes."""
+        """The counts of our tools, which are nowhere else but in the shapes."""
         self.tool_requests = 0
         self.peak = 0.0
         """The most entities in a second. The history sets this, and `busiest`."""

@@ -403,7 +403,7 @@ class Summary:
         found.sort(
             key=lambda each: (
                 each.from_tools,
-                each.entities_returned - each.entities_read,
+                each.entities_returned - each.azure_reads,
                 -each.pages,
                 each.account,
                 each.table,
@@ -430,13 +430,13 @@ def _series(timeline: _Timeline, key: TableKey) -> Series:
 
 def _query(table: TableCounts, name: str, shape: ShapeCounts, size: TableSize | None) -> QueryShape:
     text, names_select, plan, from_tools = shape.name
-    read = shape.read
+    passed_over = 0
     names_rows = shape.joined != "or" and any(
         name == ROW_KEY and operator != "ne" for name, operator, _ in shape.terms
     )
     if plan == "table" and names_rows and size is not None:
         # The engine passes over the other entities by seeks, and does not count them.
-        read = max(read, shape.ended * size.entities)
+        passed_over = max(0, shape.ended * size.entities - shape.read)
     return QueryShape(
         account=table.account,
         table=name,
@@ -447,13 +447,14 @@ def _query(table: TableCounts, name: str, shape: ShapeCounts, size: TableSize | 
         plan=plan,
         queries=shape.queries,
         pages=shape.pages,
-        entities_read=read,
+        entities_read=shape.read,
         entities_returned=shape.returned,
         seconds=round(shape.seconds, 6),
         p50_ms=quantile_ms(shape.durations, 0.5),
         p99_ms=quantile_ms(shape.durations, 0.99),
         from_tools=from_tools,
         values=len(shape.values),
+        passed_over=passed_over,
     )
 
 

@@ -150,11 +150,11 @@ class QueryShape:
     in it; a text that is cut ends with `...`. `terms` are the different comparisons, `joined` by "and", by "or", or
     "mixed" (also with `not`); "" for one or none. `names_select`: the query has `$select`. `plan` is a
     `query.plan.PlanKind`. `queries` were begun; `pages` were answered, with and without continuation tokens. If a table
-    scan names RowKeys and the table's size is known, `entities_read` includes those that the engine passes over: a run
-    to the end counts the whole table. `p50_ms` and `p99_ms` are for one page, too high by a bucket of the histogram at
-    most. `from_tools`: the explorer or `count` sent the queries, not a program; they come last. `values` is how many
-    different values, or combinations, the filters fix by `eq` in properties other than keys: up to 16; 0 if none, or
-    unknown.
+    scan names RowKeys and the table's size is known, `passed_over` estimates the entities that the engine left out by
+    seeks: with `entities_read`, a run to the end makes the whole table, which Azure reads. `p50_ms` and `p99_ms` are
+    for one page, too high by a bucket of the histogram at most. `from_tools`: a tool of ours sent the queries,
+    not a program; they come last. `values` is how many different values, or combinations, the filters fix by `eq` in
+    properties other than keys: up to 16; 0 if none, or unknown.
     """
 
     account: str
@@ -173,11 +173,17 @@ class QueryShape:
     p99_ms: float
     from_tools: bool = False
     values: int = 0
+    passed_over: int = 0
+
+    @property
+    def azure_reads(self) -> int:
+        """The entities that Azure would read: an estimate if some were passed over, else what was counted."""
+        return self.entities_read + self.passed_over
 
     @property
     def ratio(self) -> float:
-        """Entities read for each one returned; if none was, all that were read."""
-        return self.entities_read / max(1, self.entities_returned)
+        """Entities that Azure would read for each one returned; if none was, all of them."""
+        return self.azure_reads / max(1, self.entities_returned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +237,7 @@ class TableInsight:
     refused because another writer came first. `properties_max` is the most properties of a written entity, and
     `entity_bytes_max` the size of the largest one, 0 if all were small. `size` is None if it is unknown; `heat` is None
     unless the report is about this table alone. `expiry` says when its entities expire, if they do. `by_tools` are the
-    counts of the explorer and `count`, and `tool_requests` their requests; no other member has them.
+    counts of our tools, and `tool_requests` their requests; no other member has them.
     """
 
     account: str

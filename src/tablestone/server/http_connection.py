@@ -93,6 +93,7 @@ class HttpConnection(ClientChannel):
         super().__init__(serving, loop)
         self._on_made, self._on_lost = on_made, on_lost
         self._scheme = "http"
+        self._is_local = False
         self._proxies: TrustedProxies | None = None
         """Those that may name the client, if this connection comes from one of them."""
         self.parser = self._new_parser()
@@ -133,13 +134,15 @@ class HttpConnection(ClientChannel):
             self._on_made()
         self.transport = transport
         with suppress(OSError):  # the client is gone already
-            peer = transport.get_extra_info("peername")
+            peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
             self.address = unmapped(peer[0]) if peer else ""
+            self._is_local = bool(peer and own) and peer[0] == own[0]
         if transport.get_extra_info("sslcontext"):
             self._scheme = "https"
         proxies = self.serving.proxies
         if proxies is not None and proxies.trusts(self.address):
             self._proxies = proxies
+            self._is_local = False  # its clients may be anywhere
         self.serving.connections.add(self)
         self._wait_for_head()  # otherwise a client that connects and sends nothing would stay for ever
         self.admission.connections.make(self.serving.connections, self.loop)
@@ -354,7 +357,8 @@ class HttpConnection(ClientChannel):
         client, scheme = self.address, self._scheme
         if self._proxies is not None:
             client, scheme = self._proxies.described(fields, client, scheme)
-        request = raw_request(self._method, path, parts.query or b"", fields, scheme, client)
+        query = parts.query or b""
+        request = raw_request(self._method, path, query, fields, scheme, client, self._is_local)
         if b"transfer-encoding" in request.headers:
             _require_chunked(fields, self._version)
         return Exchange(self, request, fields, self._version, keep_alive=keep_alive)

@@ -14,8 +14,10 @@ from tablestone.model.keys import TABLE_NAME
 
 BATCH: Final = "Batch"
 """The name of a batch whose operation is unknown."""
+OWN_AGENTS: Final = b"tablestone"
+"""The User-Agent of all our tools begins with this."""
 TOOL_AGENTS: Final = b"tablestone-"
-"""The User-Agent of our own tools that look at tables, such as the explorer, begins with this."""
+"""That of the tools that look at tables or copy them: not of `query` and other commands that do a program's work."""
 
 
 class RefusedTable(NamedTuple):
@@ -59,8 +61,10 @@ class RequestRecord:
         """Set only with a failure, and so is `asked`."""
         self.asked = ""
         """The operation that a request asked for that was refused before it was decoded."""
+        self.is_ours = False
+        """Whether any tool of ours sent the request: no index is made for it."""
         self.from_tools = False
-        """Whether a tool of ours that looks at tables sent the request."""
+        """Whether a tool of ours that looks at tables or copies them sent it."""
         self.status = 0
         self.bytes_in = 0
         """Bytes of the body."""

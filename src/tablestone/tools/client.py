@@ -55,6 +55,7 @@ Answer = TypeVar("Answer")
 RawEntity = dict[str, Any]
 """An entity as `odata=minimalmetadata` writes it, read as JSON."""
 
+AGENT: Final = "tablestone-tools"
 PERSON_SECONDS: Final = 15
 """The longest that a person waits for a whole answer. The service itself ends a page of a query after 5 s."""
 PERSON_BYTES_MAX: Final = 32 * 1024 * 1024
@@ -163,11 +164,11 @@ class TableEndpoint:
     """An account's tables, over the SDK's pipeline. Threads may share one.
 
     `is_asked_once`: a person waits for the answer, so the SDK retries nothing, and answers have narrower limits.
-    `agent` begins the User-Agent; a Tablestone server leaves queries of agents `tablestone-…` out of its advice.
+    `agent` begins the User-Agent; a Tablestone server counts requests of agents `tablestone-…` apart.
     """
 
     def __init__(
-        self, connection: Connection, *, is_asked_once: bool = False, agent: str = "tablestone"
+        self, connection: Connection, *, is_asked_once: bool = False, agent: str = AGENT
     ) -> None:
         from azure.data.tables import TableServiceClient  # noqa: PLC0415 - an extra
 

@@ -98,6 +98,7 @@ def shapes_of(report: InsightReport, period: str) -> list[QueryShape]:
                 p50_ms=max(other.p50_ms, shape.p50_ms),
                 p99_ms=max(other.p99_ms, shape.p99_ms),
                 values=max(other.values, shape.values),
+                passed_over=other.passed_over + shape.passed_over,
             )
         found[key] = shape
     return list(found.values())
@@ -232,7 +233,7 @@ def query_use(shape: QueryShape) -> QueryUse | None:
     return QueryUse(
         tree,
         max(1, shape.queries),
-        shape.entities_read,
+        shape.azure_reads,
         shape.entities_returned,
         _KINDS.get(shape.plan),
         values=shape.values or None,

@@ -40,6 +40,8 @@ class RawRequest:
     """An IP address. This and `scheme` are those of the connection, or what a trusted proxy reports (auth 6)."""
     duplicated: StorageError | None = None
     """The error of `single_headers`, which is due only after other checks."""
+    is_local: bool = False
+    """Whether the connection comes from the server's own address: from its machine, as one from a loopback address."""
 
     def text(self, name: bytes) -> str | None:
         """The value of a header as text; None if it was not sent."""
@@ -54,6 +56,7 @@ def raw_request(
     fields: Sequence[tuple[bytes, bytes]],
     scheme: str,
     client: str,
+    is_local: bool = False,  # noqa: FBT001, FBT002 - as the others
 ) -> RawRequest:
     """A request whose headers are `fields`, in their order."""
     duplicated: StorageError | None = None
@@ -61,7 +64,7 @@ def raw_request(
         headers = single_headers(fields)
     except StorageError as error:
         headers, duplicated = dict(fields), error
-    return RawRequest(method, raw_path, query_string, headers, scheme, client, duplicated)
+    return RawRequest(method, raw_path, query_string, headers, scheme, client, duplicated, is_local)
 
 
 class Wait(NamedTuple):

@@ -17,8 +17,10 @@ from tablestone.insight.report import (
 )
 from tablestone.limits import PARTITION_RATE_TARGET
 from tablestone.model.operations import EntityWritten, TransactionCommitted
+from tablestone.query.plan import PlanKind
 from tablestone.telemetry.request_counts import RequestCounts
 from tablestone.telemetry.worker_reports import WorkerReport, WorkerReports
+from tablestone.tools import insight
 from unit.insight.test_insight_counts import TRANSACTION, get, page, query, record_of
 
 NOON = 1_800_000_000 - 1_800_000_000 % 86_400 + 43_200
@@ -294,7 +296,8 @@ def test_a_scan_by_row_key_counts_what_the_engine_passes_over() -> None:
         server.second()
         for sizes in ({}, {TABLE: size}):
             (shape,) = server.report(sizes=sizes).queries[NOW]
-            found[text, bool(sizes)] = shape.entities_read
+            assert shape.entities_read == 5
+            found[text, bool(sizes)] = shape.azure_reads
     assert found == {
         ("RowKey eq 'r'", False): 5,
         ("RowKey eq 'r'", True): 12_000,
@@ -305,6 +308,24 @@ def test_a_scan_by_row_key_counts_what_the_engine_passes_over() -> None:
         ("a eq 1", False): 5,
         ("a eq 1", True): 5,
     }
+
+
+def test_what_is_passed_over_is_in_no_share() -> None:
+    """A hundred partitions of an equal share stay so beside a query that seeks through a million entities."""
+    size = TableSize(NOON, 50, 1_000_000, 10**8, (SizeSample(NOON, 1_000_000, 10**8),), ())
+    server = Server(workers=1)
+    for partition in range(100):
+        for _ in range(20):
+            server.workers[0].counts.count(get(f"p{partition}"))
+    server.workers[0].counts.count(record_of(query("RowKey eq 'r'"), page("table", 5, "abcde")))
+    server.second()
+    report = server.report(sizes={TABLE: size})
+    assert insight.read_across(report, NOW) == 5
+    for each in report.partitions[NOW]:
+        assert insight.share_of(report, each, NOW) == 0.01
+    (table,) = insight.workload_of(report, NOW).tables
+    (scan,) = (each for each in table.queries if each.plan is PlanKind.TABLE)
+    assert scan.entities_read == 1_000_000  # the advice is about Azure
 
 
 def test_a_table_of_which_only_the_policy_is_known() -> None:

@@ -25,6 +25,7 @@ from tablestone.server.self_signed_certificate import (
     moment,
 )
 from tablestone.server.tls_certificate import CertificateRefused, ServedCertificate
+from tablestone.server.trusted_proxies import TrustedProxies
 from tablestone.wire.messages import RawRequest, RawResponse
 
 NOW = datetime(2026, 3, 1, 12, 30, 15, 250_000, UTC)
@@ -194,16 +195,25 @@ def test_a_certificate_that_cannot_be_renewed_is_logged(
 
 
 CLIENTS = {
-    "IPv4": (("10.1.2.3", 4711), "10.1.2.3"),
-    "IPv6": (("fd00::1", 4711), "fd00::1"),
-    "IPv4 on a socket for both": (("::ffff:10.1.2.3", 4711), "10.1.2.3"),
-    "nobody, as on a Unix socket": (None, ""),
-}
+    # the ends of the connection, the trusted proxies, the address of the client, whether it is on this machine
+    "IPv4": (("10.1.2.3", 4711), ("10.1.2.4", 80), "", "10.1.2.3", False),
+    "IPv6": (("fd00::1", 4711), ("fd00::2", 80), "", "fd00::1", False),
+    "IPv4 on a socket for both": (("::ffff:10.1.2.3", 4711), None, "", "10.1.2.3", False),
+    "the server's own address": (("10.1.2.3", 4711), ("10.1.2.3", 80), "", "10.1.2.3", True),
+    "a proxy beside the server": (("10.1.2.3", 4711), ("10.1.2.3", 80), "10.1.2.3", "8.8.8.8", False),
+    "nobody, as on a Unix socket": (None, None, "", "", False),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("client", "expected"), CLIENTS.values(), ids=CLIENTS)
+@pytest.mark.parametrize(
+    ("client", "own", "proxies", "expected", "is_local"), CLIENTS.values(), ids=CLIENTS
+)
 def test_a_request_knows_its_client_and_scheme(
-    client: tuple[str, int] | None, expected: str
+    client: tuple[str, int] | None,
+    own: tuple[str, int] | None,
+    proxies: str,
+    expected: str,
+    is_local: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
     seen: list[RawRequest] = []
 
@@ -216,11 +226,13 @@ def test_a_request_knows_its_client_and_scheme(
 
         refuse = answer
 
-    serving = Serving(Noting(), Admission(9, 9, MEBIBYTE))
+    trusted = TrustedProxies([proxies]) if proxies else None
+    serving = Serving(Noting(), Admission(9, 9, MEBIBYTE), trusted)
     transport = Mock(is_closing=lambda: False)
-    transport.get_extra_info = {"peername": client, "sslcontext": object()}.get
+    transport.get_extra_info = {"peername": client, "sockname": own, "sslcontext": object()}.get
     with closing(asyncio.new_event_loop()) as loop:
         connection = HttpConnection(serving, loop)
         connection.connection_made(transport)
-        connection.data_received(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n")
+        connection.data_received(b"GET /a HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 8.8.8.8\r\n\r\n")
     assert [(request.client, request.scheme) for request in seen] == [(expected, "https")]
+    assert [request.is_local for request in seen] == [is_local]

@@ -19,7 +19,7 @@ _deleting = data_options.together(
     data_options.parallel_option,
     data_options.quiet_option,
     data_options.json_option,
-    data_options.with_endpoint,
+    data_options.as_program,
 )
 """The options that both commands have."""
 

@@ -33,7 +33,7 @@ _writing = data_options.together(
         help="Properties from a JSON object; - reads standard input.",
     ),
     _if_match_option,
-    data_options.with_endpoint,
+    data_options.as_program,
 )
 """The arguments and options of the commands that write an entity."""
 
@@ -42,7 +42,7 @@ _writing = data_options.together(
 @_with_key
 @data_options.select_option
 @data_options.output_option
-@data_options.with_endpoint
+@data_options.as_program
 def get(
     endpoint: TableEndpoint,
     table: str,
@@ -89,7 +89,7 @@ def merge(endpoint: TableEndpoint, **given: Any) -> None:
 @_with_key
 @_if_match_option
 @data_options.yes_option
-@data_options.with_endpoint
+@data_options.as_program
 def delete_entity(
     endpoint: TableEndpoint,
     table: str,

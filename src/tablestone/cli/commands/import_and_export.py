@@ -47,7 +47,7 @@ from tablestone.tools.writing import OnConflict
 @data_options.parallel_option
 @data_options.quiet_option
 @data_options.json_option
-@data_options.with_endpoint
+@data_options.as_program
 def import_file(
     endpoint: TableEndpoint,
     file: str,

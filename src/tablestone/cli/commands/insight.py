@@ -157,13 +157,13 @@ def _query_row(query: QueryShape) -> Sequence[Cell]:
     if query.names_select:
         text += "  $select"
     if query.from_tools:
-        text += "  (explorer or count)"
+        text += "  (tools)"
     return (
         query.table,
         text,
         query.plan,
         f"{query.queries:,}",
-        f"{query.entities_read:,}",
+        f"{query.entities_read:,}" + (f" of {query.azure_reads:,}" if query.passed_over else ""),
         (f"{query.ratio:,.1f}", "bold red" if query.ratio >= SCAN_RATIO else ""),
         f"{query.p50_ms:g}",
         f"{query.p99_ms:g}",

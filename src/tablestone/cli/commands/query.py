@@ -51,7 +51,7 @@ _KEYS = ("PartitionKey", "RowKey")
     "--explain", "explained", is_flag=True, help="Print the plan and its cost on standard error."
 )
 @data_options.output_option
-@data_options.with_endpoint
+@data_options.as_program
 def query(
     endpoint: TableEndpoint,
     table: str,

@@ -7,7 +7,6 @@ import click
 
 from tablestone.cli import data_options
 from tablestone.tools.client import Query, TableEndpoint
-from tablestone.tools.connection import GivenConnection
 from tablestone.tools.errors import TransferFailed, TransferRefused
 from tablestone.tools.progress import progress_for, shown_bytes, shown_entities
 from tablestone.tools.queries import Met, TableReader, checked_filter, count_by, size_of
@@ -18,18 +17,15 @@ from tablestone.tools.queries import Met, TableReader, checked_filter, count_by,
 @data_options.filter_option
 @click.option("--by", "name", metavar="NAME", help="One line for each value of this property.")
 @data_options.quiet_option
-@data_options.with_connection
+@data_options.with_endpoint
 def count(
-    words: GivenConnection, table: str, filter_text: str | None, name: str | None, *, quiet: bool
+    endpoint: TableEndpoint, table: str, filter_text: str | None, name: str | None, *, quiet: bool
 ) -> None:
     """Count entities exactly.
 
     The service does not count: all keys are read, page by page.
     """
-    with (
-        data_options.opened(data_options.connection_for(words), "tablestone-count") as endpoint,
-        closing(progress_for(f"count {table}", quiet=quiet)) as progress,
-    ):
+    with closing(progress_for(f"count {table}", quiet=quiet)) as progress:
         reader = TableReader(endpoint)
         asked = Query(table, checked_filter(filter_text), (name or "PartitionKey",))
         met = Met([] if name is None else [name])

@@ -105,7 +105,7 @@ class RequestEntry:
         record.bytes_out = len(response.body)
         if self._counts is not None:
             self._counts.count(record)
-        if self._scans is not None:
+        if self._scans is not None and not record.is_ours:
             self._scans.note(record)
         if self._access_log is not None:
             assert record.details is not None

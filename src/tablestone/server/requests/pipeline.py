@@ -50,7 +50,13 @@ from tablestone.server.requests.page_writing import written_page
 from tablestone.tables.cached_rows import NOT_KEPT
 from tablestone.tables.service import TableService
 from tablestone.telemetry.refused_callers import RefusedCallers
-from tablestone.telemetry.request_record import BATCH, TOOL_AGENTS, RefusedTable, RequestRecord
+from tablestone.telemetry.request_record import (
+    BATCH,
+    OWN_AGENTS,
+    TOOL_AGENTS,
+    RefusedTable,
+    RequestRecord,
+)
 from tablestone.wire.address import (
     NO_PARAMETERS,
     Address,
@@ -126,7 +132,9 @@ class Pipeline:
         details = record.details
         if details is not None:
             details.request_id, details.client_request_id = request_id, client_request_id
-        record.from_tools = request.headers.get(b"user-agent", b"").startswith(TOOL_AGENTS)
+        agent = request.headers.get(b"user-agent", b"")
+        record.is_ours = agent.startswith(OWN_AGENTS)
+        record.from_tools = record.is_ours and agent.startswith(TOOL_AGENTS)
         version = account = ""
         answer_form: Form | None = None
         speaks_xml = False
@@ -295,8 +303,8 @@ class Pipeline:
         """
         if _caller_kind(OWNER, request) != "shared-key":
             raise StorageError("SharedKeyRequired")
-        is_safe = request.scheme == "https" or _is_loopback(request.client)
-        if not is_safe and not self._remote_indexes:
+        is_local = request.is_local or _is_loopback(request.client)
+        if request.scheme != "https" and not is_local and not self._remote_indexes:
             raise StorageError("SecureConnectionRequired")
 
     async def _execute_on_service(self, step: Authenticated, operation: Operation) -> Result:
