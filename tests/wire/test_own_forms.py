@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from itertools import product
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -21,8 +22,11 @@ from tablestone.engines.capabilities import Capabilities
 from tablestone.engines.contract import Engine
 from tablestone.engines.forwarding_engine import ForwardingEngine
 from tablestone.engines.leases import Leases
+from tablestone.engines.sqlite.data_directory import Opening
+from tablestone.engines.sqlite.engine import SqliteEngine
 from tablestone.model.expiry import ExpiryPolicy
-from tablestone.tables import catalog, storage_keys
+from tablestone.tables import catalog, index_building, storage_keys
+from tablestone.tables.index_building import IndexWork
 from tablestone.tables.metadata import DocumentKind
 from wire.service_under_test import ACCOUNT, KEY, Clock, Response, ServiceUnderTest
 
@@ -490,3 +494,89 @@ def test_another_process_goes_on_with_a_count_and_an_index(tables: Tables) -> No
     assert tables.indexes()[0]["state"] == "ready"
     (row,) = tables.service._loop.run(tables.service.engine.scan(COUNTS, rows_max=9))
     assert b'"state":"counted"' in row.value
+
+
+class OnDisk(Tables):
+    """Twenty entities in a directory, on a disk that gets full."""
+
+    def __init__(self, directory: Path) -> None:
+        self.engine = SqliteEngine(directory / "data", engine_clock.ticks, Opening.SERVER)
+        super().__init__(reached=lambda _engine: self.engine, remote_indexes=True)
+        for number in range(20):
+            self.insert("Orders", str(number), a=number)
+
+    def fill_disk(self, monkeypatch: pytest.MonkeyPatch, *, nearly: bool = False) -> None:
+        room = self.engine._room
+        monkeypatch.setattr(room, "look", lambda *_: not nearly)
+        room.lacks_room = room.is_low = True
+        room.is_short = not nearly
+
+    def close(self) -> None:
+        self.service.close()
+        self.service._loop = asyncio.Runner()
+        asyncio.run(self.engine.close())
+
+
+@pytest.fixture
+def on_disk(tmp_path: Path) -> Iterator[OnDisk]:
+    made = OnDisk(tmp_path)
+    yield made
+    made.close()
+
+
+def test_on_a_full_disk_an_index_is_dropped_and_expiry_counted(
+    on_disk: OnDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_disk.make("a")
+    on_disk.service.work()
+    assert on_disk.indexes()[0]["state"] == "ready"
+    on_disk.fill_disk(monkeypatch)
+    inserted = on_disk.service.send(
+        "POST", "/Orders", [JSON], b'{"PartitionKey": "q", "RowKey": "1"}'
+    )
+    assert inserted.status == 503
+    assert on_disk.ask("DELETE", "Orders?comp=indexes&property=a").status == 202
+    on_disk.service.work()
+    assert on_disk.indexes() == []
+    assert on_disk.count({"after": 60})["state"] == "counted"
+
+
+def test_an_automatic_index_is_left_while_the_disk_is_nearly_full(
+    on_disk: OnDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = on_disk.service
+    owner = service._loop.run(service._work._find_owner(ACCOUNT))
+    assert owner is not None
+    work = IndexWork(service.tables.catalog, owner, "Orders", "a")
+    service._loop.run(work.ask_automatic(20_000))
+    with monkeypatch.context() as full:
+        on_disk.fill_disk(full, nearly=True)
+        service.work()
+        assert on_disk.indexes()[0]["state"] == "building"
+        on_disk.make("b")  # a user's own
+        service.work()
+        assert [each["state"] for each in on_disk.indexes()] == ["building", "ready"]
+        on_disk.make("a")  # adopts it
+        service.work()
+    assert [each["state"] for each in on_disk.indexes()] == ["ready", "ready"]
+
+
+def test_an_automatic_index_stops_when_the_disk_gets_nearly_full(
+    on_disk: OnDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_building, "ROWS_PER_STEP", 5)
+    service = on_disk.service
+    owner = service._loop.run(service._work._find_owner(ACCOUNT))
+    assert owner is not None
+    catalog_ = service.tables.catalog
+    service._loop.run(IndexWork(catalog_, owner, "Orders", "a").ask_automatic(20_000))
+    reindex = IndexWork._reindex
+
+    async def and_fill_disk(*given: Any) -> None:
+        await reindex(*given)
+        on_disk.fill_disk(monkeypatch, nearly=True)
+
+    monkeypatch.setattr(IndexWork, "_reindex", and_fill_disk)
+    service.work()
+    (index,) = on_disk.indexes()
+    assert (index["state"], index["waits"]) == ("building", True)

@@ -98,7 +98,7 @@ class ExpiryCounts:
         place = _place(record, count)
         # Not an invalidating commit: no process keeps these rows in memory.
         change = Change(place.row, ANY, Put(document_renderer(members)))
-        await self._engine.commit(WriteSet(place.partition, (change,)))
+        await self._engine.commit(WriteSet(place.partition, (change,), is_small=True))
         return count
 
     async def found(self, owner: Owner, table: str, count: str) -> Members:
@@ -220,7 +220,7 @@ class ExpiryCounts:
         """Replace or remove a document; its new version, None if another process has changed it since."""
         mutation: Any = DELETE if members is None else Put(document_renderer(members))
         change = Change(row.row, row.version, mutation)
-        outcome = await self._engine.commit(WriteSet(row.partition, (change,)))
+        outcome = await self._engine.commit(WriteSet(row.partition, (change,), is_small=True))
         return outcome.versions[0] if isinstance(outcome, Committed) else None
 
 

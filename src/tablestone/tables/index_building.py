@@ -171,6 +171,7 @@ class IndexWork:
             index = _index(record, self._name)
             if not is_unclaimed(index, self._catalog.clock()):
                 raise IndexGone(f"The index on {self._name} is in other hands.")
+            self._require_room(index)
             return _as_known(index, known)
 
         await self._work(decide)
@@ -228,6 +229,7 @@ class IndexWork:
                     rest = KeyRange(reached, rest.end)
                     before = index.entities - 1  # the one at `reached` is read again
                 async for rows in scan_in_steps(self._engine, rest, ROWS_PER_STEP):
+                    self._require_room(index)
                     keys = [Key(row.partition, row.row) for row in rows]
                     await self._reindex(record, dict.fromkeys(keys, ()))
                     entities += len(rows)
@@ -238,6 +240,14 @@ class IndexWork:
             else:  # an automatic one, adopted
                 await self._change(lambda old: replace(old, claim=None))
         return entities
+
+    def _require_room(self, index: Index) -> None:
+        """Leave the build of an automatic index while the disk is nearly full: nobody has asked for it."""
+        is_build = index.automatic is not None and index.state is IndexState.BUILDING
+        if is_build and getattr(self._engine, "is_nearly_full", False):
+            raise IndexRefused(
+                f"The automatic index on {self._name} waits: the disk is nearly full."
+            )
 
     async def _rest(self, began: float) -> float:
         """Let requests of this process run, if it `rests`; returns when the next step begins."""
