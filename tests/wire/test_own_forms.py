@@ -19,13 +19,15 @@ from signing import shared_key_lite
 from storage.engines_under_test import URL
 from storage.slow_engine import LEASE_SECONDS, RememberingMemory, SlowEngine
 from tablestone.engines.capabilities import Capabilities
-from tablestone.engines.contract import Engine
+from tablestone.engines.contract import ANY, Change, Engine, EngineUnavailable, Put, WriteSet
 from tablestone.engines.forwarding_engine import ForwardingEngine
+from tablestone.engines.kind import Opening
 from tablestone.engines.leases import Leases
-from tablestone.engines.sqlite.data_directory import Opening
 from tablestone.engines.sqlite.engine import SqliteEngine
 from tablestone.model.expiry import ExpiryPolicy
+from tablestone.model.keys import EntityKey
 from tablestone.tables import catalog, index_building, storage_keys
+from tablestone.tables.account_incarnation import Named
 from tablestone.tables.index_building import IndexWork
 from tablestone.tables.metadata import DocumentKind
 from wire.service_under_test import ACCOUNT, KEY, Clock, Response, ServiceUnderTest
@@ -545,8 +547,7 @@ def test_an_automatic_index_is_left_while_the_disk_is_nearly_full(
     on_disk: OnDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = on_disk.service
-    owner = service._loop.run(service._work._find_owner(ACCOUNT))
-    assert owner is not None
+    owner = Named(ACCOUNT)
     work = IndexWork(service.tables.catalog, owner, "Orders", "a")
     service._loop.run(work.ask_automatic(20_000))
     with monkeypatch.context() as full:
@@ -566,8 +567,7 @@ def test_an_automatic_index_stops_when_the_disk_gets_nearly_full(
 ) -> None:
     monkeypatch.setattr(index_building, "ROWS_PER_STEP", 5)
     service = on_disk.service
-    owner = service._loop.run(service._work._find_owner(ACCOUNT))
-    assert owner is not None
+    owner = Named(ACCOUNT)
     catalog_ = service.tables.catalog
     service._loop.run(IndexWork(catalog_, owner, "Orders", "a").ask_automatic(20_000))
     reindex = IndexWork._reindex
@@ -580,3 +580,53 @@ def test_an_automatic_index_stops_when_the_disk_gets_nearly_full(
     service.work()
     (index,) = on_disk.indexes()
     assert (index["state"], index["waits"]) == ("building", True)
+
+
+def test_work_that_fails_stops_no_other(tables: Tables, caplog: pytest.LogCaptureFixture) -> None:
+    """A count and an index of a table with a damaged row fail; those of other tables are made."""
+    seed(tables)
+    service = tables.service
+    tables.insert("Empty", "1", a=1)  # the catalog's first table
+    owner = Named(ACCOUNT)
+    record = service._loop.run(service.tables.catalog.require(owner, "Empty"))
+    place = storage_keys.entity_place(record.table_id, EntityKey("p", "zz"))
+    damaged = Put(lambda _version: b'{"PartitionKey":"p","RowKey":"zz"')
+    write_set = WriteSet(place.partition, (Change(place.row, ANY, damaged),))
+
+    async def damage() -> None:
+        await service.engine.commit(write_set)
+
+    service._loop.run(damage())
+    tables.make("a", "Empty")
+    tables.make("expires", "Orders")
+    assert tables.count({"after": 60}, "Empty")["state"] == "failed"
+    assert tables.indexes("Orders")[0]["state"] == "ready"
+    assert tables.indexes("Empty")[0]["state"] == "building"
+    service.work()
+    assert sum("The index on a of" in each.message for each in caplog.records) == 1
+    assert tables.count({"after": 60})["state"] == "counted"
+    tables.service.clock.now += timedelta(minutes=11)
+    tables.service.work()
+    assert tables.service._loop.run(tables.service.engine.scan(COUNTS, rows_max=9)) == []
+
+
+def test_what_the_engine_refuses_stops_no_other(
+    on_disk: OnDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_disk.make("b")
+    on_disk.service.work()
+    on_disk.make("a", "Empty")
+    on_disk.insert("Empty", "1", a=1)  # the catalog's first table, whose index needs room
+    assert on_disk.ask("DELETE", "Orders?comp=indexes&property=b").status == 202
+    on_disk.ask("POST", "Empty?comp=expiry", {"after": 60})
+    on_disk.fill_disk(monkeypatch)
+    counts = on_disk.service.tables.counts
+
+    async def refuse(*_given: object) -> None:
+        raise EngineUnavailable("not now")
+
+    monkeypatch.setattr(counts, "_result", refuse)
+    with pytest.raises(EngineUnavailable, match="full"):
+        on_disk.service.work()
+    assert on_disk.indexes() == []
+    assert on_disk.indexes("Empty")[0]["state"] == "building"

@@ -8,6 +8,7 @@ the data. It covers the version of the table's row, which the change checks in i
 import base64
 import hashlib
 import hmac
+import logging
 import re
 import secrets
 from collections.abc import Awaitable, Callable
@@ -25,7 +26,9 @@ from tablestone.engines.contract import (
     Change,
     Committed,
     Engine,
+    EngineUnavailable,
     Key,
+    OutcomeUnknown,
     Put,
     StoredRow,
     WriteSet,
@@ -46,6 +49,8 @@ from tablestone.tables.metadata import (
     read_document,
     read_secret,
 )
+
+log = logging.getLogger(__name__)
 
 COUNTS_SECRET: Final = "expiry-counts"  # noqa: S105 - its name
 """The name of the document with the secret of the tokens."""
@@ -130,14 +135,23 @@ class ExpiryCounts:
         find_owner: Callable[[str], Awaitable[Owner | None]],
         rest: Callable[[], Awaitable[None]],
     ) -> None:
-        """Carry out what is asked for, and remove what is too old. `rest` lets requests run between two steps."""
+        """Carry out what is asked for, and remove what is too old. `rest` lets requests run between two steps.
+
+        One that cannot be reached now does not stop the others: the error is raised after them.
+        """
+        unreached: Exception | None = None
         kind = storage_keys.documents_of(DocumentKind.COUNTS.value)
         for row in await self._engine.scan(kind, rows_max=limits.PAGE_ENTITIES_MAX):
-            members = read_document(row.value)[1]
-            if members["state"] in ("counting", "changing"):
-                await self._carry_out(row, members, find_owner, rest)
-            elif self._is_old(members):
-                await self._commit(row, None)
+            try:
+                members = read_document(row.value)[1]
+                if members["state"] in ("counting", "changing"):
+                    await self._carry_out(row, members, find_owner, rest)
+                elif self._is_old(members):
+                    await self._commit(row, None)
+            except (EngineUnavailable, OutcomeUnknown) as error:
+                unreached = error
+        if unreached is not None:
+            raise unreached
 
     async def _carry_out(
         self,
@@ -155,30 +169,45 @@ class ExpiryCounts:
             if version is None:
                 return
             row = row._replace(version=version)
+        try:
+            more = await self._result(row, members, find_owner, rest)
+        except (EngineUnavailable, OutcomeUnknown):
+            raise
+        except Exception:
+            log.exception(
+                "A count of expiry for %s/%s failed.", members["account"], members["table"]
+            )
+            more = {"state": "failed"}
+        done = None if more is None else {**members, **more, "at": self._clock()}
+        await self._commit(row, done)
+
+    async def _result(
+        self,
+        row: StoredRow,
+        members: Members,
+        find_owner: Callable[[str], Awaitable[Owner | None]],
+        rest: Callable[[], Awaitable[None]],
+    ) -> Members | None:
+        """Count or change; returns what to store of that, None if the table is gone."""
         owner = await find_owner(members["account"])
         record = None
         if owner is not None:
             with suppress(StorageError):  # the account was deleted
                 record = await self._catalog.find(owner, members["table"])
         if owner is None or record is None or not row.row.startswith(_head(record)):
-            await self._commit(row, None)  # the table is gone
-            return
+            return None
         policy = None if members["policy"] is None else ExpiryPolicy.from_members(members["policy"])
         if members["state"] == "counting":
             assert policy is not None
             counted = await count_ended(self._engine, record.table_id, policy, self._clock(), rest)
-            more = await self._counted(owner, record, policy, counted)
-        else:
-            more = {"state": "changed"}
-            edit, version = (lambda _old: policy), members["version"]
-            try:
-                await self._catalog.change_expiry(
-                    owner, record.name, edit, record.table_id, version
-                )
-            except StorageError:
-                if record.expiry != policy:  # else a server that was killed had changed it
-                    more = {"state": "spent"}
-        await self._commit(row, {**members, **more, "at": self._clock()})
+            return await self._counted(owner, record, policy, counted)
+        edit, version = (lambda _old: policy), members["version"]
+        try:
+            await self._catalog.change_expiry(owner, record.name, edit, record.table_id, version)
+        except StorageError:
+            if record.expiry != policy:  # else a server that was killed had changed it
+                return {"state": "spent"}
+        return {"state": "changed"}
 
     async def _counted(
         self, owner: Owner, record: TableRecord, policy: ExpiryPolicy, counted: Counted

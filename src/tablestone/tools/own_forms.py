@@ -15,6 +15,7 @@ POLLS_BEFORE_WORDS: Final = 30
 WAITS: Final = (
     "The server does not go on just now: it is busy, or its disk is full. It continues by itself."
 )
+FAILED: Final = "The server could not count: its log says why. Nothing was changed."
 SPENT: Final = "The policy or the table was changed meanwhile. Nothing was changed now."
 
 
@@ -42,7 +43,10 @@ def done_index(
 def counted(endpoint: TableEndpoint, table: str, policy: Mapping[str, Any]) -> Mapping[str, Any]:
     """What a policy would hide, with the token for `change_expiry`."""
     answer = endpoint.own_form("POST", table, "expiry", policy)
-    return _settled(endpoint, table, answer.members["count"])
+    found = _settled(endpoint, table, answer.members["count"])
+    if found["state"] != "counted":
+        raise TransferFailed(FAILED)
+    return found
 
 
 def change_expiry(
