@@ -89,6 +89,13 @@ class Tables:
         answer = self.ask("PUT", f"{table}?comp=expiry", policy, ("x-tablestone-token", str(token)))
         return answer.status, answer.headers.get("x-ms-error-code")
 
+    def change(self, after: int, token: object) -> str:
+        """Set a policy where that waits; the id of the change."""
+        token_header = ("x-tablestone-token", str(token))
+        answer = self.ask("PUT", "Orders?comp=expiry", {"after": after}, token_header)
+        assert answer.status == 202
+        return str(json.loads(answer.body)["count"])
+
     def policy(self, table: str = "Orders") -> dict[str, object]:
         found: dict[str, object] = json.loads(self.ask("GET", f"{table}?comp=expiry").body)
         return found
@@ -432,7 +439,8 @@ def test_where_a_change_waits_for_other_servers_it_is_made_beside_requests(
     answer = tables.ask(
         "PUT", "Orders?comp=expiry", {"after": 60}, ("x-tablestone-token", str(token))
     )
-    assert (answer.status, json.loads(answer.body)) == (202, {"count": tables.count_id})
+    assert answer.status == 202
+    tables.count_id = json.loads(answer.body)["count"]
     assert tables.counted()["state"] == "changing"
     assert tables.policy() == {}
     tables.service.work()
@@ -472,16 +480,11 @@ def test_a_change_before_a_cluster_comes_to_it(monkeypatch: pytest.MonkeyPatch) 
     tables = Tables(reached=SlowToChange)
     seed(tables)
     tokens = [tables.count({"after": after})["token"] for after in (60, 61)]
-    assert tables.put({"after": 60}, tokens[0])[0] == 202
-    assert tables.put({"after": 61}, tokens[1])[0] == 202
+    changes = [tables.change(after, token) for after, token in zip((60, 61), tokens, strict=True)]
     tables.service.work()
-    assert tables.counted()["state"] in ("changed", "spent")
     states = []
-    for policy in (60, 61):
-        answer = tables.ask("POST", "Empty?comp=expiry", {"after": policy})
-        count = json.loads(answer.body)["count"]
-        found = tables.ask("GET", f"Orders?comp=expiry&count={count}")
-        states.append(json.loads(found.body)["state"])
+    for tables.count_id in changes:
+        states.append(str(tables.counted()["state"]))
     assert sorted(states) == ["changed", "spent"]
     assert tables.put({"after": 61}, tokens[1]) == (412, "CountSpent")
     tables.service.close()
@@ -630,3 +633,30 @@ def test_what_the_engine_refuses_stops_no_other(
         on_disk.service.work()
     assert on_disk.indexes() == []
     assert on_disk.indexes("Empty")[0]["state"] == "building"
+
+
+@pytest.mark.parametrize("is_counted_first", [False, True])
+def test_a_count_and_a_change_of_one_policy(
+    monkeypatch: pytest.MonkeyPatch, *, is_counted_first: bool
+) -> None:
+    """Neither replaces the other, in whatever order two people ask."""
+    monkeypatch.setattr(catalog, "SWEEPING_SECONDS", 0)
+    tables = Tables(reached=SlowToChange)
+    seed(tables)
+    token = tables.count({"after": 60})["token"]
+    asked = ["count", "change"] if is_counted_first else ["change", "count"]
+    ids = {}
+    for each in asked:
+        if each == "change":
+            ids[each] = tables.change(60, token)
+        else:
+            answer = tables.ask("POST", "Orders?comp=expiry", {"after": 60})
+            ids[each] = json.loads(answer.body)["count"]
+    tables.service.work()
+    assert tables.policy() == {"after": 60, "suspended": False}
+    tables.count_id = ids["change"]
+    assert tables.counted()["state"] == "changed"
+    tables.count_id = ids["count"]
+    counted = tables.counted()
+    assert (counted["state"], counted["entities"]) == ("counted", 5)
+    tables.service.close()

@@ -91,7 +91,9 @@ class ExpiryCounts:
         self, owner: Owner, record: TableRecord, policy: ExpiryPolicy | None, state: str
     ) -> str:
         given = None if policy is None else policy.members()
-        count = hashlib.blake2b(orjson.dumps(given), digest_size=_ID_BYTES).hexdigest()
+        # A count is no reason to forget a change of the same policy that was accepted.
+        asked = orjson.dumps([state, given])
+        count = hashlib.blake2b(asked, digest_size=_ID_BYTES).hexdigest()
         members = {
             "account": owner.name,
             "table": record.name,
