@@ -18,6 +18,7 @@ from sas_signing import completed, query_of, signed
 from signing import shared_key_lite
 from storage.engines_under_test import URL
 from storage.slow_engine import LEASE_SECONDS, RememberingMemory, SlowEngine
+from tablestone.clock import TICKS_PER_SECOND
 from tablestone.engines.capabilities import Capabilities
 from tablestone.engines.contract import ANY, Change, Engine, EngineUnavailable, Put, WriteSet
 from tablestone.engines.forwarding_engine import ForwardingEngine
@@ -28,6 +29,7 @@ from tablestone.model.expiry import ExpiryPolicy
 from tablestone.model.keys import EntityKey
 from tablestone.tables import catalog, index_building, storage_keys
 from tablestone.tables.account_incarnation import Named
+from tablestone.tables.expiry_counts import CLAIM_TICKS, ExpiryCounts
 from tablestone.tables.index_building import IndexWork
 from tablestone.tables.metadata import DocumentKind
 from wire.service_under_test import ACCOUNT, KEY, Clock, Response, ServiceUnderTest
@@ -659,4 +661,45 @@ def test_a_count_and_a_change_of_one_policy(
     tables.count_id = ids["count"]
     counted = tables.counted()
     assert (counted["state"], counted["entities"]) == ("counted", 5)
+    tables.service.close()
+
+
+def test_a_long_count_of_a_cluster_stays_with_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tablestone.limits.SWEEP_ROWS_PER_STEP", 1)
+    tables = Tables(reached=as_cluster)
+    seed(tables)
+    service = tables.service
+    engine = service.tables._engine
+    one, other = (ExpiryCounts(engine, service.documents, service.tables.catalog) for _ in "12")
+
+    async def find_owner(name: str) -> Named:
+        return Named(name)
+
+    async def never() -> None:
+        pytest.fail("another server has begun the same count")
+
+    steps = 0
+
+    async def rest() -> None:
+        nonlocal steps
+        steps += 1
+        service.clock.now += timedelta(seconds=0.9 * CLAIM_TICKS / TICKS_PER_SECOND)
+        await other.work(find_owner, never)
+
+    async def taken_over() -> None:
+        service.clock.now += timedelta(seconds=2 * CLAIM_TICKS / TICKS_PER_SECOND)
+        await other.work(find_owner, no_rest)
+
+    async def no_rest() -> None:
+        pass
+
+    ask = "POST", "Orders?comp=expiry", {"after": 60}
+    tables.count_id = json.loads(tables.ask(*ask).body)["count"]
+    service._loop.run(one.work(find_owner, rest))
+    assert steps == 5
+    counted = tables.counted()
+    assert (counted["state"], counted["entities"]) == ("counted", 5)
+    tables.ask(*ask)
+    service._loop.run(one.work(find_owner, taken_over))  # it was stuck for too long
+    assert tables.counted()["state"] == "counted"
     tables.service.close()

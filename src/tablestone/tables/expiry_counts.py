@@ -57,13 +57,18 @@ COUNTS_SECRET: Final = "expiry-counts"  # noqa: S105 - its name
 SECRET_LENGTH: Final = 32
 VALID_TICKS: Final = 600 * TICKS_PER_SECOND
 """How long a count and its token are good."""
-CLAIM_TICKS: Final = 600 * TICKS_PER_SECOND
-"""How long other servers leave a count to the one that makes it. Who asks again does not wait for that."""
+CLAIM_TICKS: Final = 60 * TICKS_PER_SECOND
+"""How long other servers leave a count to the one that makes it. It claims it again in time: a count may take longer.
+Who asks again does not wait for that."""
 _ID_BYTES: Final = 8
 _ID: Final = re.compile(r"[0-9a-f]{16}")
 _NUMBER: Final = re.compile(r"\d{1,20}", re.ASCII)
 _NUMBERS: Final = ("entities", "hidden", "removed", "never", "far")
 _SHOWN: Final = ("state", "policy", *_NUMBERS, "sample", "token", "until")
+
+
+class _TakenOver(Exception):
+    """Another server makes the count, or somebody has asked for it again."""
 
 
 class ExpiryCounts:
@@ -166,15 +171,30 @@ class ExpiryCounts:
             process, until = members.get("claim", ("", 0))
             if process != self._process and until > self._clock():
                 return
-            claimed = {**members, "claim": [self._process, self._clock() + CLAIM_TICKS]}
+        claimed_at = 0
+
+        async def claim() -> None:
+            nonlocal row, claimed_at
+            if self._engine.leases is None or self._clock() < claimed_at + CLAIM_TICKS // 2:
+                return
+            claimed_at = self._clock()
+            claimed = {**members, "claim": [self._process, claimed_at + CLAIM_TICKS]}
             version = await self._commit(row, claimed)
             if version is None:
-                return
+                raise _TakenOver
             row = row._replace(version=version)
+
+        async def rest_and_claim() -> None:
+            await rest()
+            await claim()
+
         try:
-            more = await self._result(row, members, find_owner, rest)
+            await claim()
+            more = await self._result(row, members, find_owner, rest_and_claim)
         except (EngineUnavailable, OutcomeUnknown):
             raise
+        except _TakenOver:
+            return
         except Exception:
             log.exception(
                 "A count of expiry for %s/%s failed.", members["account"], members["table"]
