@@ -703,3 +703,37 @@ def test_a_long_count_of_a_cluster_stays_with_its_server(monkeypatch: pytest.Mon
     service._loop.run(one.work(find_owner, taken_over))  # it was stuck for too long
     assert tables.counted()["state"] == "counted"
     tables.service.close()
+
+
+@pytest.mark.parametrize("reached", [lambda engine: engine, SlowToChange])
+@pytest.mark.parametrize(
+    ("method", "body", "left"),
+    [("PUT", {"suspended": True}, {"after": 7, "suspended": True}), ("DELETE", None, {})],
+)
+def test_no_change_stops_a_suspension_or_a_removal(
+    monkeypatch: pytest.MonkeyPatch,
+    reached: Callable[[Engine], Engine],
+    method: str,
+    body: object,
+    left: object,
+) -> None:
+    """Another change comes between the request, or its acceptance, and its commit."""
+    monkeypatch.setattr(catalog, "SWEEPING_SECONDS", 0)
+    tables = Tables(reached=reached)
+    assert tables.ask("PUT", "Empty?comp=expiry", {"after": 60}).status == 204
+    served = tables.service.tables.catalog
+    change_expiry = served.change_expiry
+
+    async def after_another(owner: Any, *given: Any) -> None:
+        await change_expiry(owner, "Empty", lambda _old: ExpiryPolicy(after=7))
+        await change_expiry(owner, *given)
+
+    monkeypatch.setattr(served, "change_expiry", after_another)
+    answer = tables.ask(method, "Empty?comp=expiry", body)
+    assert answer.status in (202, 204)
+    if answer.status == 202:
+        tables.service.work()
+        tables.count_id = json.loads(answer.body)["count"]
+        assert tables.counted("Empty")["state"] == "changed"
+    assert tables.policy("Empty") == left
+    tables.service.close()

@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import orjson
@@ -84,25 +85,31 @@ class ExpiryCounts:
     async def begin(self, owner: Owner, table: str, asked: ExpiryPolicy | ExpiryChange) -> str:
         """Begin to count what a policy would hide. Returns the id of the count."""
         record = await self._catalog.require(owner, table)
-        return await self._ask(owner, record, changed_policy(record, asked), "counting")
+        policy = changed_policy(record, asked)
+        return await self._ask(owner, record, policy, "counting", record.version)
 
     async def change_later(
-        self, owner: Owner, record: TableRecord, policy: ExpiryPolicy | None
+        self, owner: Owner, record: TableRecord, policy: ExpiryPolicy | None, version: int | None
     ) -> str:
-        """Change the policy beside requests, if the table's row is the same then."""
-        return await self._ask(owner, record, policy, "changing")
+        """Change the policy beside requests, if the table's row has this version then. Without one, `quieted` does."""
+        return await self._ask(owner, record, policy, "changing", version)
 
     async def _ask(
-        self, owner: Owner, record: TableRecord, policy: ExpiryPolicy | None, state: str
+        self,
+        owner: Owner,
+        record: TableRecord,
+        policy: ExpiryPolicy | None,
+        state: str,
+        version: int | None,
     ) -> str:
         given = None if policy is None else policy.members()
         # A count is no reason to forget a change of the same policy that was accepted.
-        asked = orjson.dumps([state, given])
+        asked = orjson.dumps([state, version is None, given])
         count = hashlib.blake2b(asked, digest_size=_ID_BYTES).hexdigest()
         members = {
             "account": owner.name,
             "table": record.name,
-            "version": record.version,
+            "version": version,
             "policy": given,
             "state": state,
             "at": self._clock(),
@@ -223,7 +230,8 @@ class ExpiryCounts:
             assert policy is not None
             counted = await count_ended(self._engine, record.table_id, policy, self._clock(), rest)
             return await self._counted(owner, record, policy, counted)
-        edit, version = (lambda _old: policy), members["version"]
+        version = members["version"]
+        edit = partial(quieted, policy=policy) if version is None else lambda _old: policy
         try:
             await self._catalog.change_expiry(owner, record.name, edit, record.table_id, version)
         except StorageError:
@@ -284,6 +292,11 @@ def changed_policy(record: TableRecord, change: ExpiryPolicy | ExpiryChange) -> 
     if change is ExpiryChange.REMOVE:
         return None
     return replace(record.expiry, suspended=change is ExpiryChange.SUSPEND)
+
+
+def quieted(old: ExpiryPolicy | None, policy: ExpiryPolicy | None) -> ExpiryPolicy | None:
+    """The present policy suspended, or none if `policy` is none."""
+    return old and policy and replace(old, suspended=True)
 
 
 def _head(record: TableRecord) -> bytes:
