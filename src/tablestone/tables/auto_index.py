@@ -84,7 +84,7 @@ class QueryCounts:
         """The properties with an automatic index by account and table, as the worker that leads says."""
 
     def note(self, record: RequestRecord) -> None:
-        """Count a request that was answered. Queries of our own tools do not count."""
+        """Count a request that was answered. Queries of our own tools do not count, and of a query its first page."""
         asked, page = record.operation, record.result
         if record.failure is not None or record.from_tools:
             return
@@ -93,7 +93,9 @@ class QueryCounts:
                 for name in self._names(record, property_names(asked.filter)):
                     self._counts[f"{name}/uses"] += 1
                     self._counts[f"{name}/read"] += page.rows_read
-            elif page.rows_read > max(EXAMINED_MIN, EXAMINED_FOR_ONE * len(page.stored)):
+            elif asked.token is None and page.rows_read > max(
+                EXAMINED_MIN, EXAMINED_FOR_ONE * len(page.stored)
+            ):
                 self._note_scan(record.account, asked, page.rows_read)
         elif isinstance(asked, EntityGroupTransaction):
             self._note_writes(record, asked.writes)
