@@ -90,7 +90,7 @@ class QueryCounts:
             return
         if isinstance(asked, QueryEntities) and isinstance(page, EntitiesPage):
             if page.plan == PlanKind.INDEX.value:
-                for name in self._names(record, property_names(asked.filter)):
+                for name in self._names(record, page.indexed):
                     self._counts[f"{name}/uses"] += 1
                     self._counts[f"{name}/read"] += page.rows_read
             elif asked.token is None and page.rows_read > max(
@@ -162,6 +162,7 @@ class AutoIndex:
         """The process and the counts of each worker at the last hour."""
         self._looked_at: dict[_Filter, float] = {}
         """When a filter was looked at; it is not looked at again soon."""
+        self._counts_of_hour()  # if this replaces a worker that led, the others have counted for longer
 
     async def run(self) -> None:
         while True:

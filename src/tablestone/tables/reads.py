@@ -72,7 +72,9 @@ async def query_entities(
             page = await scan.page(ranges, query.top)
             kind = PlanKind.INDEX if scan.is_by_index else plan.kind
             examined = scan.rows_read - scan.ended
-            return replace(page, plan=kind.value, rows_read=scan.rows_read, examined=examined)
+            by = indexed.properties if indexed is not None and scan.is_by_index else ()
+            page = replace(page, plan=kind.value, indexed=by)
+            return replace(page, rows_read=scan.rows_read, examined=examined)
     finally:
         await snapshot.close()
 

@@ -375,6 +375,34 @@ async def test_a_worker_that_is_replaced_begins_again(
     assert automatic.saved == 4 * ENTITIES - 4
 
 
+async def test_only_the_index_that_was_used_counts(server: Server) -> None:
+    await server.query("unit eq 700", SCANS)
+    await server.look()
+    await server.index("code").create()
+    assert await server.query("code eq 7 and unit ge 0", SCANS) == "index"
+    assert await server.query("code eq 7 and unit ne 1", SCANS) == "index"
+    await server.hours(1)
+    automatic = (await server.indexes())["unit"]
+    assert automatic is not None
+    assert (automatic.idle, automatic.saved) == (1, 0)
+
+
+async def test_a_leader_that_is_replaced_counts_from_then_on(server: Server) -> None:
+    await server.query(CODE, SCANS)
+    await server.look()
+    await server.query(CODE, 3, worker=1)
+    await server.hours(1)
+    before = (await server.indexes())["code"]
+    reports = server.leader._reports
+    server.leader = AutoIndex(server.engine, server.catalog, find_owner, reports)
+    await server.query(CODE, 1, worker=1)
+    await server.hours(1)
+    automatic = (await server.indexes())["code"]
+    assert before is not None
+    assert automatic is not None
+    assert automatic.saved == before.saved + ENTITIES - 1
+
+
 async def test_a_worker_counts_few_filters(server: Server) -> None:
     for number in range(200):
         await server.query(f"a{number} eq 1")
