@@ -1,6 +1,7 @@
 """`tablestone backup` and `restore`, as docs/guides/backup.md shows them: beside a server under writes, and refused."""
 
 import asyncio
+import base64
 import fcntl
 import os
 import re
@@ -23,8 +24,11 @@ from tablestone.clock import system_clock
 from tablestone.engines.change_record import FIRST
 from tablestone.engines.registry import open_engine
 from tablestone.model.expiry import ExpiryPolicy
+from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog, every_table
+from tablestone.tables.expiry_counts import COUNTS_SECRET, SECRET_LENGTH
+from tablestone.tables.metadata import DocumentKind, Documents
 from tablestone.tables.storage_keys import fresh_table_id
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "backup.md"
@@ -214,6 +218,29 @@ def test_a_restore_suspends_expiry_and_says_so(tmp_path: Path) -> None:
     suspended = [("Plain", off), ("Sessions", off), ("Tokens", off)]
     assert asyncio.run(policies(restored)) == suspended
     assert asyncio.run(policies(data)) == expected
+
+
+def test_a_restore_spends_the_tokens_of_counts(tmp_path: Path) -> None:
+    """They are signed by a secret of the data, and cover the same table."""
+    data, made, restored = (tmp_path / name for name in ("data", "made.db", "restored"))
+    place = storage_keys.document_place(DocumentKind.SECRETS.value, COUNTS_SECRET)
+    text = base64.b64encode(bytes(SECRET_LENGTH)).decode()
+
+    async def secret(directory: Path, *, make: bool = False) -> bool:
+        engine = open_engine(f"sqlite:{directory}", system_clock)
+        if make:
+            await Documents(engine).change(
+                DocumentKind.SECRETS, COUNTS_SECRET, lambda _members: {"secret": text}
+            )
+        found = await engine.get(place)
+        await engine.close()
+        return found is not None
+
+    assert asyncio.run(secret(data, make=True))
+    assert tablestone("backup", "--data", data, made).status == 0
+    assert tablestone("restore", made, "--data", restored).status == 0
+    assert not asyncio.run(secret(restored))
+    assert asyncio.run(secret(data))
 
 
 @pytest.mark.slow

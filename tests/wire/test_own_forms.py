@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from itertools import product
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -17,12 +18,19 @@ from sas_signing import completed, query_of, signed
 from signing import shared_key_lite
 from storage.engines_under_test import URL
 from storage.slow_engine import LEASE_SECONDS, RememberingMemory, SlowEngine
+from tablestone.clock import TICKS_PER_SECOND
 from tablestone.engines.capabilities import Capabilities
-from tablestone.engines.contract import Engine
+from tablestone.engines.contract import ANY, Change, Engine, EngineUnavailable, Put, WriteSet
 from tablestone.engines.forwarding_engine import ForwardingEngine
+from tablestone.engines.kind import Opening
 from tablestone.engines.leases import Leases
+from tablestone.engines.sqlite.engine import SqliteEngine
 from tablestone.model.expiry import ExpiryPolicy
-from tablestone.tables import catalog, storage_keys
+from tablestone.model.keys import EntityKey
+from tablestone.tables import catalog, index_building, storage_keys
+from tablestone.tables.account_incarnation import Named
+from tablestone.tables.expiry_counts import CLAIM_TICKS, ExpiryCounts
+from tablestone.tables.index_building import IndexWork
 from tablestone.tables.metadata import DocumentKind
 from wire.service_under_test import ACCOUNT, KEY, Clock, Response, ServiceUnderTest
 
@@ -82,6 +90,13 @@ class Tables:
     def put(self, policy: object, token: object, table: str = "Orders") -> tuple[int, str | None]:
         answer = self.ask("PUT", f"{table}?comp=expiry", policy, ("x-tablestone-token", str(token)))
         return answer.status, answer.headers.get("x-ms-error-code")
+
+    def change(self, after: int, token: object) -> str:
+        """Set a policy where that waits; the id of the change."""
+        token_header = ("x-tablestone-token", str(token))
+        answer = self.ask("PUT", "Orders?comp=expiry", {"after": after}, token_header)
+        assert answer.status == 202
+        return str(json.loads(answer.body)["count"])
 
     def policy(self, table: str = "Orders") -> dict[str, object]:
         found: dict[str, object] = json.loads(self.ask("GET", f"{table}?comp=expiry").body)
@@ -429,7 +444,8 @@ def test_where_a_change_waits_for_other_servers_it_is_made_beside_requests(
     answer = tables.ask(
         "PUT", "Orders?comp=expiry", {"after": 60}, ("x-tablestone-token", str(token))
     )
-    assert (answer.status, json.loads(answer.body)) == (202, {"count": tables.count_id})
+    assert answer.status == 202
+    tables.count_id = json.loads(answer.body)["count"]
     assert tables.counted()["state"] == "changing"
     assert tables.policy() == {}
     tables.service.work()
@@ -469,16 +485,11 @@ def test_a_change_before_a_cluster_comes_to_it(monkeypatch: pytest.MonkeyPatch) 
     tables = Tables(reached=SlowToChange)
     seed(tables)
     tokens = [tables.count({"after": after})["token"] for after in (60, 61)]
-    assert tables.put({"after": 60}, tokens[0])[0] == 202
-    assert tables.put({"after": 61}, tokens[1])[0] == 202
+    changes = [tables.change(after, token) for after, token in zip((60, 61), tokens, strict=True)]
     tables.service.work()
-    assert tables.counted()["state"] in ("changed", "spent")
     states = []
-    for policy in (60, 61):
-        answer = tables.ask("POST", "Empty?comp=expiry", {"after": policy})
-        count = json.loads(answer.body)["count"]
-        found = tables.ask("GET", f"Orders?comp=expiry&count={count}")
-        states.append(json.loads(found.body)["state"])
+    for tables.count_id in changes:
+        states.append(str(tables.counted()["state"]))
     assert sorted(states) == ["changed", "spent"]
     assert tables.put({"after": 61}, tokens[1]) == (412, "CountSpent")
     tables.service.close()
@@ -493,3 +504,239 @@ def test_another_process_goes_on_with_a_count_and_an_index(tables: Tables) -> No
     assert tables.indexes()[0]["state"] == "ready"
     (row,) = tables.service._loop.run(tables.service.engine.scan(COUNTS, rows_max=9))
     assert b'"state":"counted"' in row.value
+
+
+class OnDisk(Tables):
+    """Twenty entities in a directory, on a disk that gets full."""
+
+    def __init__(self, directory: Path) -> None:
+        self.engine = SqliteEngine(directory / "data", engine_clock.ticks, Opening.SERVER)
+        super().__init__(reached=lambda _engine: self.engine, remote_indexes=True)
+        for number in range(20):
+            self.insert("Orders", str(number), a=number)
+
+    def fill_disk(self, monkeypatch: pytest.MonkeyPatch, *, nearly: bool = False) -> None:
+        room = self.engine._room
+        monkeypatch.setattr(room, "look", lambda *_: not nearly)
+        room.lacks_room = room.is_low = True
+        room.is_short = not nearly
+
+    def close(self) -> None:
+        self.service.close()
+        self.service._loop = asyncio.Runner()
+        asyncio.run(self.engine.close())
+
+
+@pytest.fixture
+def on_disk(tmp_path: Path) -> Iterator[OnDisk]:
+    made = OnDisk(tmp_path)
+    yield made
+    made.close()
+
+
+def test_on_a_full_disk_an_index_is_dropped_and_expiry_counted(
+    on_disk: OnDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_disk.make("a")
+    on_disk.service.work()
+    assert on_disk.indexes()[0]["state"] == "ready"
+    on_disk.fill_disk(monkeypatch)
+    inserted = on_disk.service.send(
+        "POST", "/Orders", [JSON], b'{"PartitionKey": "q", "RowKey": "1"}'
+    )
+    assert inserted.status == 503
+    assert on_disk.ask("DELETE", "Orders?comp=indexes&property=a").status == 202
+    on_disk.service.work()
+    assert on_disk.indexes() == []
+    assert on_disk.count({"after": 60})["state"] == "counted"
+
+
+def test_an_automatic_index_is_left_while_the_disk_is_nearly_full(
+    on_disk: OnDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = on_disk.service
+    owner = Named(ACCOUNT)
+    work = IndexWork(service.tables.catalog, owner, "Orders", "a")
+    service._loop.run(work.ask_automatic(20_000))
+    with monkeypatch.context() as full:
+        on_disk.fill_disk(full, nearly=True)
+        service.work()
+        assert on_disk.indexes()[0]["state"] == "building"
+        on_disk.make("b")  # a user's own
+        service.work()
+        assert [each["state"] for each in on_disk.indexes()] == ["building", "ready"]
+        on_disk.make("a")  # adopts it
+        service.work()
+    assert [each["state"] for each in on_disk.indexes()] == ["ready", "ready"]
+
+
+def test_an_automatic_index_stops_when_the_disk_gets_nearly_full(
+    on_disk: OnDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_building, "ROWS_PER_STEP", 5)
+    service = on_disk.service
+    owner = Named(ACCOUNT)
+    catalog_ = service.tables.catalog
+    service._loop.run(IndexWork(catalog_, owner, "Orders", "a").ask_automatic(20_000))
+    reindex = IndexWork._reindex
+
+    async def and_fill_disk(*given: Any) -> None:
+        await reindex(*given)
+        on_disk.fill_disk(monkeypatch, nearly=True)
+
+    monkeypatch.setattr(IndexWork, "_reindex", and_fill_disk)
+    service.work()
+    (index,) = on_disk.indexes()
+    assert (index["state"], index["waits"]) == ("building", True)
+
+
+def test_work_that_fails_stops_no_other(tables: Tables, caplog: pytest.LogCaptureFixture) -> None:
+    """A count and an index of a table with a damaged row fail; those of other tables are made."""
+    seed(tables)
+    service = tables.service
+    tables.insert("Empty", "1", a=1)  # the catalog's first table
+    owner = Named(ACCOUNT)
+    record = service._loop.run(service.tables.catalog.require(owner, "Empty"))
+    place = storage_keys.entity_place(record.table_id, EntityKey("p", "zz"))
+    damaged = Put(lambda _version: b'{"PartitionKey":"p","RowKey":"zz"')
+    write_set = WriteSet(place.partition, (Change(place.row, ANY, damaged),))
+
+    async def damage() -> None:
+        await service.engine.commit(write_set)
+
+    service._loop.run(damage())
+    tables.make("a", "Empty")
+    tables.make("expires", "Orders")
+    assert tables.count({"after": 60}, "Empty")["state"] == "failed"
+    assert tables.indexes("Orders")[0]["state"] == "ready"
+    assert tables.indexes("Empty")[0]["state"] == "building"
+    service.work()
+    assert sum("The index on a of" in each.message for each in caplog.records) == 1
+    assert tables.count({"after": 60})["state"] == "counted"
+    tables.service.clock.now += timedelta(minutes=11)
+    tables.service.work()
+    assert tables.service._loop.run(tables.service.engine.scan(COUNTS, rows_max=9)) == []
+
+
+def test_what_the_engine_refuses_stops_no_other(
+    on_disk: OnDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_disk.make("b")
+    on_disk.service.work()
+    on_disk.make("a", "Empty")
+    on_disk.insert("Empty", "1", a=1)  # the catalog's first table, whose index needs room
+    assert on_disk.ask("DELETE", "Orders?comp=indexes&property=b").status == 202
+    on_disk.ask("POST", "Empty?comp=expiry", {"after": 60})
+    on_disk.fill_disk(monkeypatch)
+    counts = on_disk.service.tables.counts
+
+    async def refuse(*_given: object) -> None:
+        raise EngineUnavailable("not now")
+
+    monkeypatch.setattr(counts, "_result", refuse)
+    with pytest.raises(EngineUnavailable, match="full"):
+        on_disk.service.work()
+    assert on_disk.indexes() == []
+    assert on_disk.indexes("Empty")[0]["state"] == "building"
+
+
+@pytest.mark.parametrize("is_counted_first", [False, True])
+def test_a_count_and_a_change_of_one_policy(
+    monkeypatch: pytest.MonkeyPatch, *, is_counted_first: bool
+) -> None:
+    """Neither replaces the other, in whatever order two people ask."""
+    monkeypatch.setattr(catalog, "SWEEPING_SECONDS", 0)
+    tables = Tables(reached=SlowToChange)
+    seed(tables)
+    token = tables.count({"after": 60})["token"]
+    asked = ["count", "change"] if is_counted_first else ["change", "count"]
+    ids = {}
+    for each in asked:
+        if each == "change":
+            ids[each] = tables.change(60, token)
+        else:
+            answer = tables.ask("POST", "Orders?comp=expiry", {"after": 60})
+            ids[each] = json.loads(answer.body)["count"]
+    tables.service.work()
+    assert tables.policy() == {"after": 60, "suspended": False}
+    tables.count_id = ids["change"]
+    assert tables.counted()["state"] == "changed"
+    tables.count_id = ids["count"]
+    counted = tables.counted()
+    assert (counted["state"], counted["entities"]) == ("counted", 5)
+    tables.service.close()
+
+
+def test_a_long_count_of_a_cluster_stays_with_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tablestone.limits.SWEEP_ROWS_PER_STEP", 1)
+    tables = Tables(reached=as_cluster)
+    seed(tables)
+    service = tables.service
+    engine = service.tables._engine
+    one, other = (ExpiryCounts(engine, service.documents, service.tables.catalog) for _ in "12")
+
+    async def find_owner(name: str) -> Named:
+        return Named(name)
+
+    async def never() -> None:
+        pytest.fail("another server has begun the same count")
+
+    steps = 0
+
+    async def rest() -> None:
+        nonlocal steps
+        steps += 1
+        service.clock.now += timedelta(seconds=0.9 * CLAIM_TICKS / TICKS_PER_SECOND)
+        await other.work(find_owner, never)
+
+    async def taken_over() -> None:
+        service.clock.now += timedelta(seconds=2 * CLAIM_TICKS / TICKS_PER_SECOND)
+        await other.work(find_owner, no_rest)
+
+    async def no_rest() -> None:
+        pass
+
+    ask = "POST", "Orders?comp=expiry", {"after": 60}
+    tables.count_id = json.loads(tables.ask(*ask).body)["count"]
+    service._loop.run(one.work(find_owner, rest))
+    assert steps == 5
+    counted = tables.counted()
+    assert (counted["state"], counted["entities"]) == ("counted", 5)
+    tables.ask(*ask)
+    service._loop.run(one.work(find_owner, taken_over))  # it was stuck for too long
+    assert tables.counted()["state"] == "counted"
+    tables.service.close()
+
+
+@pytest.mark.parametrize("reached", [lambda engine: engine, SlowToChange])
+@pytest.mark.parametrize(
+    ("method", "body", "left"),
+    [("PUT", {"suspended": True}, {"after": 7, "suspended": True}), ("DELETE", None, {})],
+)
+def test_no_change_stops_a_suspension_or_a_removal(
+    monkeypatch: pytest.MonkeyPatch,
+    reached: Callable[[Engine], Engine],
+    method: str,
+    body: object,
+    left: object,
+) -> None:
+    """Another change comes between the request, or its acceptance, and its commit."""
+    monkeypatch.setattr(catalog, "SWEEPING_SECONDS", 0)
+    tables = Tables(reached=reached)
+    assert tables.ask("PUT", "Empty?comp=expiry", {"after": 60}).status == 204
+    served = tables.service.tables.catalog
+    change_expiry = served.change_expiry
+
+    async def after_another(owner: Any, *given: Any) -> None:
+        await change_expiry(owner, "Empty", lambda _old: ExpiryPolicy(after=7))
+        await change_expiry(owner, *given)
+
+    monkeypatch.setattr(served, "change_expiry", after_another)
+    answer = tables.ask(method, "Empty?comp=expiry", body)
+    assert answer.status in (202, 204)
+    if answer.status == 202:
+        tables.service.work()
+        tables.count_id = json.loads(answer.body)["count"]
+        assert tables.counted("Empty")["state"] == "changed"
+    assert tables.policy("Empty") == left
+    tables.service.close()

@@ -18,6 +18,8 @@ from tablestone.engines.registry import capabilities_of
 from tablestone.engines.sqlite.data_directory import NO_ROOM
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog, every_table
+from tablestone.tables.expiry_counts import COUNTS_SECRET
+from tablestone.tables.metadata import DocumentKind, Documents
 from tablestone.tables.storage_keys import fresh_table_id
 from tablestone.tools.progress import Reached, progress_for
 
@@ -103,7 +105,10 @@ def byte_progress(title: str, *, quiet: bool) -> Iterator[ByteProgress]:
 
 
 async def suspend_expiry(engine: Engine) -> list[tuple[str, str]]:
-    """Suspend the expiry policies that act after a restore, and close the engine; returns accounts and tables."""
+    """Suspend the expiry policies that act after a restore, and close the engine; returns accounts and tables.
+
+    What was counted before is not good for this data: the tokens lose their secret.
+    """
     catalog = Catalog(engine, system_clock, fresh_table_id)
     try:
         found = [
@@ -115,6 +120,8 @@ async def suspend_expiry(engine: Engine) -> list[tuple[str, str]]:
             await catalog.change_expiry(
                 Named(account), name, lambda old: old and replace(old, suspended=True)
             )
+        documents = Documents(engine)
+        await documents.change(DocumentKind.SECRETS, COUNTS_SECRET, lambda _members: None)
     finally:
         await engine.close()
     return found

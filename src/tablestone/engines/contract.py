@@ -222,6 +222,8 @@ class WriteSet(NamedTuple):
     relies_on: ReliedRows | None = None
     """If one of these rows has changed, nothing is applied, and the conflict is `outdated`. Only if
     `capabilities.checks_relied_rows`."""
+    is_small: bool = False
+    """A document that soon goes: it is written on a full disk too, as every invalidating commit is."""
 
 
 class Committed(NamedTuple):

@@ -366,6 +366,8 @@ class EntitiesPage:
     """The rows that were examined, including those that the engine left out."""
     examined: int = field(default=0, compare=False)
     """Of these, the entities that have not expired; only if the query counts them."""
+    indexed: tuple[str, ...] = field(default=(), compare=False)
+    """The properties whose indexes found them, if the plan is by index."""
 
 
 EXAMINED_HEADER: Final = "x-tablestone-examined"

@@ -321,7 +321,7 @@ class Application:
             fresh_table_id,
             table_deletion_seconds=configuration.table_deletion_seconds,
             throughput=self._throughput,
-            may_change_format=configuration.remote_indexes or configuration.auto_index,
+            may_change_format=configuration.remote_indexes,
         )
 
     @property

@@ -84,16 +84,18 @@ class QueryCounts:
         """The properties with an automatic index by account and table, as the worker that leads says."""
 
     def note(self, record: RequestRecord) -> None:
-        """Count a request that was answered. Queries of our own tools do not count."""
+        """Count a request that was answered. Queries of our own tools do not count, and of a query its first page."""
         asked, page = record.operation, record.result
         if record.failure is not None or record.from_tools:
             return
         if isinstance(asked, QueryEntities) and isinstance(page, EntitiesPage):
             if page.plan == PlanKind.INDEX.value:
-                for name in self._names(record, property_names(asked.filter)):
+                for name in self._names(record, page.indexed):
                     self._counts[f"{name}/uses"] += 1
                     self._counts[f"{name}/read"] += page.rows_read
-            elif page.rows_read > max(EXAMINED_MIN, EXAMINED_FOR_ONE * len(page.stored)):
+            elif asked.token is None and page.rows_read > max(
+                EXAMINED_MIN, EXAMINED_FOR_ONE * len(page.stored)
+            ):
                 self._note_scan(record.account, asked, page.rows_read)
         elif isinstance(asked, EntityGroupTransaction):
             self._note_writes(record, asked.writes)
@@ -160,6 +162,7 @@ class AutoIndex:
         """The process and the counts of each worker at the last hour."""
         self._looked_at: dict[_Filter, float] = {}
         """When a filter was looked at; it is not looked at again soon."""
+        self._counts_of_hour()  # if this replaces a worker that led, the others have counted for longer
 
     async def run(self) -> None:
         while True:

@@ -8,11 +8,13 @@ the data. It covers the version of the table's row, which the change checks in i
 import base64
 import hashlib
 import hmac
+import logging
 import re
 import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import orjson
@@ -25,7 +27,9 @@ from tablestone.engines.contract import (
     Change,
     Committed,
     Engine,
+    EngineUnavailable,
     Key,
+    OutcomeUnknown,
     Put,
     StoredRow,
     WriteSet,
@@ -47,18 +51,25 @@ from tablestone.tables.metadata import (
     read_secret,
 )
 
+log = logging.getLogger(__name__)
+
 COUNTS_SECRET: Final = "expiry-counts"  # noqa: S105 - its name
 """The name of the document with the secret of the tokens."""
 SECRET_LENGTH: Final = 32
 VALID_TICKS: Final = 600 * TICKS_PER_SECOND
 """How long a count and its token are good."""
-CLAIM_TICKS: Final = 600 * TICKS_PER_SECOND
-"""How long other servers leave a count to the one that makes it. Who asks again does not wait for that."""
+CLAIM_TICKS: Final = 60 * TICKS_PER_SECOND
+"""How long other servers leave a count to the one that makes it. It claims it again in time: a count may take longer.
+Who asks again does not wait for that."""
 _ID_BYTES: Final = 8
 _ID: Final = re.compile(r"[0-9a-f]{16}")
 _NUMBER: Final = re.compile(r"\d{1,20}", re.ASCII)
 _NUMBERS: Final = ("entities", "hidden", "removed", "never", "far")
 _SHOWN: Final = ("state", "policy", *_NUMBERS, "sample", "token", "until")
+
+
+class _TakenOver(Exception):
+    """Another server makes the count, or somebody has asked for it again."""
 
 
 class ExpiryCounts:
@@ -74,23 +85,31 @@ class ExpiryCounts:
     async def begin(self, owner: Owner, table: str, asked: ExpiryPolicy | ExpiryChange) -> str:
         """Begin to count what a policy would hide. Returns the id of the count."""
         record = await self._catalog.require(owner, table)
-        return await self._ask(owner, record, changed_policy(record, asked), "counting")
+        policy = changed_policy(record, asked)
+        return await self._ask(owner, record, policy, "counting", record.version)
 
     async def change_later(
-        self, owner: Owner, record: TableRecord, policy: ExpiryPolicy | None
+        self, owner: Owner, record: TableRecord, policy: ExpiryPolicy | None, version: int | None
     ) -> str:
-        """Change the policy beside requests, if the table's row is the same then."""
-        return await self._ask(owner, record, policy, "changing")
+        """Change the policy beside requests, if the table's row has this version then. Without one, `quieted` does."""
+        return await self._ask(owner, record, policy, "changing", version)
 
     async def _ask(
-        self, owner: Owner, record: TableRecord, policy: ExpiryPolicy | None, state: str
+        self,
+        owner: Owner,
+        record: TableRecord,
+        policy: ExpiryPolicy | None,
+        state: str,
+        version: int | None,
     ) -> str:
         given = None if policy is None else policy.members()
-        count = hashlib.blake2b(orjson.dumps(given), digest_size=_ID_BYTES).hexdigest()
+        # A count is no reason to forget a change of the same policy that was accepted.
+        asked = orjson.dumps([state, version is None, given])
+        count = hashlib.blake2b(asked, digest_size=_ID_BYTES).hexdigest()
         members = {
             "account": owner.name,
             "table": record.name,
-            "version": record.version,
+            "version": version,
             "policy": given,
             "state": state,
             "at": self._clock(),
@@ -98,7 +117,7 @@ class ExpiryCounts:
         place = _place(record, count)
         # Not an invalidating commit: no process keeps these rows in memory.
         change = Change(place.row, ANY, Put(document_renderer(members)))
-        await self._engine.commit(WriteSet(place.partition, (change,)))
+        await self._engine.commit(WriteSet(place.partition, (change,), is_small=True))
         return count
 
     async def found(self, owner: Owner, table: str, count: str) -> Members:
@@ -130,14 +149,23 @@ class ExpiryCounts:
         find_owner: Callable[[str], Awaitable[Owner | None]],
         rest: Callable[[], Awaitable[None]],
     ) -> None:
-        """Carry out what is asked for, and remove what is too old. `rest` lets requests run between two steps."""
+        """Carry out what is asked for, and remove what is too old. `rest` lets requests run between two steps.
+
+        One that cannot be reached now does not stop the others: the error is raised after them.
+        """
+        unreached: Exception | None = None
         kind = storage_keys.documents_of(DocumentKind.COUNTS.value)
         for row in await self._engine.scan(kind, rows_max=limits.PAGE_ENTITIES_MAX):
-            members = read_document(row.value)[1]
-            if members["state"] in ("counting", "changing"):
-                await self._carry_out(row, members, find_owner, rest)
-            elif self._is_old(members):
-                await self._commit(row, None)
+            try:
+                members = read_document(row.value)[1]
+                if members["state"] in ("counting", "changing"):
+                    await self._carry_out(row, members, find_owner, rest)
+                elif self._is_old(members):
+                    await self._commit(row, None)
+            except (EngineUnavailable, OutcomeUnknown) as error:
+                unreached = error
+        if unreached is not None:
+            raise unreached
 
     async def _carry_out(
         self,
@@ -150,35 +178,66 @@ class ExpiryCounts:
             process, until = members.get("claim", ("", 0))
             if process != self._process and until > self._clock():
                 return
-            claimed = {**members, "claim": [self._process, self._clock() + CLAIM_TICKS]}
+        claimed_at = 0
+
+        async def claim() -> None:
+            nonlocal row, claimed_at
+            if self._engine.leases is None or self._clock() < claimed_at + CLAIM_TICKS // 2:
+                return
+            claimed_at = self._clock()
+            claimed = {**members, "claim": [self._process, claimed_at + CLAIM_TICKS]}
             version = await self._commit(row, claimed)
             if version is None:
-                return
+                raise _TakenOver
             row = row._replace(version=version)
+
+        async def rest_and_claim() -> None:
+            await rest()
+            await claim()
+
+        try:
+            await claim()
+            more = await self._result(row, members, find_owner, rest_and_claim)
+        except (EngineUnavailable, OutcomeUnknown):
+            raise
+        except _TakenOver:
+            return
+        except Exception:
+            log.exception(
+                "A count of expiry for %s/%s failed.", members["account"], members["table"]
+            )
+            more = {"state": "failed"}
+        done = None if more is None else {**members, **more, "at": self._clock()}
+        await self._commit(row, done)
+
+    async def _result(
+        self,
+        row: StoredRow,
+        members: Members,
+        find_owner: Callable[[str], Awaitable[Owner | None]],
+        rest: Callable[[], Awaitable[None]],
+    ) -> Members | None:
+        """Count or change; returns what to store of that, None if the table is gone."""
         owner = await find_owner(members["account"])
         record = None
         if owner is not None:
             with suppress(StorageError):  # the account was deleted
                 record = await self._catalog.find(owner, members["table"])
         if owner is None or record is None or not row.row.startswith(_head(record)):
-            await self._commit(row, None)  # the table is gone
-            return
+            return None
         policy = None if members["policy"] is None else ExpiryPolicy.from_members(members["policy"])
         if members["state"] == "counting":
             assert policy is not None
             counted = await count_ended(self._engine, record.table_id, policy, self._clock(), rest)
-            more = await self._counted(owner, record, policy, counted)
-        else:
-            more = {"state": "changed"}
-            edit, version = (lambda _old: policy), members["version"]
-            try:
-                await self._catalog.change_expiry(
-                    owner, record.name, edit, record.table_id, version
-                )
-            except StorageError:
-                if record.expiry != policy:  # else a server that was killed had changed it
-                    more = {"state": "spent"}
-        await self._commit(row, {**members, **more, "at": self._clock()})
+            return await self._counted(owner, record, policy, counted)
+        version = members["version"]
+        edit = partial(quieted, policy=policy) if version is None else lambda _old: policy
+        try:
+            await self._catalog.change_expiry(owner, record.name, edit, record.table_id, version)
+        except StorageError:
+            if record.expiry != policy:  # else a server that was killed had changed it
+                return {"state": "spent"}
+        return {"state": "changed"}
 
     async def _counted(
         self, owner: Owner, record: TableRecord, policy: ExpiryPolicy, counted: Counted
@@ -220,7 +279,7 @@ class ExpiryCounts:
         """Replace or remove a document; its new version, None if another process has changed it since."""
         mutation: Any = DELETE if members is None else Put(document_renderer(members))
         change = Change(row.row, row.version, mutation)
-        outcome = await self._engine.commit(WriteSet(row.partition, (change,)))
+        outcome = await self._engine.commit(WriteSet(row.partition, (change,), is_small=True))
         return outcome.versions[0] if isinstance(outcome, Committed) else None
 
 
@@ -233,6 +292,11 @@ def changed_policy(record: TableRecord, change: ExpiryPolicy | ExpiryChange) -> 
     if change is ExpiryChange.REMOVE:
         return None
     return replace(record.expiry, suspended=change is ExpiryChange.SUSPEND)
+
+
+def quieted(old: ExpiryPolicy | None, policy: ExpiryPolicy | None) -> ExpiryPolicy | None:
+    """The present policy suspended, or none if `policy` is none."""
+    return old and policy and replace(old, suspended=True)
 
 
 def _head(record: TableRecord) -> bytes:

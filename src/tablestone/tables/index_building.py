@@ -35,7 +35,14 @@ from tablestone.model.errors import StorageError
 from tablestone.model.keys import PARTITION_KEY, EntityKey
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Owner
-from tablestone.tables.catalog import Catalog, TableRecord, read_record, relied_rows, scan_in_steps
+from tablestone.tables.catalog import (
+    Catalog,
+    TableRecord,
+    every_table,
+    read_record,
+    relied_rows,
+    scan_in_steps,
+)
 from tablestone.tables.indexes import (
     FORBIDDEN,
     INDEX_KEY,
@@ -171,6 +178,7 @@ class IndexWork:
             index = _index(record, self._name)
             if not is_unclaimed(index, self._catalog.clock()):
                 raise IndexGone(f"The index on {self._name} is in other hands.")
+            self._require_room(index)
             return _as_known(index, known)
 
         await self._work(decide)
@@ -228,6 +236,7 @@ class IndexWork:
                     rest = KeyRange(reached, rest.end)
                     before = index.entities - 1  # the one at `reached` is read again
                 async for rows in scan_in_steps(self._engine, rest, ROWS_PER_STEP):
+                    self._require_room(index)
                     keys = [Key(row.partition, row.row) for row in rows]
                     await self._reindex(record, dict.fromkeys(keys, ()))
                     entities += len(rows)
@@ -239,6 +248,14 @@ class IndexWork:
                 await self._change(lambda old: replace(old, claim=None))
         return entities
 
+    def _require_room(self, index: Index) -> None:
+        """Leave the build of an automatic index while the disk is nearly full: nobody has asked for it."""
+        is_build = index.automatic is not None and index.state is IndexState.BUILDING
+        if is_build and getattr(self._engine, "is_nearly_full", False):
+            raise IndexRefused(
+                f"The automatic index on {self._name} waits: the disk is nearly full."
+            )
+
     async def _rest(self, began: float) -> float:
         """Let requests of this process run, if it `rests`; returns when the next step begins."""
         if self._rests:
@@ -246,7 +263,9 @@ class IndexWork:
         return monotonic_seconds()
 
     async def is_done_by_server(self, progress: Progress = lambda _entities: None) -> bool:
-        """Wait while a server makes or drops the index; False if none takes it up for some seconds."""
+        """Wait while a server makes or drops the index, or another one before it; False if none takes it up for some
+        seconds.
+        """
         since = monotonic_seconds()
         while True:
             record = await self._catalog.require(self._owner, self._table)
@@ -257,8 +276,20 @@ class IndexWork:
                 since = monotonic_seconds()
                 progress(index.entities)
             elif monotonic_seconds() > since + TAKEN_UP_SECONDS:
-                return False
+                if not await self._is_busy():
+                    return False
+                since = monotonic_seconds()
             await asyncio.sleep(POLL_SECONDS)
+
+    async def _is_busy(self) -> bool:
+        """Whether somebody makes or drops another index of the storage: a server does one after the other."""
+        now = self._catalog.clock()
+        async for _account, table in every_table(self._engine):
+            for index in table.indexes:
+                is_under_way = index.state in (IndexState.BUILDING, IndexState.DROPPING)
+                if is_under_way and not is_unclaimed(index, now):
+                    return True
+        return False
 
     async def made(self) -> tuple[int, bool]:
         """The entities that were read for the index, and whether none has an entry: its name may be a typing error."""

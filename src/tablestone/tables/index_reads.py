@@ -6,7 +6,7 @@ at worst it doubles the work.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from tablestone import limits
@@ -45,6 +45,7 @@ class IndexedRows:
         turn: Turn,
         entries: Sequence[_Entries],
         scanned_first: int,
+        properties: Collection[str],
         *,
         in_order: bool = False,
         keys: Sequence[Key] | None = None,
@@ -56,6 +57,8 @@ class IndexedRows:
         self._in_order = in_order
         self._keys = keys
         self.scanned_first = scanned_first
+        self.properties = tuple(properties)
+        """Those whose indexes have the entries."""
 
     async def read(self, ranges: Sequence[KeyRange]) -> Rows:
         """Some rows in the ranges. The first range begins with the next key of the page."""
@@ -100,7 +103,7 @@ async def rows_by_index(
     ]
     best: IndexedRows | None = None
     fewest = FEW_ENTRIES + 1
-    scattered: list[list[_Entries]] = []
+    scattered: list[tuple[AccessPath, list[_Entries]]] = []
     for path in paths:
         entries = _entries_of(table, usable, path, partition)
         if is_in_key_order(path) and len(entries) * len(ranges) <= STREAMS_MAX:
@@ -108,16 +111,16 @@ async def rows_by_index(
             if len(keys) < fewest:
                 fewest = len(keys)
                 first = fewest if fewest > ROWS_PER_READ_MIN else 0
-                best = IndexedRows(snapshot, top, turn, entries, first, keys=keys)
+                best = IndexedRows(snapshot, top, turn, entries, first, path, keys=keys)
             elif best is None:
-                best = IndexedRows(snapshot, top, turn, entries, fewest, in_order=True)
+                best = IndexedRows(snapshot, top, turn, entries, fewest, path, in_order=True)
         else:
-            scattered.append(entries)
+            scattered.append((path, entries))
     most = fewest - 1 if best else SORTED_ENTRIES_MAX
-    for entries in scattered:
+    for path, entries in scattered:
         count = await _count(snapshot, entries, most)
         if count <= most:
-            best, most = IndexedRows(snapshot, top, turn, entries, count), count - 1
+            best, most = IndexedRows(snapshot, top, turn, entries, count, path), count - 1
     return best
 
 

@@ -42,7 +42,7 @@ class DocumentKind(enum.Enum):
     """The kind of a document. The value is the first part of the document's place in storage, so it never changes.
 
     Accounts (with their keys), service properties and roles are named by the account, secrets and leases by their use,
-    counts (`expiry_counts`) by a table's id and a hash of the policy.
+    counts (`expiry_counts`) by a table's id and a hash of the policy and what is done with it.
     """
 
     ACCOUNT = b"account"

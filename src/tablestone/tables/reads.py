@@ -72,7 +72,9 @@ async def query_entities(
             page = await scan.page(ranges, query.top)
             kind = PlanKind.INDEX if scan.is_by_index else plan.kind
             examined = scan.rows_read - scan.ended
-            return replace(page, plan=kind.value, rows_read=scan.rows_read, examined=examined)
+            by = indexed.properties if indexed is not None and scan.is_by_index else ()
+            page = replace(page, plan=kind.value, indexed=by)
+            return replace(page, rows_read=scan.rows_read, examined=examined)
     finally:
         await snapshot.close()
 
@@ -146,9 +148,10 @@ class FilteredScan:
                 return EntitiesPage(found, _token(ranges[0].start))
             if self._rows_per_read < self._rows_per_read_max:
                 self._rows_per_read = min(2 * self._rows_per_read, self._rows_per_read_max)
-            self.rows_read += rows.left_out
-            for stored in rows.values:
-                self.rows_read += 1
+            before, gaps = self.rows_read, len(rows.values) + 1
+            for number, stored in enumerate(rows.values, 1):
+                # The next page comes to what is after its last row: of what a hint left out, count the part before.
+                self.rows_read = before + number + rows.left_out * number // gaps
                 raw = read_raw(stored)
                 if self._counts_ended and self._has_ended is not None:
                     self.ended += self._has_ended(raw)
@@ -163,6 +166,7 @@ class FilteredScan:
                 now = self._seconds()
                 if now > self._turn.ends and not await self._goes_on(now):
                     return EntitiesPage(found, await self._token_after(ranges, raw))
+            self.rows_read = before + len(rows.values) + rows.left_out
             if rows.next_key is None:
                 return EntitiesPage(found, None)
             # The engine may have left out all rows of a piece.

@@ -6,6 +6,7 @@ caller has been authorized. Existence and preconditions are decided here. Does n
 
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, get_args
 
 from tablestone.clock import Clock
@@ -22,7 +23,7 @@ from tablestone.tables.catalog import Catalog, TableRecord, note_about, query_ta
 from tablestone.tables.change_notes import CommitKind
 from tablestone.tables.changes import ChangeFeeds
 from tablestone.tables.expiry import LiveRows
-from tablestone.tables.expiry_counts import ExpiryCounts, changed_policy
+from tablestone.tables.expiry_counts import ExpiryCounts, changed_policy, quieted
 from tablestone.tables.index_building import (
     IndexRefused,
     IndexWork,
@@ -202,22 +203,21 @@ class TableService:
         """Change the policy of a table. Without a count, an entity that is inserted meanwhile counts as before."""
         record = await self.catalog.require(owner, asked.table)
         policy = changed_policy(record, asked.policy)
-        version: int | None = record.version
-        if asked.policy in (operations.ExpiryChange.SUSPEND, operations.ExpiryChange.REMOVE):
-            pass  # nothing is hidden
-        elif asked.token is not None:
+        version: int | None = None
+        # These hide nothing: they need no count, and another change meanwhile does not stop them.
+        quiets = asked.policy in (operations.ExpiryChange.SUSPEND, operations.ExpiryChange.REMOVE)
+        if asked.token is not None and not quiets:
             await self.counts.require_token(owner, record, policy, asked.token)
-        elif await self._engine.scan(storage_keys.table_range(record.table_id), rows_max=1):
+            version = record.version
+        elif not quiets and await self._engine.scan(
+            storage_keys.table_range(record.table_id), rows_max=1
+        ):
             raise StorageError("TableNotEmpty")
-        else:
-            version = None
-        can_wait = self._engine.capabilities.checks_relied_rows or version is None
-        if not can_wait:
-            count = await self.counts.change_later(owner, record, policy)
+        if not self._engine.capabilities.checks_relied_rows and (quiets or version is not None):
+            count = await self.counts.change_later(owner, record, policy, version)
             return operations.Accepted(count)
-        await self.catalog.change_expiry(
-            owner, record.name, lambda _old: policy, record.table_id, version
-        )
+        edit = partial(quieted, policy=policy) if quiets else lambda _old: policy
+        await self.catalog.change_expiry(owner, record.name, edit, record.table_id, version)
         return operations.SettingsChanged()
 
     async def _count_expiry(self, owner: Owner, asked: operations.CountTableExpiry) -> Result:

@@ -2,7 +2,7 @@
 
 A request of any worker, or a command, stores what it wants; this finds it and carries it out. So it goes on after a
 kill or a restart: the index and the count are where they were. One piece of work at a time, with rests, because the
-same process answers requests. Work that fails, as on a full disk, waits and is tried again.
+same process answers requests. Work that fails, as on a full disk, waits and is tried again; it stops no other.
 """
 
 import asyncio
@@ -46,6 +46,8 @@ class TableWork:
         self._looked_at = 0.0
         self._began = 0.0
         self._failure = ""
+        self._failed: dict[tuple[bytes, int], float] = {}
+        """When the work on an index last failed, by its table and number."""
 
     async def run(self) -> None:
         is_remote = self._engine.capabilities.waits
@@ -67,21 +69,31 @@ class TableWork:
     async def once(self) -> None:
         """Carry out what is asked for now."""
         self._began = monotonic_seconds()
-        await self._counts.work(self._find_owner, self._rest)
+        unreached: Exception | None = None
+        try:
+            await self._counts.work(self._find_owner, self._rest)
+        except (EngineUnavailable, OutcomeUnknown) as error:
+            unreached = error
         if self._engine.capabilities.keeps_entries:
-            await self._look()
+            unreached = await self._look() or unreached
+        if unreached is not None:
+            raise unreached
 
     async def _rest(self) -> None:
         """Let requests run for as long as the step took."""
         await asyncio.sleep(monotonic_seconds() - self._began)
         self._began = monotonic_seconds()
 
-    async def _look(self) -> None:
-        """Go on with every index that is building or dropping, if a table may have changed since the last look."""
+    async def _look(self) -> Exception | None:
+        """Go on with every index that is building or dropping, if a table may have changed since the last look.
+
+        Returns the last error by which the engine kept one from that; the others go on.
+        """
         generation, now = self._engine.generation, monotonic_seconds()
         is_same = generation is not None and generation == self._seen
         if is_same and now < self._looked_at + AGAIN_SECONDS:
-            return
+            return None
+        unreached: Exception | None = None
         self._looked_at = now
         tables = 0
         async for account, table in every_table(self._engine):
@@ -89,9 +101,17 @@ class TableWork:
             if tables % TABLES_PER_STEP == 0:
                 await self._rest()
             for index in table.indexes:
-                if is_unclaimed(index, self._catalog.clock()):
-                    await self._go_on(account, table, index)
-        self._seen = generation
+                failed_at = self._failed.get((table.table_id, index.number), -AGAIN_SECONDS)
+                is_due = is_unclaimed(index, self._catalog.clock()) and (
+                    monotonic_seconds() >= failed_at + AGAIN_SECONDS
+                )
+                try:
+                    if is_due:
+                        await self._go_on(account, table, index)
+                except (EngineUnavailable, OutcomeUnknown) as error:
+                    unreached = error
+        self._seen = generation if unreached is None else None
+        return unreached
 
     async def _go_on(self, account: str, table: TableRecord, index: Index) -> None:
         owner = await self._find_owner(account)
@@ -102,3 +122,12 @@ class TableWork:
             await work.go_on()
         except (IndexRefused, StorageError) as error:  # dropped or taken over meanwhile
             log.debug("the index on %s of %s: %s", index.property, table.name, error)
+        except (EngineUnavailable, OutcomeUnknown):
+            raise
+        except Exception:
+            place = table.table_id, index.number
+            if place not in self._failed:  # it is tried again and again
+                log.exception(
+                    "The index on %s of %s/%s failed.", index.property, account, table.name
+                )
+            self._failed[place] = monotonic_seconds()

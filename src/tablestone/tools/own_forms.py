@@ -15,6 +15,7 @@ POLLS_BEFORE_WORDS: Final = 30
 WAITS: Final = (
     "The server does not go on just now: it is busy, or its disk is full. It continues by itself."
 )
+FAILED: Final = "The server could not do it: its log says why."
 SPENT: Final = "The policy or the table was changed meanwhile. Nothing was changed now."
 
 
@@ -42,7 +43,10 @@ def done_index(
 def counted(endpoint: TableEndpoint, table: str, policy: Mapping[str, Any]) -> Mapping[str, Any]:
     """What a policy would hide, with the token for `change_expiry`."""
     answer = endpoint.own_form("POST", table, "expiry", policy)
-    return _settled(endpoint, table, answer.members["count"])
+    found = _settled(endpoint, table, answer.members["count"])
+    if found["state"] != "counted":
+        raise TransferFailed(FAILED)
+    return found
 
 
 def change_expiry(
@@ -51,8 +55,10 @@ def change_expiry(
     """Set a policy that was counted, suspend the present one (`{"suspended": True}`), or remove it (None)."""
     method = "DELETE" if policy is None else "PUT"
     members = endpoint.own_form(method, table, "expiry", policy, token=token).members
-    if "count" in members and _settled(endpoint, table, members["count"])["state"] == "spent":
-        raise TransferFailed(SPENT)
+    if "count" in members:
+        state = _settled(endpoint, table, members["count"])["state"]
+        if state != "changed":
+            raise TransferFailed(SPENT if state == "spent" else FAILED)
 
 
 def _settled(endpoint: TableEndpoint, table: str, count: str) -> Mapping[str, Any]:

@@ -157,6 +157,26 @@ def test_an_engine_that_does_not_count_tells_the_policies() -> None:
     assert survey.sizes == {}
 
 
+def test_an_automatic_index_is_told_when_it_is_made(tmp_path: Path) -> None:
+    async def told() -> list[tuple[str, ...]]:
+        engine = open_engine(f"sqlite:{tmp_path}", system_clock)
+        catalog = Catalog(engine, system_clock, lambda: b"12345678")
+        await catalog.create(Weather(), "Readings")
+        work = IndexWork(catalog, Weather(), "Readings", "station")
+        await work.ask_automatic(20_000)
+        found = []
+        for _ in range(2):
+            tables, _expiry = await _tables(engine)
+            assert tables is not None
+            found.append(tables[0].automatic)
+            if not found[-1]:
+                await work.go_on()
+        await engine.close()
+        return found
+
+    assert asyncio.run(told()) == [(), ("station",)]
+
+
 def test_rows_in_memory_are_not_counted() -> None:
     survey = SizeSurvey(None, "memory", shows_keys=True)
     asyncio.run(survey.run())

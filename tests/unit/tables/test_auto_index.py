@@ -14,7 +14,7 @@ from tablestone.engines.memory import MemoryEngine
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.entity import Entity
 from tablestone.model.entity_json import members
-from tablestone.model.keys import EntityKey
+from tablestone.model.keys import ContinuationToken, EntityKey
 from tablestone.model.operations import (
     CreateTable,
     DeleteEntity,
@@ -84,13 +84,21 @@ class Server:
             ]
             await self.service.execute(OWNER, EntityGroupTransaction("Things", "p", writes))
 
-    async def query(self, text: str, times: int = 1, worker: int = 0, *, tool: bool = False) -> str:
+    async def query(
+        self,
+        text: str,
+        times: int = 1,
+        worker: int = 0,
+        *,
+        tool: bool = False,
+        token: ContinuationToken | None = None,
+    ) -> str:
         """Send a query so often; the plan of the last one."""
         plan = ""
         for _ in range(times):
             record = RequestRecord(self.seconds)
             record.account, record.from_tools = OWNER.name, tool
-            record.operation = QueryEntities("things", parse_filter(text), 1000, None, None)
+            record.operation = QueryEntities("things", parse_filter(text), 1000, None, token)
             record.result = await self.service.execute(OWNER, record.operation)
             assert isinstance(record.result, EntitiesPage)
             plan = record.result.plan
@@ -188,6 +196,16 @@ async def test_queries_of_our_tools_do_not_count(server: Server) -> None:
     await server.query(CODE, 2 * SCANS, tool=True)
     await server.look()
     assert await server.indexes() == {}
+
+
+async def test_pages_of_one_query_count_once(server: Server) -> None:
+    await server.query(CODE, 2 * SCANS, token=ContinuationToken("p", "0001"))
+    await server.query(CODE, SCANS - 1)
+    await server.look()
+    assert await server.indexes() == {}
+    await server.query(CODE)
+    await server.look()
+    assert list(await server.indexes()) == ["code"]
 
 
 async def test_scans_of_long_ago_do_not_count(server: Server) -> None:
@@ -355,6 +373,34 @@ async def test_a_worker_that_is_replaced_begins_again(
     automatic = (await server.indexes())["code"]
     assert automatic is not None
     assert automatic.saved == 4 * ENTITIES - 4
+
+
+async def test_only_the_index_that_was_used_counts(server: Server) -> None:
+    await server.query("unit eq 700", SCANS)
+    await server.look()
+    await server.index("code").create()
+    assert await server.query("code eq 7 and unit ge 0", SCANS) == "index"
+    assert await server.query("code eq 7 and unit ne 1", SCANS) == "index"
+    await server.hours(1)
+    automatic = (await server.indexes())["unit"]
+    assert automatic is not None
+    assert (automatic.idle, automatic.saved) == (1, 0)
+
+
+async def test_a_leader_that_is_replaced_counts_from_then_on(server: Server) -> None:
+    await server.query(CODE, SCANS)
+    await server.look()
+    await server.query(CODE, 3, worker=1)
+    await server.hours(1)
+    before = (await server.indexes())["code"]
+    reports = server.leader._reports
+    server.leader = AutoIndex(server.engine, server.catalog, find_owner, reports)
+    await server.query(CODE, 1, worker=1)
+    await server.hours(1)
+    automatic = (await server.indexes())["code"]
+    assert before is not None
+    assert automatic is not None
+    assert automatic.saved == before.saved + ENTITIES - 1
 
 
 async def test_a_worker_counts_few_filters(server: Server) -> None:

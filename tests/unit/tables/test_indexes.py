@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -210,6 +211,27 @@ async def test_as_many_rows_as_a_range_has_entries_are_scanned_first(
     assert isinstance(page, EntitiesPage)
     rows = [stored.split(b'"RowKey":"')[1].split(b'"')[0].decode() for stored in page.stored]
     assert (found is None or rows == found, page.plan, page.rows_read) == (True, plan, rows_read)
+
+
+@of_embedded_engines
+async def test_a_server_that_is_busy_with_another_index_is_waited_for(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tablestone.tables.index_building.TAKEN_UP_SECONDS", 0.05)
+    monkeypatch.setattr("tablestone.tables.index_building.POLL_SECONDS", 0.01)
+    await tables.service.catalog.create(OWNER, "Other")
+    server = tables.index("size", table="Other")
+    await server.ask()
+    await tables.index().ask()
+    assert not await tables.index().is_done_by_server()
+    async with server._claimed(lambda record: record.indexes[0]):
+        waiting = asyncio.ensure_future(tables.index().is_done_by_server())
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+        await server._change(lambda old: replace(old, claim=None))
+    assert not await waiting
+    for table, name in (("Other", "size"), ("Things", "color")):
+        await tables.index(name, table=table).go_on()
 
 
 async def test_a_build_that_is_interrupted_while_it_begins_goes_on_at_once(tables: Tables) -> None:

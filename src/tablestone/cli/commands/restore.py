@@ -40,7 +40,10 @@ from tablestone.engines.registry import open_engine
 from tablestone.engines.sqlite.backup import end_record
 from tablestone.engines.sqlite.data_directory import DATABASE_NAME, room_for_database
 from tablestone.extras import needs
+from tablestone.tables import storage_keys
 from tablestone.tables.catalog import every_table
+from tablestone.tables.expiry_counts import COUNTS_SECRET
+from tablestone.tables.metadata import DocumentKind
 from tablestone.tools.progress import shown_bytes
 
 MAGIC = b"SQLite format 3\0"
@@ -187,8 +190,10 @@ async def _suspend_expiry(directory: Path, key: EncryptionKey | None) -> list[tu
     )
     engine = open_restored(read_only=True)
     acts = any([table.acting_expiry async for _account, table in every_table(engine)])
+    secret = storage_keys.document_place(DocumentKind.SECRETS.value, COUNTS_SECRET)
+    has_counts = await engine.get(secret) is not None
     await engine.close()
-    if not acts:  # a directory of an older format cannot be written
+    if not acts and not has_counts:  # a directory of an older format cannot be written
         return []
     return await suspend_expiry(open_restored())
 

@@ -385,9 +385,14 @@ class SqliteEngine:
 
 
 def _needs_room(write_set: WriteSet) -> bool:
-    """Whether it writes data, and not a table or a document: those are small, and deletes need them."""
-    return not write_set.invalidates_caches and any(
-        isinstance(change.mutation, Put | Update | Reindex) for change in write_set.changes
+    """Whether it adds data, and not a table or a document: those are small, and deletes need them.
+
+    A `Reindex` with stale entries takes them away: so an index can be dropped on a full disk.
+    """
+    return not (write_set.invalidates_caches or write_set.is_small) and any(
+        isinstance(change.mutation, Put | Update)
+        or (isinstance(change.mutation, Reindex) and not change.mutation.stale)
+        for change in write_set.changes
     )
 
 

@@ -27,6 +27,7 @@ from tablestone.server.admin.readiness import StorageProbe
 from tablestone.tables import storage_keys
 from tablestone.tables.catalog import every_table
 from tablestone.tables.index_building import automatic_indexes
+from tablestone.tables.indexes import IndexState
 
 logger = logging.getLogger(__name__)
 
@@ -205,7 +206,8 @@ async def _tables(
     async for account, record in every_table(engine):
         indexes = {each.property: each.within_partition for each in record.indexes}
         indexed = indexes if engine.capabilities.keeps_entries else None
-        automatic = tuple(each.property for each in automatic_indexes(record))
+        made = [each for each in automatic_indexes(record) if each.state is IndexState.READY]
+        automatic = tuple(each.property for each in made)
         tables.append(_Counted(account, record.name, record.table_id, indexed, automatic))
         if record.expiry is not None:
             expiry[account, record.name.lower()] = record.name, record.expiry.in_words
