@@ -119,7 +119,7 @@ def test_a_search_reads_a_bounded_number_of_lines(
     kept: TableStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Then one goes on from there, with the same key, and a page that is not at the end does not follow."""
-    monkeypatch.setattr(changes, "EXAMINED_MAX", 2)
+    monkeypatch.setattr(changes, "SEARCHED_MAX", 2)
     lines = pages_of_changes
 
     def by_twos(endpoint: Any, table: str, since: str | None, **more: Any) -> Iterator[ChangesPage]:
@@ -352,7 +352,7 @@ def test_a_long_search_goes_on(browser: Any, filled_server: ServerProcess, tmp_p
         for turn in range(11):
             rows = [{"PartitionKey": f"{turn:02}", "RowKey": f"{row}"} for row in range(100)]
             table.submit_transaction([("create", row) for row in rows])
-    constants = {"tablestone.explorer.changes.EXAMINED_MAX": 1}
+    constants = {"tablestone.explorer.changes.SEARCHED_MAX": 1}
     with (
         running_explorer(place, settings=tmp_path, constants=constants) as process,
         watched_page(browser, process) as watched,

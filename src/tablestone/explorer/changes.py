@@ -28,7 +28,7 @@ from tablestone.tools.retrying import InFlight, Retry
 SHOWN_MAX: Final = 100
 READS_MAX: Final = 24
 """Start times to try for the last changes. Each costs two pages of the feed at most."""
-EXAMINED_MAX: Final = 20_000
+SEARCHED_MAX: Final = 20_000
 """Lines that one search reads; then the page asks whether to go on."""
 FOUND_MAX: Final = 200
 SEARCH_SECONDS_MAX: Final = 5.0
@@ -149,7 +149,7 @@ def changes(request: Request) -> Response:
             examined += len(each.lines)
             cursor, is_last = each.cursor, each.is_last
             is_late = monotonic_seconds() - started > SEARCH_SECONDS_MAX
-            if examined >= EXAMINED_MAX or len(shown) >= FOUND_MAX or is_late:
+            if examined >= SEARCHED_MAX or len(shown) >= FOUND_MAX or is_late:
                 break
         further = path_to(request, "tables", table, "changes", **wanted._asdict(), since=cursor)
         values |= {"examined": examined, "follows": is_last, "further": further, "since": since}
