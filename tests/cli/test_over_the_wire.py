@@ -187,6 +187,7 @@ def test_a_build_goes_on_after_kills(
     ]
 
 
+@pytest.mark.slow
 def test_a_full_disk_stops_a_build_until_there_is_room(
     private_server: StartServer, tmp_path: Path
 ) -> None:
