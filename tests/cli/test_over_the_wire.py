@@ -175,7 +175,7 @@ def test_a_build_goes_on_after_kills(
     server = private_server(*options)
     body = {"property": "customer"}
     Client(server).done("PUT", "/Orders?comp=indexes", body, x_tablestone_indexes="1")
-    for pause in (0.3, 0.6, 0.9):
+    for pause in (0.3, 0.8):
         time.sleep(pause)
         server.kill()
         server = private_server(*options)

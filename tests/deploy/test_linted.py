@@ -1,5 +1,6 @@
 """The linters accept the files of `deploy/`, and each of them finds a planted fault."""
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -38,32 +39,43 @@ def test_yaml(tmp_path: Path) -> None:
 
 @needs("check-jsonschema")
 def test_compose(tmp_path: Path) -> None:
-    assert run("check-jsonschema", *COMPOSE_SCHEMA, str(COMPOSE)).returncode == 0
-    planted = tmp_path / "compose.yaml"
+    planted = tmp_path / "planted.yaml"
     planted.write_text(COMPOSE.read_text().replace("read_only: true", "read_only: [1]"))
-    assert run("check-jsonschema", *COMPOSE_SCHEMA, str(planted)).returncode == 1
+    assert _wrong(COMPOSE_SCHEMA, COMPOSE, planted) == {str(planted)}
+
+
+def _wrong(schema: tuple[str, ...], *files: Path) -> set[str]:
+    """The files that are not as the schema says. One run for all: the tool starts slowly."""
+    run_once = run("check-jsonschema", *schema, "--output-format=json", *map(str, files))
+    return {error["filename"] for error in json.loads(run_once.stdout).get("errors", ())}
 
 
 CI_FILES = {
-    ".github/workflows/test.yml": "vendor.github-workflows",
-    ".github/workflows/test-with-service.yml": "vendor.github-workflows",
-    ".gitlab-ci.yml": "vendor.gitlab-ci",
+    "vendor.github-workflows": [
+        ".github/workflows/test.yml",
+        ".github/workflows/test-with-service.yml",
+    ],
+    "vendor.gitlab-ci": [".gitlab-ci.yml"],
 }
 
 
 @needs("check-jsonschema")
-@pytest.mark.parametrize(("name", "schema"), CI_FILES.items())
-def test_the_files_of_the_guide_for_ci(name: str, schema: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("schema", "names"), CI_FILES.items())
+def test_the_files_of_the_guide_for_ci(schema: str, names: list[str], tmp_path: Path) -> None:
     page = (ROOT / "docs" / "guides" / "ci.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```yaml\n# (\S+)\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    assert {block[0] for block in blocks} == CI_FILES.keys()
-    file = tmp_path / "ci.yml"
-    file.write_text(dict(blocks)[name])
-    checked = run("check-jsonschema", "--builtin-schema", schema, str(file))
-    assert checked.returncode == 0, checked.stdout
+    assert {block[0] for block in blocks} == {name for each in CI_FILES.values() for name in each}
     key = "on: push" if "github" in schema else "script:"
-    file.write_text(dict(blocks)[name].replace(key, "planted: 1"))
-    assert run("check-jsonschema", "--builtin-schema", schema, str(file)).returncode == 1
+    right, planted = [], []
+    for number, name in enumerate(names):
+        for kind, text in (
+            (right, dict(blocks)[name]),
+            (planted, dict(blocks)[name].replace(key, "planted: 1")),
+        ):
+            file = tmp_path / f"{number}-{'right' if kind is right else 'planted'}.yml"
+            file.write_text(text)
+            kind.append(file)
+    assert _wrong(("--builtin-schema", schema), *right, *planted) == set(map(str, planted))
 
 
 WHEELS = {

@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from spec_tables import Row
+from storage.engines_under_test import URL
 from storage.slow_engine import LEASE_SECONDS, SlowEngine
 from tablestone.engines.leases import Leases
 from wire.case_tables import check, parameters, prepare, send
@@ -30,10 +31,20 @@ TABLES = (
 )
 
 
+DECIDED_BY_STORAGE = {
+    "ConditionNotMet",
+    "EntityAlreadyExists",
+    "ResourceNotFound",
+    "TableAlreadyExists",
+    "TableNotFound",
+    "UpdateConditionNotSatisfied",
+}
+"""The other refusals are decided by the request alone: an engine that is under test is not asked about them again."""
 ROWS = [
     pytest.param(*case.values, id=f"{name}: {case.id}")
     for name in TABLES
     for case in parameters(f"{name}.toml")
+    if URL is None or case.values[0].get("code") in {None, *DECIDED_BY_STORAGE}
 ]
 
 

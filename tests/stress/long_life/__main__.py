@@ -19,7 +19,7 @@ from stress.long_life.living import live
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.stress.long_life", description=__doc__)
-    parser.add_argument("--requests", type=number_above_zero, default=100_000, metavar="N")
+    parser.add_argument("--requests", type=number_above_zero, default=30_000, metavar="N")
     parser.add_argument("--workers", type=int, default=1, metavar="N")
     parser.add_argument("--tls", action="store_true", help="over TLS")
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(10**6), metavar="S")

@@ -1,4 +1,4 @@
-"""The short form of the long run: `python -m tests.stress.long_life` sends 100,000 requests, or more."""
+"""The short form of the long run: `python -m tests.stress.long_life` sends 30,000 requests, or more."""
 
 import socket
 from pathlib import Path

@@ -13,8 +13,8 @@ import pytest
 from wire.served_bytes import ServedBytes
 from wire.service_under_test import ACCOUNT, Clock
 
-TIMES = 250
-BLOCKS_MAX = 100
+TIMES = 120
+BLOCKS_MAX = 60
 """One block left by each request is found; what a cache still takes is not."""
 ROW = f"/{ACCOUNT}/Kept(PartitionKey='p1',RowKey='0001')"
 JSON = [("Content-Type", "application/json")]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tablestone.model.operations import ChangesSince
 
 OWNER = Named("account")
-ROWS = [f"{n:02}" for n in range(40)]
+ROWS = [f"{n:02}" for n in range(20)]
 
 
 class Tables:
