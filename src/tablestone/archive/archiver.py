@@ -117,8 +117,8 @@ class Archiver:
         return self.elapsed() - self._caught_up_at
 
     @property
-    def is_late(self) -> bool:
-        return self.lag_seconds > self.settings.interval + LATE_SECONDS
+    def _seconds_until_late(self) -> float:
+        return self.settings.interval + LATE_SECONDS - self.lag_seconds
 
     @property
     def _late(self) -> str:
@@ -127,11 +127,19 @@ class Archiver:
     @property
     def warnings(self) -> list[str]:
         """Sentences for the operator, though requests are served."""
+        return [sentence for seconds, sentence in self.coming_warnings if seconds <= 0]
+
+    @property
+    def coming_warnings(self) -> list[tuple[float, str]]:
+        """Warnings, each with the seconds until it holds: who reads them later may find this worker stuck."""
+        late = (self._seconds_until_late, self._late)
+        found = [(0.0, sentence) for sentence in self._present_warnings()]
+        return [late, *found] if self.failing is None else found
+
+    def _present_warnings(self) -> list[str]:
         url, found = self.settings.url, list[str]()
         if self.failing is not None:
             found.append(f"Nothing is archived to {url} now. {self.failing}")
-        elif self.is_late:
-            found.append(self._late)
         found += self.problems.values()
         if self.base_copies.needs_old_key:
             found.append(
@@ -232,7 +240,7 @@ class Archiver:
             await self.watch()
 
     async def watch(self) -> None:
-        if self.is_late:
+        if self._seconds_until_late < 0:
             await asyncio.to_thread(self._count_behind)
             if self.failing is None:
                 self._tell(self._late, f"{self.behind_bytes:,} bytes of changes wait.")

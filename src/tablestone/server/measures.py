@@ -69,7 +69,7 @@ class Measures:
             now["archive"] = {
                 "lag_seconds": self.archiver.lag_seconds,
                 "behind_bytes": self.archiver.behind_bytes,
-                "warnings": self.archiver.warnings,
+                "warnings": self.archiver.coming_warnings,
                 "check_held_at": self.archiver.check.held_at,
             }
         return totals, now

@@ -57,9 +57,7 @@ LIFE_SECONDS_MAX: Final = 15.0
 ANY_MOMENT_SECONDS: Final = (0.3, 2.5)
 LAG_SECONDS: Final = 0.1
 """Between two looks at the lag."""
-SAMPLE: Final = re.compile(
-    r"^tablestone_(archive_lag|worker_report_age)_seconds(?:\{[^}]*\})? (\S+)", re.MULTILINE
-)
+SAMPLE: Final = re.compile(r"^tablestone_archive_lag_seconds (\S+)", re.MULTILINE)
 ENTITY_WRITERS: Final = 3
 MOMENTS: Final = 2
 """Restores to random moments after each kill, beside that of the newest one."""
@@ -89,12 +87,9 @@ class Lag(threading.Thread):
                 _status, text = page(self.server, "/metrics")
             except (OSError, ValueError):
                 return
-            said = {name: float(value) for name, value in SAMPLE.findall(text)}
-            if "archive_lag" in said:
-                lag = said["archive_lag"]
+            for lag in map(float, SAMPLE.findall(text)):
                 self.longest = max(self.longest, lag)
-                known = asked - lag - said["worker_report_age"]
-                self.archived_up_to = max(self.archived_up_to, known)
+                self.archived_up_to = max(self.archived_up_to, asked - lag)
 
 
 class Run:

@@ -145,11 +145,14 @@ class Readiness:
     def warnings(self) -> list[str]:
         """What the last probe and the workers found although storage is ready, in sentences."""
         warnings = [] if self._probe is None else self._probe.warnings
-        newest = map(self._reports.newest, range(self._reports.workers))
-        present = [report.content["now"] for report in newest if report is not None]
-        for values in present:
-            warnings = warnings + values.get("archive", {}).get("warnings", [])
-        return warnings + [CLOCK_JUMPED] * any(values.get("expiry_suspended") for values in present)
+        now, is_suspended = monotonic_seconds(), False
+        for report in map(self._reports.newest, range(self._reports.workers)):
+            if report is not None:
+                values = report.content["now"]
+                coming = values.get("archive", {}).get("warnings", [])
+                warnings = warnings + [each for wait, each in coming if now - report.at >= wait]
+                is_suspended |= bool(values.get("expiry_suspended"))
+        return warnings + [CLOCK_JUMPED] * is_suspended
 
     @property
     def archive_held(self) -> str | None:
