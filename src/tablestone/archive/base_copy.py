@@ -1,5 +1,9 @@
 """Writes base copies: all rows, scanned in short reads beside the commits, in parts of some MiB.
 
+A copy may take its time, and a request may not: each read is compressed and hashed at once, and followed by a rest in
+proportion to the processor time of it all. Its thread has no lower priority: one that holds the interpreter and waits
+for a core would hold up all requests.
+
 A copy begins after a record, START, and ends at another, LAST. Its rows are of different moments in between; with all
 records from START + 1 to LAST applied in order, they are of one. The object `end` lists the parts and comes last, when
 those records are archived. A copy that was interrupted goes on in the next term of its life.
@@ -16,13 +20,21 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tablestone.archive.history import Life, Line, present, read_bases, read_lives, read_named
-from tablestone.archive.objects import Kind, ObjectDamaged, ObjectRefused, write_records
+from tablestone.archive.objects import (
+    Compressed,
+    Kind,
+    ObjectDamaged,
+    ObjectRefused,
+    write_records,
+    zstd_library,
+)
+from tablestone.clock import monotonic_seconds, process_seconds, thread_seconds
 from tablestone.engines import change_record
 from tablestone.engines.contract import Key, StoredRow
 from tablestone.engines.sqlite.archive_source import StoredRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from tablestone.archive.history import Range
     from tablestone.archive.terms import OwnTerm
@@ -34,12 +46,14 @@ EVERY_SECONDS: Final = 86_400.0
 """Seconds between two base copies."""
 GAP_SECONDS: Final = 3600.0
 """Seconds between two base copies that gaps ask for."""
-READ_BYTES: Final = 256 << 10
-"""About how many bytes are read at once: requests wait for the interpreter meanwhile."""
-REST: Final = 4.0
-"""Seconds of rest for each second of reading, so that requests go on."""
-REST_SECONDS_MAX: Final = 1.0
-"""The clock also counts the time for which the machine slept."""
+READ_BYTES: Final = 64 << 10
+"""About how many bytes are read, compressed and hashed at once: requests wait for the interpreter meanwhile."""
+REST: Final = 9.0
+"""Seconds of rest for each second of processor time, while the process has nothing else to do."""
+BUSY: Final = 4.5
+"""How much longer a rest becomes while the process keeps a core busy: the copy takes its time from requests."""
+COPY_SECONDS: Final = 28_800.0
+"""A copy of much data rests less, so that reading it takes no longer."""
 WAIT_SECONDS: Final = 0.5
 """Seconds between two looks whether the changes of meanwhile are archived."""
 
@@ -59,6 +73,28 @@ class Part(NamedTuple):
     """The key after which it begins, in hexadecimal digits: that of the last row of the part before."""
     last: str
     """The key of its last row."""
+
+
+class _Body:
+    """The body of a part. It is compressed and hashed while it is read, so that nothing takes long at once."""
+
+    def __init__(self) -> None:
+        self._compressor = zstd_library().ZstdCompressor()
+        self._hash = hashlib.sha256()
+        self._pieces: list[bytes] = []
+        self.size = self.rows = 0
+
+    def add(self, rows: Sequence[StoredRow]) -> None:
+        plain = write_records(_as_records(rows))
+        self._hash.update(plain)
+        self._pieces.append(self._compressor.compress(plain))
+        self.size += len(plain)
+        self.rows += len(rows)
+
+    def finish(self) -> tuple[Compressed, str]:
+        """The whole body, and the checksum of what it compresses."""
+        self._pieces.append(self._compressor.flush())
+        return Compressed(b"".join(self._pieces)), self._hash.hexdigest()
 
 
 class BaseCopies:
@@ -82,6 +118,7 @@ class BaseCopies:
         self._source = source
         self._ticks = ticks
         self._elapsed = elapsed
+        self._looked_at = monotonic_seconds(), process_seconds()
 
     @property
     def due(self) -> float:
@@ -111,6 +148,7 @@ class BaseCopies:
         """Write a base copy, or go on with one that was interrupted."""
         source = self._source
         ends = await asyncio.to_thread(source.ends)
+        pace = COPY_SECONDS / await asyncio.to_thread(source.database_bytes)
         line = await _line(term)
         start, parts = await self._unfinished(term, line)
         if not parts:
@@ -122,12 +160,12 @@ class BaseCopies:
                 return
         while True:
             after = parts[-1].last if parts else None
-            body, rows, last = await self._read(after)
+            read, last = await self._read(after, pace)
             if last is None:
                 break
-            digest = (await asyncio.to_thread(hashlib.sha256, body)).hexdigest()
+            body, digest = await asyncio.to_thread(read.finish)
             reached = (await asyncio.to_thread(source.ends)).last
-            part = Part(term.term.number, len(parts) + 1, digest, rows, reached, after, last)
+            part = Part(term.term.number, len(parts) + 1, digest, read.rows, reached, after, last)
             name = term.name(Kind.BASE, start, part=part.number)
             await term.create(name, {"part": part}, body, term.key)
             parts.append(part)
@@ -149,21 +187,36 @@ class BaseCopies:
         self._ended(start)
         log.info("base copy of %d rows in %d parts", sum(each.rows for each in parts), len(parts))
 
-    async def _read(self, after: str | None) -> tuple[bytes, int, str | None]:
-        """The body of the part that begins after a key, the number of its rows, and the key of the last one."""
-        read, count, size, last = list[bytes](), 0, 0, None
-        while size < PART_BYTES:
-            began = self._elapsed()
-            bytes_max = min(READ_BYTES, PART_BYTES)
-            rows = await asyncio.to_thread(self._source.rows, _key(last or after), bytes_max)
-            if not rows:
+    async def _read(self, after: str | None, pace: float) -> tuple[_Body, str | None]:
+        """The body of the part that begins after a key, and the key of its last row. `pace`: the seconds for a byte."""
+        body, last = _Body(), None
+        while body.size < PART_BYTES:
+            size = body.size
+            found, spent = await asyncio.to_thread(self._read_piece, body, last or after)
+            if found is None:
                 break
-            read.append(await asyncio.to_thread(write_records, _as_records(rows)))
-            size += len(read[-1])
-            count += len(rows)
-            last = f"{rows[-1].partition.hex()}/{rows[-1].row.hex()}"
-            await asyncio.sleep(min(REST * (self._elapsed() - began), REST_SECONDS_MAX))
-        return b"".join(read), count, last
+            last = found
+            await asyncio.sleep(min(self._rest(spent), pace * (body.size - size)))
+        return body, last
+
+    def _read_piece(self, body: _Body, after: str | None) -> tuple[str | None, float]:
+        """Read rows into a body: the key of the last one, and the processor time that it took."""
+        began = thread_seconds()
+        rows = self._source.rows(_key(after), min(READ_BYTES, PART_BYTES))
+        if not rows:
+            return None, 0.0
+        body.add(rows)
+        return f"{rows[-1].partition.hex()}/{rows[-1].row.hex()}", thread_seconds() - began
+
+    def _rest(self, spent: float) -> float:
+        """Seconds to rest after processor time was spent: more if the process was busy since the last rest began."""
+        (then, process_then), self._looked_at = (
+            self._looked_at,
+            (monotonic_seconds(), process_seconds()),
+        )
+        now, process = self._looked_at
+        busy = (process - process_then) / max(now - then, 0.001)
+        return spent * REST * (1 + BUSY * min(busy, 1.0))
 
     def _ended(self, start: int) -> None:
         self.newest_at = self._elapsed()

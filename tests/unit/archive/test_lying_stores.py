@@ -445,7 +445,6 @@ async def test_a_suspended_machine_rests_no_longer(
     """It slept for eight hours while rows were read."""
     server = ArchivedServer(tmp_path / "data", MemoryStore())
     await server.write(1)
-    monkeypatch.setattr(base_copy, "REST_SECONDS_MAX", 0.01)
     read = server.source.rows
 
     def sleeps(*given: Any) -> Any:
