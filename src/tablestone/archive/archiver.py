@@ -54,6 +54,7 @@ LOG_SECONDS: Final = 60.0
 """Seconds between two lines of the log about the same problem."""
 LATE_SECONDS: Final = 60.0
 """Seconds beside the interval after which the archive is late, whatever the reason."""
+SLOW: Final = "its store is slow, or does not answer."
 WATCH_SECONDS: Final = 10.0
 UNEXPECTED: Final = "An unexpected error is in the log."
 STOP_SECONDS: Final = 3.0
@@ -116,13 +117,17 @@ class Archiver:
         """Seconds since everything that was committed was archived."""
         return self.elapsed() - self._caught_up_at
 
-    @property
-    def _seconds_until_late(self) -> float:
-        return self.settings.interval + LATE_SECONDS - self.lag_seconds
-
-    @property
-    def _late(self) -> str:
-        return f"The archive {self.settings.url} is behind: its store is slow, or does not answer."
+    def _lateness(self) -> list[tuple[float, str]]:
+        """What is late, or will be unless it goes on: sentences, each with the seconds until then."""
+        url, found = self.settings.url, list[tuple[float, str]]()
+        if self.failing is None:
+            found.append((self._caught_up_at, f"The archive {url} is behind: {SLOW}"))
+        copy = self._beside.get(self.base_copies)
+        if copy is not None and not copy.done():
+            at = self.base_copies.went_on_at
+            found.append((at, f"The base copy in {url} does not go on: {SLOW}"))
+        until = self.elapsed() - self.settings.interval - LATE_SECONDS
+        return [(at - until, sentence) for at, sentence in found]
 
     @property
     def warnings(self) -> list[str]:
@@ -132,9 +137,7 @@ class Archiver:
     @property
     def coming_warnings(self) -> list[tuple[float, str]]:
         """Warnings, each with the seconds until it holds: who reads them later may find this worker stuck."""
-        late = (self._seconds_until_late, self._late)
-        found = [(0.0, sentence) for sentence in self._present_warnings()]
-        return [late, *found] if self.failing is None else found
+        return [*self._lateness(), *((0.0, sentence) for sentence in self._present_warnings())]
 
     def _present_warnings(self) -> list[str]:
         url, found = self.settings.url, list[str]()
@@ -240,12 +243,13 @@ class Archiver:
             await self.watch()
 
     async def watch(self) -> None:
-        if self._seconds_until_late < 0:
+        late = [sentence for seconds, sentence in self._lateness() if seconds < 0]
+        if late or self.failing is not None:
             await asyncio.to_thread(self._count_behind)
-            if self.failing is None:
-                self._tell(self._late, f"{self.behind_bytes:,} bytes of changes wait.")
-            else:
-                self._tell_failing(self.failing)
+        for sentence in late:
+            self._tell(sentence, f"{self.behind_bytes:,} bytes of changes wait.")
+        if self.failing is not None:
+            self._tell_failing(self.failing)
 
     async def _begin(self) -> OwnTerm:
         url = self.settings.url

@@ -115,6 +115,8 @@ class BaseCopies:
         """The start of the newest one: nothing of it is left over."""
         self.gap: Range | None = None
         """The newest records that were not archived, until a base copy closes the gap."""
+        self.went_on_at = elapsed()
+        """When the one under way has read or written something last."""
         self._source = source
         self._ticks = ticks
         self._elapsed = elapsed
@@ -147,6 +149,7 @@ class BaseCopies:
     async def run(self, term: OwnTerm) -> None:
         """Write a base copy, or go on with one that was interrupted."""
         source = self._source
+        self.went_on_at = self._elapsed()
         ends = await asyncio.to_thread(source.ends)
         pace = COPY_SECONDS / await asyncio.to_thread(source.database_bytes)
         line = await _line(term)
@@ -170,7 +173,8 @@ class BaseCopies:
             await term.create(name, {"part": part}, body, term.key)
             parts.append(part)
         ends = await asyncio.to_thread(source.ends)
-        while term.archived < ends.last:  # noqa: ASYNC110 - the next turns write them
+        while term.archived < ends.last:  # the next turns write them
+            self.went_on_at = self._elapsed()
             await asyncio.sleep(WAIT_SECONDS)
         newest = await asyncio.to_thread(source.record, ends.last)
         facts = {
@@ -191,7 +195,7 @@ class BaseCopies:
         """The body of the part that begins after a key, and the key of its last row. `pace`: the seconds for a byte."""
         body, last = _Body(), None
         while body.size < PART_BYTES:
-            size = body.size
+            self.went_on_at, size = self._elapsed(), body.size
             found, spent = await asyncio.to_thread(self._read_piece, body, last or after)
             if found is None:
                 break

@@ -677,10 +677,21 @@ ARCHIVE_INTERVAL = _number(
     number(1, 3600),
     "1",
 )
+ARCHIVE_KEEP_LEAST: Final = 3600
+"""Seconds. A restore lists what it needs, and may read the last of it much later: it must not be deleted meanwhile."""
+
+
+def _archive_keep(text: str) -> int | None:
+    seconds = parse_age(text)
+    if seconds is not None and seconds < ARCHIVE_KEEP_LEAST:
+        raise must_be("at least 1h", text)
+    return seconds
+
+
 ARCHIVE_KEEP = Option(
     "archive-keep AGE|forever",
-    "How far one can go back, such as 30d. What is older is deleted from the archive.",
-    parse_age,
+    "How far one can go back, such as 30d, at least 1h. What is older is deleted from the archive.",
+    _archive_keep,
     "30d",
 )
 ARCHIVE_KEY_FILE = Option(

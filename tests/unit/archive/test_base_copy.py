@@ -50,6 +50,7 @@ async def test_each_piece_is_short_and_has_its_rest(
         found = real(*given)  # type: ignore[arg-type]
         assert sum(len(row.value) for row in found) <= base_copy.READ_BYTES + ROW_BYTES
         events.append("read" if found else "nothing")
+        server.clock.move(10)
         return found
 
     async def sleep(seconds: float) -> None:
@@ -57,9 +58,10 @@ async def test_each_piece_is_short_and_has_its_rest(
         await slept(0)
 
     monkeypatch.setattr(source, "rows", rows)
-    monkeypatch.setattr(base_copy.asyncio, "sleep", sleep)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
     body, last = await copies._read(None, 1.0)
     assert (body.rows, last is None) == (len(server.model), False)
+    assert server.clock.seconds - copies.went_on_at <= 10
     assert events[:-1] == ["read", "rest"] * (len(events) // 2)
     assert len(events) > 100 * ROW_BYTES / base_copy.READ_BYTES
     await server.close()
@@ -74,6 +76,37 @@ async def test_a_copy_of_much_data_ends_within_its_time(
     monkeypatch.setattr(base_copy, "COPY_SECONDS", 0.001)
     await asyncio.wait_for(server.catch_up(), 10)
     assert await restored(server.store) == (server.last, server.rows())
+    await server.close()
+
+
+async def test_a_copy_that_hangs_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store, answers = MemoryStore(), asyncio.Event()
+    server = ArchivedServer(tmp_path / "data", store)
+    await server.catch_up()
+    server.clock.move(base_copy.EVERY_SECONDS + 1)
+    await server.write(3)
+    create, asked = store.create, asyncio.Event()
+
+    async def hangs(name: str, data: bytes) -> None:
+        if "/base/" in name:
+            asked.set()
+            await answers.wait()
+        await create(name, data)
+
+    store.create = hangs  # type: ignore[method-assign]
+    await server.archiver.turn()
+    await asked.wait()
+    caplog.clear()
+    for second in range(70):
+        server.clock.move(1)
+        await server.archiver.turn()  # changes are archived meanwhile
+        await server.archiver.watch()
+        warns = [warning for warning in server.archiver.warnings if "does not go on" in warning]
+        assert len(warns) == int(second >= 59)
+    assert caplog.text.count("The base copy in s3://bucket/tables does not go on: ") == 1
+    answers.set()
+    await server.catch_up()
+    assert server.archiver.warnings == []
     await server.close()
 
 

@@ -18,18 +18,18 @@ AGE_SECONDS = 1_000.0
 LATE = "is behind: its store is slow, or does not answer."
 
 
-def reports_of(archive: dict[str, Any], age: float) -> WorkerReports:
+def reports_of(content: dict[str, Any], age: float) -> WorkerReports:
     """The first worker reported that long ago, and the other one just now."""
     reports = WorkerReports(2)
     now = monotonic_seconds()
-    reports.leave(0, WorkerReport(4, now - age, {"totals": {}, "now": {"archive": archive}}))
+    reports.leave(0, WorkerReport(4, now - age, {"totals": {}, "now": content}))
     reports.leave(1, WorkerReport(5, now, {"totals": {}, "now": {}}))
     return reports
 
 
 def test_the_lag_grows_while_the_worker_is_stuck() -> None:
-    archive = {"lag_seconds": 2.0, "behind_bytes": 5, "warnings": [], "check_held_at": None}
-    reports = reports_of(archive, AGE_SECONDS)
+    archive = {"lag_seconds": 2.0, "behind_bytes": 5, "check_held_at": None}
+    reports = reports_of({"archive": archive}, AGE_SECONDS)
     page = PrometheusPage(
         Configuration("", 0, None, "memory:", (), "info"), reports, Readiness(reports, None), 0.0
     )
@@ -44,11 +44,11 @@ def test_the_lag_grows_while_the_worker_is_stuck() -> None:
 async def test_health_warns_while_the_worker_is_stuck(tmp_path: Path) -> None:
     server = ArchivedServer(tmp_path / "data", MemoryStore())
     await server.catch_up()
-    archive = {"warnings": server.archiver.coming_warnings}
+    content = {"warnings": server.archiver.coming_warnings}
     await server.close()
     assert server.archiver.warnings == []
-    assert Readiness(reports_of(archive, 30), None).warnings == []
-    (warning,) = Readiness(reports_of(archive, AGE_SECONDS), None).warnings
+    assert Readiness(reports_of(content, 30), None).warnings == []
+    (warning,) = Readiness(reports_of(content, AGE_SECONDS), None).warnings
     assert LATE in warning
 
 

@@ -149,8 +149,11 @@ class Readiness:
         for report in map(self._reports.newest, range(self._reports.workers)):
             if report is not None:
                 values = report.content["now"]
-                coming = values.get("archive", {}).get("warnings", [])
-                warnings = warnings + [each for wait, each in coming if now - report.at >= wait]
+                warnings = warnings + [
+                    sentence
+                    for seconds, sentence in values.get("warnings", [])
+                    if now - report.at >= seconds
+                ]
                 is_suspended |= bool(values.get("expiry_suspended"))
         return warnings + [CLOCK_JUMPED] * is_suspended
 
