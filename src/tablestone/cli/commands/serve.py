@@ -10,7 +10,6 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -145,14 +144,12 @@ class _Grouped(click.Command):
 @options.with_options(options.SERVER_OPTIONS)
 def serve(**given: Any) -> None:
     """Serve the Table service until SIGINT or SIGTERM."""
-    with SigintEndsProcess():
-        # Reading the options imports the engine's modules. A socket with a host's name would import this one later.
-        import_module("encodings.idna")
+    with SigintEndsProcess():  # until the server has handlers of its own
         configuration = read_configuration(given, os.environ)
-    errors = logging.StreamHandler(sys.stderr)
-    errors.setFormatter(formatter_of(configuration.log_format))
-    logging.basicConfig(level=configuration.log_level.upper(), handlers=[errors])
-    serve_until_stopped(configuration)
+        errors = logging.StreamHandler(sys.stderr)
+        errors.setFormatter(formatter_of(configuration.log_format))
+        logging.basicConfig(level=configuration.log_level.upper(), handlers=[errors])
+        serve_until_stopped(configuration)
 
 
 def serve_until_stopped(
