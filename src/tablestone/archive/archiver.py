@@ -124,22 +124,14 @@ class Archiver:
             found.append((self._caught_up_at, f"The archive {url} is behind: {SLOW}"))
         copy = self._beside.get(self.base_copies)
         if copy is not None and not copy.done():
-            at = self.base_copies.went_on_at
-            found.append((at, f"The base copy in {url} does not go on: {SLOW}"))
+            sentence = f"The base copy in {url} does not go on: {SLOW}"
+            found.append((self.base_copies.went_on_at, sentence))
         until = self.elapsed() - self.settings.interval - LATE_SECONDS
         return [(at - until, sentence) for at, sentence in found]
 
     @property
-    def warnings(self) -> list[str]:
-        """Sentences for the operator, though requests are served."""
-        return [sentence for seconds, sentence in self.coming_warnings if seconds <= 0]
-
-    @property
-    def coming_warnings(self) -> list[tuple[float, str]]:
-        """Warnings, each with the seconds until it holds: who reads them later may find this worker stuck."""
-        return [*self._lateness(), *((0.0, sentence) for sentence in self._present_warnings())]
-
-    def _present_warnings(self) -> list[str]:
+    def warnings(self) -> list[tuple[float, str]]:
+        """Sentences for the operator, each with the seconds until it holds: this worker may be stuck by then."""
         url, found = self.settings.url, list[str]()
         if self.failing is not None:
             found.append(f"Nothing is archived to {url} now. {self.failing}")
@@ -161,7 +153,7 @@ class Archiver:
             found.append(
                 f"The archive {url} lacks the records {first:,} to {last:,}, until a base copy has ended."
             )
-        return found
+        return [*self._lateness(), *((0.0, sentence) for sentence in found)]
 
     async def run(self) -> None:
         watching = asyncio.create_task(self._watch())

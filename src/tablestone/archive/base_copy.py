@@ -34,7 +34,7 @@ from tablestone.engines.contract import Key, StoredRow
 from tablestone.engines.sqlite.archive_source import StoredRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from tablestone.archive.history import Range
     from tablestone.archive.terms import OwnTerm
@@ -78,18 +78,27 @@ class Part(NamedTuple):
 class _Body:
     """The body of a part. It is compressed and hashed while it is read, so that nothing takes long at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, after: str | None) -> None:
+        self.size = self.rows = 0
+        self.last: str | None = None
+        """The key of its last row."""
+        self._after = after
         self._compressor = zstd_library().ZstdCompressor()
         self._hash = hashlib.sha256()
         self._pieces: list[bytes] = []
-        self.size = self.rows = 0
 
-    def add(self, rows: Sequence[StoredRow]) -> None:
-        plain = write_records(_as_records(rows))
-        self._hash.update(plain)
-        self._pieces.append(self._compressor.compress(plain))
-        self.size += len(plain)
-        self.rows += len(rows)
+    def read(self, source: ArchiveSource) -> float:
+        """Add the next rows, if there are any; returns the processor time that it took."""
+        began = thread_seconds()
+        rows = source.rows(_key(self.last or self._after), min(READ_BYTES, PART_BYTES))
+        if rows:
+            plain = write_records(_as_records(rows))
+            self._hash.update(plain)
+            self._pieces.append(self._compressor.compress(plain))
+            self.size += len(plain)
+            self.rows += len(rows)
+            self.last = f"{rows[-1].partition.hex()}/{rows[-1].row.hex()}"
+        return thread_seconds() - began
 
     def finish(self) -> tuple[Compressed, str]:
         """The whole body, and the checksum of what it compresses."""
@@ -163,8 +172,8 @@ class BaseCopies:
                 return
         while True:
             after = parts[-1].last if parts else None
-            read, last = await self._read(after, pace)
-            if last is None:
+            read = await self._read(after, pace)
+            if (last := read.last) is None:
                 break
             body, digest = await asyncio.to_thread(read.finish)
             reached = (await asyncio.to_thread(source.ends)).last
@@ -191,36 +200,22 @@ class BaseCopies:
         self._ended(start)
         log.info("base copy of %d rows in %d parts", sum(each.rows for each in parts), len(parts))
 
-    async def _read(self, after: str | None, pace: float) -> tuple[_Body, str | None]:
-        """The body of the part that begins after a key, and the key of its last row. `pace`: the seconds for a byte."""
-        body, last = _Body(), None
+    async def _read(self, after: str | None, pace: float) -> _Body:
+        """The body of the part that begins after a key. `pace`: the most seconds for a byte."""
+        body = _Body(after)
         while body.size < PART_BYTES:
             self.went_on_at, size = self._elapsed(), body.size
-            found, spent = await asyncio.to_thread(self._read_piece, body, last or after)
-            if found is None:
+            spent = await asyncio.to_thread(body.read, self._source)
+            if body.size == size:
                 break
-            last = found
             await asyncio.sleep(min(self._rest(spent), pace * (body.size - size)))
-        return body, last
-
-    def _read_piece(self, body: _Body, after: str | None) -> tuple[str | None, float]:
-        """Read rows into a body: the key of the last one, and the processor time that it took."""
-        began = thread_seconds()
-        rows = self._source.rows(_key(after), min(READ_BYTES, PART_BYTES))
-        if not rows:
-            return None, 0.0
-        body.add(rows)
-        return f"{rows[-1].partition.hex()}/{rows[-1].row.hex()}", thread_seconds() - began
+        return body
 
     def _rest(self, spent: float) -> float:
         """Seconds to rest after processor time was spent: more if the process was busy since the last rest began."""
-        (then, process_then), self._looked_at = (
-            self._looked_at,
-            (monotonic_seconds(), process_seconds()),
-        )
-        now, process = self._looked_at
-        busy = (process - process_then) / max(now - then, 0.001)
-        return spent * REST * (1 + BUSY * min(busy, 1.0))
+        before, self._looked_at = self._looked_at, (monotonic_seconds(), process_seconds())
+        passed, used = (now - then for now, then in zip(self._looked_at, before, strict=True))
+        return spent * REST * (1 + BUSY * min(used / max(passed, 0.001), 1.0))
 
     def _ended(self, start: int) -> None:
         self.newest_at = self._elapsed()

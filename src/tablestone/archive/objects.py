@@ -119,10 +119,6 @@ def zstd_library() -> Any:
 class Compressed(bytes):
     """A body that is compressed already."""
 
-    def plain(self) -> bytes:
-        found: bytes = zstd_library().decompress(self)
-        return found
-
 
 class Content(NamedTuple):
     """What an object holds: a few facts, and its bytes. The key encrypts it; None: it is in clear."""

@@ -9,10 +9,7 @@ import _signal  # type: ignore[import-not-found]  # `signal` takes time to load,
 
 
 class SigintEndsProcess:
-    """A context in which SIGINT ends the process, if it would raise `KeyboardInterrupt` outside; may be nested.
-
-    A handler that is set within it replaces it.
-    """
+    """A context in which SIGINT ends the process, if it would raise `KeyboardInterrupt` outside; may be nested."""
 
     def __enter__(self) -> None:
         self._raises = _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler

@@ -69,7 +69,7 @@ class Measures:
         }
         if self.archiver is not None:
             totals["archive_errors"] = self.archiver.errors
-            now["warnings"] = self.archiver.coming_warnings
+            now["warnings"] = self.archiver.warnings
             now["archive"] = {
                 "lag_seconds": self.archiver.lag_seconds,
                 "behind_bytes": self.archiver.behind_bytes,

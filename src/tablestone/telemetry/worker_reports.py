@@ -131,11 +131,9 @@ class WorkerReporter:
         if self.windows is not None and self.insight is not None:
             self._leave(self.insight, began, self.windows(), "Insight is")
 
-    def _leave(
-        self, reports: WorkerReports, began: float, content: dict[str, Any], what: str
-    ) -> None:
+    def _leave(self, reports: WorkerReports, at: float, content: dict[str, Any], what: str) -> None:
         try:
-            reports.leave(self.worker, WorkerReport(os.getpid(), began, content))
+            reports.leave(self.worker, WorkerReport(os.getpid(), at, content))
         except ValueError as error:
             logger.error("%s out of date: %s.", what, error)  # noqa: TRY400 - the sentence says it all
 

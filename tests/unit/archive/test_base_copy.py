@@ -59,8 +59,8 @@ async def test_each_piece_is_short_and_has_its_rest(
 
     monkeypatch.setattr(source, "rows", rows)
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    body, last = await copies._read(None, 1.0)
-    assert (body.rows, last is None) == (len(server.model), False)
+    body = await copies._read(None, 1.0)
+    assert (body.rows, body.last is None) == (len(server.model), False)
     assert server.clock.seconds - copies.went_on_at <= 10
     assert events[:-1] == ["read", "rest"] * (len(events) // 2)
     assert len(events) > 100 * ROW_BYTES / base_copy.READ_BYTES
@@ -101,12 +101,12 @@ async def test_a_copy_that_hangs_is_told(tmp_path: Path, caplog: pytest.LogCaptu
         server.clock.move(1)
         await server.archiver.turn()  # changes are archived meanwhile
         await server.archiver.watch()
-        warns = [warning for warning in server.archiver.warnings if "does not go on" in warning]
+        warns = [warning for warning in server.warnings if "does not go on" in warning]
         assert len(warns) == int(second >= 59)
     assert caplog.text.count("The base copy in s3://bucket/tables does not go on: ") == 1
     answers.set()
     await server.catch_up()
-    assert server.archiver.warnings == []
+    assert server.warnings == []
     await server.close()
 
 

@@ -145,17 +145,12 @@ class Readiness:
     def warnings(self) -> list[str]:
         """What the last probe and the workers found although storage is ready, in sentences."""
         warnings = [] if self._probe is None else self._probe.warnings
-        now, is_suspended = monotonic_seconds(), False
-        for report in map(self._reports.newest, range(self._reports.workers)):
-            if report is not None:
-                values = report.content["now"]
-                warnings = warnings + [
-                    sentence
-                    for seconds, sentence in values.get("warnings", [])
-                    if now - report.at >= seconds
-                ]
-                is_suspended |= bool(values.get("expiry_suspended"))
-        return warnings + [CLOCK_JUMPED] * is_suspended
+        newest = map(self._reports.newest, range(self._reports.workers))
+        now, present = monotonic_seconds(), [report for report in newest if report is not None]
+        values = [(now - report.at, report.content["now"]) for report in present]
+        for age, each in values:
+            warnings = warnings + [text for wait, text in each.get("warnings", ()) if age >= wait]
+        return warnings + [CLOCK_JUMPED] * any(each.get("expiry_suspended") for _, each in values)
 
     @property
     def archive_held(self) -> str | None:
