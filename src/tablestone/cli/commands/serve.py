@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -19,7 +20,6 @@ import click
 from tablestone import __version__
 from tablestone.cli import options
 from tablestone.cli.option_sources import read_configuration, where
-from tablestone.cli.sigint import SigintEndsProcess
 from tablestone.cli.stored_data import connection_string, known_accounts
 from tablestone.configuration import (
     DEVELOPMENT_ACCOUNT,
@@ -144,12 +144,15 @@ class _Grouped(click.Command):
 @options.with_options(options.SERVER_OPTIONS)
 def serve(**given: Any) -> None:
     """Serve the Table service until SIGINT or SIGTERM."""
-    with SigintEndsProcess():  # until the server has handlers of its own
-        configuration = read_configuration(given, os.environ)
-        errors = logging.StreamHandler(sys.stderr)
-        errors.setFormatter(formatter_of(configuration.log_format))
-        logging.basicConfig(level=configuration.log_level.upper(), handlers=[errors])
-        serve_until_stopped(configuration)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        )  # as `cli.sigint` says, until the server has its own handlers
+    configuration = read_configuration(given, os.environ)
+    errors = logging.StreamHandler(sys.stderr)
+    errors.setFormatter(formatter_of(configuration.log_format))
+    logging.basicConfig(level=configuration.log_level.upper(), handlers=[errors])
+    serve_until_stopped(configuration)
 
 
 def serve_until_stopped(
