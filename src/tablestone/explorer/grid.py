@@ -35,13 +35,24 @@ from tablestone.explorer.query_bar import (
     plan_of,
 )
 from tablestone.explorer.selection import LANGUAGES
+from tablestone.model import filter_tree
 from tablestone.model.entity import TIMESTAMP
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
+from tablestone.query.filter_parser import parse_filter
 from tablestone.tools import odata
 from tablestone.tools.client import ContinuationToken, Query, RawEntity
 from tablestone.tools.errors import TransferRefused
 from tablestone.tools.formats.rows import TYPE_NAMES
-from tablestone.tools.queries import Cost, Met, Refinement, TableReader, all_of, checked_filter
+from tablestone.tools.queries import (
+    LOOKED_AT,
+    Cost,
+    Met,
+    Refinement,
+    TableReader,
+    all_of,
+    checked_filter,
+    mistyped,
+)
 
 CELL_LENGTH_MAX: Final = 120
 """Characters of a value in the grid. The panel of the entity shows the whole value."""
@@ -199,6 +210,11 @@ def table(
         field, query = refused.field, grid_query.GridQuery()
         problem = FilterProblem(str(refused))
     first = {} if problem else _piece_values(request, account, name, query)
+    tree = None if problem or not query.filter else parse_filter(query.filter)
+    nothing = not problem and not first["rows"]
+    if nothing and not filter_tree.property_names(tree) <= account.seen.of(name).keys():
+        looked_at = account.reader().page(Query(name, top=LOOKED_AT), None)
+        account.seen.note(name, looked_at.entities)
     seen = account.seen.of(name)
     overview = account.overview()
     # The advice depends on whether other requests, as the server counted them, need the present keys.
@@ -229,6 +245,7 @@ def table(
         expiry=account.expiry(name),
         first=first,
         unordered=first.get("unordered", ()),
+        mistyped=list(mistyped(tree, seen, found=not nothing)),
         last_columns=account.columns.get(name.lower(), [PARTITION_KEY, ROW_KEY]),
     )
 
