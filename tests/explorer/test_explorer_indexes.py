@@ -12,7 +12,7 @@ from explorer.test_explorer_changes import show
 from tablestone.testing import TableStorage
 from tablestone.tools.client import Page, TableEndpoint
 
-ADVICE = "tablestone index create Weather temp"
+ADVICE = "make an index instead: on <code>temp</code>, on the tab Indexes and expiry."
 
 
 @pytest.fixture

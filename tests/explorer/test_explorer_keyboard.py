@@ -108,7 +108,8 @@ FORMS: dict[str, tuple[str, list[Step]]] = {
         Tab("[data-control='table.saved']"), Press("Enter"), Tab("[data-control='table.save-name']"),
         Type("soon forgotten"), Press("Enter"), Wait("[aria-label='Forget soon forgotten']"),
         Tab("[data-control='table.saved']"), Press("Enter"),
-        Tab("[aria-label='Forget soon forgotten']"), Press("Enter"), Wait("summary", "Saved queries"),
+        Tab("[aria-label='Forget soon forgotten']"), Press("Enter"), Wait("h1", "Forget soon forgotten"),
+        Tab("[data-control='ask.do']"), Press("Enter"), Wait("summary", "Saved queries"),
     ]),
     "table.selection": (READING, [
         *IN_THE_GRID, Press("Space"), Wait("#selected", "1 selected"),

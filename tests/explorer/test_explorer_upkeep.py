@@ -66,24 +66,30 @@ def text_of(answer: Any) -> str:
 def test_the_server_says_that_the_first_index_is_not_allowed(closed: ServerProcess) -> None:
     answer = ask(closed, PAGE)
     assert "cannot be undone" in answer.text
-    assert "tablestone index create Sessions PROPERTY" in answer.text
+    assert "<code>tablestone index create --help</code> says how" in answer.text
+    command = "tablestone index create Sessions user --account devstoreaccount1 --data /d"
+    account: Any = {"storage": " --data /d"}
+    ask(closed, "/tables/Sessions", **account)
+    assert f"<code>{command.replace('user', 'RowKey')}</code>" in ask(closed, PAGE, **account).text
     assert "upkeep.create" not in answer.text
     refused = ask(closed, f"{PAGE}/create", {"property": "user"})
     assert refused.status_code == 400
-    assert 'id="index-problem"' in refused.text or "remote-indexes" in refused.text
+    assert 'id="index-problem"' in refused.text
 
 
 BAD: list[tuple[str, dict[str, str], str]] = [
     # the form, the fields, the sentence
     ("expiry/count", {"by": "age", "age": "soon", "unit": "h"}, "as a whole number"),
-    ("expiry/count", {"by": "age", "age": "0", "unit": "h"}, "The policy needs after"),
+    ("expiry/count", {"by": "age", "age": "0", "unit": "h"}, "as a whole number from 1"),
+    ("expiry/count", {"by": "age", "age": "9999999", "unit": "d"}, "at most 7,800 years"),
     ("expiry/count", {"by": "property", "name": ""}, "Type the name of the property"),
-    ("expiry/count", {"by": "property", "name": "RowKey"}, "The policy needs after"),
+    ("expiry/count", {"by": "property", "name": "RowKey"}, "a key is none"),
     ("expiry/count", {"resume": "1"}, "policy"),
     ("expiry", {"what": "suspend"}, "policy"),
-    ("expiry", {"what": "remove"}, "policy"),
+    ("expiry", {"what": "remove", "agreed": "1"}, "policy"),
     ("expiry", {"what": "", "count": "none", "token": "x"}, "count"),
-    ("indexes/drop", {"property": "nosuch"}, "nosuch"),
+    ("indexes/drop", {"property": "nosuch", "agreed": "1"}, "nosuch"),
+    ("indexes/create", {"property": " "}, "Type the name of the property"),
 ]
 
 
@@ -94,12 +100,14 @@ def test_bad_input_gets_a_sentence_and_stays(
     answer = ask(closed, f"/tables/Sessions/{form}", fields)
     assert answer.status_code == 400
     problem = re.search(
-        'class="problem" role="alert" id="(index|expiry)-problem">([^<]+)<', answer.text
+        'class="problem" role="alert" id="(index|expiry)-problem" data-field="([^"]+)">([^<]+)<',
+        answer.text,
     )
-    if problem is None:  # the index has no form on this server
-        assert form.startswith("indexes")
-        return
-    assert sentence in html.unescape(problem[2])
+    assert problem is not None
+    assert problem[1] == ("index" if form.startswith("indexes") else "expiry")
+    named = {"age": "age", "name": "name"}.get(problem[2])
+    assert (named in fields) == (named is not None)
+    assert sentence in html.unescape(problem[3])
     for name in ("age", "name"):
         if fields.get(name):
             assert f'value="{fields[name]}"' in answer.text
@@ -131,7 +139,7 @@ def test_the_tab_says_that_the_connection_is_not_secure() -> None:
 
     with answering(answer) as place:
         account = ExploredAccount(ExplorerSettings(parse_connection_string(place)))
-        assert [account.own_tab("Sessions") for _ in range(2)] == ["Indexes"] * 2
+        assert [account.own_parts("Sessions") for _ in range(2)] != [None, None]
         assert len(asked) == 1
         page = send("GET", PAGE, POSTS, connection=parse_connection_string(place))
     assert page.status_code == 403
@@ -160,7 +168,7 @@ def test_two_people_at_once(closed: ServerProcess, fields: dict[str, str], words
         service.create_table(shared).create_entity({"PartitionKey": "p", "RowKey": "r"})
     answer = ask(closed, f"/tables/{shared}/expiry/count", fields)
     path = answer.headers["location"]
-    given = {"count": path.partition("count=")[2]}
+    given = {"count": path.rpartition("count=")[2]}
     while 'name="token" value="' not in (page := ask(closed, path).text):
         sleep(0.05)
     form = page.partition('"upkeep.set-form"')[2].partition("</form>")[0]
@@ -171,8 +179,8 @@ def test_two_people_at_once(closed: ServerProcess, fields: dict[str, str], words
     assert "ount again" in refused.text.partition('id="expiry-problem"')[2].partition("</p>")[0]
     assert words in refused.text
     if fields["by"] == "age":
-        assert 'name="age" value="1"' in refused.text
-        assert '<option value="d" selected>' in refused.text
+        assert 'name="age" value="24"' in refused.text
+        assert '<option value="h" selected>' in refused.text
     else:
         assert 'value="property" checked' in refused.text
         assert 'name="name" value="ends"' in refused.text
@@ -220,6 +228,8 @@ def test_an_index_and_an_expiry_without_the_documents(
         page.get_by_label("Property", exact=True).fill("user")
         page.get_by_role("button", name="Make the index").click()
         wait_for_text(watched, "#index-problem", "confirm that the change")
+        beside = "document.querySelector('[name=accepted]').closest('label').nextElementSibling.id"
+        assert page.evaluate(beside) == "index-problem"
         assert page.get_by_label("Property", exact=True).input_value() == "user"
         page.locator("[name=accepted]").check()
         page.get_by_role("button", name="Make the index").click()
@@ -231,11 +241,25 @@ def test_an_index_and_an_expiry_without_the_documents(
         page.get_by_label("Property", exact=True).fill("user")
         page.get_by_role("button", name="Make the index").click()
         wait_for_text(watched, "#index-problem", "user")
-        page.get_by_role("button", name="Drop the index on usr").click()
+        page.get_by_label("Property", exact=True).fill("note")
+        for agrees in (False, True):
+            page.get_by_role("button", name="Drop the index on usr").click()
+            assert page.inner_text("h1") == "Drop the index on usr"
+            if agrees:
+                page.get_by_role("button", name="Drop the index").click()
+            else:
+                page.get_by_role("link", name="Cancel").click()
+                page.wait_for_selector("#index-list")
+                assert "usr" in page.inner_text("#index-list")
+            assert page.get_by_label("Property", exact=True).input_value() == "note"
         watched.wait_for(lambda: "usr" not in page.inner_text("#index-list"))
 
         expire(watched, "property", "expires")
         wait_for_text(watched, "#expiry-state", "of 20 entities, 9 are hidden at once")
+        wait_for_text(watched, "#expiry-state", "each an hour after it expired: all within minutes")
+        assert page.locator("[name=name]").input_value() == "expires"
+        assert page.locator("[name=by][value=property]").is_checked()
+        assert page.get_by_label("Property", exact=True).input_value() == "note"
         wait_for_text(watched, "#expiry-state", "11 have no time and never expire")
         wait_for_text(watched, "#expiry-state", "Nothing is set yet")
         assert entity_of(server, "Sessions", "p0", "3")["user"] == "u3"
@@ -246,7 +270,8 @@ def test_an_index_and_an_expiry_without_the_documents(
         page.get_by_role("button", name="Resume…").click()
         page.get_by_role("button", name="Set it, and hide 9").click()
         watched.wait_for(lambda: "(suspended)" not in page.inner_text("#expiry-state"))
-        page.get_by_role("button", name="Let nothing expire").click()
+        page.get_by_role("button", name="Let nothing expire…").click()
+        page.get_by_role("button", name="Remove the policy").click()
         wait_for_text(watched, "#expiry-state", "Entities do not expire.")
         expire(watched, "age", "7")
         wait_for_text(watched, "#expiry-state", "7d after their Timestamp")

@@ -7,6 +7,7 @@ by keys only: for another order, the explorer sorts the first `ORDERED_MAX` enti
 import secrets
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from threading import Lock
 from typing import Any, Final, NamedTuple
@@ -25,7 +26,14 @@ from tablestone.explorer.account import (
     SeenTypes,
     property_names,
 )
-from tablestone.explorer.page_templates import PostedForm, account_of, page, path_to, wants_part
+from tablestone.explorer.page_templates import (
+    FieldRefused,
+    PostedForm,
+    account_of,
+    page,
+    path_to,
+    wants_part,
+)
 from tablestone.explorer.property_fields import value_as_text
 from tablestone.explorer.query_bar import (
     FilterProblem,
@@ -206,7 +214,7 @@ def table(
     try:
         query = grid_query.read_query(request.query_params)
         problem = filter_problem(query.filter)
-    except grid_query.QueryRefused as refused:
+    except FieldRefused as refused:
         field, query = refused.field, grid_query.GridQuery()
         problem = FilterProblem(str(refused))
     first = {} if problem else _piece_values(request, account, name, query)
@@ -220,6 +228,8 @@ def table(
     # The advice depends on whether other requests, as the server counted them, need the present keys.
     use = overview.of(name).use or TableUse(name)
     indexes = account.endpoint.indexes(name)
+    if indexes is not None and query.filter:
+        use = replace(use, index_place=_index_place(account, name, use.storage))
     return page(
         request,
         "table.html",
@@ -248,6 +258,14 @@ def table(
         mistyped=list(mistyped(tree, seen, found=not nothing)),
         last_columns=account.columns.get(name.lower(), [PARTITION_KEY, ROW_KEY]),
     )
+
+
+def _index_place(account: ExploredAccount, table: str, storage: str | None) -> str:
+    """Where a person makes an index of the table; empty if a command does, which is known with its options."""
+    parts = account.own_parts(table)
+    if parts and parts.gate in ("ready", "first") and not account.settings.read_only:
+        return f"on the tab {parts.tab}"
+    return "" if storage is not None else "on the machine of the server"
 
 
 def _known(query: grid_query.GridQuery, seen: Mapping[str, SeenTypes]) -> frozenset[str]:

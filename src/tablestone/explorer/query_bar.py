@@ -14,7 +14,7 @@ from tablestone.advice.rule import Advice
 from tablestone.advice.workload import QueryUse, TableUse
 from tablestone.explorer.account import SeenTypes
 from tablestone.explorer.grid_query import forget_query, read_number
-from tablestone.explorer.page_templates import PostedForm, account_of, path_to
+from tablestone.explorer.page_templates import PostedForm, account_of, ask, path_to
 from tablestone.explorer.property_fields import read_value
 from tablestone.model.edm import EdmType, utf16_length
 from tablestone.model.entity import is_identifier
@@ -202,6 +202,16 @@ def condition_of(name: str, comparison: str, kind: str, value: str) -> str:
 
 
 def forget(request: Request, form: PostedForm) -> Response:
-    table = request.path_params["table"]
-    forget_query(account_of(request).settings, table, form.text("name"))
-    return RedirectResponse(path_to(request, "tables", table), 303)
+    table, name = request.path_params["table"], form.text("name")
+    page_of_table = path_to(request, "tables", table)
+    asked = ask(
+        request,
+        form,
+        f"Forget {name}",
+        f"The query is saved for {table}.",
+        "Forget it",
+        page_of_table,
+    )
+    if asked is None:
+        forget_query(account_of(request).settings, table, name)
+    return asked or RedirectResponse(page_of_table, 303)
