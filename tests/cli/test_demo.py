@@ -45,7 +45,9 @@ def test_the_demo_has_a_hot_partition_and_a_scan(demo: subprocess.Popen[str]) ->
     assert demo.stdout is not None
     explorer = demo.stdout.readline().removeprefix("Explorer: ").strip()
     assert demo.stdout.readline().startswith("Table endpoint: http://127.0.0.1:")
-    assert "The tables Airports, Flights and Weather" in demo.stdout.readline()
+    said = demo.stdout.readline()
+    assert "The tables Airports, Flights and Weather" in said
+    assert "Its tab Changes shows what the workload writes" in said
     with urllib.request.urlopen(explorer) as page:
         assert page.status == 200
     admin = explorer.partition("/explorer/")[0]
