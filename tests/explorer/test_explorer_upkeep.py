@@ -23,6 +23,7 @@ from tablestone.tools.connection import parse_connection_string
 
 PAGE = "/tables/Sessions/indexes"
 TAB = 'href="/tables/Sessions/indexes"'
+TYPED = "document.querySelector('[data-control=\"upkeep.property\"]')?.value === 'note'"
 POSTS = {"cookie": COOKIE, "origin": ORIGIN}
 
 
@@ -251,15 +252,15 @@ def test_an_index_and_an_expiry_without_the_documents(
                 page.get_by_role("link", name="Cancel").click()
                 page.wait_for_selector("#index-list")
                 assert "usr" in page.inner_text("#index-list")
-            assert page.get_by_label("Property", exact=True).input_value() == "note"
+            watched.wait_until(TYPED)
         watched.wait_for(lambda: "usr" not in page.inner_text("#index-list"))
 
         expire(watched, "property", "expires")
         wait_for_text(watched, "#expiry-state", "of 20 entities, 9 are hidden at once")
         wait_for_text(watched, "#expiry-state", "each an hour after it expired: all within minutes")
-        assert page.locator("[name=name]").input_value() == "expires"
-        assert page.locator("[name=by][value=property]").is_checked()
-        assert page.get_by_label("Property", exact=True).input_value() == "note"
+        watched.wait_until(TYPED)
+        assert page.locator("[data-control='upkeep.name']").input_value() == "expires"
+        assert page.locator("[data-control='upkeep.by-property']").is_checked()
         wait_for_text(watched, "#expiry-state", "11 have no time and never expire")
         wait_for_text(watched, "#expiry-state", "Nothing is set yet")
         assert entity_of(server, "Sessions", "p0", "3")["user"] == "u3"

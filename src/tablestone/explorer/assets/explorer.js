@@ -350,10 +350,12 @@ putBeside(document);
 
 // What is typed in the other forms of a page is there again when one of them was sent and the page comes back.
 const TYPED = "typed";
-const isChanged = (field) =>
-  field.matches("[type=checkbox], [type=radio]")
-    ? field.checked !== field.defaultChecked
-    : [...(field.options ?? [field])].some((each) => (field.options ? each.selected !== each.defaultSelected : each.value !== each.defaultValue));
+const isBox = (field) => field.matches("[type=checkbox], [type=radio]");
+const isChanged = (field) => {
+  if (isBox(field)) return field.checked !== field.defaultChecked;
+  if (!field.options) return field.value !== field.defaultValue;
+  return field.selectedIndex !== Math.max(0, [...field.options].findIndex((each) => each.defaultSelected));
+};
 const fieldsOf = (control) => document.querySelectorAll(`main [data-control="${control}"]`);
 
 document.addEventListener("submit", (event) => {
@@ -372,7 +374,7 @@ const { title, typed } = JSON.parse(sessionStorage.getItem(TYPED) ?? "{}");
 if (title === document.title) {
   for (const [control, index, value, checked] of typed) {
     const field = fieldsOf(control)[index];
-    if (field) Object.assign(field, field.matches("[type=checkbox], [type=radio]") ? { checked } : { value });
+    if (field) Object.assign(field, isBox(field) ? { checked } : { value });
   }
   sessionStorage.removeItem(TYPED);
   fitForms();
