@@ -43,7 +43,7 @@ WRONG_QUERIES: list[tuple[str, str, str]] = [
     ("?filter=V+eq+1&top=abc", "Top must be a number", 'name="top" value="abc" aria-invalid="true"'),
     ("?filter=V+eq+1&top=0", "Top must be a number", 'name="top" value="0" aria-invalid="true"'),
     ("?filter=V+eq+1&order=V+sideways", "Order must be a property", 'name="order" value="V sideways" aria-invalid'),
-    ("/build?filter=V+eq+1&property=V&kind=Int32&value=abc", "V is &#39;abc&#39;", 'name="value" value="abc"'),
+    ("/build?filter=V+eq+1&property=V&kind=Int32&value=abc", '"value">V is &#39;abc&#39;', 'value="abc"'),
     ("/build?filter=V+eq+1&property=a-b&value=c", "is not the name of a property", 'name="property" value="a-b"'),
 ]  # fmt: skip
 

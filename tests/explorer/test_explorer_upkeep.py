@@ -19,11 +19,16 @@ from explorer.test_page_guard import COOKIE, ORIGIN, send
 from server_process import ServerProcess, start_server
 from tablestone.explorer.account import ExploredAccount, ExplorerSettings
 from tablestone.testing import TableStorage
+from tablestone.tools.client import OwnAnswer, TableEndpoint
 from tablestone.tools.connection import parse_connection_string
 
 PAGE = "/tables/Sessions/indexes"
 TAB = 'href="/tables/Sessions/indexes"'
 TYPED = "document.querySelector('[data-control=\"upkeep.property\"]')?.value === 'note'"
+IN_SIGHT = """(button) => {
+  const end = button.getBoundingClientRect().right;
+  return end <= innerWidth && end <= button.closest(".scrolls").getBoundingClientRect().right;
+}"""
 POSTS = {"cookie": COOKIE, "origin": ORIGIN}
 
 
@@ -187,6 +192,48 @@ def test_two_people_at_once(closed: ServerProcess, fields: dict[str, str], words
         assert 'name="name" value="ends"' in refused.text
 
 
+@pytest.mark.parametrize(
+    ("removed", "words"),
+    [
+        (
+            0,
+            "Later all of these are removed for good, each an hour after it expired: all within the next hour,",
+        ),
+        (
+            4,
+            "an hour after it expired: 4 within minutes, 5 within the next hour, but none in the first hour of a",
+        ),
+        (
+            9,
+            "an hour after it expired: all within minutes, but none in the first hour of a server. 2 have no time",
+        ),
+    ],
+)
+def test_a_count_says_what_is_removed_when(
+    closed: ServerProcess, monkeypatch: pytest.MonkeyPatch, removed: int, words: str
+) -> None:
+    """None of them at once, and all of them later."""
+    real = TableEndpoint.own_form
+    numbers = {"entities": 20, "hidden": 9, "removed": removed, "never": 2, "far": 0, "sample": []}
+    told = {
+        "state": "counted",
+        "policy": {"after": 60},
+        "token": "t",
+        "until": "2026-11-29T03:40:00Z",
+    }
+
+    def own_form(endpoint: TableEndpoint, *given: Any, **more: Any) -> OwnAnswer:
+        return (
+            OwnAnswer(told | numbers, None) if "count" in more else real(endpoint, *given, **more)
+        )
+
+    monkeypatch.setattr(TableEndpoint, "own_form", own_form)
+    said = text_of(ask(closed, f"{PAGE}?count=1"))
+    assert "of 20 entities, 9 are hidden at once." in said
+    assert words in said
+    assert "9 expire later." in said
+
+
 def test_a_table_of_the_test_kit() -> None:
     with TableStorage() as storage:
         storage.seed({"Sessions": [{"PartitionKey": "p", "RowKey": "r", "user": "u"}]})
@@ -229,8 +276,8 @@ def test_an_index_and_an_expiry_without_the_documents(
         page.get_by_label("Property", exact=True).fill("user")
         page.get_by_role("button", name="Make the index").click()
         wait_for_text(watched, "#index-problem", "confirm that the change")
-        beside = "document.querySelector('[name=accepted]').closest('label').nextElementSibling.id"
-        assert page.evaluate(beside) == "index-problem"
+        beside = "document.querySelector('[name=accepted]').closest('label').nextElementSibling"
+        watched.wait_until(f"{beside}.id === 'index-problem'")
         assert page.get_by_label("Property", exact=True).input_value() == "user"
         page.locator("[name=accepted]").check()
         page.get_by_role("button", name="Make the index").click()
@@ -242,6 +289,9 @@ def test_an_index_and_an_expiry_without_the_documents(
         page.get_by_label("Property", exact=True).fill("user")
         page.get_by_role("button", name="Make the index").click()
         wait_for_text(watched, "#index-problem", "user")
+        for width in (400, 1280):
+            page.set_viewport_size({"width": width, "height": 800})
+            assert page.get_by_label("Drop the index on usr").evaluate(IN_SIGHT), width
         page.get_by_label("Property", exact=True).fill("note")
         for agrees in (False, True):
             page.get_by_role("button", name="Drop the index on usr").click()
