@@ -322,11 +322,11 @@ def test_wrong_properties_stay_in_their_form(
 WRONG_POLICIES: list[tuple[dict[str, str], str, str]] = [
     # the fields, the sentence, the field as it was typed
     ({"start": "20261-01-01T00:00"}, '"start:0">&#39;20261-01-01T00:00&#39;', 'value="20261-01-01T00:00"'),
-    ({"expiry": "tomorrow"}, '"expiry:0">&#39;tomorrow&#39;, of the policy mine', 'value="tomorrow"'),
-    ({"id": "m" * 65}, '"id:0">An id has at most 64 characters, and this one 65.', f'value="{"m" * 65}"'),
+    ({"expiry": "tomorrow"}, '"expiry:0">&#39;tomorrow&#39; is not a time.', 'value="tomorrow"'),
+    ({"id": "m" * 65}, '"id:0">A policy needs an id of 1 to 64 characters, not 65.', f'value="{"m" * 65}"'),
     ({"start": "2030-01-01T00:01"}, '"expiry:0">The policy mine would end', 'value="2030-01-01T00:01:00"'),
     ({"start": "2030-01-01T00:00"}, '"expiry:0">The policy mine would end', 'value="2030-01-01T00:00:00"'),
-    ({"id": ""}, '"id:0">A policy needs an id.', 'value="2030-01-01T00:00:00"'),
+    ({"id": ""}, '"id:0">A policy needs an id of 1', 'value="2030-01-01T00:00:00"'),
 ]  # fmt: skip
 
 

@@ -186,7 +186,7 @@ def build(request: Request) -> Response:
     try:
         condition = condition_of(name, comparison, kind, value)
     except FieldRefused as refused:
-        return table(request, str(refused), build_field=refused.field)
+        return table(request, refused)
     together = all_of([given.get("filter", "").strip() or None, condition])
     return RedirectResponse(
         path_to(request, "tables", request.path_params["table"], filter=together), 303
@@ -205,12 +205,7 @@ def save(request: Request, form: PostedForm) -> Response:
 
 
 def table(
-    request: Request,
-    build_problem: str = "",
-    build_field: str = "",
-    *,
-    save_problem: str = "",
-    save_name: str = "",
+    request: Request, build_problem: Any = None, *, save_problem: str = "", save_name: str = ""
 ) -> Response:
     """The page. `build_problem` is the error in a field of the builder, `save_problem` that of the name to save."""
     account = account_of(request)
@@ -249,7 +244,6 @@ def table(
         advice=[] if problem else advice_on(use, query.filter, seen, _known(query, seen), indexes),
         typed={each: request.query_params.get(each, "") for each in BUILT},
         build_problem=build_problem,
-        build_field=build_field,
         save_problem=save_problem,
         save_name=save_name,
         kinds=tuple(TYPE_NAMES),

@@ -17,7 +17,7 @@ from starlette.responses import FileResponse, RedirectResponse, Response
 
 from tablestone.explorer.grid import ORDERED_MAX, cell_of, columns_of, in_order
 from tablestone.explorer.grid_query import GridQuery, read_query
-from tablestone.explorer.page_templates import PostedForm, account_of, page, path_to
+from tablestone.explorer.page_templates import FieldRefused, PostedForm, account_of, page, path_to
 from tablestone.explorer.tables import NO_TABLE_NAME
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY, TABLE_NAME, EntityKey
 from tablestone.tools.client import ContinuationToken, Page, Query
@@ -90,11 +90,11 @@ def download(request: Request) -> Response:
 
 
 def import_form(
-    request: Request, problem: str = "", field: Callable[[str], str] = lambda _: "", **shown: Any
+    request: Request, problem: object = "", field: Callable[[str], str] = lambda _: "", **shown: Any
 ) -> Response:
     """The form; `field` returns the text of a field as it was typed. It asks for a table if the address has none."""
     conflicts = [each.value for each in OnConflict]
-    shown = {"table": "", "problem": problem, "wrong": "", "field": field, "done": (), **shown}
+    shown = {"table": "", "problem": problem, "field": field, "done": (), **shown}
     return page(request, "import.html", conflicts=conflicts, **(shown | request.path_params))
 
 
@@ -103,14 +103,14 @@ def import_file(request: Request, form: PostedForm) -> Response:
     table = request.path_params.get("table", form.text("table").strip())
     file = form.file("file")
     if file is None or file.filename is None:
-        return import_form(request, "Choose a file first.", form.text, wrong="file")
+        return import_form(request, FieldRefused("file", "Choose a file first."), form.text)
     try:
         on_conflict = OnConflict(form.text("conflict", OnConflict.FAIL.value))
     except ValueError:
         raise TransferRefused("The action on a conflict is unknown.") from None
     name, wrong = Path(file.filename).name, "types"
     if TABLE_NAME.fullmatch(table) is None and not form.text("look"):
-        return import_form(request, NO_TABLE_NAME, form.text, wrong="table")
+        return import_form(request, FieldRefused("table", NO_TABLE_NAME), form.text)
     try:
         reading = Reading(
             partition_key=form.text("partition_key").strip() or PARTITION_KEY,
@@ -161,7 +161,7 @@ def _refused(request: Request, form: PostedForm, sentence: str, wrong: str) -> R
     """The form with the reason; for a look at the first rows, the reason alone."""
     if form.text("look"):
         return page(request, "looked.html", told={"problems": [sentence]}, rows=[], columns={})
-    return import_form(request, sentence, form.text, wrong=wrong)
+    return import_form(request, FieldRefused(wrong, sentence), form.text)
 
 
 def _first_rows(request: Request, rows: list[Row | Rejected], *, has_header: bool) -> Response:

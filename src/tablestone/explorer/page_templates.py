@@ -136,6 +136,7 @@ def page(
     values |= {
         "message": message,
         "problem": problem,
+        "wrong_field": getattr(problem or values.get("sentence"), "field", ""),
         "as_part": is_part,
         "heading": "h2" if is_part else "h1",
         "to": partial(path_to, request),
@@ -164,8 +165,8 @@ def rendered(template: str, **values: Any) -> str:
     return _environment.get_template(template).render(values)
 
 
-def problem_page(request: Request, sentence: str, status: int, field: str = "") -> HTMLResponse:
-    return page(request, "problem.html", sentence=sentence, status=status, field=field)
+def problem_page(request: Request, sentence: object, status: int) -> HTMLResponse:
+    return page(request, "problem.html", sentence=sentence, status=status)
 
 
 def ask(

@@ -21,7 +21,7 @@ from starlette.responses import Response
 from tablestone import limits
 from tablestone.explorer.grid_query import read_number
 from tablestone.explorer.page_templates import FieldRefused, PostedForm, account_of, page
-from tablestone.model.edm import INT32_MAX, utf16_length
+from tablestone.model.edm import DATE_TIME_MAX, INT32_MAX, utf16_length
 from tablestone.model.service_properties import ANY, CORS_METHODS
 from tablestone.model.shared_access import ACCOUNT_PERMISSIONS, TABLE_PERMISSIONS, parse_instant
 from tablestone.tools.client import TableEndpoint
@@ -42,16 +42,18 @@ def save_service(request: Request, form: PostedForm) -> Response:
     try:
         given = _given_properties(form, rules)
         account_of(request).endpoint.ask(lambda sdk: sdk.set_service_properties(**given))
-    except FieldRefused as refused:
-        return _properties_page(
-            request, form.text, rules, problem=str(refused), field=refused.field
-        )
-    except ServiceError as error:
-        if error.status != 400:
-            raise
-        problem = f"The service does not take these properties: {error}"
-        return _properties_page(request, form.text, rules, problem=problem)
+    except (FieldRefused, ServiceError) as error:
+        return _properties_page(request, form.text, rules, problem=_refusal(error))
     return service(request, message="The properties are saved.")
+
+
+def _refusal(error: FieldRefused | ServiceError) -> FieldRefused | str:
+    """What a page says about its form; raises an error that is not about the form."""
+    if isinstance(error, FieldRefused):
+        return error
+    if error.status != 400:
+        raise error
+    return f"The service does not take this: {error}"
 
 
 def _is_removed(form: PostedForm, number: int) -> bool:
@@ -60,30 +62,24 @@ def _is_removed(form: PostedForm, number: int) -> bool:
 
 
 def _given_properties(form: PostedForm, rules: Sequence[tuple[str, ...]]) -> dict[str, Any]:
-    """The properties in a form, as the SDK takes them. Raises `TransferRefused` for a wrong field."""
+    """The properties in a form, as the SDK takes them. Raises `FieldRefused` for a wrong field."""
     for number, (origins, methods, *_) in enumerate(rules):
+        wrong = ""
         if not origins.strip():
-            raise FieldRefused(
-                f"origins:{number}", "A CORS rule needs origins, such as https://example.com."
-            )
-        if not methods.strip():
-            raise FieldRefused(
-                f"methods:{number}",
-                f"The CORS rule of {origins[:60]} needs methods, such as GET,POST.",
-            )
+            wrong = "A CORS rule needs origins, such as https://example.com."
         # The service would only call its XML invalid, or accept an origin that no browser sends.
-        for method in _listed(methods):
-            if method.upper() not in CORS_METHODS:
-                raise FieldRefused(
-                    f"methods:{number}",
-                    f"{method[:40]} is not a method that a CORS rule can allow.",
-                )
-        for origin in _listed(origins):
-            if origin not in (ANY, "null") and "://" not in origin:
-                raise FieldRefused(
-                    f"origins:{number}",
-                    f"The origin {origin[:60]} needs a scheme, such as https://{origin[:60]}.",
-                )
+        for each in _listed(origins):
+            if each not in (ANY, "null") and "://" not in each:
+                wrong = f"The origin {each[:60]} needs a scheme, such as https://{each[:60]}."
+        if wrong:
+            raise FieldRefused(f"origins:{number}", wrong)
+        if not methods.strip():
+            wrong = f"The CORS rule of {origins[:60]} needs methods, such as GET,POST."
+        for each in _listed(methods):
+            if each.upper() not in CORS_METHODS:
+                wrong = f"{each[:40]} is not a method that a CORS rule can allow."
+        if wrong:
+            raise FieldRefused(f"methods:{number}", wrong)
     return {
         "analytics_logging": TableAnalyticsLogging(
             **{word: bool(form.text(f"log_{word}")) for word in LOGGED},
@@ -166,21 +162,21 @@ def _days(setting: Any) -> str:
 
 
 def _properties_page(
-    request: Request, value_of: Callable[[str], str], rules: Sequence[tuple[Any, ...]], **said: Any
+    request: Request, field: Callable[[str], str], rules: Sequence[tuple[Any, ...]], **said: Any
 ) -> Response:
-    """The form. `value_of` returns the text of a field by its name."""
+    """The form. `field` returns the text of a field by its name."""
     shown = [*rules, ("", "", "", "", 0)] if len(rules) < limits.CORS_RULES_MAX else rules
     settings = account_of(request).settings
     return page(
         request,
         "service.html",
-        value_of=value_of,
+        field=field,
         rules=shown,
         logged=LOGGED,
         keys=settings.keys,
         stored=settings.stored,
         storage=settings.storage,
-        **{"field": "", **said},
+        **said,
     )
 
 
@@ -229,51 +225,43 @@ def save_policies(request: Request, form: PostedForm) -> Response:
         for number, each in enumerate(given)
         if each.id or not (each == PolicyTexts("") or _is_removed(form, number))
     ]
-    for number, each in enumerate(given):
-        if refused := _refusal_of(each, given[:number]):
-            field, sentence = refused
-            return _policies_page(request, given, problem=sentence, field=f"{field}:{number}")
-    stored = {
-        each.id: TableAccessPolicy(
-            start=each.start or None, expiry=each.expiry or None, permission=each.permission or None
-        )
-        for each in given
-    }
     table = request.path_params["table"]
     try:
+        _require_valid(given)
+        stored = {
+            each.id: TableAccessPolicy(
+                start=each.start or None,
+                expiry=each.expiry or None,
+                permission=each.permission or None,
+            )
+            for each in given
+        }
         account_of(request).endpoint.ask(
             lambda sdk: sdk.get_table_client(table).set_table_access_policy(stored)
         )
-    except ServiceError as error:
-        if error.status != 400:
-            raise
-        problem = f"The service does not take these policies: {error}"
-        return _policies_page(request, given, problem=problem)
+    except (FieldRefused, ServiceError) as error:
+        return _policies_page(request, given, problem=_refusal(error))
     return policies(request, message="The policies are saved.")
 
 
-def _refusal_of(policy: PolicyTexts, earlier: Sequence[PolicyTexts]) -> tuple[str, str] | None:
-    """The field of a policy that is wrong, and why: the service would only call its XML invalid, or take it."""
-    if not policy.id:
-        return "id", "A policy needs an id."
-    if utf16_length(policy.id) > limits.SIGNED_IDENTIFIER_LENGTH_MAX:
-        length = utf16_length(policy.id)
-        return (
-            "id",
-            f"An id has at most {limits.SIGNED_IDENTIFIER_LENGTH_MAX} characters, and this one {length}.",
-        )
-    if any(policy.id == each.id for each in earlier):
-        return "id", "Two policies have the same id."
-    instants = []
-    for field, moment in (("start", policy.start), ("expiry", policy.expiry)):
-        try:
-            instants.append(parse_instant(moment) if moment else None)
-        except ValueError:
-            return field, f"{moment[:40]!r}, of the policy {policy.id}, is not a time."
-    start, expiry = instants
-    if start is not None and expiry is not None and start >= expiry:
-        return "expiry", f"The policy {policy.id} would end before it begins, or at once."
-    return None
+def _require_valid(given: Sequence[PolicyTexts]) -> None:
+    """Raise `FieldRefused` for a policy that the service would only call invalid XML, or keep though it is useless."""
+    length_max = limits.SIGNED_IDENTIFIER_LENGTH_MAX
+    for number, each in enumerate(given):
+        length, instants = utf16_length(each.id), {"start": 0, "expiry": DATE_TIME_MAX}
+        if not 0 < length <= length_max:
+            sentence = f"A policy needs an id of 1 to {length_max} characters, not {length}."
+            raise FieldRefused(f"id:{number}", sentence)
+        if any(each.id == other.id for other in given[:number]):
+            raise FieldRefused(f"id:{number}", "Two policies have the same id.")
+        for field, moment in (("start", each.start), ("expiry", each.expiry)):
+            try:
+                instants[field] = parse_instant(moment) if moment else instants[field]
+            except ValueError:
+                raise FieldRefused(f"{field}:{number}", f"{moment[:40]!r} is not a time.") from None
+        if instants["start"] >= instants["expiry"]:
+            sentence = f"The policy {each.id} would end before it begins, or at once."
+            raise FieldRefused(f"expiry:{number}", sentence)
 
 
 def policies(request: Request, *, message: str = "") -> Response:
@@ -289,7 +277,7 @@ def _policies_page(request: Request, found: list[PolicyTexts], **said: Any) -> R
         policies=shown,
         letters={letter: ACCOUNT_PERMISSIONS[letter] for letter in TABLE_PERMISSIONS},
         as_input=as_input,
-        **{"field": "", **said},
+        **said,
     )
 
 

@@ -13,7 +13,14 @@ from starlette.responses import RedirectResponse, Response
 
 from tablestone.explorer.account import ExploredAccount
 from tablestone.explorer.grid_query import read_number
-from tablestone.explorer.page_templates import PostedForm, account_of, ask, page, path_to
+from tablestone.explorer.page_templates import (
+    FieldRefused,
+    PostedForm,
+    account_of,
+    ask,
+    page,
+    path_to,
+)
 from tablestone.model.entity import TIMESTAMP
 from tablestone.model.expiry import SECONDS_IN, ExpiryPolicy
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
@@ -28,6 +35,7 @@ NO_AGE: Final = "Type how long after its Timestamp an entity expires, as a whole
 TOO_OLD: Final = "Type a time of at most 7,800 years."
 NO_PROPERTY: Final = "Type the name of the property with the time; a key is none."
 NO_INDEXED: Final = "Type the name of the property that the queries filter on."
+_OF_INDEX: Final = ("index", "property", "accepted")
 _OF_EXPIRY: Final = ("by", "age", "unit", "name")
 _BLANK: Final = dict.fromkeys(("property", "within", "accepted", *_OF_EXPIRY), "")
 _NOT_INDEXED: Final = (PARTITION_KEY, ROW_KEY, TIMESTAMP)
@@ -35,9 +43,9 @@ NONE_HERE: Final = "This service has neither indexes nor expiry, or this caller 
 
 
 def shown(
-    request: Request, typed: Mapping[str, str] | None = None, problem: str = "", field: str = ""
+    request: Request, typed: Mapping[str, str] | None = None, problem: FieldRefused | None = None
 ) -> Response:
-    """The page. A `problem` stands beside its field, or in the form of `field`; the forms have what was `typed`.
+    """The page. A `problem` stands beside its field, or in the form that it names; the forms have what was `typed`.
 
     What was typed for a count is in the address, so the form has it while the server counts, and after that.
     """
@@ -51,7 +59,7 @@ def shown(
         try:
             counted = account.endpoint.own_form("GET", table, "expiry", count=wanted).members
         except ServiceError as error:
-            problem, field = problem or error.text, field or "expiry"
+            problem = problem or FieldRefused("expiry", error.text)
     return page(
         request,
         "upkeep.html",
@@ -69,8 +77,7 @@ def shown(
         units=UNITS,
         refresh=REFRESH_SECONDS,
         problem=problem,
-        problem_in="index" if field in ("index", "property", "accepted") else "expiry",
-        field=field,
+        problem_in="index" if problem and problem.field in _OF_INDEX else "expiry",
         command=_command_of_first_index(account, table),
         status=403 if found.refusal else None,
     )
@@ -96,10 +103,10 @@ def create_index(request: Request, form: PostedForm) -> Response:
     typed = form.typed("property", "within", "accepted")
     name = typed["property"].strip()
     if not name:
-        return shown(request, typed, NO_INDEXED, "property")
+        return shown(request, typed, FieldRefused("property", NO_INDEXED))
     found = account_of(request).indexes_and_expiry(request.path_params["table"])
     if found is not None and found.gate == "first" and not typed["accepted"]:
-        return shown(request, typed, NOT_ACCEPTED, "accepted")
+        return shown(request, typed, FieldRefused("accepted", NOT_ACCEPTED))
     body = {"property": name, "withinPartition": bool(typed["within"])}
     return _sent(request, typed, "property", "PUT", "indexes", body)
 
@@ -124,13 +131,15 @@ def count(request: Request, form: PostedForm) -> Response:
     if not form.text("resume") and typed["by"] == "property":
         policy = {"property": typed["name"].strip()}
         if not ExpiryPolicy(property_name=policy["property"]).is_valid:
-            return shown(request, typed, NO_PROPERTY, "name")
+            return shown(request, typed, FieldRefused("name", NO_PROPERTY))
     elif not form.text("resume"):
         policy = {
             "after": (read_number(typed["age"].strip()) or 0) * SECONDS_IN.get(typed["unit"], 1)
         }
         if not ExpiryPolicy(**policy).is_valid:
-            return shown(request, typed, TOO_OLD if policy["after"] else NO_AGE, "age")
+            return shown(
+                request, typed, FieldRefused("age", TOO_OLD if policy["after"] else NO_AGE)
+            )
     return _sent(request, typed, "expiry", "POST", "expiry", policy)
 
 
@@ -153,7 +162,7 @@ def change_expiry(request: Request, form: PostedForm) -> Response:
     try:
         counted = endpoint.own_form("GET", table, "expiry", count=form.text("count")).members
     except ServiceError as error:
-        return shown(request, typed, error.text, "expiry")
+        return shown(request, typed, FieldRefused("expiry", error.text))
     # With the token that the person has seen: another count may have another result.
     policy, token = counted.get("policy"), form.text("token")
     return _sent(request, typed, "expiry", "PUT", "expiry", policy, token=token)
@@ -175,7 +184,7 @@ def _sent(
     except ServiceError as error:
         if error.status >= 500:
             raise
-        return shown(request, typed, error.text or str(error), field)
+        return shown(request, typed, FieldRefused(field, error.text or str(error)))
     of_count = {name: typed[name] for name in _OF_EXPIRY} if method == "POST" else {}
     path = path_to(request, "tables", table, "indexes", **of_count, count=answer.get("count"))
     return RedirectResponse(path, 303)
