@@ -264,6 +264,8 @@ def test_the_policies_are_those_of_the_chosen_table(
     ):
         choose(watched, "Table", table)
         watched.wait_until(f"{policies} === '{listed}'")
+        assert page.locator("[name=policy]").input_value() == ""
+        assert page.get_by_label("read", exact=True).is_checked()
     assert page.get_by_label("Addresses of clients").input_value() == "127.0.0.1"
     page.get_by_role("button", name="Make the signature").click()
     page.wait_for_selector("#made [data-copy]")

@@ -309,7 +309,9 @@ document.addEventListener("change", async (event) => {
   if (!target.matches("[data-policies]")) return;
   const url = `${target.dataset.policies}?${new URLSearchParams({ table: target.value })}`;
   const fresh = new DOMParser().parseFromString(await part(url), "text/html").querySelector("[name=policy]");
-  if (fresh) target.form.elements.policy.replaceChildren(...fresh.children);
+  const policy = target.form.elements.policy;
+  if (fresh) policy.replaceChildren(...fresh.children);
+  policy.selectedIndex = 0; // each option that is moved out of a list leaves the next one selected
   fitForms();
 });
 
