@@ -158,7 +158,8 @@ _OF_TESTS: Final = {
     "upkeep.test_an_index_and_an_expiry_without_the_documents": (
         "upkeep.property upkeep.within upkeep.accepted upkeep.create upkeep.index-form upkeep.drop upkeep.drop-form "
         "upkeep.by-property upkeep.by-age upkeep.name upkeep.age upkeep.unit upkeep.count upkeep.count-form "
-        "upkeep.set upkeep.set-form upkeep.suspend upkeep.resume upkeep.remove upkeep.expiry-form"
+        "upkeep.set upkeep.set-form upkeep.suspend upkeep.resume upkeep.remove upkeep.expiry-form "
+        "ask.form ask.do ask.cancel"
     ),
     "unsaved.test_a_problem_in_the_panel_is_closed": "problem.close",
     "unsaved.test_what_was_typed_is_not_thrown_away_unasked": "unsaved.keep unsaved.discard",

@@ -63,6 +63,8 @@ class ExplorerSettings:
     """How many keys the account has, if the explorer is that of its server."""
     stored: str | None = None
     """The options with which a command on the server's machine finds the account; None if it is not stored."""
+    storage: str = ""
+    """The options with which such a command finds the tables; empty if none does."""
 
 
 class KnownTable(NamedTuple):
@@ -142,7 +144,15 @@ class OwnParts(NamedTuple):
 
     @property
     def tab(self) -> str:
-        return "Indexes" if self.refusal or self.indexes is not None else "Expiry"
+        """The word on the tab. Where a table has both, it names both: a newcomer looks for either."""
+        if self.refusal or self.indexes is not None:
+            return "Indexes and expiry"
+        return "Expiry"
+
+    @property
+    def hides(self) -> bool:
+        """Whether entities may be hidden, because they have expired."""
+        return bool(self.expiry) and not (self.expiry or {}).get("suspended")
 
 
 class SeenProperties:
@@ -246,12 +256,11 @@ class ExploredAccount:
             expiry and expiry.members,
         )
 
-    def own_tab(self, table: str) -> str:
-        """The word on the tab of indexes and expiry; empty if the service has neither."""
+    def own_parts(self, table: str) -> OwnParts | None:
+        """The same for the head of any page, which a failure leaves without them."""
         with suppress(ServiceError, Unreachable, TransferFailed):
-            if found := self.indexes_and_expiry(table):
-                return found.tab
-        return ""
+            return self.indexes_and_expiry(table)
+        return None
 
     def expiry(self, table: str) -> str:
         """When entities of the table expire, in words; empty if they do not, or the endpoint does not say."""

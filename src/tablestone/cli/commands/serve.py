@@ -86,6 +86,7 @@ def served_explorer(configuration: Configuration, accounts: list[AccountKeys]) -
                 saved_queries=saved_queries_file(os.environ),
                 keys=len(own),
                 stored=None if name in unstored else storage_options(configuration),
+                storage=storage_options(configuration),
             )
             for name, own in keys.items()
         ]
