@@ -3,6 +3,7 @@
 import html
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tablestone.explorer import changes
 from tablestone.model.edm import format_date_time, parse_date_time
 from tablestone.testing import TableStorage
 from tablestone.tools.changes import ChangesPage, pages_of_changes
+from tablestone.tools.client import TableEndpoint
 from tablestone.tools.connection import parse_connection_string
 from tablestone.tools.errors import read_json
 
@@ -192,6 +194,27 @@ def test_an_empty_binary_is_put_back(kept: TableStorage) -> None:
         assert re.search(
             r'<option selected>Binary</option>.*?name="text"[^>]*>\n""</textarea>', again, re.DOTALL
         )
+
+
+def test_a_version_that_has_expired_is_put_back(
+    kept: TableStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The entity is hidden, not deleted; the form says whether it stays hidden."""
+    monkeypatch.setattr(TableEndpoint, "service_time", lambda _: kept.clock.ticks())
+    path = version_path(show(kept, "/tables/Orders/changes").text, 1)
+    kept.set_expiry("Orders", after=timedelta(hours=1))
+    kept.clock.advance(hours=2)
+    page = html.unescape(show(kept, path).text)
+    assert "This entity has expired: those of this table expire 1h after" in page
+    assert "deleted" not in page
+    assert "hidden at once" not in page
+    with table_of(kept) as table:
+        table.upsert_entity({**KEY, "RowKey": "other", "ends": 1_000_000_000})
+        path = version_path(show(kept, "/tables/Orders/changes").text, 0)
+        kept.set_expiry("Orders", property="ends")
+        page = html.unescape(show(kept, path).text)
+    assert "This entity has expired: those of this table expire at the time in ends" in page
+    assert "With these values it is hidden at once" in page
 
 
 class Feed:

@@ -175,15 +175,9 @@ def version(request: Request) -> Response:
     given, table = request.query_params, request.path_params["table"]
     key = EntityKey(given.get("pk", ""), given.get("rk", ""))
     time, etag = given.get("time", ""), given.get("etag", "")
-    endpoint = account_of(request).endpoint
-    retry = Retry(InFlight(1), attempts=ATTEMPTS_MAX)
-    for each in pages_of_changes(endpoint, table, time, follows=False, retry=retry):
-        for line in map(read_json, each.lines):
-            stored = line.get("entity", {})
-            if stored.get(odata.ETAG) == etag and odata.key_of(stored) == key:
-                return entity_edit.put_back(request, key, stored, time)
-        if each.lines and read_json(each.lines[-1])["time"] > time:
-            break
+    stored = account_of(request).kept_version(table, key, etag, time)
+    if stored is not None:
+        return entity_edit.put_back(request, stored, time)
     return page(request, "problem.html", sentence=GONE, status=404)
 
 
