@@ -33,7 +33,7 @@ VALUES = {
 
 def test_every_type_comes_back() -> None:
     given = TypedEntity(KEY, VALUES)
-    read, line = read_json_form(KEY, json_of(given))
+    read, line = read_json_form(KEY, json_of(given), {})
     assert (read.problem, line) == ("", 0)
     assert read.entity is not None
     assert canonical(read.entity) == canonical(given)
@@ -97,7 +97,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("text", "line", "sentence"), WRONG)
 def test_an_error_names_its_line(text: str, line: int, sentence: str) -> None:
-    read, found = read_json_form(KEY, text)
+    read, found = read_json_form(KEY, text, {})
     assert read.entity is None
     assert found == line
     assert read.problem.startswith(f"Nothing is written. Line {line}: ")
@@ -106,7 +106,7 @@ def test_an_error_names_its_line(text: str, line: int, sentence: str) -> None:
 
 def test_the_own_keys_may_be_in_it() -> None:
     """So what the explorer copies as JSON can be pasted."""
-    read, _ = read_json_form(KEY, '{"PartitionKey": "p", "RowKey": "r", "a": 1}')
+    read, _ = read_json_form(KEY, '{"PartitionKey": "p", "RowKey": "r", "a": 1}', {})
     assert read.entity == TypedEntity(KEY, {"a": EdmValue(EdmType.INT32, 1)})
 
 

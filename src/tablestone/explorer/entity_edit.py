@@ -4,6 +4,7 @@ The properties are fields, or a text of JSON: whichever the form has is what is 
 """
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -105,7 +106,7 @@ def save(request: Request, form: PostedForm) -> Response:
     yours, etag = read.entity, form.text("etag")
     if yours is None:
         return _panel(request, key, read.fields, problem=read.problem, **typed)
-    shown, written = _as_shown(form), yours
+    shown, written = form.members("shown"), yours
     try:
         if form.text("mine") and (present := _stored(request, key)):
             # If it is not what the conflict showed, it has another ETag, and nothing is written.
@@ -196,10 +197,10 @@ def view(request: Request, form: PostedForm) -> Response:
     if read.entity is None:
         return _panel(request, key, read.fields, problem=read.problem, **typed)
     del typed["json"]
-    shown = differences(read.entity, {}, _as_shown(form))
+    shown = differences(read.entity, {}, form.members("shown"))
     typed["is_typed"] = is_new or any(each.is_yours for each in shown)
     if wanted == "JSON":
-        typed["json_types"] = types_of(read.entity)
+        typed["json_types"] = _text_of(types_of(read.entity))
         return _panel(request, key, read.fields, json=json_of(read.entity), **typed)
     return _panel(request, key, _as_new(read.fields) if is_new else read.fields, **typed)
 
@@ -210,7 +211,7 @@ def _read(form: PostedForm, *, is_new: bool) -> tuple[EntityKey, ReadForm, dict[
     typed: dict[str, Any] = {"is_new": is_new, "json": None, "is_typed": True}
     typed |= form.typed("etag", "timestamp", "shown", "json_types")
     for text in form.texts("json"):
-        read, line = read_json_form(key, text, typed["json_types"])
+        read, line = read_json_form(key, text, form.members("json_types"))
         return key, read, typed | {"json": text, "line": line}
     # Only a String and a Binary can be empty, and a new entity leaves out all empty fields.
     rows = form.rows("name", "kind", "text")
@@ -220,17 +221,14 @@ def _read(form: PostedForm, *, is_new: bool) -> tuple[EntityKey, ReadForm, dict[
 
 def delete(request: Request, form: PostedForm) -> Response:
     """Ask first; then delete the entity if its ETag is still the one shown."""
-    etag, time = form.text("etag"), form.text("timestamp")
+    etag = form.text("etag")
     key = EntityKey(form.text("pk"), form.text("rk"))
     account, table = account_of(request), request.path_params["table"]
     if not form.text("sure"):
         is_kept = False
-        with suppress(TransferFailed, Unreachable):
-            is_kept = (
-                time != ""
-                and account.has_changes(table)
-                and account.kept_version(table, key, etag, time) is not None
-            )
+        with suppress(TransferFailed, Unreachable):  # most services have no record of changes
+            version = account.kept_version(table, key, etag, form.text("timestamp"))
+            is_kept = version is not None
         return page(request, "delete_entity.html", key=key, etag=etag, is_kept=is_kept)
     try:
         _write(request, Operation("DELETE", key, if_match=etag or "*"))
@@ -252,17 +250,9 @@ def _stored(request: Request, key: EntityKey) -> RawEntity | None:
     return account_of(request).endpoint.get(request.path_params["table"], key)
 
 
-def _text_of(raw: RawEntity) -> str:
-    """The content of an entity, for a form that says later what it showed."""
-    return orjson.dumps(odata.content_of(raw)).decode("utf-8")
-
-
-def _as_shown(form: PostedForm) -> RawEntity:
-    """The entity that the form showed; empty if it does not say."""
-    with suppress(ValueError):
-        shown = orjson.loads(form.text("shown"))
-        return shown if isinstance(shown, dict) else {}
-    return {}
+def _text_of(members: Mapping[str, Any]) -> str:
+    """The content of an entity, or its types, for a form that says later what it showed."""
+    return orjson.dumps(odata.content_of(members)).decode("utf-8")
 
 
 def _stored_now(request: Request, key: EntityKey, error: ServiceError) -> RawEntity | None:

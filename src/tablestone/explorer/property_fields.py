@@ -7,8 +7,7 @@ as a JSON string. All properties together can be edited as JSON with their types
 import json
 import math
 import re
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -145,13 +144,12 @@ def json_of(given: TypedEntity) -> str:
     return json.dumps(shown, indent=2, ensure_ascii=False)
 
 
-def types_of(given: TypedEntity) -> str:
-    """The types of the properties as JSON, for the form that shows `json_of`."""
-    types = {name: value.type.value for name, value in given.properties.items()}
-    return orjson.dumps(types).decode("utf-8")
+def types_of(given: TypedEntity) -> dict[str, str]:
+    """The types of the properties, for the form that shows `json_of`."""
+    return {name: value.type.value for name, value in given.properties.items()}
 
 
-def read_json_form(key: EntityKey, text: str, types: str = "") -> tuple[ReadForm, int]:
+def read_json_form(key: EntityKey, text: str, types: Mapping[str, str]) -> tuple[ReadForm, int]:
     """The entity of a JSON text, and the line of a problem, else 0. A key in it must be that of the entity.
 
     A property without a type has that of `types_of`, if it was there: a Double stays one if it is a whole number.
@@ -176,7 +174,7 @@ def read_json_form(key: EntityKey, text: str, types: str = "") -> tuple[ReadForm
             return _refused(_line_of(text, name), f"{name} is the type of no property")
     kept = {
         name: kind
-        for name, kind in _types_in(types).items()
+        for name, kind in types.items()
         if raw.get(name) is not None and name + odata.ANNOTATION not in raw
     }
     typed = {name + odata.ANNOTATION: kind for name, kind in kept.items()}
@@ -188,13 +186,6 @@ def read_json_form(key: EntityKey, text: str, types: str = "") -> tuple[ReadForm
         other = OTHER_TYPE.format(wrong.name) if wrong.name in kept else ""
         return _refused(_line_of(text, wrong.name), wrong.problem + other)
     return read, 0
-
-
-def _types_in(text: str) -> dict[str, str]:
-    with suppress(ValueError):
-        found = orjson.loads(text)
-        return found if isinstance(found, dict) else {}
-    return {}
 
 
 def _refused(line: int, why: str) -> tuple[ReadForm, int]:
