@@ -82,6 +82,12 @@ def test_one_goes_to_the_next_entity_and_back(watched: WatchedPage) -> None:
     page.get_by_role("button", name="Next entity").click()
     page.get_by_role("button", name="Discard it").click()
     wait_for_text(watched, "#panel .rk", hours[1])
+    field(watched, "humid").fill("88")
+    page.get_by_role("button", name="Save", exact=True).click()
+    wait_for_text(watched, ".done", "The entity is saved.")
+    page.locator("#grid .row .Int32").filter(has_text="88").wait_for()
+    page.get_by_role("button", name="Next entity").click()
+    wait_for_text(watched, "#panel .rk", hours[2])
     watched.open(f"/tables/Weather/entity?pk={FIRST[0]}&rk={FIRST[1]}")
     assert page.get_by_role("button", name="Next entity").is_hidden()
 

@@ -73,7 +73,8 @@ let steps = "";
 /** The loaded row that is so many rows after that of the entity in the panel. */
 function rowBeside(step) {
   const rows = [...document.querySelectorAll("#grid .piece .row:not(.further)")];
-  const open = rows.findIndex((each) => each.classList.contains("open"));
+  const shown = panel?.querySelector("#entity-copy [name=row]")?.value;
+  const open = rows.findIndex((each) => each.querySelector("[name=row]").value === shown);
   return open < 0 ? null : rows[open + step];
 }
 
