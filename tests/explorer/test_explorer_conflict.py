@@ -152,6 +152,7 @@ def test_the_other_may_change_it_again(storage: TableStorage) -> None:
             "count another client changed it 1 Int32 3 Int32 1 Int32",
             "note you and another client changed it first String theirs String mine String",
         ]
+        assert "takes back note , which you changed too." in said(page)
         save(storage, form_of(page), mine="1")
         assert dict(table.get_entity(*KEY.values())) == {
             **KEY,
