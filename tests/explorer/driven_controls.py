@@ -146,6 +146,7 @@ _OF_TESTS: Final = {
     "columns.test_the_loaded_rows_are_sorted": "table.sort",
     "entity_panel.test_a_conflict_shows_both_versions": "conflict.equal conflict.long",
     "entity_panel.test_a_long_value_is_folded": "entity.unfold",
+    "entity_panel.test_only_what_one_changed_is_written": "conflict.mine",
     "entity_panel.test_an_entity_is_edited_as_json": "entity.view entity.json",
     "first_steps.test_a_file_becomes_a_table": "tables.import import.table import.types",
     "first_steps.test_an_account_without_tables": (

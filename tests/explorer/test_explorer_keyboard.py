@@ -188,7 +188,7 @@ FORMS: dict[str, tuple[str, list[Step]]] = {
     ]),
     "heat.form": ("/heat", [
         Tab("[name=period]"), Press("ArrowDown"), Tab("[data-control='heat.go']"), Press("Enter"),
-        Wait("#hot", "the last day"),
+        Wait("#hot", "since the server started"),
     ]),
     "refused.form": ("/", [
         Tab("[name=token]"), Type("TOKEN"), Press("Enter"), Wait("h1", "Tables"),

@@ -4,11 +4,13 @@ Jinja escapes every value in a page, so no content of a table is executed. A req
 page without the frame around it.
 """
 
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
+import orjson
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 from starlette.datastructures import FormData, UploadFile
@@ -82,6 +84,13 @@ class PostedForm:
     def rows(self, *names: str) -> list[tuple[str, ...]]:
         """The fields as rows: the first field of each name, then the second of each, and so on."""
         return list(zip(*map(self.texts, names), strict=False))
+
+    def members(self, name: str) -> dict[str, Any]:
+        """The JSON object in a hidden field; empty if there is none."""
+        with suppress(ValueError):
+            found = orjson.loads(self.text(name))
+            return found if isinstance(found, dict) else {}
+        return {}
 
     def file(self, name: str) -> UploadFile | None:
         value = self._form.get(name)

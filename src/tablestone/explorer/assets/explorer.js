@@ -89,7 +89,8 @@ let steps = "";
 /** The loaded row that is so many rows after that of the entity in the panel. */
 function rowBeside(step) {
   const rows = [...document.querySelectorAll("#grid .piece .row:not(.further)")];
-  const open = rows.findIndex((each) => each.classList.contains("open"));
+  const shown = panel?.querySelector("#entity-copy [name=row]")?.value;
+  const open = rows.findIndex((each) => each.querySelector("[name=row]").value === shown);
   return open < 0 ? null : rows[open + step];
 }
 
@@ -137,7 +138,8 @@ document.addEventListener("click", async (event) => {
   if (link) {
     event.preventDefault();
     const place = placeOf(link);
-    if (place?.id === "panel" && !("discards" in link.dataset) && !(await mayGo())) return;
+    if ("discards" in link.dataset) noteShown();
+    else if (place?.id === "panel" && !(await mayGo())) return;
     opener = link;
     if (link.matches("#grid a")) {
       document.querySelector("#grid .row.open")?.classList.remove("open");
@@ -182,10 +184,13 @@ document.addEventListener("submit", async (event) => {
   const form = event.target;
   // A panel opened as a page has no place for a part: the browser sends the form.
   const place = form.dataset.into ? placeOf(form) : null;
+  const button = event.submitter;
+  const leaves = "leaves" in (button?.dataset ?? {});
+  // What was typed goes along with its form.
+  if (!place && form.matches("#entity-form, #conflict-form") && !leaves) noteShown();
   if (!place) return;
   event.preventDefault();
-  if (place.id === "panel" && !place.contains(form) && !(await mayGo())) return;
-  const button = event.submitter;
+  if (place.id === "panel" && (leaves || !place.contains(form)) && !(await mayGo())) return;
   button?.closest(".drop.up")?.removeAttribute("open");
   const url = button?.getAttribute("formaction") || form.getAttribute("action");
   const given = new FormData(form, button);
