@@ -120,9 +120,10 @@ def test_a_page_of_an_entity_asks_too(watched: WatchedPage, filled_server: Serve
         client.upsert_entity({"PartitionKey": key[0], "RowKey": key[1], "humid": 5})
     page.get_by_role("button", name="Save", exact=True).click()
     page.get_by_role("button", name="Write yours over it").wait_for()
+    asked = watched.asked
     page.get_by_role("link", name="Policies").click()
     page.wait_for_url("**/policies")
-    assert watched.asked == 5
+    assert watched.asked == asked + 1
     watched.open(f"/tables/Weather/entity?pk={key[0]}&rk={key[1]}")
     field(watched, "humid").fill("78")
     page.get_by_role("button", name="Save", exact=True).click()
@@ -130,7 +131,7 @@ def test_a_page_of_an_entity_asks_too(watched: WatchedPage, filled_server: Serve
     page.reload()
     wait_for_text(watched, ".done", "The entity is saved.")
     assert field(watched, "humid").input_value() == "78"
-    assert watched.asked == 5
+    assert watched.asked == asked + 1
 
 
 def test_a_deletion_asks_before_the_edits_go(watched: WatchedPage) -> None:
