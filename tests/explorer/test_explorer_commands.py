@@ -129,11 +129,11 @@ def test_the_first_page_says_what_the_tabs_of_a_table_do(closed: ServerProcess) 
         text = pages_of(storage.connection_string)["/"]
         reads = pages_of(storage.connection_string, read_only=True)["/"]
     assert (
-        "show every change and put an old version back, make indexes, let entities expire." in text
+        "show every change, put an old version back, make indexes and let entities expire." in text
     )
-    assert "show every change, list indexes, say when entities expire." in reads
+    assert "show every change, list indexes and say when entities expire." in reads
     text = pages_of(closed.connection_string)["/"]
-    assert "would show every change if the server had <code>--keep-changes 7d</code>" in text
+    assert "(<code>serve --keep-changes 7d</code>), one shows them." in text
     with answering(
         lambda _path: (200, "application/json", b'{"value":[{"TableName":"A"}]}')
     ) as place:

@@ -60,28 +60,32 @@ def tables(request: Request) -> Response:
         find=wanted,
         overview=account.known_overview,
         refusal=refusal,
-        ways=_ways(account, shown[0]) if shown else [],
+        ways=_ways(account, shown[0]) if shown else "",
         sizes=[each.size for each in known if each.size],
         most=max((each.requests or 0 for each in known), default=0) or 1,
         status=HTTPStatus.FORBIDDEN if refusal else HTTPStatus.OK,
     )
 
 
-def _ways(account: ExploredAccount, table: str) -> list[str]:
+def _ways(account: ExploredAccount, table: str) -> str:
     """What a newcomer would not look for on a table's tabs, which have it if this service does."""
     writes, parts = not account.settings.read_only, account.own_parts(table)
     ways = []
     if account.has_changes(table):
-        ways.append(f"show every change{' and put an old version back' * writes}")
+        ways.append(f"show every change{', put an old version back' * writes}")
     if parts and parts.indexes is not None:
         ways.append("make indexes" if writes else "list indexes")
     if parts and parts.expiry is not None:
         ways.append("let entities expire" if writes else "say when entities expire")
     if account.settings.admin and ways:
         ways.append("show what is hot")
-    if ways and not account.has_changes(table):
-        ways.append("would show every change if the server had `--keep-changes 7d`")
-    return ways
+    if not ways:
+        return ""
+    *others, last = ways
+    said = f"Its tabs {', '.join(others)}{' and ' * bool(others)}{last}."
+    if not account.has_changes(table):
+        said += " If the server keeps changes (`serve --keep-changes 7d`), one shows them."
+    return said
 
 
 def create(request: Request, form: PostedForm) -> Response:
