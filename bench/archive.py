@@ -63,7 +63,7 @@ def turn(name: str, filled: Path | None, options: argparse.Namespace) -> Measure
         server.stop()
     print(
         f"  {name:<8} {measured.per_second:>7,.0f}/s  p50 {measured.p50 / 1000:.2f} ms"
-        f"  p99.9 {measured.p999 / 1000:.1f} ms",
+        f"  p99.9 {measured.p999 / 1000:.1f} ms  {measured.server_cpu:.0f} µs of processor time",
         flush=True,
     )
     return measured
@@ -90,13 +90,16 @@ def main() -> int:
         name: (
             statistics.median(each.per_second for each in turns),
             statistics.median(each.p999 for each in turns),
+            statistics.median(each.server_cpu for each in turns),
         )
         for name, turns in found.items()
     }
-    (alone, alone_p999), (archived, archived_p999) = medians["record"], medians["archive"]
+    alone, alone_p999, alone_cpu = medians["record"]
+    archived, archived_p999, archived_cpu = medians["archive"]
     print(
         f"inserts a second {alone:,.0f} and {archived:,.0f}: {archived / alone:.3f} of it; "
-        f"p99.9 {alone_p999 / 1000:.1f} and {archived_p999 / 1000:.1f} ms"
+        f"p99.9 {alone_p999 / 1000:.1f} and {archived_p999 / 1000:.1f} ms; "
+        f"{alone_cpu:.0f} and {archived_cpu:.0f} µs of processor time for each"
     )
     return int(archived < INSERTS_LEAST * alone or archived_p999 > P999_MOST * alone_p999)
 

@@ -4,12 +4,15 @@ Importing the command line takes tenths of a second. SIGINT ends the process wit
 `cli.main` handles it.
 """
 
+import _signal  # type: ignore[import-not-found]  # `sigint` says why
 import sys
 
-from tablestone.cli.sigint import SigintEndsProcess
+from tablestone.sigint import ENDS_PROCESS, IS_FIRST, SigintEndsProcess
 
 
 def main() -> int:
+    if IS_FIRST:
+        _signal.signal(_signal.SIGTERM, ENDS_PROCESS)
     with SigintEndsProcess():
         from tablestone.cli.main import main as run  # noqa: PLC0415 - the slow import
     return run()

@@ -233,6 +233,20 @@ sys.exit(main())
 """
 
 
+def interrupted_start(script: str, *words: str) -> tuple[int, str]:
+    """The exit status of a command line and what it told, where the script sends the signal."""
+    environment = {**clean_environment(), "PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run(
+        [sys.executable, "-c", script, *words],
+        check=False,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return ended.returncode, ended.stderr
+
+
 @pytest.mark.parametrize(
     "module",
     [
@@ -244,13 +258,26 @@ def test_sigint_while_a_later_module_is_looked_for_ends_the_process(
     tmp_path: Path, module: str
 ) -> None:
     """The command itself loads the modules of the engine and of the sockets."""
-    command = [sys.executable, "-c", INTERRUPTED.format(module=module)]
-    command += ["serve", "--port=0", f"--data={tmp_path}/data"]
-    environment = {**clean_environment(), "PYTHONPATH": os.pathsep.join(sys.path)}
-    ended = subprocess.run(
-        command, check=False, env=environment, capture_output=True, text=True, timeout=60
+    script = INTERRUPTED.format(module=module)
+    for words in (("serve", "--port=0"), ("azurite", "--tablePort=0")):
+        place = f"--{'data' if words[0] == 'serve' else 'location'}={tmp_path / words[0]}"
+        assert interrupted_start(script, *words, place) == (-signal.SIGINT, "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_process_of_a_container_ends_during_the_start(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """The kernel drops a signal to it that has no handler."""
+    script = INTERRUPTED.format(module="tablestone.engines.sqlite.free_space")
+    script = script.replace("SIGINT", number.name)
+    script = "import os\nos.getpid, own = lambda: 1, os.getpid\n" + script.replace(
+        "os.kill(os.getpid(), ", "os.kill(own(), "
     )
-    assert (ended.returncode, ended.stderr) == (-signal.SIGINT, "")
+    assert interrupted_start(script, "serve", "--port=0", f"--data={tmp_path}") == (
+        128 + number,
+        "",
+    )
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -160,7 +160,6 @@ class BaseCopies:
         source = self._source
         self.went_on_at = self._elapsed()
         ends = await asyncio.to_thread(source.ends)
-        pace = COPY_SECONDS / await asyncio.to_thread(source.database_bytes)
         line = await _line(term)
         start, parts = await self._unfinished(term, line)
         if not parts:
@@ -172,7 +171,7 @@ class BaseCopies:
                 return
         while True:
             after = parts[-1].last if parts else None
-            read = await self._read(after, pace)
+            read = await self._read(after)
             if (last := read.last) is None:
                 break
             body, digest = await asyncio.to_thread(read.finish)
@@ -200,9 +199,11 @@ class BaseCopies:
         self._ended(start)
         log.info("base copy of %d rows in %d parts", sum(each.rows for each in parts), len(parts))
 
-    async def _read(self, after: str | None, pace: float) -> _Body:
-        """The body of the part that begins after a key. `pace`: the most seconds for a byte."""
+    async def _read(self, after: str | None) -> _Body:
+        """The body of the part that begins after a key."""
         body = _Body(after)
+        # The most seconds for a byte, anew for each part: data may be loaded meanwhile.
+        pace = COPY_SECONDS / await asyncio.to_thread(self._source.database_bytes)
         while body.size < PART_BYTES:
             self.went_on_at, size = self._elapsed(), body.size
             spent = await asyncio.to_thread(body.read, self._source)
@@ -215,7 +216,8 @@ class BaseCopies:
         """Seconds to rest after processor time was spent: more if the process was busy since the last rest began."""
         before, self._looked_at = self._looked_at, (monotonic_seconds(), process_seconds())
         passed, used = (now - then for now, then in zip(self._looked_at, before, strict=True))
-        return spent * REST * (1 + BUSY * min(used / max(passed, 0.001), 1.0))
+        others = max(used - spent, 0.0) / max(passed, 0.001)
+        return spent * REST * (1 + BUSY * min(others, 1.0))
 
     def _ended(self, start: int) -> None:
         self.newest_at = self._elapsed()
@@ -236,6 +238,7 @@ class BaseCopies:
             for name in sorted(names, key=lambda name: (name.part, -name.term)):
                 if name.first != start or name.part != len(found) + 1:
                     continue
+                self.went_on_at = self._elapsed()
                 try:
                     facts = (await read_named(term.store, name, term.keys[:1])).facts
                 except (ObjectDamaged, ObjectRefused):

@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from tablestone.cli.sigint import SigintEndsProcess
 from tablestone.extras import needs
+from tablestone.sigint import SigintEndsProcess
 from tablestone.tools.errors import TransferRefused
 
 TOOLS: Final = "tools"

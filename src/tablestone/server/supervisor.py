@@ -29,6 +29,7 @@ from tablestone.server.connection_handover import (
     ended_counters,
 )
 from tablestone.server.worker import STOP_SECONDS_MAX, Hangup, StartRefused
+from tablestone.sigint import ENDS_PROCESS
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +130,7 @@ class Supervisor:
         if self._stop_asked and number == signal.SIGINT:
             for worker in self._processes.values():
                 os.kill(worker.pid, signal.SIGKILL)
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, ENDS_PROCESS)
             os.kill(os.getpid(), signal.SIGINT)
         self._stop_asked = True
 

@@ -21,6 +21,7 @@ from tablestone.server.exchange import Answering
 from tablestone.server.http_server import HttpServer
 from tablestone.server.tls_certificate import ServedCertificate
 from tablestone.server.worker_slot import WorkerSlot
+from tablestone.sigint import ENDS_PROCESS
 from tablestone.telemetry.access_log import AccessLogRefused
 
 
@@ -90,7 +91,7 @@ async def serve_worker(
     def interrupt() -> None:
         stop_asked.set()
         loop.remove_signal_handler(signal.SIGINT)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second one ends the process at once
+        signal.signal(signal.SIGINT, ENDS_PROCESS)  # a second one ends the process at once
 
     def hang_up() -> None:
         if hangup is not None and hangup.ends_server():

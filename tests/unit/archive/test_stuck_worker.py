@@ -52,6 +52,16 @@ async def test_health_warns_while_the_worker_is_stuck(tmp_path: Path) -> None:
     assert LATE in warning
 
 
+def test_health_has_the_warnings_of_a_report_that_came_while_it_looked() -> None:
+    class ComesNow(WorkerReports):
+        def newest(self, worker: int) -> WorkerReport | None:
+            content = {"totals": {}, "now": {"warnings": [(0.0, LATE)]}}
+            self.leave(worker, WorkerReport(4, monotonic_seconds(), content))
+            return super().newest(worker)
+
+    assert Readiness(ComesNow(1), None).warnings == [LATE]
+
+
 def test_a_report_is_as_old_as_what_it_says() -> None:
     """A worker may wait between measuring and writing: what it measured is of before."""
     reports, measured = WorkerReports(1), list[float]()

@@ -31,6 +31,7 @@ from tablestone.cli.options import (
 )
 from tablestone.clock import monotonic_seconds
 from tablestone.server.worker import StartRefused
+from tablestone.sigint import end_process_by_sigint
 from tablestone.telemetry.logs import TEXT, LogFile, formatter_of
 from tablestone.wire.versions import UnknownVersions
 
@@ -257,6 +258,8 @@ azurite_table = _command(
 
 def _serve(listening: str, given: dict[str, Any], other_words: list[str]) -> None:
     meaning = meaning_of(given, other_words, os.environ)
+    if meaning.pfx is None:  # else the key of the PFX file would stay in a temporary one
+        end_process_by_sigint()
     with ExitStack() as files:
         options = dict(meaning.options)
         if meaning.pfx is not None:

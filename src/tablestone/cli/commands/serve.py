@@ -7,7 +7,6 @@ import os
 import re
 import secrets
 import shlex
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -36,6 +35,7 @@ from tablestone.server.admin.insight_page import storage_options
 from tablestone.server.start import Mount, Mounts
 from tablestone.server.start import serve as run_server
 from tablestone.server.worker import StartRefused
+from tablestone.sigint import end_process_by_sigint
 from tablestone.telemetry.logs import formatter_of
 
 PATH: Final = "/explorer/"
@@ -145,10 +145,7 @@ class _Grouped(click.Command):
 @options.with_options(options.SERVER_OPTIONS)
 def serve(**given: Any) -> None:
     """Serve the Table service until SIGINT or SIGTERM."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(
-            signal.SIGINT, signal.SIG_DFL
-        )  # as `cli.sigint` says, until the server has its own handlers
+    end_process_by_sigint()  # until the server has its own handlers
     configuration = read_configuration(given, os.environ)
     errors = logging.StreamHandler(sys.stderr)
     errors.setFormatter(formatter_of(configuration.log_format))

@@ -146,7 +146,8 @@ class Readiness:
         """What the last probe and the workers found although storage is ready, in sentences."""
         warnings = [] if self._probe is None else self._probe.warnings
         newest = map(self._reports.newest, range(self._reports.workers))
-        now, present = monotonic_seconds(), [report for report in newest if report is not None]
+        present = [report for report in newest if report is not None]
+        now = monotonic_seconds()  # none of them is of later
         values = [(now - report.at, report.content["now"]) for report in present]
         for age, each in values:
             warnings = warnings + [text for wait, text in each.get("warnings", ()) if age >= wait]
