@@ -195,7 +195,8 @@ def _refused(line: int, why: str) -> tuple[ReadForm, int]:
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
-        if name in found:
+        is_too_large = isinstance(value, float) and math.isinf(value)  # 1e999; "Infinity" is a text
+        if name in found or is_too_large:
             raise ValueError(name)
         found[name] = value
     return found
