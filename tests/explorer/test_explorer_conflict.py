@@ -174,6 +174,37 @@ def test_who_changed_nothing_cannot_write_only_that(storage: TableStorage) -> No
     assert "Write only what I changed" not in said(page)
 
 
+def test_line_ends_stay_as_they_are(storage: TableStorage) -> None:
+    """A browser without the page's script sends CRLF for each line end of a text area."""
+    lines = {"unix": "a\nb\n\nc", "windows": "a\r\nb", "both": "a\n\r\nb"}
+    with table_of(storage) as table:
+        table.upsert_entity({**KEY, **lines}, UpdateMode.REPLACE)
+        form = form_of(ask(storage))
+        form["text"] = [text.replace("\n", "\r\n") for text in form["text"]]
+        assert save(storage, form).status_code == 303
+        assert dict(table.get_entity(*KEY.values())) == {**KEY, **lines}
+        table.update_entity({**KEY, "other": 1}, UpdateMode.MERGE)
+        assert differing(save(storage, form)) == [
+            "other another client changed it absent 1 Int32 absent"
+        ]
+
+
+def test_the_largest_entity_is_saved_also_as_json(storage: TableStorage) -> None:
+    """Hidden fields hold a whole entity, and a form needs nine characters for some of two bytes."""
+    names = [f"s{number:02}" for number in range(16)]
+    with table_of(storage) as table:
+        table.upsert_entity({**KEY, **dict.fromkeys(names, "€" * 32_000)}, UpdateMode.REPLACE)
+        form = form_of(ask(storage), s00="x")
+        as_json = ask(storage, f"{PATH}/view", data={**form, "view": "JSON"})
+        assert as_json.status_code == 200, said(as_json)
+        assert save(storage, dict(_Form(as_json.text).sent)).status_code == 303
+        assert table.get_entity(*KEY.values())["s00"] == "x"
+        conflict = save(storage, form)
+        assert conflict.status_code == 409, said(conflict)
+        assert save(storage, form_of(conflict, s01="y")).status_code == 303
+        assert table.get_entity(*KEY.values())["s01"] == "y"
+
+
 def test_a_reload_after_a_write_writes_nothing(storage: TableStorage) -> None:
     """The address has the keys, and says what was done for as long as it is so."""
     for form, path, word in (

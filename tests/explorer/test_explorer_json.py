@@ -81,6 +81,7 @@ WRONG = [
     ('{\n "a": 1\n "b": 2\n}', 3, "delimiter"),
     ('{\n "a": 1,\n "b": 2,\n "a": 3\n}', 4, "'a' cannot be read, or is there twice"),
     ('{\n "a": 1,\n "b": NaN\n}', 3, "'NaN' cannot be read"),
+    ('{\n "a": 1,\n "b": 1e999\n}', 3, "'b' cannot be read"),
     ('{\n "a": 3000000000\n}', 2, "Edm.Int64"),
     ('{\n "c@odata.type": "Edm.Int64",\n "c": "many"\n}', 3, "not of type Int64"),
     ('{\n "a": 1,\n "c@odata.type": "Edm.Int64"\n}', 3, "is the type of no property"),

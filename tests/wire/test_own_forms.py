@@ -708,6 +708,35 @@ def test_a_long_count_of_a_cluster_stays_with_its_server(monkeypatch: pytest.Mon
     tables.service.close()
 
 
+def test_a_count_ends_although_others_ask_for_it(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them gets its result, if the table is still as it was when the count began."""
+    monkeypatch.setattr("tablestone.limits.SWEEP_ROWS_PER_STEP", 1)
+    seed(tables)
+    owner, counts = Named(ACCOUNT), tables.service.tables.counts
+    policy = ExpiryPolicy(60)
+
+    async def find_owner(_name: str) -> Named:
+        return owner
+
+    async def ask_again() -> None:
+        assert await counts.begin(owner, "Orders", policy) == tables.count_id
+
+    tables.count_id = tables.service._loop.run(counts.begin(owner, "Orders", policy))
+    tables.service._loop.run(counts.work(find_owner, ask_again))
+    assert tables.counted()["state"] == "counted"
+    tables.service._loop.run(ask_again())
+    assert tables.counted()["state"] == "counting"
+
+    async def change_and_ask_again() -> None:
+        await IndexWork(tables.service.tables.catalog, owner, "Orders", "a").ask()
+        await ask_again()
+
+    tables.service._loop.run(counts.work(find_owner, change_and_ask_again))
+    assert tables.counted()["state"] == "counting", "its token would be spent"
+
+
 @pytest.mark.parametrize("reached", [lambda engine: engine, SlowToChange])
 @pytest.mark.parametrize(
     ("method", "body", "left"),

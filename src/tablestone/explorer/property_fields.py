@@ -118,7 +118,8 @@ def read_form(key: EntityKey, rows: Iterable[tuple[str, ...]]) -> ReadForm:
     for name, kind, text in rows:
         if not name.strip() and not text:
             continue
-        field = PropertyField(name.strip(), kind, text)
+        # A browser sends each line end as CRLF. A text that has one is edited as JSON.
+        field = PropertyField(name.strip(), kind, text.replace("\r\n", "\n"))
         try:
             if field.name in properties:
                 raise ValueError(f"There are two properties {field.name}.")  # noqa: TRY301 - as the others
@@ -195,7 +196,8 @@ def _refused(line: int, why: str) -> tuple[ReadForm, int]:
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
-        if name in found:
+        is_too_large = isinstance(value, float) and math.isinf(value)  # 1e999; "Infinity" is a text
+        if name in found or is_too_large:
             raise ValueError(name)
         found[name] = value
     return found

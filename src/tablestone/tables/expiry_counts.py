@@ -59,8 +59,7 @@ SECRET_LENGTH: Final = 32
 VALID_TICKS: Final = 600 * TICKS_PER_SECOND
 """How long a count and its token are good."""
 CLAIM_TICKS: Final = 60 * TICKS_PER_SECOND
-"""How long other servers leave a count to the one that makes it. It claims it again in time: a count may take longer.
-Who asks again does not wait for that."""
+"""How long other servers leave a count to the one that makes it, which claims it again in time."""
 _ID_BYTES: Final = 8
 _ID: Final = re.compile(r"[0-9a-f]{16}")
 _NUMBER: Final = re.compile(r"\d{1,20}", re.ASCII)
@@ -115,6 +114,10 @@ class ExpiryCounts:
             "at": self._clock(),
         }
         place = _place(record, count)
+        if state == "counting" and (value := await self._engine.get(place)) is not None:
+            found = read_document(value)[1]
+            if found["state"] == state and found["version"] == version:
+                return count  # if it began again for each who asks, it might never end
         # Not an invalidating commit: no process keeps these rows in memory.
         change = Change(place.row, ANY, Put(document_renderer(members)))
         await self._engine.commit(WriteSet(place.partition, (change,), is_small=True))

@@ -198,7 +198,9 @@ class IndexWork:
             if index is None:
                 return replace(_new(record, name), within_partition=within_partition)
             if index.state is IndexState.DROPPING:
-                raise IndexRefused(f"The index on {name} is being dropped: drop it again first.")
+                raise IndexRefused(
+                    f"The index on {name} is being dropped: wait until it is gone, or drop it again."
+                )
             if index.within_partition != within_partition:
                 kind = "within its partitions" if index.within_partition else "over all partitions"
                 raise IndexRefused(f"{record.name} has an index on {name} {kind}: drop it first.")

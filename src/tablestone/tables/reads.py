@@ -120,6 +120,7 @@ class FilteredScan:
         self._has_ended = has_ended
         self._hint: Hint | None = None
         self._rows_per_read = limits.SCAN_ROWS_PER_READ
+        self._counts_live = counts_live
         # What a hint leaves out may have expired: to count the others, look at each.
         self._counts_ended = counts_live and has_ended is not None
         can_hint = engine.capabilities.hints and not self._counts_ended
@@ -150,7 +151,8 @@ class FilteredScan:
                 self._rows_per_read = min(2 * self._rows_per_read, self._rows_per_read_max)
             before, gaps = self.rows_read, len(rows.values) + 1
             for number, stored in enumerate(rows.values, 1):
-                # The next page comes to what is after its last row: of what a hint left out, count the part before.
+                # The next page comes to what is after its last row: of what a hint left out, count the part before;
+                # about, unless somebody asks.
                 self.rows_read = before + number + rows.left_out * number // gaps
                 raw = read_raw(stored)
                 if self._counts_ended and self._has_ended is not None:
@@ -161,6 +163,9 @@ class FilteredScan:
                     found.append(stored)
                     size += len(stored)
                     if len(found) == top or size >= limits.PAGE_BYTES_MAX:
+                        if self._counts_live and rows.left_out:
+                            most = number + rows.left_out
+                            self.rows_read = before + await self._rows_up_to(ranges, raw, most)
                         return EntitiesPage(found, await self._token_after(ranges, raw))
                 # Checked for every row: the cost of a row depends on the filter, and others must not wait for many.
                 now = self._seconds()
@@ -194,6 +199,15 @@ class FilteredScan:
             return False
         await self._turn.give_way()
         return True
+
+    async def _rows_up_to(self, ranges: list[KeyRange], raw: RawEntity, most: int) -> int:
+        """The rows of the ranges up to an entity, at most so many: a hint does not say where it left rows out."""
+        place = storage_keys.entity_place(self._table_id, key_of(raw))
+        end = place._replace(row=place.row + b"\0")
+        before = [KeyRange(start, min(each, end)) for start, each in ranges if start < end]
+        bytes_max = 2 * limits.PAGE_BYTES_MAX  # a row that is left out is small
+        rows = await self._snapshot.read(before, rows_max=most, bytes_max=bytes_max)
+        return len(rows.values)
 
     async def _token_after(
         self, ranges: list[KeyRange], raw: RawEntity
