@@ -113,6 +113,7 @@ class Connections:
         self._writes = writes
         self._free = asyncio.Semaphore(count)
         self._idle: list[Connection] = []
+        self._is_closed = False
         self.open = 0
         self.waiting = 0
         self.wait_seconds = 0.0
@@ -187,6 +188,8 @@ class Connections:
         return None
 
     def _put_back(self, connection: Connection) -> None:
+        if self._is_closed:
+            connection.driver.terminate()
         if connection.driver.is_closed():
             self.open -= 1
         else:
@@ -213,6 +216,7 @@ class Connections:
         self._idle.clear()
 
     async def close(self) -> None:
+        self._is_closed = True
         for connection in self._idle:
             with contextlib.suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
                 await connection.driver.close(timeout=CONNECT_SECONDS_MAX)
