@@ -25,6 +25,9 @@ unix_seconds = time.time
 """The same wall clock in seconds since 1970-01-01T00:00:00Z, for texts that an operator reads."""
 monotonic_seconds = time.monotonic
 """Seconds on a clock that never steps back, for measuring durations."""
+thread_seconds = time.thread_time
+process_seconds = time.process_time
+"""Seconds of processor time that this thread, or this process, has taken."""
 _ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """The clock that also counts the time of a machine's sleep: CLOCK_BOOTTIME on Linux, CLOCK_MONOTONIC on macOS."""
 

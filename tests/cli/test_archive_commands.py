@@ -368,8 +368,11 @@ def test_without_archive_a_server_says_that_archiving_rests(tmp_path: Path) -> N
     wait_until(lambda: archived(archive) >= 2)
     assert server.stop() == 0
     newest = archived(archive)
-    server = start_server(data, "--workers=1")
-    wait_until(lambda: f"Nothing is archived to {archive} any more, since " in server.stderr)
+    server = start_server(data, "--workers=2", "--admin=127.0.0.1:0")
+    rests = f"Nothing is archived to {archive} any more, since "
+    wait_until(lambda: rests in server.stderr)
+    status, health = json_page(server, "/health/ready")
+    assert (status, [rests in each for each in health["warnings"]]) == (200, [True]), health
     insert(server, "b")
     assert server.stop() == 0
     assert archived(archive) == newest

@@ -45,9 +45,14 @@ def test_the_demo_has_a_hot_partition_and_a_scan(demo: subprocess.Popen[str]) ->
     assert demo.stdout is not None
     explorer = demo.stdout.readline().removeprefix("Explorer: ").strip()
     assert demo.stdout.readline().startswith("Table endpoint: http://127.0.0.1:")
-    assert "The tables Airports, Flights and Weather" in demo.stdout.readline()
-    with urllib.request.urlopen(explorer) as page:
+    said = demo.stdout.readline()
+    assert "The tables Airports, Flights and Weather" in said
+    assert "Its tab Changes shows what the workload writes" in said
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+    with browser.open(explorer) as page:
         assert page.status == 200
+    with browser.open(explorer.partition("?")[0] + "tables/Flights/changes") as page:
+        assert b"changes.pause" in page.read()
     admin = explorer.partition("/explorer/")[0]
     deadline = time.monotonic() + SECONDS_MAX
     while True:

@@ -63,18 +63,18 @@ CI_FILES = {
 @pytest.mark.parametrize(("schema", "names"), CI_FILES.items())
 def test_the_files_of_the_guide_for_ci(schema: str, names: list[str], tmp_path: Path) -> None:
     page = (ROOT / "docs" / "guides" / "ci.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```yaml\n# (\S+)\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    assert {block[0] for block in blocks} == {name for each in CI_FILES.values() for name in each}
+    blocks = dict(re.findall(r"^```yaml\n# (\S+)\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
+    assert blocks.keys() == {name for each in CI_FILES.values() for name in each}
     key = "on: push" if "github" in schema else "script:"
-    right, planted = [], []
-    for number, name in enumerate(names):
-        for kind, text in (
-            (right, dict(blocks)[name]),
-            (planted, dict(blocks)[name].replace(key, "planted: 1")),
+    right: list[Path] = []
+    planted: list[Path] = []
+    for name in names:
+        for files, text in (
+            (right, blocks[name]),
+            (planted, blocks[name].replace(key, "planted: 1")),
         ):
-            file = tmp_path / f"{number}-{'right' if kind is right else 'planted'}.yml"
-            file.write_text(text)
-            kind.append(file)
+            files.append(tmp_path / f"{len(right)}-{len(planted)}.yml")
+            files[-1].write_text(text)
     assert _wrong(("--builtin-schema", schema), *right, *planted) == set(map(str, planted))
 
 

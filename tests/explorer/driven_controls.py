@@ -146,6 +146,7 @@ _OF_TESTS: Final = {
     "columns.test_the_loaded_rows_are_sorted": "table.sort",
     "entity_panel.test_a_conflict_shows_both_versions": "conflict.equal conflict.long",
     "entity_panel.test_a_long_value_is_folded": "entity.unfold",
+    "entity_panel.test_only_what_one_changed_is_written": "conflict.mine",
     "entity_panel.test_an_entity_is_edited_as_json": "entity.view entity.json",
     "first_steps.test_a_file_becomes_a_table": "tables.import import.table import.types",
     "first_steps.test_an_account_without_tables": (
@@ -158,7 +159,8 @@ _OF_TESTS: Final = {
     "upkeep.test_an_index_and_an_expiry_without_the_documents": (
         "upkeep.property upkeep.within upkeep.accepted upkeep.create upkeep.index-form upkeep.drop upkeep.drop-form "
         "upkeep.by-property upkeep.by-age upkeep.name upkeep.age upkeep.unit upkeep.count upkeep.count-form "
-        "upkeep.set upkeep.set-form upkeep.suspend upkeep.resume upkeep.remove upkeep.expiry-form"
+        "upkeep.set upkeep.set-form upkeep.suspend upkeep.resume upkeep.remove upkeep.expiry-form "
+        "ask.form ask.do ask.cancel"
     ),
     "unsaved.test_a_problem_in_the_panel_is_closed": "problem.close",
     "unsaved.test_what_was_typed_is_not_thrown_away_unasked": "unsaved.keep unsaved.discard",

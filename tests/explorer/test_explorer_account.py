@@ -163,7 +163,7 @@ def test_properties_and_cors_rules(watched: WatchedPage, filled_server: ServerPr
     assert found["analytics_logging"].retention_policy.days == 7
     page.get_by_label("Max age in seconds").first.fill("soon")
     page.get_by_role("button", name="Save the properties").click()
-    wait_for_text(watched, ".problem", "must be a whole number, not 'soon'")
+    wait_for_text(watched, ".problem", "must be a whole number up to 2,147,483,647, not 'soon'")
 
 
 def test_a_signature_is_made_and_explained(
@@ -201,7 +201,7 @@ def test_a_signature_is_made_and_explained(
     wait_for_text(watched, "#explained", "An account signature for tables")
     page.get_by_label("Signature, URL or connection string").fill("nothing")
     page.get_by_role("button", name="Explain it").click()
-    wait_for_text(watched, "#explained .problem", "This is not a shared access signature")
+    wait_for_text(watched, "form .problem", "This is not a shared access signature")
     for name in ("First PartitionKey", "Last PartitionKey"):
         page.get_by_label(name).fill("")
     page.locator("[name=table]").select_option("")

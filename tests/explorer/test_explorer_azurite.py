@@ -76,7 +76,7 @@ def test_tables_are_made_counted_and_deleted(watched: WatchedPage) -> None:
     assert "The table is empty." in page.inner_text("main")
     watched.open("/")
     watched.create_table("Made")
-    wait_for_text(watched, "#told", "The table Made already exists.")
+    wait_for_text(watched, ".card .problem", "The table Made exists already.")
     watched.ask_to_delete("Made")
     page.get_by_label("Type the name of the table").fill("Made")
     page.get_by_role("button", name="Delete").click()

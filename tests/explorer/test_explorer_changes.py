@@ -3,6 +3,7 @@
 import html
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tablestone.explorer import changes
 from tablestone.model.edm import format_date_time, parse_date_time
 from tablestone.testing import TableStorage
 from tablestone.tools.changes import ChangesPage, pages_of_changes
+from tablestone.tools.client import TableEndpoint
 from tablestone.tools.connection import parse_connection_string
 from tablestone.tools.errors import read_json
 
@@ -95,6 +97,45 @@ def test_each_change_says_what_it_made(kept: TableStorage) -> None:
     assert rows_of(show(kept, "/tables/Orders/changes").text) == MADE
 
 
+def test_what_changed_comes_first(kept: TableStorage) -> None:
+    """Also of a whole entity, if the version before is among those read; a property may be gone."""
+    many = {f"p{number}": number for number in range(6)}
+    with table_of(kept) as table:
+        table.upsert_entity({**KEY, **many}, UpdateMode.REPLACE)
+        table.upsert_entity({**KEY, **many, "p5": 7}, UpdateMode.REPLACE)
+        del many["p0"]
+        table.upsert_entity({**KEY, **many}, UpdateMode.REPLACE)
+        table.upsert_entity({**KEY, "p1": 1, "p5": 6}, UpdateMode.MERGE)
+        table.upsert_entity({**KEY, "p1": 1}, UpdateMode.MERGE)
+    back = "Put this version back…"
+    for path in ("", "?pk=a&rk=b"):
+        rows = rows_of(show(kept, f"/tables/Orders/changes{path}").text)
+        assert rows[0] == f"merge a , b 1 unchanged p1 1 It changed no property. {back}"
+        assert rows[1] == f"merge a , b p5 5 → 6 1 unchanged p1 1 {back}"
+        assert rows[2].startswith("put a , b p5 7 → 5 p0 0 → absent 4 unchanged p1 1")
+        assert rows[3].startswith("put a , b p5 5 → 7 5 unchanged p0 0")
+        assert rows[4].startswith("put a , b p0 0 p1 1 p2 2 p3 3 2 more")
+        assert rows[5] == MADE[0]
+
+
+def test_a_search_compares_over_its_pages(
+    kept: TableStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of one entity; of several it remembers those of a page."""
+    lines = pages_of_changes
+
+    def one_by_one(*given: Any, **more: Any) -> Iterator[ChangesPage]:
+        for each in lines(*given, **more):
+            yield from (ChangesPage([line], each.cursor, each.is_last) for line in each.lines)
+
+    monkeypatch.setattr(changes, "pages_of_changes", one_by_one)
+    with table_of(kept) as table:
+        table.upsert_entity({**KEY, "RowKey": "other", "n": 1}, UpdateMode.REPLACE)
+    for path, made in (("?pk=a&rk=other", "n absent → 1"), ("?pk=a", "n 1")):
+        rows = rows_of(show(kept, f"/tables/Orders/changes{path}").text)
+        assert rows[0] == f"put a , other {made} Put this version back…"
+
+
 SEARCHES = [
     ("pk=a&rk=b", [0, 2, 3, 4]),
     ("rk=other", [1]),
@@ -151,6 +192,7 @@ def test_the_page_waits_for_the_next_change(kept: TableStorage) -> None:
         part = show(kept, f"/tables/Orders/changes/wait?since={cursor}&rk={rk}").text
         assert len(rows_of(part)) == count
         assert part.partition('data-cursor="')[2].partition('"')[0] not in ("", cursor)
+        assert ("Load the page again to see what it changed." in part) == (count == 1)
     refused = show(kept, "/tables/Orders/changes/wait?since=nothing")
     assert refused.status_code == 400
     assert "since" in refused.text
@@ -192,6 +234,27 @@ def test_an_empty_binary_is_put_back(kept: TableStorage) -> None:
         assert re.search(
             r'<option selected>Binary</option>.*?name="text"[^>]*>\n""</textarea>', again, re.DOTALL
         )
+
+
+def test_a_version_that_has_expired_is_put_back(
+    kept: TableStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The entity is hidden, not deleted; the form says whether it stays hidden."""
+    monkeypatch.setattr(TableEndpoint, "service_time", lambda _: kept.clock.ticks())
+    path = version_path(show(kept, "/tables/Orders/changes").text, 1)
+    kept.set_expiry("Orders", after=timedelta(hours=1))
+    kept.clock.advance(hours=2)
+    page = html.unescape(show(kept, path).text)
+    assert "This entity has expired: those of this table expire 1h after" in page
+    assert "deleted" not in page
+    assert "hidden at once" not in page
+    with table_of(kept) as table:
+        table.upsert_entity({**KEY, "RowKey": "other", "ends": 1_000_000_000})
+        path = version_path(show(kept, "/tables/Orders/changes").text, 0)
+        kept.set_expiry("Orders", property="ends")
+        page = html.unescape(show(kept, path).text)
+    assert "This entity has expired: those of this table expire at the time in ends" in page
+    assert "With these values it is hidden at once" in page
 
 
 class Feed:
@@ -267,8 +330,9 @@ def test_the_tab_leads_to_the_last_changes(
         "merge",
         "put",
     ]
-    assert rows.nth(2).locator(".made").inner_text() == "note <b>fog</b> → clear"
-    assert rows.nth(3).locator(".made").inner_text() == "temp 3.5\nnote <b>fog</b>"
+    made = page.locator(".changes .made > div")
+    assert made.nth(2).inner_text() == "note <b>fog</b> → clear"
+    assert made.nth(3).inner_text() == "temp 3.5\nnote <b>fog</b>"
     assert "The record holds its key only." in rows.nth(0).inner_text()
     assert "none to put back" in rows.nth(0).inner_text()
     assert page.get_by_text("All 4 changes").is_visible()

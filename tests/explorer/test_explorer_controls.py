@@ -335,7 +335,7 @@ def test_every_field_of_a_signature(watched: WatchedPage) -> None:
     for label in ("First PartitionKey", "First RowKey", "Last PartitionKey", "Last RowKey"):
         page.get_by_label(label).fill("k")
     page.get_by_role("button", name="Make the signature").click()
-    wait_for_text(watched, "#made .problem", "has no policy 'nothere'")
+    wait_for_text(watched, "form .problem", "has no policy 'nothere'")
     policy.select_option("")
     page.get_by_role("button", name="Make the signature").click()
     page.wait_for_selector("#made [data-copy]")

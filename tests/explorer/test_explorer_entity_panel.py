@@ -30,6 +30,7 @@ def test_an_entity_is_edited_as_json(watched: WatchedPage, filled_server: Server
     open_entity(watched, "Weather", FIRST)
     before = entity_of(filled_server, "Weather", *FIRST)
     field(watched, "humid").fill("44")
+    field(watched, "temp").fill("195.42")
     text = as_json(watched)
     shown = json.loads(text.input_value())
     assert shown["humid"] == 44
@@ -44,7 +45,7 @@ def test_an_entity_is_edited_as_json(watched: WatchedPage, filled_server: Server
     assert selected.strip() == '"humid": 4x4,'
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Keep editing").click()
-    text.fill(wrong.replace("4x4", "45"))
+    text.fill(wrong.replace("4x4", "45").replace("195.42", "300"))
     page.get_by_role("button", name="As fields").click()
     watched.wait_for(lambda: field(watched, "humid").input_value() == "45")
     page.keyboard.press("Escape")
@@ -54,7 +55,8 @@ def test_an_entity_is_edited_as_json(watched: WatchedPage, filled_server: Server
     wait_for_text(watched, ".done", "The entity is saved.")
     after = entity_of(filled_server, "Weather", *FIRST)
     assert after["humid"] == 45
-    assert {**after, "humid": before["humid"]} == before
+    assert (type(after["temp"]), after["temp"]) == (float, 300)
+    assert {**after, "humid": before["humid"], "temp": before["temp"]} == before
 
 
 def test_one_goes_to_the_next_entity_and_back(watched: WatchedPage) -> None:
@@ -80,6 +82,12 @@ def test_one_goes_to_the_next_entity_and_back(watched: WatchedPage) -> None:
     page.get_by_role("button", name="Next entity").click()
     page.get_by_role("button", name="Discard it").click()
     wait_for_text(watched, "#panel .rk", hours[1])
+    field(watched, "humid").fill("88")
+    page.get_by_role("button", name="Save", exact=True).click()
+    wait_for_text(watched, ".done", "The entity is saved.")
+    page.locator("#grid .row .Int32").filter(has_text="88").wait_for()
+    page.get_by_role("button", name="Next entity").click()
+    wait_for_text(watched, "#panel .rk", hours[2])
     watched.open(f"/tables/Weather/entity?pk={FIRST[0]}&rk={FIRST[1]}")
     assert page.get_by_role("button", name="Next entity").is_hidden()
 
@@ -125,13 +133,15 @@ def test_a_conflict_shows_both_versions(watched: WatchedPage, filled_server: Ser
         page.get_by_role("button", name="Save", exact=True).click()
         page.wait_for_selector(".both")
         for shown in (
+            page.get_by_role("columnheader", name="As shown").first,
             page.get_by_role("columnheader", name="Yours").first,
+            page.get_by_role("button", name="Write only what I changed"),
             page.get_by_role("columnheader", name="Stored now").first,
             page.get_by_role("button", name="Write yours over it"),
             page.get_by_role("link", name="Take the stored one"),
         ):
             assert shown.evaluate(IN_SIGHT)
-        rows = page.locator(".both").first.locator("tbody tr")
+        rows = page.locator(".both").first.locator("tbody")
         assert rows.count() == 1
         assert page.get_by_role("rowheader", name="humid").is_hidden()
         page.get_by_text("7 equal properties").click()
@@ -139,3 +149,20 @@ def test_a_conflict_shows_both_versions(watched: WatchedPage, filled_server: Ser
         page.locator("[data-control='conflict.long']").first.click()
         page.get_by_role("link", name="Take the stored one").click()
         page.wait_for_selector("#entity-form")
+
+
+def test_only_what_one_changed_is_written(
+    watched: WatchedPage, filled_server: ServerProcess
+) -> None:
+    key = ("LGA", "2013-01-03T00:00")
+    open_entity(watched, "Weather", key)
+    with table(filled_server, "Weather") as client:
+        changed = {"PartitionKey": key[0], "RowKey": key[1], "humid": 99}
+        client.update_entity(changed, UpdateMode.MERGE)
+    field(watched, "note").fill("mine")
+    watched.page.get_by_role("button", name="Save", exact=True).click()
+    wait_for_text(watched, ".both tbody", "another client changed it")
+    watched.page.get_by_role("button", name="Write only what I changed").click()
+    wait_for_text(watched, ".done", "The entity is saved.")
+    after = entity_of(filled_server, "Weather", *key)
+    assert (after["humid"], after["note"]) == (99, "mine")

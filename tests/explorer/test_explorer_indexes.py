@@ -1,7 +1,10 @@
 """The indexes of a table in the head of its page, and the plan of a query that one serves."""
 
+import html
+import re
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -9,7 +12,7 @@ from explorer.test_explorer_changes import show
 from tablestone.testing import TableStorage
 from tablestone.tools.client import Page, TableEndpoint
 
-ADVICE = "tablestone index create Weather temp"
+ADVICE = "make an index instead: on <code>temp</code>, on the tab Indexes and expiry."
 
 
 @pytest.fixture
@@ -55,3 +58,23 @@ def test_the_cost_says_what_the_server_examined(
 
     monkeypatch.setattr(TableEndpoint, "page", of_another_service)
     assert 'data-read="0" data-pages="1" data-examined=""' in show(storage, query).text
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("temp gt '5'", "temp gt '5': temp is Edm.Double in the entities that were read, not Edm"),
+        ("temp lt '5'", "not Edm.String, so each of them counts as less."),
+        ("temp gt 9.0", ""),
+        ("temp gt 9", ""),
+        ("wet eq 1 or temp gt '5'", "wet eq 1: wet is Edm.Boolean"),
+    ],
+)
+def test_the_page_says_that_a_literal_has_another_type(
+    storage: TableStorage, text: str, sentence: str
+) -> None:
+    """Also if the page is the first that is opened, so no entity was seen before."""
+    page = show(storage, f"/tables/Weather?{urlencode({'filter': text})}").text
+    said = re.findall('class="advice" role="status">([^<]*)<', page)
+    assert bool(said) == bool(sentence)
+    assert sentence in html.unescape("".join(said))

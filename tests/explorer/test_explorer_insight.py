@@ -1,5 +1,6 @@
 """What the explorer says of the counts of a server, without a browser."""
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -58,7 +59,7 @@ SENTENCES: list[tuple[InsightReport, str, str, str]] = [
     (of_queries(replace(SCAN, entities_returned=0)), "", "1,000,000 read, none returned", "read for each returned"),
     (of_queries(replace(SCAN, entities_returned=1_000_000)), "", "None reads in vain", "No query in"),
     (of_queries(), "", "No query in the last hour.", "None reads in vain"),
-    (of_queries(), "?period=day", "No query in the last day.", "No query in the last hour"),
+    (of_queries(), "?period=day", "No query in the 1 h 0 min since the server started.", "No query in the last hour"),
 ]  # fmt: skip
 
 
@@ -149,7 +150,9 @@ def test_requests_of_tools_are_apart(show: Show) -> None:
     assert "of these 1,234 by tools" in page
     assert "No query in the last hour." in page
     assert "temp gt ?" not in page
-    assert "5,912 requests in the last hour, of these 9 by tools" in page
+    assert "requests in the last hour" not in page, "the head is of another report"
+    head = show(looked, "/tables/Weather")
+    assert "5,912 requests in the last hour, of these 9 by tools" in head
     assert "of these 9 by tools" in show(looked, "/")
     only = replace(watched, activity=dict.fromkeys(PERIODS, Activity()))
     page = show(replace(looked, tables=(only,)), "/tables/Weather/heat")
@@ -189,3 +192,22 @@ def test_the_advice_on_a_filter_knows_the_other_requests(
     show: Show, counts: InsightReport, sentence: str
 ) -> None:
     assert sentence in show(counts, "/tables/Weather?filter=temp eq 3.5")
+
+
+@pytest.mark.parametrize("seconds", [11, 90])
+def test_the_numbers_of_the_first_minutes_fit_together(show: Show, seconds: int) -> None:
+    """One period, and a minute that the start cuts off is not calmer than the mean."""
+    rate = replace(HOT.rate, mean=117.3, busiest_minute=22.1, is_throttled=False)
+    hot: tuple[Any, ...] = (replace(HOT, rate=rate),)
+    partitions = dict.fromkeys(PERIODS, hot)
+    young = replace(TABLE, started=TABLE.at - seconds, partitions=partitions)
+    page = show(young, "/tables/Weather/heat?show=reads")
+    words = {11: "11 s", 90: "1 min 30 s"}[seconds]
+    assert f"read or written in the {words} since the server started" in page
+    assert "117 entities/s in its busiest minute, 6% of Azure" in page
+    assert page.count('<td class="number">117.3</td>') == 2
+    assert "22" not in re.findall("<td[^>]*>([0-9]+)", page)
+    assert "the last hour" not in page.partition('id="live"')[2]
+    assert "The shares leave out 1,000,000 entities read across partitions." in page
+    assert "Shares of the reads." in page
+    assert "Shares of the" not in show(TABLE, "/tables/Weather/heat")

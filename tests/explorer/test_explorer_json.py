@@ -6,8 +6,8 @@ from uuid import UUID
 import pytest
 
 from explorer.test_page_guard import COOKIE, ORIGIN, send
-from tablestone.explorer.property_fields import json_of, read_json_form
-from tablestone.model.edm import EdmType, EdmValue, GeographyPoint
+from tablestone.explorer.property_fields import json_of, read_json_form, types_of
+from tablestone.model.edm import EdmType, EdmValue, GeographyPoint, parse_date_time
 from tablestone.model.keys import EntityKey
 from tablestone.testing import TableStorage
 from tablestone.tools.connection import parse_connection_string
@@ -33,10 +33,48 @@ VALUES = {
 
 def test_every_type_comes_back() -> None:
     given = TypedEntity(KEY, VALUES)
-    read, line = read_json_form(KEY, json_of(given))
+    read, line = read_json_form(KEY, json_of(given), {})
     assert (read.problem, line) == ("", 0)
     assert read.entity is not None
     assert canonical(read.entity) == canonical(given)
+
+
+KEPT: list[tuple[str, str, EdmValue]] = [
+    # what is typed where a value of another form stood, without a type
+    ("double", "300", EdmValue(EdmType.DOUBLE, 300.0)),
+    ("whole", "-7", EdmValue(EdmType.DOUBLE, -7.0)),
+    ("int64", "5", EdmValue(EdmType.INT64, 5)),
+    ("int64", '"6"', EdmValue(EdmType.INT64, 6)),
+    ("time", '"2026-01-31T12:00:00Z"', EdmValue(EdmType.DATE_TIME, parse_date_time("2026-01-31T12:00:00Z"))),
+    ("guid", f'"{UUID(int=8)}"', EdmValue(EdmType.GUID, str(UUID(int=8)))),
+    ("bytes", '"AAEC"', EdmValue(EdmType.BINARY, b"\0\1\2")),
+    ("text", '"5"', EdmValue(EdmType.STRING, "5")),
+    ("new", "5", EdmValue(EdmType.INT32, 5)),
+    ("new", "5.5", EdmValue(EdmType.DOUBLE, 5.5)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text", "value"), KEPT)
+def test_a_property_keeps_its_type(name: str, text: str, value: EdmValue) -> None:
+    """Whether or not the line with the type is still there; one that is gone, or new, has no other's type."""
+    types = types_of(TypedEntity(KEY, VALUES))
+    read, _ = read_json_form(KEY, f'{{"{name}": {text}}}', types)
+    assert read.entity == TypedEntity(KEY, {name: value})
+    named = f'{{"{name}@odata.type": "Edm.String", "{name}": "7"}}'
+    read, _ = read_json_form(KEY, named, types)
+    assert read.entity == TypedEntity(KEY, {name: EdmValue(EdmType.STRING, "7")}), "as it says"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("int32", "3.5"), ("yes", '"no"'), ("text", "5"), ("time", '"soon"'), ("guid", "7")],
+)
+def test_another_type_has_to_be_named(name: str, text: str) -> None:
+    types = types_of(TypedEntity(KEY, VALUES))
+    read, line = read_json_form(KEY, f'{{\n"new": 1,\n"{name}": {text}}}', types)
+    assert (read.entity, line) == (None, 3)
+    sentence = f"A property keeps its type unless {name}@odata.type names another one."
+    assert sentence in read.problem
 
 
 WRONG = [
@@ -59,7 +97,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("text", "line", "sentence"), WRONG)
 def test_an_error_names_its_line(text: str, line: int, sentence: str) -> None:
-    read, found = read_json_form(KEY, text)
+    read, found = read_json_form(KEY, text, {})
     assert read.entity is None
     assert found == line
     assert read.problem.startswith(f"Nothing is written. Line {line}: ")
@@ -68,7 +106,7 @@ def test_an_error_names_its_line(text: str, line: int, sentence: str) -> None:
 
 def test_the_own_keys_may_be_in_it() -> None:
     """So what the explorer copies as JSON can be pasted."""
-    read, _ = read_json_form(KEY, '{"PartitionKey": "p", "RowKey": "r", "a": 1}')
+    read, _ = read_json_form(KEY, '{"PartitionKey": "p", "RowKey": "r", "a": 1}', {})
     assert read.entity == TypedEntity(KEY, {"a": EdmValue(EdmType.INT32, 1)})
 
 

@@ -78,7 +78,7 @@ INDEXED: list[Step] = [
 
 FORMS: dict[str, tuple[str, list[Step]]] = {
     # the form, the page to start from, the steps
-    "page.find-form": ("/", [Press("/"), Type("odd"), Press("Enter"), Wait(".meta", "1 table with")]),
+    "page.find-form": ("/", [Press("/"), Type("od"), Press("Enter"), Wait(".meta", "1 table with")]),
     "tables.create-form": ("/", [
         Tab("[data-control='tables.new']"), Press("Enter"), Tab("[name=name]"), Type("ByKeys"), Press("Enter"),
         Wait("main", "The table is empty."),
@@ -108,7 +108,8 @@ FORMS: dict[str, tuple[str, list[Step]]] = {
         Tab("[data-control='table.saved']"), Press("Enter"), Tab("[data-control='table.save-name']"),
         Type("soon forgotten"), Press("Enter"), Wait("[aria-label='Forget soon forgotten']"),
         Tab("[data-control='table.saved']"), Press("Enter"),
-        Tab("[aria-label='Forget soon forgotten']"), Press("Enter"), Wait("summary", "Saved queries"),
+        Tab("[aria-label='Forget soon forgotten']"), Press("Enter"), Wait("h1", "Forget soon forgotten"),
+        Tab("[data-control='ask.do']"), Press("Enter"), Wait("summary", "Saved queries"),
     ]),
     "table.selection": (READING, [
         *IN_THE_GRID, Press("Space"), Wait("#selected", "1 selected"),
@@ -141,7 +142,12 @@ FORMS: dict[str, tuple[str, list[Step]]] = {
     ]),
     "upkeep.index-form": ("/tables/Odd/indexes", INDEXED),
     "upkeep.drop-form": ("/tables/Many/indexes", [
-        *INDEXED, Tab("[aria-label='Drop the index on byKeys']"), Press("Enter"), Wait("#index-list", "no index"),
+        *INDEXED, Tab("[aria-label='Drop the index on byKeys']"), Press("Enter"),
+        Wait("h1", "Drop the index on byKeys"),
+    ]),
+    "ask.form": ("/tables/Many/indexes", [
+        Tab("[aria-label='Drop the index on byKeys']"), Press("Enter"), Tab("[data-control='ask.do']"), Press("Enter"),
+        Wait("#index-list", "no index"),
     ]),
     "upkeep.count-form": ("/tables/Empty/indexes", [
         Tab("[name=age]"), Type("soon"), Press("Enter"), Wait("#expiry-problem", "as a whole number"), *COUNTED,
@@ -182,7 +188,7 @@ FORMS: dict[str, tuple[str, list[Step]]] = {
     ]),
     "heat.form": ("/heat", [
         Tab("[name=period]"), Press("ArrowDown"), Tab("[data-control='heat.go']"), Press("Enter"),
-        Wait("#hot", "the last day"),
+        Wait("#hot", "since the server started"),
     ]),
     "refused.form": ("/", [
         Tab("[name=token]"), Type("TOKEN"), Press("Enter"), Wait("h1", "Tables"),

@@ -99,6 +99,17 @@ def count_expiry(watched: WatchedPage, _server: ServerProcess) -> None:
     watched.page.locator("#expiry-state").get_by_text("Nothing is set yet").wait_for()
 
 
+def ask_to_forget(watched: WatchedPage, _server: ServerProcess) -> None:
+    saved = watched.page.locator("[data-control='table.saved']")
+    saved.click()
+    watched.page.locator("[data-control='table.save-name']").fill("wet hours")
+    watched.page.get_by_role("button", name="Save this query").click()
+    watched.page.get_by_label("Forget wet hours").wait_for(state="attached")
+    saved.click()
+    watched.page.get_by_label("Forget wet hours").click()
+    watched.page.get_by_role("button", name="Forget it").wait_for()
+
+
 def make(watched: WatchedPage, _server: ServerProcess) -> None:
     watched.page.get_by_role("button", name="Make the signature").click()
     watched.page.wait_for_selector("#made [data-copy]")
@@ -160,6 +171,7 @@ LOOKS: dict[str, Look] = {
     "changes": Look("changes", "/tables/Weather/changes", merge),
     "a version to put back": Look("conflict", "/tables/Weather/changes", ask_back),
     "no changes": Look("changes", "/tables/Empty/changes"),
+    "a question": Look("ask", "/tables/Weather?filter=wet", ask_to_forget),
     "indexes": Look("upkeep", "/tables/Weather/indexes", count_expiry),
     "policies": Look("policies", "/tables/Weather/policies"),
     "service": Look("service", "/service"),

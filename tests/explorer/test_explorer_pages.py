@@ -69,7 +69,14 @@ def test_tables_are_found_counted_created_and_deleted(watched: WatchedPage) -> N
     assert "The table is empty." in page.inner_text("main")
     watched.open()
     watched.create_table("1")
-    wait_for_text(watched, "#told", "name")
+    wait_for_text(watched, ".card .problem", "A table has a name of 3 to 63 letters")
+    watched.open()
+    watched.create_table("n" * 64)
+    wait_for_text(watched, ".card .problem", "A table has a name of 3 to 63 letters")
+    assert page.get_by_label("Name", exact=True).input_value() == "n" * 64
+    page.get_by_label("Find a table").fill("odd")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/tables/Odd")
     watched.ask_to_delete("Made")
     page.get_by_label("Type the name of the table").fill("made")
     page.get_by_role("button", name="Delete").click()
@@ -302,6 +309,7 @@ def test_the_builder_and_saved_queries(watched: WatchedPage) -> None:
     page.wait_for_url("**humid**")
     page.get_by_text("Saved queries (1)").click()
     page.get_by_label("Forget wet hours").click()
+    page.get_by_role("button", name="Forget it").click()
     page.get_by_text("Saved queries (0)").wait_for()
 
 

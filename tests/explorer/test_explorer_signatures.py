@@ -24,7 +24,10 @@ POLICIES = {
     "whole": TableAccessPolicy(permission="r", expiry=END),
     "endless": TableAccessPolicy(permission="r"),
     "powerless": TableAccessPolicy(expiry=END),
+    "ended": TableAccessPolicy(permission="r", expiry="2020-01-01T00:00:00Z"),
+    "later": TableAccessPolicy(permission="r", start="2090-01-01T00:00:00Z"),
 }
+FORM = "[data-control='signature.form']"
 JFK, LGA = ("JFK", "2013-01-01T00:00"), ("LGA", "2013-01-01T00:00")
 
 MADE: dict[str, tuple[Filled, str, str]] = {
@@ -84,6 +87,15 @@ REFUSED: dict[str, tuple[Filled, str]] = {
     "addresses of two kinds": ({"Addresses of clients": "10.0.0.1-::1"}, "two joined by a hyphen"),
     "a first RowKey alone": ({"First RowKey": "a"}, "The first RowKey needs the first PartitionKey."),
     "a last RowKey alone": ({"Last RowKey": "a"}, "The last RowKey needs the last PartitionKey."),
+    "keys that end before they begin": (
+        {"First PartitionKey": "z", "Last PartitionKey": "a"}, "The last PartitionKey is before the first one",
+    ),
+    "RowKeys that end before they begin": (
+        {"First PartitionKey": "a", "First RowKey": "z", "Last PartitionKey": "a", "Last RowKey": "a"},
+        "The last RowKey is before the first one",
+    ),
+    "a policy that has ended": ({"Policy of the table": "ended", "read": False}, "The policy 'ended' has ended"),
+    "a policy that begins later": ({"Policy of the table": "later", "read": False}, "The policy 'later' begins at"),
     "no name of a table": ({"Table": "a-b"}, "'a-b' is not a table name."),
 }  # fmt: skip
 
@@ -154,8 +166,12 @@ def test_a_signature_that_the_server_would_refuse_is_not_made(
     assert with_policies.process.poll() is None
     filled, sentence = REFUSED[case]
     ask_for(watched, filled)
-    watched.page.locator("#made .problem").filter(has_text=sentence).wait_for()
+    watched.page.locator(f"{FORM} .problem").filter(has_text=sentence).wait_for()
     assert watched.page.locator("#made [data-copy]").count() == 0
+    wrong = watched.page.locator(f"{FORM} [aria-invalid]")
+    assert wrong.get_attribute("aria-describedby") == "wrong-field"
+    beside = "(each) => (each.closest('.field') ?? each.closest('label')).nextElementSibling.id"
+    assert wrong.evaluate(beside) == "wrong-field"
 
 
 def test_what_does_not_apply_is_disabled(watched: WatchedPage) -> None:
@@ -208,7 +224,7 @@ def test_what_a_policy_has_is_refused_a_second_time(
     page.evaluate(f"{field}.disabled = false")
     page.evaluate(f"{field}.{forced.partition('.')[2]}")
     page.get_by_role("button", name="Make the signature").click()
-    page.locator("#made .problem").filter(has_text=sentence).wait_for()
+    page.locator(f"{FORM} .problem").filter(has_text=sentence).wait_for()
 
 
 def test_a_signature_of_the_account_serves_tables_and_entities(
@@ -241,9 +257,15 @@ def test_the_policies_are_those_of_the_chosen_table(
     policies = (
         "[...document.querySelectorAll('[name=policy] option')].map((each) => each.value).join()"
     )
-    for table, listed in (("Weather", ",whole,endless,powerless"), ("Empty", ""), ("", "")):
+    for table, listed in (
+        ("Weather", ",whole,endless,powerless,ended,later"),
+        ("Empty", ""),
+        ("", ""),
+    ):
         choose(watched, "Table", table)
         watched.wait_until(f"{policies} === '{listed}'")
+        assert page.locator("[name=policy]").input_value() == ""
+        assert page.get_by_label("read", exact=True).is_checked()
     assert page.get_by_label("Addresses of clients").input_value() == "127.0.0.1"
     page.get_by_role("button", name="Make the signature").click()
     page.wait_for_selector("#made [data-copy]")

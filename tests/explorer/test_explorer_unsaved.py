@@ -46,10 +46,10 @@ def test_what_was_typed_is_not_thrown_away_unasked(watched: WatchedPage) -> None
     page.keyboard.press("Escape")
     page.wait_for_selector("#unsaved[open]", state="detached")
     assert field(watched, "humid").input_value() == "many"
-    page.route("**/entity", lambda route: route.abort())
+    page.route("**/entity?*", lambda route: route.abort())
     page.get_by_role("button", name="Save").click()
     wait_for_text(watched, "#panel .problem", "The explorer does not answer")
-    page.unroute("**/entity")
+    page.unroute("**/entity?*")
     assert field(watched, "humid").input_value() == "many"
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Discard it").click()
@@ -82,3 +82,69 @@ def test_a_problem_in_the_panel_is_closed(
     assert page.locator("#panel a").count() == 0
     page.locator("#panel .close").click()
     page.wait_for_selector("#panel.open", state="detached")
+
+
+def test_a_page_of_an_entity_asks_too(watched: WatchedPage, filled_server: ServerProcess) -> None:
+    """Before it is left, after a refusal and between the forms too; not by saving, and not without an edit."""
+    page = watched.page
+    key = ("LGA", "2013-01-04T00:00")
+    watched.open(f"/tables/Weather/entity?pk={key[0]}&rk={key[1]}")
+    page.get_by_role("link", name="Policies").click()
+    page.wait_for_url("**/policies")
+    page.go_back()
+    field(watched, "humid").fill("many")
+    page.get_by_role("button", name="Save", exact=True).click()
+    wait_for_text(watched, ".problem", "Nothing is written")
+    field(watched, "humid").fill("77")
+    for form, there in (("As JSON", "[name=json]"), ("As fields", "[name=name]")):
+        page.get_by_role("button", name=form).click()
+        page.locator(there).first.wait_for()
+    assert watched.asked == 0
+    leaving: tuple[Callable[[], None], ...] = (
+        page.get_by_role("link", name="Policies").click,
+        page.locator(".panel-head .close").click,
+        page.get_by_role("button", name="Delete", exact=True).click,
+    )
+    for leave in leaving:
+        watched.open(f"/tables/Weather/entity?pk={key[0]}&rk={key[1]}")
+        field(watched, "humid").fill("77")
+        page.get_by_role("button", name="As JSON").click()
+        page.locator("[name=json]").wait_for()
+        asked = watched.asked
+        leave()
+        watched.wait_until("!location.pathname.endsWith('/view')")
+        assert watched.asked == asked + 1
+    watched.open(f"/tables/Weather/entity?pk={key[0]}&rk={key[1]}")
+    field(watched, "humid").fill("77")
+    with table(filled_server, "Weather") as client:
+        client.upsert_entity({"PartitionKey": key[0], "RowKey": key[1], "humid": 5})
+    page.get_by_role("button", name="Save", exact=True).click()
+    page.get_by_role("button", name="Write yours over it").wait_for()
+    page.get_by_role("link", name="Policies").click()
+    page.wait_for_url("**/policies")
+    assert watched.asked == 5
+    watched.open(f"/tables/Weather/entity?pk={key[0]}&rk={key[1]}")
+    field(watched, "humid").fill("78")
+    page.get_by_role("button", name="Save", exact=True).click()
+    wait_for_text(watched, ".done", "The entity is saved.")
+    page.reload()
+    wait_for_text(watched, ".done", "The entity is saved.")
+    assert field(watched, "humid").input_value() == "78"
+    assert watched.asked == 5
+
+
+def test_a_deletion_asks_before_the_edits_go(watched: WatchedPage) -> None:
+    """The question whether to delete takes the place of the form in the panel."""
+    page = watched.page
+    watched.open(f"/tables/Weather?filter=PartitionKey eq '{FIRST[0]}'&top=2")
+    page.locator("#grid .piece a").first.click()
+    page.wait_for_selector("#panel.open form")
+    field(watched, "humid").fill("33")
+    page.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("button", name="Keep editing").click()
+    assert field(watched, "humid").input_value() == "33"
+    page.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("button", name="Discard it").click()
+    page.get_by_role("link", name="Keep it").click()
+    page.get_by_role("button", name="Save", exact=True).wait_for()
+    assert not page.locator("#unsaved").evaluate("(each) => each.open")

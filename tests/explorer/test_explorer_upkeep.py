@@ -19,10 +19,16 @@ from explorer.test_page_guard import COOKIE, ORIGIN, send
 from server_process import ServerProcess, start_server
 from tablestone.explorer.account import ExploredAccount, ExplorerSettings
 from tablestone.testing import TableStorage
+from tablestone.tools.client import OwnAnswer, TableEndpoint
 from tablestone.tools.connection import parse_connection_string
 
 PAGE = "/tables/Sessions/indexes"
 TAB = 'href="/tables/Sessions/indexes"'
+TYPED = "document.querySelector('[data-control=\"upkeep.property\"]')?.value === 'note'"
+IN_SIGHT = """(button) => {
+  const end = button.getBoundingClientRect().right;
+  return end <= innerWidth && end <= button.closest(".scrolls").getBoundingClientRect().right;
+}"""
 POSTS = {"cookie": COOKIE, "origin": ORIGIN}
 
 
@@ -66,24 +72,30 @@ def text_of(answer: Any) -> str:
 def test_the_server_says_that_the_first_index_is_not_allowed(closed: ServerProcess) -> None:
     answer = ask(closed, PAGE)
     assert "cannot be undone" in answer.text
-    assert "tablestone index create Sessions PROPERTY" in answer.text
+    assert "<code>tablestone index create --help</code> says how" in answer.text
+    command = "tablestone index create Sessions user --account devstoreaccount1 --data /d"
+    account: Any = {"storage": " --data /d"}
+    ask(closed, "/tables/Sessions", **account)
+    assert f"<code>{command.replace('user', 'RowKey')}</code>" in ask(closed, PAGE, **account).text
     assert "upkeep.create" not in answer.text
     refused = ask(closed, f"{PAGE}/create", {"property": "user"})
     assert refused.status_code == 400
-    assert 'id="index-problem"' in refused.text or "remote-indexes" in refused.text
+    assert 'id="index-problem"' in refused.text
 
 
 BAD: list[tuple[str, dict[str, str], str]] = [
     # the form, the fields, the sentence
     ("expiry/count", {"by": "age", "age": "soon", "unit": "h"}, "as a whole number"),
-    ("expiry/count", {"by": "age", "age": "0", "unit": "h"}, "The policy needs after"),
+    ("expiry/count", {"by": "age", "age": "0", "unit": "h"}, "as a whole number from 1"),
+    ("expiry/count", {"by": "age", "age": "9999999", "unit": "d"}, "at most 7,800 years"),
     ("expiry/count", {"by": "property", "name": ""}, "Type the name of the property"),
-    ("expiry/count", {"by": "property", "name": "RowKey"}, "The policy needs after"),
+    ("expiry/count", {"by": "property", "name": "RowKey"}, "a key is none"),
     ("expiry/count", {"resume": "1"}, "policy"),
     ("expiry", {"what": "suspend"}, "policy"),
-    ("expiry", {"what": "remove"}, "policy"),
+    ("expiry", {"what": "remove", "agreed": "1"}, "policy"),
     ("expiry", {"what": "", "count": "none", "token": "x"}, "count"),
-    ("indexes/drop", {"property": "nosuch"}, "nosuch"),
+    ("indexes/drop", {"property": "nosuch", "agreed": "1"}, "nosuch"),
+    ("indexes/create", {"property": " "}, "Type the name of the property"),
 ]
 
 
@@ -94,12 +106,14 @@ def test_bad_input_gets_a_sentence_and_stays(
     answer = ask(closed, f"/tables/Sessions/{form}", fields)
     assert answer.status_code == 400
     problem = re.search(
-        'class="problem" role="alert" id="(index|expiry)-problem">([^<]+)<', answer.text
+        'class="problem" role="alert" id="(index|expiry)-problem" data-field="([^"]+)">([^<]+)<',
+        answer.text,
     )
-    if problem is None:  # the index has no form on this server
-        assert form.startswith("indexes")
-        return
-    assert sentence in html.unescape(problem[2])
+    assert problem is not None
+    assert problem[1] == ("index" if form.startswith("indexes") else "expiry")
+    named = {"age": "age", "name": "name"}.get(problem[2])
+    assert (named in fields) == (named is not None)
+    assert sentence in html.unescape(problem[3])
     for name in ("age", "name"):
         if fields.get(name):
             assert f'value="{fields[name]}"' in answer.text
@@ -131,7 +145,7 @@ def test_the_tab_says_that_the_connection_is_not_secure() -> None:
 
     with answering(answer) as place:
         account = ExploredAccount(ExplorerSettings(parse_connection_string(place)))
-        assert [account.own_tab("Sessions") for _ in range(2)] == ["Indexes"] * 2
+        assert [account.own_parts("Sessions") for _ in range(2)] != [None, None]
         assert len(asked) == 1
         page = send("GET", PAGE, POSTS, connection=parse_connection_string(place))
     assert page.status_code == 403
@@ -160,7 +174,7 @@ def test_two_people_at_once(closed: ServerProcess, fields: dict[str, str], words
         service.create_table(shared).create_entity({"PartitionKey": "p", "RowKey": "r"})
     answer = ask(closed, f"/tables/{shared}/expiry/count", fields)
     path = answer.headers["location"]
-    given = {"count": path.partition("count=")[2]}
+    given = {"count": path.rpartition("count=")[2]}
     while 'name="token" value="' not in (page := ask(closed, path).text):
         sleep(0.05)
     form = page.partition('"upkeep.set-form"')[2].partition("</form>")[0]
@@ -171,11 +185,53 @@ def test_two_people_at_once(closed: ServerProcess, fields: dict[str, str], words
     assert "ount again" in refused.text.partition('id="expiry-problem"')[2].partition("</p>")[0]
     assert words in refused.text
     if fields["by"] == "age":
-        assert 'name="age" value="1"' in refused.text
-        assert '<option value="d" selected>' in refused.text
+        assert 'name="age" value="24"' in refused.text
+        assert '<option value="h" selected>' in refused.text
     else:
         assert 'value="property" checked' in refused.text
         assert 'name="name" value="ends"' in refused.text
+
+
+@pytest.mark.parametrize(
+    ("removed", "words"),
+    [
+        (
+            0,
+            "Later all of these are removed for good, each an hour after it expired: all within the next hour,",
+        ),
+        (
+            4,
+            "an hour after it expired: 4 within minutes, 5 within the next hour, but none in the first hour of a",
+        ),
+        (
+            9,
+            "an hour after it expired: all within minutes, but none in the first hour of a server. 2 have no time",
+        ),
+    ],
+)
+def test_a_count_says_what_is_removed_when(
+    closed: ServerProcess, monkeypatch: pytest.MonkeyPatch, removed: int, words: str
+) -> None:
+    """None of them at once, and all of them later."""
+    real = TableEndpoint.own_form
+    numbers = {"entities": 20, "hidden": 9, "removed": removed, "never": 2, "far": 0, "sample": []}
+    told = {
+        "state": "counted",
+        "policy": {"after": 60},
+        "token": "t",
+        "until": "2026-11-29T03:40:00Z",
+    }
+
+    def own_form(endpoint: TableEndpoint, *given: Any, **more: Any) -> OwnAnswer:
+        return (
+            OwnAnswer(told | numbers, None) if "count" in more else real(endpoint, *given, **more)
+        )
+
+    monkeypatch.setattr(TableEndpoint, "own_form", own_form)
+    said = text_of(ask(closed, f"{PAGE}?count=1"))
+    assert "of 20 entities, 9 are hidden at once." in said
+    assert words in said
+    assert "9 expire later." in said
 
 
 def test_a_table_of_the_test_kit() -> None:
@@ -220,6 +276,8 @@ def test_an_index_and_an_expiry_without_the_documents(
         page.get_by_label("Property", exact=True).fill("user")
         page.get_by_role("button", name="Make the index").click()
         wait_for_text(watched, "#index-problem", "confirm that the change")
+        beside = "document.querySelector('[name=accepted]').closest('label').nextElementSibling"
+        watched.wait_until(f"{beside}.id === 'index-problem'")
         assert page.get_by_label("Property", exact=True).input_value() == "user"
         page.locator("[name=accepted]").check()
         page.get_by_role("button", name="Make the index").click()
@@ -231,11 +289,28 @@ def test_an_index_and_an_expiry_without_the_documents(
         page.get_by_label("Property", exact=True).fill("user")
         page.get_by_role("button", name="Make the index").click()
         wait_for_text(watched, "#index-problem", "user")
-        page.get_by_role("button", name="Drop the index on usr").click()
+        for width in (400, 1280):
+            page.set_viewport_size({"width": width, "height": 800})
+            assert page.get_by_label("Drop the index on usr").evaluate(IN_SIGHT), width
+        page.get_by_label("Property", exact=True).fill("note")
+        for agrees in (False, True):
+            page.get_by_role("button", name="Drop the index on usr").click()
+            assert page.inner_text("h1") == "Drop the index on usr"
+            if agrees:
+                page.get_by_role("button", name="Drop the index").click()
+            else:
+                page.get_by_role("link", name="Cancel").click()
+                page.wait_for_selector("#index-list")
+                assert "usr" in page.inner_text("#index-list")
+            watched.wait_until(TYPED)
         watched.wait_for(lambda: "usr" not in page.inner_text("#index-list"))
 
         expire(watched, "property", "expires")
         wait_for_text(watched, "#expiry-state", "of 20 entities, 9 are hidden at once")
+        wait_for_text(watched, "#expiry-state", "each an hour after it expired: all within minutes")
+        watched.wait_until(TYPED)
+        assert page.locator("[data-control='upkeep.name']").input_value() == "expires"
+        assert page.locator("[data-control='upkeep.by-property']").is_checked()
         wait_for_text(watched, "#expiry-state", "11 have no time and never expire")
         wait_for_text(watched, "#expiry-state", "Nothing is set yet")
         assert entity_of(server, "Sessions", "p0", "3")["user"] == "u3"
@@ -246,7 +321,8 @@ def test_an_index_and_an_expiry_without_the_documents(
         page.get_by_role("button", name="Resume…").click()
         page.get_by_role("button", name="Set it, and hide 9").click()
         watched.wait_for(lambda: "(suspended)" not in page.inner_text("#expiry-state"))
-        page.get_by_role("button", name="Let nothing expire").click()
+        page.get_by_role("button", name="Let nothing expire…").click()
+        page.get_by_role("button", name="Remove the policy").click()
         wait_for_text(watched, "#expiry-state", "Entities do not expire.")
         expire(watched, "age", "7")
         wait_for_text(watched, "#expiry-state", "7d after their Timestamp")

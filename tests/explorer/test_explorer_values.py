@@ -25,6 +25,7 @@ from tablestone.explorer.property_fields import (
     differences,
     fields_of,
     read_form,
+    with_changes,
 )
 from tablestone.explorer.query_bar import (
     advice_on,
@@ -213,17 +214,34 @@ def test_two_fields_of_one_name_are_refused() -> None:
     assert read.fields[1].problem == "There are two properties a."
 
 
-def test_the_two_versions_of_a_conflict() -> None:
-    yours = odata.TypedEntity(
-        EntityKey("JFK", "1"),
-        {"humid": EdmValue(EdmType.INT64, 40), "mine": EdmValue(EdmType.STRING, "x")},
+def test_the_versions_of_a_conflict() -> None:
+    """Who changed, removed or added a property, of which type it is, and what is written of it."""
+    given = {**odata.content_of(RAW), "their": 1}
+    shown = {name: value for name, value in given.items() if name not in ("wet", "wet@odata.type")}
+    yours = odata.read_entity(shown)
+    del yours.properties["note"], yours.properties["their"]
+    yours.properties["humid"] = EdmValue(EdmType.INT64, 40)
+    yours.properties["mine"] = EdmValue(EdmType.STRING, "x")
+    stored = {**given, "temp": 99.5, "their": 2}
+    found = {each.name: each for each in differences(yours, stored, shown) if each.differs}
+    assert {name: (each.is_yours, each.is_theirs) for name, each in found.items()} == {
+        "humid": (True, False),
+        "mine": (True, False),
+        "note": (True, False),
+        "temp": (False, True),
+        "their": (True, True),
+        "wet": (False, True),
+    }
+    assert found["humid"][1:] == (
+        *[PropertyField("humid", "Int32", "40")] * 2,
+        PropertyField("humid", "Int64", "40"),
     )
-    found = {each.name: each for each in differences(yours, RAW)}
-    yours_and_stored = PropertyField("humid", "Int64", "40"), PropertyField("humid", "Int32", "40")
-    assert found["humid"][1:] == yours_and_stored
-    assert found["humid"].differs
-    assert found["mine"].stored is None
-    assert found["temp"].yours is None
+    assert found["mine"].stored is found["note"].yours is found["wet"].shown is None
+    written = odata.read_entity(stored).properties
+    del written["note"], written["their"]
+    assert with_changes(yours, stored, shown).properties == written | {
+        name: yours.properties[name] for name in ("humid", "mine")
+    }
 
 
 def test_cells() -> None:

@@ -21,6 +21,8 @@ from tablestone.testing.storage_service import StorageService
 from tablestone.tools.client import TableEndpoint
 from tablestone.tools.connection import parse_connection_string
 from tablestone.tools.copying import Side, carry_expiry
+from tablestone.tools.errors import ServiceError
+from tablestone.tools.own_forms import change_expiry
 
 HOUR: Final = timedelta(hours=1)
 
@@ -195,6 +197,7 @@ def test_diff_and_copy_know_what_the_source_hides(
             "Sessions: 1 entity on both sides, and they are equal.",
             "  entities expire at the time in expires in A",
             "  1 left out: expired on one side, and not yet on the other",
+            "  1 more entity has expired in A: hidden, and left out.",
         ]
         there.create_entity(entity("more", n=1))
         ended = run("diff", *places, "Sessions", "--json")
@@ -210,6 +213,64 @@ def test_diff_and_copy_know_what_the_source_hides(
             in copied.errors
         )
         assert "    1 left out: expired on one side, and not yet on the other" in copied.lines
+        assert "    1 more entity has expired at the source: hidden, and left out." in copied.lines
+
+
+def test_transfers_say_what_they_leave_out(
+    storage: TableStorage, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hidden entities and indexes, also where nothing is compared; a policy that is suspended hides nothing."""
+    table = sessions(storage)
+    for row in ("a", "b"):
+        table.create_entity(entity(row, expires=1))
+    table.create_entity(entity("live", n=1))
+    storage.set_expiry("Sessions", property="expires")
+    storage.create_index("Sessions", "n")
+    here = parse_connection_string(storage.connection_string)
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", storage.connection_string)
+    said = "2 more entities have expired: hidden, and left out."
+    exported = run("export", "Sessions", str(tmp_path / "all.jsonl"), "--quiet")
+    assert exported.lines[1:] == [said]
+    assert said in run("export", "Sessions", "-").errors
+    with TableStorage() as other:
+        places = places_of(tmp_path, storage, other)
+        between = ("--from", places[0], "--to", places[1], "Sessions")
+        no_index = "  Indexes are not copied, and the target has none on: n."
+        copied = run("copy", *between, "--no-verify").lines
+        assert {f"  {said}", no_index} <= {*copied}
+        verified = run("copy", *between, "--restart", "--on-conflict", "replace").lines
+        where = said.replace("expired:", "expired at the source:")
+        assert {f"    {where}", no_index} <= {*verified}
+        other.create_index("Sessions", "n")
+        assert no_index not in run("copy", *between, "--on-conflict", "replace").lines
+        followed = run(
+            "copy", *between, "--follow", "--until-caught-up", "--on-conflict", "replace"
+        )
+        assert f"  {said}" in followed.errors
+    with TableEndpoint(here) as endpoint:
+        change_expiry(endpoint, "Sessions", {"suspended": True})
+    again = run("export", "Sessions", str(tmp_path / "again.jsonl"), "--json").lines
+    assert (json.loads(again[0])["hidden"], json.loads(again[0])["entities"]) == (0, 3)
+
+
+@pytest.mark.parametrize("own", ["refused", "older"])
+def test_a_server_that_does_not_count_is_said(
+    storage: TableStorage, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, own: str
+) -> None:
+    sessions(storage).create_entity(entity("a", expires=1))
+    storage.set_expiry("Sessions", property="expires")
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", storage.connection_string)
+    ends = {
+        "refused": ServiceError(403, "SecureConnectionRequired", ""),
+        "older": ServiceError(400, "InvalidQueryParameterValue", ""),
+    }
+
+    def own_form(*_given: Any, **_more: Any) -> Any:
+        raise ends[own]
+
+    monkeypatch.setattr(TableEndpoint, "own_form", own_form)
+    exported = run("export", "Sessions", str(tmp_path / "all.jsonl"))
+    assert exported.lines[-1].startswith("Entities that have expired are hidden, and left out.")
 
 
 def places_of(tmp_path: Path, *sides: TableStorage) -> list[str]:

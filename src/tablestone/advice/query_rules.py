@@ -343,6 +343,8 @@ def _of_index(table: TableUse, use: QueryUse) -> Iterator[Finding]:
             more = f" {period}, there {was} {counted(total, 'write', 'writes')}."
         shown = _joined([f"`{name}`" for name in missing], "and")
         found_by = _joined(commands, "and") + where
+        if table.index_place:
+            found_by = f"on {shown}, {table.index_place}"
         yield INDEX, _about(use, commands=found_by, names=shown, more=more)
 
 

@@ -139,6 +139,8 @@ class TableUse:
     """The properties that have an index, and whether it is within partitions; None if unknown, and on Azure."""
     storage: str | None = None
     """The options with which a command finds the table, to paste; empty if no command can."""
+    index_place: str = ""
+    """Where a person makes an index, if not by a command, such as `on the tab Indexes`."""
     known_properties: frozenset[str] = frozenset()
     """The properties that entities were seen to have; empty if none are known."""
     is_one_task: bool = False

@@ -54,6 +54,7 @@ LOG_SECONDS: Final = 60.0
 """Seconds between two lines of the log about the same problem."""
 LATE_SECONDS: Final = 60.0
 """Seconds beside the interval after which the archive is late, whatever the reason."""
+SLOW: Final = "its store is slow, or does not answer."
 WATCH_SECONDS: Final = 10.0
 UNEXPECTED: Final = "An unexpected error is in the log."
 STOP_SECONDS: Final = 3.0
@@ -116,22 +117,24 @@ class Archiver:
         """Seconds since everything that was committed was archived."""
         return self.elapsed() - self._caught_up_at
 
-    @property
-    def is_late(self) -> bool:
-        return self.lag_seconds > self.settings.interval + LATE_SECONDS
+    def _lateness(self) -> list[tuple[float, str]]:
+        """What is late, or will be unless it goes on: sentences, each with the seconds until then."""
+        url, found = self.settings.url, list[tuple[float, str]]()
+        if self.failing is None:
+            found.append((self._caught_up_at, f"The archive {url} is behind: {SLOW}"))
+        copy = self._beside.get(self.base_copies)
+        if copy is not None and not copy.done():
+            sentence = f"The base copy in {url} does not go on: {SLOW}"
+            found.append((self.base_copies.went_on_at, sentence))
+        until = self.elapsed() - self.settings.interval - LATE_SECONDS
+        return [(at - until, sentence) for at, sentence in found]
 
     @property
-    def _late(self) -> str:
-        return f"The archive {self.settings.url} is behind: its store is slow, or does not answer."
-
-    @property
-    def warnings(self) -> list[str]:
-        """Sentences for the operator, though requests are served."""
+    def warnings(self) -> list[tuple[float, str]]:
+        """Sentences for the operator, each with the seconds until it holds: this worker may be stuck by then."""
         url, found = self.settings.url, list[str]()
         if self.failing is not None:
             found.append(f"Nothing is archived to {url} now. {self.failing}")
-        elif self.is_late:
-            found.append(self._late)
         found += self.problems.values()
         if self.base_copies.needs_old_key:
             found.append(
@@ -150,7 +153,7 @@ class Archiver:
             found.append(
                 f"The archive {url} lacks the records {first:,} to {last:,}, until a base copy has ended."
             )
-        return found
+        return [*self._lateness(), *((0.0, sentence) for sentence in found)]
 
     async def run(self) -> None:
         watching = asyncio.create_task(self._watch())
@@ -232,12 +235,13 @@ class Archiver:
             await self.watch()
 
     async def watch(self) -> None:
-        if self.is_late:
+        late = [sentence for seconds, sentence in self._lateness() if seconds < 0]
+        if late or self.failing is not None:
             await asyncio.to_thread(self._count_behind)
-            if self.failing is None:
-                self._tell(self._late, f"{self.behind_bytes:,} bytes of changes wait.")
-            else:
-                self._tell_failing(self.failing)
+        for sentence in late:
+            self._tell(sentence, f"{self.behind_bytes:,} bytes of changes wait.")
+        if self.failing is not None:
+            self._tell_failing(self.failing)
 
     async def _begin(self) -> OwnTerm:
         url = self.settings.url

@@ -1,5 +1,9 @@
 """Writes base copies: all rows, scanned in short reads beside the commits, in parts of some MiB.
 
+A copy may take its time, and a request may not: each read is compressed and hashed at once, and followed by a rest in
+proportion to the processor time of it all. Its thread has no lower priority: one that holds the interpreter and waits
+for a core would hold up all requests.
+
 A copy begins after a record, START, and ends at another, LAST. Its rows are of different moments in between; with all
 records from START + 1 to LAST applied in order, they are of one. The object `end` lists the parts and comes last, when
 those records are archived. A copy that was interrupted goes on in the next term of its life.
@@ -16,7 +20,15 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tablestone.archive.history import Life, Line, present, read_bases, read_lives, read_named
-from tablestone.archive.objects import Kind, ObjectDamaged, ObjectRefused, write_records
+from tablestone.archive.objects import (
+    Compressed,
+    Kind,
+    ObjectDamaged,
+    ObjectRefused,
+    write_records,
+    zstd_library,
+)
+from tablestone.clock import monotonic_seconds, process_seconds, thread_seconds
 from tablestone.engines import change_record
 from tablestone.engines.contract import Key, StoredRow
 from tablestone.engines.sqlite.archive_source import StoredRecord
@@ -34,12 +46,14 @@ EVERY_SECONDS: Final = 86_400.0
 """Seconds between two base copies."""
 GAP_SECONDS: Final = 3600.0
 """Seconds between two base copies that gaps ask for."""
-READ_BYTES: Final = 256 << 10
-"""About how many bytes are read at once: requests wait for the interpreter meanwhile."""
-REST: Final = 4.0
-"""Seconds of rest for each second of reading, so that requests go on."""
-REST_SECONDS_MAX: Final = 1.0
-"""The clock also counts the time for which the machine slept."""
+READ_BYTES: Final = 64 << 10
+"""About how many bytes are read, compressed and hashed at once: requests wait for the interpreter meanwhile."""
+REST: Final = 9.0
+"""Seconds of rest for each second of processor time, while the process has nothing else to do."""
+BUSY: Final = 9.0
+"""How much longer a rest becomes while the process keeps a core busy: the copy takes its time from requests."""
+COPY_SECONDS: Final = 28_800.0
+"""A copy of much data rests less, so that reading it takes no longer."""
 WAIT_SECONDS: Final = 0.5
 """Seconds between two looks whether the changes of meanwhile are archived."""
 
@@ -61,6 +75,37 @@ class Part(NamedTuple):
     """The key of its last row."""
 
 
+class _Body:
+    """The body of a part. It is compressed and hashed while it is read, so that nothing takes long at once."""
+
+    def __init__(self, after: str | None) -> None:
+        self.size = self.rows = 0
+        self.last: str | None = None
+        """The key of its last row."""
+        self._after = after
+        self._compressor = zstd_library().ZstdCompressor()
+        self._hash = hashlib.sha256()
+        self._pieces: list[bytes] = []
+
+    def read(self, source: ArchiveSource) -> float:
+        """Add the next rows, if there are any; returns the processor time that it took."""
+        began = thread_seconds()
+        rows = source.rows(_key(self.last or self._after), min(READ_BYTES, PART_BYTES))
+        if rows:
+            plain = write_records(_as_records(rows))
+            self._hash.update(plain)
+            self._pieces.append(self._compressor.compress(plain))
+            self.size += len(plain)
+            self.rows += len(rows)
+            self.last = f"{rows[-1].partition.hex()}/{rows[-1].row.hex()}"
+        return thread_seconds() - began
+
+    def finish(self) -> tuple[Compressed, str]:
+        """The whole body, and the checksum of what it compresses."""
+        self._pieces.append(self._compressor.flush())
+        return Compressed(b"".join(self._pieces)), self._hash.hexdigest()
+
+
 class BaseCopies:
     """Writes base copies, and knows what the archive can restore by them."""
 
@@ -79,9 +124,12 @@ class BaseCopies:
         """The start of the newest one: nothing of it is left over."""
         self.gap: Range | None = None
         """The newest records that were not archived, until a base copy closes the gap."""
+        self.went_on_at = elapsed()
+        """When the one under way has read or written something last."""
         self._source = source
         self._ticks = ticks
         self._elapsed = elapsed
+        self._looked_at = monotonic_seconds(), process_seconds()
 
     @property
     def due(self) -> float:
@@ -110,7 +158,9 @@ class BaseCopies:
     async def run(self, term: OwnTerm) -> None:
         """Write a base copy, or go on with one that was interrupted."""
         source = self._source
+        self.went_on_at = self._elapsed()
         ends = await asyncio.to_thread(source.ends)
+        pace = COPY_SECONDS / await asyncio.to_thread(source.database_bytes)
         line = await _line(term)
         start, parts = await self._unfinished(term, line)
         if not parts:
@@ -122,17 +172,18 @@ class BaseCopies:
                 return
         while True:
             after = parts[-1].last if parts else None
-            body, rows, last = await self._read(after)
-            if last is None:
+            read = await self._read(after, pace)
+            if (last := read.last) is None:
                 break
-            digest = (await asyncio.to_thread(hashlib.sha256, body)).hexdigest()
+            body, digest = await asyncio.to_thread(read.finish)
             reached = (await asyncio.to_thread(source.ends)).last
-            part = Part(term.term.number, len(parts) + 1, digest, rows, reached, after, last)
+            part = Part(term.term.number, len(parts) + 1, digest, read.rows, reached, after, last)
             name = term.name(Kind.BASE, start, part=part.number)
             await term.create(name, {"part": part}, body, term.key)
             parts.append(part)
         ends = await asyncio.to_thread(source.ends)
-        while term.archived < ends.last:  # noqa: ASYNC110 - the next turns write them
+        while term.archived < ends.last:  # the next turns write them
+            self.went_on_at = self._elapsed()
             await asyncio.sleep(WAIT_SECONDS)
         newest = await asyncio.to_thread(source.record, ends.last)
         facts = {
@@ -149,21 +200,22 @@ class BaseCopies:
         self._ended(start)
         log.info("base copy of %d rows in %d parts", sum(each.rows for each in parts), len(parts))
 
-    async def _read(self, after: str | None) -> tuple[bytes, int, str | None]:
-        """The body of the part that begins after a key, the number of its rows, and the key of the last one."""
-        read, count, size, last = list[bytes](), 0, 0, None
-        while size < PART_BYTES:
-            began = self._elapsed()
-            bytes_max = min(READ_BYTES, PART_BYTES)
-            rows = await asyncio.to_thread(self._source.rows, _key(last or after), bytes_max)
-            if not rows:
+    async def _read(self, after: str | None, pace: float) -> _Body:
+        """The body of the part that begins after a key. `pace`: the most seconds for a byte."""
+        body = _Body(after)
+        while body.size < PART_BYTES:
+            self.went_on_at, size = self._elapsed(), body.size
+            spent = await asyncio.to_thread(body.read, self._source)
+            if body.size == size:
                 break
-            read.append(await asyncio.to_thread(write_records, _as_records(rows)))
-            size += len(read[-1])
-            count += len(rows)
-            last = f"{rows[-1].partition.hex()}/{rows[-1].row.hex()}"
-            await asyncio.sleep(min(REST * (self._elapsed() - began), REST_SECONDS_MAX))
-        return b"".join(read), count, last
+            await asyncio.sleep(min(self._rest(spent), pace * (body.size - size)))
+        return body
+
+    def _rest(self, spent: float) -> float:
+        """Seconds to rest after processor time was spent: more if the process was busy since the last rest began."""
+        before, self._looked_at = self._looked_at, (monotonic_seconds(), process_seconds())
+        passed, used = (now - then for now, then in zip(self._looked_at, before, strict=True))
+        return spent * REST * (1 + BUSY * min(used / max(passed, 0.001), 1.0))
 
     def _ended(self, start: int) -> None:
         self.newest_at = self._elapsed()

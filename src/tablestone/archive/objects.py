@@ -116,6 +116,10 @@ def zstd_library() -> Any:
     return zstd
 
 
+class Compressed(bytes):
+    """A body that is compressed already."""
+
+
 class Content(NamedTuple):
     """What an object holds: a few facts, and its bytes. The key encrypts it; None: it is in clear."""
 
@@ -132,7 +136,7 @@ def write_object(name: Name, content: Content) -> bytes:
     """
     facts, plain, key = content
     zstd = zstd_library()
-    body = zstd.compress(plain)
+    body = plain if isinstance(plain, Compressed) else zstd.compress(plain)
     pieces = [zstd.compress(orjson.dumps(facts, default=tuple))]  # a named tuple is an array
     pieces += (body[at : at + PIECE_BYTES] for at in range(0, len(body), PIECE_BYTES))
     head: dict[str, str | int] = {"name": str(name)}

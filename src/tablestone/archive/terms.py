@@ -24,6 +24,7 @@ from tablestone.archive.history import (
     read_record,
 )
 from tablestone.archive.objects import (
+    Compressed,
     Content,
     Kind,
     Name,
@@ -31,6 +32,7 @@ from tablestone.archive.objects import (
     ObjectRefused,
     fresh_life,
     write_object,
+    zstd_library,
 )
 from tablestone.archive.store import DirectoryStore, ObjectExists, ObjectMissing, StoreUnavailable
 
@@ -83,7 +85,8 @@ class OwnTerm:
                 found = await read_named(self.store, name, self.keys)
             except ObjectDamaged:  # the objects of the next term have other names
                 raise TermLost(f"the store has not kept {name} as it was written") from None
-            if found.facts.get("run") != self.run or found.body != body:
+            plain = zstd_library().decompress(body) if isinstance(body, Compressed) else body
+            if found.facts.get("run") != self.run or found.body != plain:
                 raise TermLost(f"another process has written {name}") from None
 
     async def require_own(self) -> None:

@@ -15,9 +15,8 @@ from click.shell_completion import CompletionItem
 
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME
 from tablestone.extras import needs
-from tablestone.model.filter_tree import Comparison, leaves, print_filter, property_names
+from tablestone.model.filter_tree import property_names
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
-from tablestone.query.evaluate import TRUE_OF_MISMATCH, WIDENS_TO
 from tablestone.query.filter_parser import parse_filter
 from tablestone.tools.client import AGENT, Query, TableEndpoint
 from tablestone.tools.connection import (
@@ -32,7 +31,7 @@ from tablestone.tools.errors import ServiceError, TransferFailed, TransferRefuse
 from tablestone.tools.exporting import OUTPUTS, default_output
 from tablestone.tools.formats.reading_file import KINDS
 from tablestone.tools.formats.rows import Reading, parse_types
-from tablestone.tools.queries import TableReader, first_types
+from tablestone.tools.queries import TableReader, first_types, mistyped
 from tablestone.tools.resume_journal import Journal
 from tablestone.tools.writing import OnConflict
 
@@ -302,16 +301,8 @@ def tell_of_absent(
             print(
                 f"{flag} {name}: no entity that was read has this property.{hint}", file=sys.stderr
             )
-    for leaf in leaves(tree):
-        types = stored.get(leaf.name)
-        if types and isinstance(leaf, Comparison) and leaf.operator not in TRUE_OF_MISMATCH:
-            literal = leaf.literal.type
-            if types.isdisjoint(WIDENS_TO.get(literal, (literal,))):
-                kinds = " or ".join(sorted(each.value for each in types))
-                sentence = (
-                    f"{leaf.name} is {kinds} in the entities that were read, not {literal.value}."
-                )
-                print(f"--filter {print_filter(leaf)}: {sentence}", file=sys.stderr)
+    for sentence in mistyped(tree, stored, found=False):
+        print(f"--filter {sentence}", file=sys.stderr)
 
 
 def print_report(

@@ -271,12 +271,15 @@ def parse_retention(text: str, or_none: str = "") -> Retention:
     return Retention(kept.get("age"), kept.get("size"))
 
 
-def parse_age(text: str, without: str = FOREVER) -> int | None:
-    """Seconds, such as `30d`; None for the word `without`."""
+def parse_age(text: str, without: str = FOREVER, least: int = 0) -> int | None:
+    """Seconds, such as `30d`, and at least so many hours; None for the word `without`."""
     found = _KEPT.fullmatch(text)
     if text != without and (found is None or found[2] not in SECONDS_IN):
         raise must_be(f"an age, such as 30d, or {without}", text)
-    return None if found is None else int(found[1]) * SECONDS_IN[found[2]]
+    seconds = None if found is None else int(found[1]) * SECONDS_IN[found[2]]
+    if seconds is not None and seconds < least * SECONDS_IN["h"]:
+        raise must_be(f"at least {least}h", text)
+    return seconds
 
 
 def _network(text: str) -> str:
@@ -679,8 +682,9 @@ ARCHIVE_INTERVAL = _number(
 )
 ARCHIVE_KEEP = Option(
     "archive-keep AGE|forever",
-    "How far one can go back, such as 30d. What is older is deleted from the archive.",
-    parse_age,
+    "How far one can go back, such as 30d, at least 1h. What is older is deleted from the archive.",
+    # A restore lists what it needs, and reads the last of it much later: it must not be deleted meanwhile.
+    lambda text: parse_age(text, least=1),
     "30d",
 )
 ARCHIVE_KEY_FILE = Option(

@@ -10,15 +10,23 @@ from threading import Lock
 from typing import Any, Final, NamedTuple
 
 from tablestone.advice.workload import TableUse
-from tablestone.clock import monotonic_seconds
+from tablestone.clock import TICKS_PER_SECOND, monotonic_seconds, system_clock
 from tablestone.insight.report import HOUR, TableInsight, TableSize
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.entity import TIMESTAMP
-from tablestone.model.keys import PARTITION_KEY, ROW_KEY
+from tablestone.model.expiry import ExpiryPolicy
+from tablestone.model.keys import PARTITION_KEY, ROW_KEY, EntityKey
 from tablestone.tools import odata
+from tablestone.tools.changes import pages_of_changes
 from tablestone.tools.client import OwnAnswer, RawEntity, TableEndpoint
 from tablestone.tools.connection import Connection, Scheme
-from tablestone.tools.errors import ServiceError, TransferFailed, TransferRefused, Unreachable
+from tablestone.tools.errors import (
+    ServiceError,
+    TransferFailed,
+    TransferRefused,
+    Unreachable,
+    read_json,
+)
 from tablestone.tools.insight import SCAN_RATIO, ask_for_insight, takes_large_share, workload_of
 from tablestone.tools.queries import PAGES_AHEAD, TableReader
 from tablestone.tools.retrying import InFlight, Retry
@@ -63,6 +71,8 @@ class ExplorerSettings:
     """How many keys the account has, if the explorer is that of its server."""
     stored: str | None = None
     """The options with which a command on the server's machine finds the account; None if it is not stored."""
+    storage: str = ""
+    """The options with which such a command finds the tables; empty if none does."""
 
 
 class KnownTable(NamedTuple):
@@ -142,7 +152,15 @@ class OwnParts(NamedTuple):
 
     @property
     def tab(self) -> str:
-        return "Indexes" if self.refusal or self.indexes is not None else "Expiry"
+        """The word on the tab. Where a table has both, it names both: a newcomer looks for either."""
+        if self.refusal or self.indexes is not None:
+            return "Indexes and expiry"
+        return "Expiry"
+
+    @property
+    def hides(self) -> bool:
+        """Whether entities may be hidden, because they have expired."""
+        return bool(self.expiry) and not (self.expiry or {}).get("suspended")
 
 
 class SeenProperties:
@@ -246,19 +264,38 @@ class ExploredAccount:
             expiry and expiry.members,
         )
 
-    def own_tab(self, table: str) -> str:
-        """The word on the tab of indexes and expiry; empty if the service has neither."""
+    def own_parts(self, table: str) -> OwnParts | None:
+        """The same for the head of any page, which a failure leaves without them."""
         with suppress(ServiceError, Unreachable, TransferFailed):
-            if found := self.indexes_and_expiry(table):
-                return found.tab
-        return ""
+            return self.indexes_and_expiry(table)
+        return None
 
-    def expiry(self, table: str) -> str:
-        """When entities of the table expire, in words; empty if they do not, or the endpoint does not say."""
+    def expiry(self, table: str) -> ExpiryPolicy | None:
+        """When entities of the table expire; None if they do not, or the endpoint does not say."""
         with suppress(Unreachable, ServiceError):
-            policy = self.endpoint.expiry(table)
-            return "" if policy is None else policy.in_words
-        return ""
+            return self.endpoint.expiry(table)
+        return None
+
+    def policy_of_expired(self, table: str, raw: RawEntity) -> ExpiryPolicy | None:
+        """The policy by which this version of an entity has expired, at the service's time; None if it has not."""
+        policy = self.expiry(table)
+        if policy is None:
+            return None
+        # The service tells its time without parts of a second.
+        now = (self.endpoint.service_time() or system_clock()) + TICKS_PER_SECOND
+        return policy if policy.has_ended(raw, now) else None
+
+    def kept_version(self, table: str, key: EntityKey, etag: str, since: str) -> RawEntity | None:
+        """The version of an entity with an ETag, made at or after a time, if the record of changes holds it."""
+        retry = Retry(InFlight(1), attempts=ATTEMPTS_MAX)
+        for each in pages_of_changes(self.endpoint, table, since, follows=False, retry=retry):
+            for line in map(read_json, each.lines):
+                stored: RawEntity = line.get("entity", {})
+                if stored.get(odata.ETAG) == etag and odata.key_of(stored) == key:
+                    return stored
+            if each.lines and read_json(each.lines[-1])["time"] > since:
+                break
+        return None
 
     def reader(self) -> TableReader:
         """A reader of tables that counts its cost and gives up early, because a person is waiting."""

@@ -173,7 +173,7 @@ def _failure(request: Request, error: Exception) -> Response:
     """The page for wrong input, or a failure of the endpoint: its own 4xx status, else 502."""
     connection = account_of(request).settings.connection
     if isinstance(error, TransferRefused):
-        return problem_page(request, str(error), 400)
+        return problem_page(request, error, 400)
     if isinstance(error, Unreachable):
         return problem_page(request, f"{connection.url} {error.verb}: {error}", 502)
     answer = error if isinstance(error, ServiceError) else error.__cause__

@@ -4,7 +4,7 @@ The page shows the last ones, or those of a key or a kind, and goes on with thos
 can be put back: by the ordinary conditional write of the entity's panel. The feed has no caller.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from threading import BoundedSemaphore
 from typing import Any, Final, NamedTuple
@@ -37,6 +37,7 @@ WAIT_SECONDS: Final = 10
 WAITS_MAX: Final = 8
 """Pages that wait at a time. Each holds a thread; further ones ask every few seconds."""
 KINDS: Final = ("put", "merge", "delete", "expired")
+UNCOMPARED: Final = "Load the page again to see what it changed."
 GONE: Final = "The record of changes does not hold this version any more, so it cannot be put back."
 
 _waits: Final = BoundedSemaphore(WAITS_MAX)
@@ -58,16 +59,25 @@ class MadeValue(NamedTuple):
     before: PropertyField | None
     after: PropertyField | None
 
+    @property
+    def is_changed(self) -> bool:
+        return self.before != self.after
+
 
 class ShownChange(NamedTuple):
-    """A line of the feed. `etag` names the version that it made; empty if it made none. `note` says what is unknown."""
+    """A line of the feed. `etag` names the version that it made; empty if it made none. `note` says what is unknown.
+
+    `is_compared`: the version before is known, so `values` are what it changed, and `others` what it did not.
+    """
 
     time: str
     kind: str
     key: EntityKey
-    etag: str
-    values: list[MadeValue]
+    etag: str = ""
+    values: Sequence[MadeValue] = ()
+    others: Sequence[MadeValue] = ()
     note: str = ""
+    is_compared: bool = False
 
 
 class Wanted(NamedTuple):
@@ -77,51 +87,56 @@ class Wanted(NamedTuple):
     rk: str
     kind: str
 
-    def has(self, change: ShownChange) -> bool:
-        return (
-            self.pk in ("", change.key.partition_key)
-            and self.rk in ("", change.key.row_key)
-            and self.kind in ("", change.kind)
-        )
+    def has(self, key: EntityKey) -> bool:
+        return self.pk in ("", key.partition_key) and self.rk in ("", key.row_key)
 
 
 class _Reading:
-    """Turns lines into changes, oldest first, and remembers the versions that it has seen."""
+    """Turns lines into changes, oldest first, and remembers the versions that it has seen.
 
-    def __init__(self, wanted: Wanted) -> None:
+    `note` is for a put without a known version before.
+    """
+
+    def __init__(self, wanted: Wanted, note: str = "") -> None:
         self._wanted = wanted
+        self._note = note
         self._versions: dict[EntityKey, RawEntity] = {}
 
     def read(self, lines: Iterable[bytes]) -> list[ShownChange]:
-        self._versions.clear()  # those of one page at most
-        found = map(self._change, map(read_json, lines))
-        return [each for each in found if self._wanted.has(each)]
+        wanted = self._wanted
+        if "" in (wanted.pk, wanted.rk):
+            self._versions.clear()  # those of one page at most
+        keyed = ((odata.key_of(line.get("entity") or line), line) for line in map(read_json, lines))
+        found = [self._change(key, line) for key, line in keyed if wanted.has(key)]
+        return [each for each in found if wanted.kind in ("", each.kind)]
 
-    def _change(self, line: dict[str, Any]) -> ShownChange:
+    def _change(self, key: EntityKey, line: dict[str, Any]) -> ShownChange:
         stored: RawEntity | None = line.get("entity")
+        known = self._versions.pop(key, None)
         if stored is None:
-            key = odata.key_of(line)
-            self._versions.pop(key, None)
             return ShownChange(
-                line["time"], line["kind"], key, "", [], "The record holds its key only."
+                line["time"], line["kind"], key, note="The record holds its key only."
             )
-        key = odata.key_of(stored)
-        before: RawEntity | None = line.get("before")
-        known = self._versions.get(key, {})
         self._versions[key] = stored
-        etag = stored.get(odata.ETAG, "")
-        if before is None:
-            values = [MadeValue(each.name, None, each) for each in fields_of(stored)]
-            return ShownChange(line["time"], line["kind"], key, etag, values)
-        is_known = known.get(odata.ETAG) == before.get(odata.ETAG)
-        old = {each.name: each for each in fields_of(known if is_known else before)}
-        new = {each.name: each for each in fields_of(stored)}
-        named = [
-            name for name in new if name in before or (is_known and new[name] != old.get(name))
-        ]
-        values = [MadeValue(name, old.get(name), new[name]) for name in named]
-        note = "" if is_known else "The record does not say which properties it added."
-        return ShownChange(line["time"], "merge", key, etag, values, note)
+        before: RawEntity | None = line.get("before")
+        if before and (known is None or known.get(odata.ETAG) != before.get(odata.ETAG)):
+            known, note = None, "The record does not say which properties it added."
+        else:
+            note = "" if known or before else self._note
+        old, new = (
+            {each.name: each for each in fields_of(raw)} for raw in (known or before or {}, stored)
+        )
+        names = dict.fromkeys((*new, *old))
+        values = [MadeValue(name, old.get(name), new.get(name)) for name in names]
+        if before:
+            values = [each for each in values if each.name in before or (known and each.is_changed)]
+        changed = [each for each in values if each.is_changed]
+        others = [each for each in values if not each.is_changed]
+        is_compared = bool(known or before)
+        if is_compared and not (changed or note):
+            note = "It changed no property."
+        kind, etag = "merge" if before else "put", stored.get(odata.ETAG, "")
+        return ShownChange(line["time"], kind, key, etag, changed, others, note, is_compared)
 
 
 def changes(request: Request) -> Response:
@@ -166,7 +181,7 @@ def wait(request: Request) -> Response:
     finally:
         if has_room:
             _waits.release()
-    shown = _Reading(_wanted(request)).read(lines)[::-1]
+    shown = _Reading(_wanted(request), UNCOMPARED).read(lines)[::-1]
     return page(request, "changes_rows.html", shown=shown, cursor=cursor)
 
 
@@ -175,15 +190,9 @@ def version(request: Request) -> Response:
     given, table = request.query_params, request.path_params["table"]
     key = EntityKey(given.get("pk", ""), given.get("rk", ""))
     time, etag = given.get("time", ""), given.get("etag", "")
-    endpoint = account_of(request).endpoint
-    retry = Retry(InFlight(1), attempts=ATTEMPTS_MAX)
-    for each in pages_of_changes(endpoint, table, time, follows=False, retry=retry):
-        for line in map(read_json, each.lines):
-            stored = line.get("entity", {})
-            if stored.get(odata.ETAG) == etag and odata.key_of(stored) == key:
-                return entity_edit.put_back(request, key, stored, time)
-        if each.lines and read_json(each.lines[-1])["time"] > time:
-            break
+    stored = account_of(request).kept_version(table, key, etag, time)
+    if stored is not None:
+        return entity_edit.put_back(request, stored, time)
     return page(request, "problem.html", sentence=GONE, status=404)
 
 

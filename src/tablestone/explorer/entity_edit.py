@@ -3,13 +3,16 @@
 The properties are fields, or a text of JSON: whichever the form has is what is read.
 """
 
+import json
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import orjson
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
-from tablestone.explorer.page_templates import PostedForm, account_of, page
+from tablestone.explorer.page_templates import PostedForm, account_of, page, path_to, wants_part
 from tablestone.explorer.property_fields import (
     EMPTY,
     ESCAPED,
@@ -18,10 +21,13 @@ from tablestone.explorer.property_fields import (
     PropertyField,
     ReadForm,
     differences,
+    field_of,
     fields_of,
     json_of,
     read_form,
     read_json_form,
+    types_of,
+    with_changes,
 )
 from tablestone.explorer.selection import LANGUAGES
 from tablestone.model.edm import EdmType
@@ -29,7 +35,7 @@ from tablestone.model.entity import TIMESTAMP
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY, EntityKey
 from tablestone.tools import odata
 from tablestone.tools.client import Operation, RawEntity
-from tablestone.tools.errors import ServiceError
+from tablestone.tools.errors import ServiceError, TransferFailed, Unreachable
 
 FIELDS_OF_NEW_MAX: Final = 20
 """The form of a new entity offers at most this many of the properties seen in the table."""
@@ -37,22 +43,31 @@ NO_KEYS: Final = (
     "Nothing is written: type a PartitionKey and a RowKey, or choose “Both keys are empty”."
 )
 CHANGED: Final = "The entity has changed since it was shown. This is its present state."
-AS_OF: Final = "The entity is deleted. “Insert” stores its version of {} again."
-DELETED: Final = (
-    "Another client has deleted this entity since it was shown. Nothing is written. “Insert” stores your values, "
-    "which are below, as a new entity."
-)
+AS_OF: Final = "“Insert” stores its version of {} again."
+DELETED: Final = "Another client has deleted this entity since it was shown."
+EXPIRED: Final = "This entity has expired: those of this table expire {}. It is hidden until the server removes it."
+GONE: Final = "The entity is deleted."
+INSERT: Final = "Nothing is written. “Insert” stores your values, which are below, as a new entity."
+HIDDEN: Final = "With these values it is hidden at once: entities of this table expire {}."
+AWAY: Final = "Since then it was deleted, or has expired."
 
 
 def entity(request: Request) -> Response:
-    return _stored_panel(request, _key_in_address(request))
+    """The stored entity; says what was done if the address has the ETag that this gave the entity."""
+    key = _key_in_address(request)
+    raw = _stored(request, key)
+    if raw is None:
+        return _gone(request, key)
+    given, etag = request.query_params, raw.get(odata.ETAG)
+    done = [f"The entity is {each}." for each in ("saved", "inserted") if given.get(each) == etag]
+    return _panel(request, key, fields_of(raw), raw, message="".join(done))
 
 
 def new(request: Request) -> Response:
     """The panel of a new entity; a copy of the entity that the address names, if it names one."""
     account, table = account_of(request), request.path_params["table"]
     key = _key_in_address(request)
-    if "pk" not in request.query_params:
+    if not {"pk", "clone"} & request.query_params.keys():
         fields = [
             PropertyField(name, next(iter(types), EdmType.STRING).value.removeprefix("Edm."), "")
             for name, types in account.seen.of(table).items()
@@ -73,45 +88,54 @@ def insert(request: Request, form: PostedForm) -> Response:
     if key == ("", "") and not form.text("empty_keys"):
         return _panel(request, key, read.fields, no_keys=True, problem=NO_KEYS, **typed)
     try:
-        _write(request, Operation("POST", key, odata.write_body(read.entity)))
+        etag = _write(request, Operation("POST", key, odata.write_body(read.entity)))
     except ServiceError as error:
         if error.code != "EntityAlreadyExists":
             raise
         problem = "An entity with these keys already exists."
         return _panel(request, key, read.fields, problem=problem, status=409, **typed)
-    return _stored_panel(request, key, message="The entity is inserted.", changed=True)
+    return _written(request, read.entity, "inserted", etag)
 
 
 def save(request: Request, form: PostedForm) -> Response:
-    """Replace an entity if it still has the ETag that the panel showed."""
+    """Replace an entity if it still has the ETag that the panel showed.
+
+    With `mine`, after a conflict, only what the person changed is put into what is stored.
+    """
     key, read, typed = _read(form, is_new=False)
-    etag = form.text("etag")
-    if read.entity is None:
+    yours, etag = read.entity, form.text("etag")
+    if yours is None:
         return _panel(request, key, read.fields, problem=read.problem, **typed)
-    body = odata.write_body(read.entity)
+    shown, written = form.members("shown"), yours
     try:
-        _write(request, Operation("PUT", key, body, if_match=etag or None))
+        if form.text("mine") and (present := _stored(request, key)):
+            # If it is not what the conflict showed, it has another ETag, and nothing is written.
+            written = with_changes(yours, present, shown or present)
+        body = odata.write_body(written)
+        new_etag = _write(request, Operation("PUT", key, body, if_match=etag or None))
     except ServiceError as error:
         stored = _stored_now(request, key, error)
     else:
-        return _stored_panel(request, key, message="The entity is saved.", changed=True)
+        return _written(request, written, "saved", new_etag)
     if stored is None:
-        fields = _as_new(read.fields)
-        return _panel(request, key, fields, is_new=True, problem=DELETED, status=409, changed=True)
-    return _both(request, read.entity, read.fields, stored, status=409)
+        why = _if_expired(request, {**shown, TIMESTAMP: form.text("timestamp") or None}, EXPIRED)
+        problem = f"{why or DELETED} {INSERT} {_if_hidden(request, yours)}"
+        return _as_insert(request, yours, problem=problem, is_typed=True, status=409)
+    return _both(request, yours, read.fields, stored, shown or stored, status=409)
 
 
-def put_back(request: Request, key: EntityKey, version: RawEntity, when: str) -> Response:
-    """A version from the record of changes beside the stored entity; `Insert` if that is deleted."""
-    stored = account_of(request).endpoint.get(request.path_params["table"], key)
-    fields = fields_of(version)
-    if stored is None:
-        return _panel(request, key, _as_new(fields), is_new=True, message=AS_OF.format(when))
+def put_back(request: Request, version: RawEntity, when: str) -> Response:
+    """A version from the record of changes beside the stored entity; `Insert` if that is gone."""
     given = odata.read_entity(version)
-    if not any(each.differs for each in differences(given, stored)):
+    stored = _stored(request, given.key)
+    if stored is None:
+        why = _if_expired(request, version, EXPIRED)
+        message = f"{why or GONE} {AS_OF.format(when)} {_if_hidden(request, given)}"
+        return _as_insert(request, given, message=message)
+    if not any(each.differs for each in differences(given, stored, stored)):
         message = "This version is what is stored now."
-        return _panel(request, key, fields_of(stored), stored, message=message)
-    return _both(request, given, fields, stored, version=when)
+        return _panel(request, given.key, fields_of(stored), stored, message=message)
+    return _both(request, given, fields_of(version), stored, stored, version=when)
 
 
 def _both(
@@ -119,20 +143,51 @@ def _both(
     yours: odata.TypedEntity,
     fields: list[PropertyField],
     stored: RawEntity,
-    **shown: Any,
+    shown: RawEntity,
+    **more: Any,
 ) -> Response:
-    """Two versions side by side, and the write under the ETag of the stored one."""
-    values = {"version": "", **shown}
+    """The versions side by side, and the write under the ETag of the stored one."""
+    values = {"version": "", **more}
     return page(
         request,
         "conflict.html",
         key=yours.key,
         fields=fields,
-        both=differences(yours, stored),
-        stored_etag=stored.get(odata.ETAG, ""),
-        stored_at=stored.get(TIMESTAMP, ""),
+        compared=differences(yours, stored, shown),
+        shown=_text_of(shown),
+        etag=stored.get(odata.ETAG, ""),
+        timestamp=stored.get(TIMESTAMP, ""),
         **values,
     )
+
+
+def _written(request: Request, given: odata.TypedEntity, done: str, etag: str | None) -> Response:
+    """The entity after a write. A page gets an address of its own, so that a reload writes nothing."""
+    table, key = request.path_params["table"], given.key
+    raw, message = _stored(request, key), f"The entity is {done}."
+    if raw is None:
+        return _as_insert(request, given, message=f"{message} {_if_hidden(request, given) or AWAY}")
+    if wants_part(request):
+        return _panel(request, key, fields_of(raw), raw, message=message, changed=True)
+    names = {"pk": key.partition_key, "rk": key.row_key, done: etag}
+    return RedirectResponse(path_to(request, "tables", table, "entity", **names), 303)
+
+
+def _as_insert(request: Request, given: odata.TypedEntity, **shown: Any) -> Response:
+    """The panel that inserts an entity which is not there."""
+    fields = [field_of(name, value) for name, value in given.properties.items()]
+    return _panel(request, given.key, _as_new(fields), is_new=True, changed=True, **shown)
+
+
+def _if_expired(request: Request, raw: RawEntity, sentence: str) -> str:
+    """The sentence, with the policy of the table, if this version of an entity has expired; else empty."""
+    policy = account_of(request).policy_of_expired(request.path_params["table"], raw)
+    return sentence.format(policy.in_words) if policy else ""
+
+
+def _if_hidden(request: Request, given: odata.TypedEntity) -> str:
+    """The sentence if a write of these values stores an entity that has expired; else empty."""
+    return _if_expired(request, json.loads(odata.write_body(given)), HIDDEN)
 
 
 def view(request: Request, form: PostedForm) -> Response:
@@ -142,7 +197,10 @@ def view(request: Request, form: PostedForm) -> Response:
     if read.entity is None:
         return _panel(request, key, read.fields, problem=read.problem, **typed)
     del typed["json"]
+    shown = differences(read.entity, {}, form.members("shown"))
+    typed["is_typed"] = is_new or any(each.is_yours for each in shown)
     if wanted == "JSON":
+        typed["json_types"] = _text_of(types_of(read.entity))
         return _panel(request, key, read.fields, json=json_of(read.entity), **typed)
     return _panel(request, key, _as_new(read.fields) if is_new else read.fields, **typed)
 
@@ -150,10 +208,10 @@ def view(request: Request, form: PostedForm) -> Response:
 def _read(form: PostedForm, *, is_new: bool) -> tuple[EntityKey, ReadForm, dict[str, Any]]:
     """The key and the entity of the form, and what `_panel` needs to show it again as it was typed."""
     key = EntityKey(form.text("pk"), form.text("rk"))
-    typed: dict[str, Any] = {"is_new": is_new, "json": None}
-    typed |= {name: form.text(name) for name in ("etag", "timestamp")}
+    typed: dict[str, Any] = {"is_new": is_new, "json": None, "is_typed": True}
+    typed |= form.typed("etag", "timestamp", "shown", "json_types")
     for text in form.texts("json"):
-        read, line = read_json_form(key, text)
+        read, line = read_json_form(key, text, form.members("json_types"))
         return key, read, typed | {"json": text, "line": line}
     # Only a String and a Binary can be empty, and a new entity leaves out all empty fields.
     rows = form.rows("name", "kind", "text")
@@ -165,8 +223,13 @@ def delete(request: Request, form: PostedForm) -> Response:
     """Ask first; then delete the entity if its ETag is still the one shown."""
     etag = form.text("etag")
     key = EntityKey(form.text("pk"), form.text("rk"))
+    account, table = account_of(request), request.path_params["table"]
     if not form.text("sure"):
-        return page(request, "delete_entity.html", key=key, etag=etag)
+        is_kept = False
+        with suppress(TransferFailed, Unreachable):  # most services have no record of changes
+            version = account.kept_version(table, key, etag, form.text("timestamp"))
+            is_kept = version is not None
+        return page(request, "delete_entity.html", key=key, etag=etag, is_kept=is_kept)
     try:
         _write(request, Operation("DELETE", key, if_match=etag or "*"))
     except ServiceError as error:
@@ -174,11 +237,22 @@ def delete(request: Request, form: PostedForm) -> Response:
         if raw is None:
             return _gone(request, key)
         return _panel(request, key, fields_of(raw), raw=raw, problem=CHANGED, status=409)
+    if not wants_part(request):
+        return RedirectResponse(path_to(request, "tables", table), 303)
     return page(request, "done.html", changed=True, sentences=["1 entity is deleted."])
 
 
-def _write(request: Request, operation: Operation) -> None:
-    account_of(request).endpoint.write(request.path_params["table"], operation)
+def _write(request: Request, operation: Operation) -> str | None:
+    return account_of(request).endpoint.write(request.path_params["table"], operation)
+
+
+def _stored(request: Request, key: EntityKey) -> RawEntity | None:
+    return account_of(request).endpoint.get(request.path_params["table"], key)
+
+
+def _text_of(members: Mapping[str, Any]) -> str:
+    """The content of an entity, or its types, for a form that says later what it showed."""
+    return orjson.dumps(odata.content_of(members)).decode("utf-8")
 
 
 def _stored_now(request: Request, key: EntityKey, error: ServiceError) -> RawEntity | None:
@@ -187,18 +261,11 @@ def _stored_now(request: Request, key: EntityKey, error: ServiceError) -> RawEnt
         return None
     if error.status != 412:
         raise error
-    return account_of(request).endpoint.get(request.path_params["table"], key)
+    return _stored(request, key)
 
 
 def _key_in_address(request: Request) -> EntityKey:
     return EntityKey(request.query_params.get("pk", ""), request.query_params.get("rk", ""))
-
-
-def _stored_panel(request: Request, key: EntityKey, **shown: Any) -> Response:
-    raw = account_of(request).endpoint.get(request.path_params["table"], key)
-    return (
-        _gone(request, key) if raw is None else _panel(request, key, fields_of(raw), raw, **shown)
-    )
 
 
 def _panel(
@@ -215,6 +282,9 @@ def _panel(
         "no_keys": False,
         "etag": stored.get(odata.ETAG, ""),
         "timestamp": stored.get(TIMESTAMP, ""),
+        "shown": _text_of(stored) if raw else "",
+        "json_types": "",
+        "is_typed": False,
         "json": None,
         "line": 0,
         **shown,
@@ -244,5 +314,10 @@ def _as_new(fields: list[PropertyField]) -> list[PropertyField]:
 
 
 def _gone(request: Request, key: EntityKey) -> Response:
+    policy = account_of(request).expiry(request.path_params["table"])
     sentence = f"The entity {key.partition_key!r}, {key.row_key!r} does not exist."
+    if policy and not policy.suspended:
+        sentence = (
+            f"{sentence[:-1]}, or has expired: entities of this table expire {policy.in_words}."
+        )
     return page(request, "problem.html", changed=True, sentence=sentence, status=404)

@@ -7,6 +7,7 @@ by keys only: for another order, the explorer sorts the first `ORDERED_MAX` enti
 import secrets
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from threading import Lock
 from typing import Any, Final, NamedTuple
@@ -25,7 +26,14 @@ from tablestone.explorer.account import (
     SeenTypes,
     property_names,
 )
-from tablestone.explorer.page_templates import PostedForm, account_of, page, path_to, wants_part
+from tablestone.explorer.page_templates import (
+    FieldRefused,
+    PostedForm,
+    account_of,
+    page,
+    path_to,
+    wants_part,
+)
 from tablestone.explorer.property_fields import value_as_text
 from tablestone.explorer.query_bar import (
     FilterProblem,
@@ -35,13 +43,24 @@ from tablestone.explorer.query_bar import (
     plan_of,
 )
 from tablestone.explorer.selection import LANGUAGES
+from tablestone.model import filter_tree
 from tablestone.model.entity import TIMESTAMP
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
+from tablestone.query.filter_parser import parse_filter
 from tablestone.tools import odata
 from tablestone.tools.client import ContinuationToken, Query, RawEntity
 from tablestone.tools.errors import TransferRefused
 from tablestone.tools.formats.rows import TYPE_NAMES
-from tablestone.tools.queries import Cost, Met, Refinement, TableReader, all_of, checked_filter
+from tablestone.tools.queries import (
+    LOOKED_AT,
+    Cost,
+    Met,
+    Refinement,
+    TableReader,
+    all_of,
+    checked_filter,
+    mistyped,
+)
 
 CELL_LENGTH_MAX: Final = 120
 """Characters of a value in the grid. The panel of the entity shows the whole value."""
@@ -166,8 +185,8 @@ def build(request: Request) -> Response:
     comparison, kind = given.get("comparison", "eq"), given.get("kind", "String")
     try:
         condition = condition_of(name, comparison, kind, value)
-    except TransferRefused as refused:
-        return table(request, str(refused))
+    except FieldRefused as refused:
+        return table(request, refused)
     together = all_of([given.get("filter", "").strip() or None, condition])
     return RedirectResponse(
         path_to(request, "tables", request.path_params["table"], filter=together), 303
@@ -186,24 +205,31 @@ def save(request: Request, form: PostedForm) -> Response:
 
 
 def table(
-    request: Request, build_problem: str = "", *, save_problem: str = "", save_name: str = ""
+    request: Request, build_problem: Any = None, *, save_problem: str = "", save_name: str = ""
 ) -> Response:
-    """The page. `build_problem` is the error in the fields of the builder, `save_problem` that of the name to save."""
+    """The page. `build_problem` is the error in a field of the builder, `save_problem` that of the name to save."""
     account = account_of(request)
     name = request.path_params["table"]
     field = "filter"
     try:
         query = grid_query.read_query(request.query_params)
         problem = filter_problem(query.filter)
-    except grid_query.QueryRefused as refused:
+    except FieldRefused as refused:
         field, query = refused.field, grid_query.GridQuery()
         problem = FilterProblem(str(refused))
     first = {} if problem else _piece_values(request, account, name, query)
+    tree = None if problem or not query.filter else parse_filter(query.filter)
+    nothing = not problem and not first["rows"]
+    if nothing and not filter_tree.property_names(tree) <= account.seen.of(name).keys():
+        looked_at = account.reader().page(Query(name, top=LOOKED_AT), None)
+        account.seen.note(name, looked_at.entities)
     seen = account.seen.of(name)
     overview = account.overview()
     # The advice depends on whether other requests, as the server counted them, need the present keys.
     use = overview.of(name).use or TableUse(name)
     indexes = account.endpoint.indexes(name)
+    if indexes is not None and query.filter:
+        use = replace(use, index_place=_index_place(account, name, use.storage))
     return page(
         request,
         "table.html",
@@ -229,8 +255,17 @@ def table(
         expiry=account.expiry(name),
         first=first,
         unordered=first.get("unordered", ()),
+        mistyped=list(mistyped(tree, seen, found=not nothing)),
         last_columns=account.columns.get(name.lower(), [PARTITION_KEY, ROW_KEY]),
     )
+
+
+def _index_place(account: ExploredAccount, table: str, storage: str | None) -> str:
+    """Where a person makes an index of the table; empty if a command does, which is known with its options."""
+    parts = account.own_parts(table)
+    if parts and parts.gate in ("ready", "first") and not account.settings.read_only:
+        return f"on the tab {parts.tab}"
+    return "" if storage is not None else "on the machine of the server"
 
 
 def _known(query: grid_query.GridQuery, seen: Mapping[str, SeenTypes]) -> frozenset[str]:

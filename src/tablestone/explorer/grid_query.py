@@ -16,6 +16,7 @@ from typing import Final
 import orjson
 
 from tablestone.explorer.account import ExplorerSettings
+from tablestone.explorer.page_templates import FieldRefused
 from tablestone.limits import ENTITY_PROPERTIES_MAX
 from tablestone.tools.client import ContinuationToken
 from tablestone.tools.connection import settings_directory, write_private_json
@@ -33,14 +34,6 @@ _writing: Final = Lock()
 
 Kept = dict[str, dict[str, dict[str, str]]]
 """The parameters of queries, by URL of the account and table, and by name."""
-
-
-class QueryRefused(TransferRefused):
-    """A query that cannot be read; `field` is the wrong parameter."""
-
-    def __init__(self, field: str, sentence: str) -> None:
-        super().__init__(sentence)
-        self.field = field
 
 
 @dataclass(frozen=True)
@@ -69,11 +62,11 @@ class GridQuery:
 
 
 def read_query(parameters: Mapping[str, str]) -> GridQuery:
-    """The query of an address. Raises `QueryRefused` for a wrong parameter."""
+    """The query of an address. Raises `FieldRefused` for a wrong parameter."""
     text = parameters.get("top", "").strip()
     top = read_number(text)
     if text and not (top and top <= TOP_MAX):
-        raise QueryRefused("top", f"Top must be a number from 1 to {TOP_MAX:,}, not {text[:40]!r}.")
+        raise FieldRefused("top", f"Top must be a number from 1 to {TOP_MAX:,}, not {text[:40]!r}.")
     query = GridQuery(
         filter=parameters.get("filter", "").strip(),
         select=read_names(parameters.get("select", "")),
@@ -84,7 +77,7 @@ def read_query(parameters: Mapping[str, str]) -> GridQuery:
         parse_order((query.order,) if query.order else ())
     except TransferRefused:
         sentence = f"Order must be a property, or a property and desc, not {query.order[:40]!r}."
-        raise QueryRefused("order", sentence) from None
+        raise FieldRefused("order", sentence) from None
     return query
 
 
@@ -92,7 +85,7 @@ def read_names(text: str) -> tuple[str, ...]:
     """Names separated by commas, without repetitions."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if len(names) > ENTITY_PROPERTIES_MAX:
-        raise QueryRefused("select", f"At most {ENTITY_PROPERTIES_MAX} properties can be selected.")
+        raise FieldRefused("select", f"At most {ENTITY_PROPERTIES_MAX} properties can be selected.")
     return names
 
 

@@ -19,11 +19,13 @@ from tablestone.insight.report import (
     HOUR,
     NOW,
     NOW_SECONDS,
+    PERIOD_SECONDS,
     PERIOD_WORDS,
     Activity,
     HeatMap,
     HeatRange,
     InsightReport,
+    PartitionActivity,
     QueryShape,
 )
 from tablestone.tools import insight
@@ -277,8 +279,11 @@ def _heat_of(request: Request, admin: str, account: str) -> Response:
     table = request.path_params.get("table")
     report, _ = insight.ask_for_insight(admin, table, account)
     activities = [each.activity[period] for each in report.tables]
-    queries = worst_queries(report, period)
-    rate = [each.rate.busiest_minute for each in report.partitions[period]]
+    queries, partitions = worst_queries(report, period), report.partitions[period]
+    counted = report.at - report.started
+    during = PERIOD_WORDS[period]
+    if counted < PERIOD_SECONDS[period]:
+        during = f"the {shown_seconds(counted)} since the server started"
     return page(
         request,
         "heat.html",
@@ -288,14 +293,14 @@ def _heat_of(request: Request, admin: str, account: str) -> Response:
         kind=kind,
         kinds=KINDS,
         refresh=REFRESH_SECONDS,
-        counted=shown_seconds(report.at - report.started),
+        during=during,
         entities=sum(each.entities for each in activities),
         by_tools=sum(each.by_tools.get(period, Activity()).entities for each in report.tables),
         little=LITTLE_LOAD,
         is_counted=any(each != Activity() for each in activities),
         picture=_picture(report, period, kind),
         tables=[(each.table, each.activity[period]) for each in report.tables],
-        partitions=report.partitions[period][:LISTED_MAX],
+        partitions=partitions[:LISTED_MAX],
         share=lambda each: insight.share_of(report, each, period),
         is_large=lambda each: insight.takes_large_share(report, each, period),
         queries=queries,
@@ -303,9 +308,15 @@ def _heat_of(request: Request, admin: str, account: str) -> Response:
         across=insight.read_across(report, period),
         table_advice=table_advice(report, period),
         targets=report.targets,
-        bar_most=max(*rate, report.targets["partition"]) if rate else 1,
+        busiest=busiest_minute,
+        bar_most=max([report.targets["partition"], *map(busiest_minute, partitions)]),
         pk_filter=lambda key: f"PartitionKey eq {quoted(key)}",
     )
+
+
+def busiest_minute(partition: PartitionActivity) -> float:
+    """Entities a second in the busiest minute. One that is cut off by the start of the server is no less busy."""
+    return max(partition.rate.busiest_minute, partition.rate.mean)
 
 
 def table_advice(report: InsightReport, period: str) -> list[Advice]:

@@ -17,8 +17,9 @@ from starlette.responses import FileResponse, RedirectResponse, Response
 
 from tablestone.explorer.grid import ORDERED_MAX, cell_of, columns_of, in_order
 from tablestone.explorer.grid_query import GridQuery, read_query
-from tablestone.explorer.page_templates import PostedForm, account_of, page, path_to
-from tablestone.model.keys import PARTITION_KEY, ROW_KEY, EntityKey
+from tablestone.explorer.page_templates import FieldRefused, PostedForm, account_of, page, path_to
+from tablestone.explorer.tables import NO_TABLE_NAME
+from tablestone.model.keys import PARTITION_KEY, ROW_KEY, TABLE_NAME, EntityKey
 from tablestone.tools.client import ContinuationToken, Page, Query
 from tablestone.tools.errors import ServiceError, TransferFailed, TransferRefused
 from tablestone.tools.exporting import Export, Target
@@ -89,7 +90,7 @@ def download(request: Request) -> Response:
 
 
 def import_form(
-    request: Request, problem: str = "", field: Callable[[str], str] = lambda _: "", **shown: Any
+    request: Request, problem: object = "", field: Callable[[str], str] = lambda _: "", **shown: Any
 ) -> Response:
     """The form; `field` returns the text of a field as it was typed. It asks for a table if the address has none."""
     conflicts = [each.value for each in OnConflict]
@@ -102,21 +103,24 @@ def import_file(request: Request, form: PostedForm) -> Response:
     table = request.path_params.get("table", form.text("table").strip())
     file = form.file("file")
     if file is None or file.filename is None:
-        return import_form(request, "Choose a file first.", form.text)
+        return import_form(request, FieldRefused("file", "Choose a file first."), form.text)
     try:
         on_conflict = OnConflict(form.text("conflict", OnConflict.FAIL.value))
     except ValueError:
         raise TransferRefused("The action on a conflict is unknown.") from None
-    name = Path(file.filename).name
+    name, wrong = Path(file.filename).name, "types"
+    if TABLE_NAME.fullmatch(table) is None and not form.text("look"):
+        return import_form(request, FieldRefused("table", NO_TABLE_NAME), form.text)
     try:
         reading = Reading(
             partition_key=form.text("partition_key").strip() or PARTITION_KEY,
             row_key=form.text("row_key").strip() or ROW_KEY,
             types=parse_types((form.text("types"),)),
         )
+        wrong = "file"
         kind_of(name, None)
     except TransferRefused as refused:
-        return _refused(request, form, re.sub("^--types | with --[a-z-]+", "", str(refused)))
+        return _refused(request, form, re.sub("^--types | with --[a-z-]+", "", str(refused)), wrong)
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as directory:
         path = Path(directory) / f"file{''.join(Path(name).suffixes[-2:])}"
         with path.open("wb") as copy:
@@ -144,7 +148,7 @@ def import_file(request: Request, form: PostedForm) -> Response:
             sentence = str(error).replace(str(path), name).partition(" --on-conflict")[0]
             sentence = re.sub(" with --[a-z-]+", "", sentence)
             if job is None:
-                return _refused(request, form, sentence)
+                return _refused(request, form, sentence, "file")
             if job.report is None or not (job.report.rows or job.report.created):
                 return import_form(request, f"{sentence} Nothing is stored.", form.text, status=409)
             done = list(_told(name, job.report))
@@ -153,11 +157,11 @@ def import_file(request: Request, form: PostedForm) -> Response:
     return page(request, "done.html", changed=True, sentences=sentences, table=table)
 
 
-def _refused(request: Request, form: PostedForm, sentence: str) -> Response:
+def _refused(request: Request, form: PostedForm, sentence: str, wrong: str) -> Response:
     """The form with the reason; for a look at the first rows, the reason alone."""
     if form.text("look"):
         return page(request, "looked.html", told={"problems": [sentence]}, rows=[], columns={})
-    return import_form(request, sentence, form.text)
+    return import_form(request, FieldRefused(wrong, sentence), form.text)
 
 
 def _first_rows(request: Request, rows: list[Row | Rejected], *, has_header: bool) -> Response:

@@ -4,11 +4,13 @@ Jinja escapes every value in a page, so no content of a table is executed. A req
 page without the frame around it.
 """
 
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
+import orjson
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 from starlette.datastructures import FormData, UploadFile
@@ -16,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from tablestone.explorer.account import ExploredAccount
+from tablestone.tools.errors import TransferRefused
 from tablestone.tools.progress import shown_bytes, shown_count
 
 PART_HEADER: Final = "x-part"
@@ -46,6 +49,17 @@ def _with_code(text: str) -> Markup:
 _environment.filters.update(bytes=shown_bytes, counted=shown_count, with_code=_with_code)
 
 
+class FieldRefused(TransferRefused):
+    """Wrong input; `field` is the name of its field, with a colon and a number if several fields have the name.
+
+    The script of the page puts the sentence beside the field.
+    """
+
+    def __init__(self, field: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.field = field
+
+
 class PostedForm:
     """The fields of a posted form. A name may occur several times."""
 
@@ -60,12 +74,23 @@ class PostedForm:
         """The fields of these names, to show them again."""
         return {name: self.text(name) for name in names}
 
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        return [(name, text) for name, text in self._form.multi_items() if isinstance(text, str)]
+
     def texts(self, name: str) -> list[str]:
         return [value for value in self._form.getlist(name) if isinstance(value, str)]
 
     def rows(self, *names: str) -> list[tuple[str, ...]]:
         """The fields as rows: the first field of each name, then the second of each, and so on."""
         return list(zip(*map(self.texts, names), strict=False))
+
+    def members(self, name: str) -> dict[str, Any]:
+        """The JSON object in a hidden field; empty if there is none."""
+        with suppress(ValueError):
+            found = orjson.loads(self.text(name))
+            return found if isinstance(found, dict) else {}
+        return {}
 
     def file(self, name: str) -> UploadFile | None:
         value = self._form.get(name)
@@ -120,6 +145,7 @@ def page(
     values |= {
         "message": message,
         "problem": problem,
+        "wrong_field": getattr(problem or values.get("sentence"), "field", ""),
         "as_part": is_part,
         "heading": "h2" if is_part else "h1",
         "to": partial(path_to, request),
@@ -131,7 +157,7 @@ def page(
         "overview": overview,
         "has_admin": settings.admin is not None,
         "has_changes": account.has_changes,
-        "own_tab": account.own_tab,
+        "own_parts": account.own_parts,
         "here": request.scope["path"],
     }
     content: Any = _environment.get_template(template).make_module(values)
@@ -148,5 +174,25 @@ def rendered(template: str, **values: Any) -> str:
     return _environment.get_template(template).render(values)
 
 
-def problem_page(request: Request, sentence: str, status: int) -> HTMLResponse:
+def problem_page(request: Request, sentence: object, status: int) -> HTMLResponse:
     return page(request, "problem.html", sentence=sentence, status=status)
+
+
+def ask(
+    request: Request, form: PostedForm, question: str, sentence: str, button: str, back: str
+) -> HTMLResponse | None:
+    """Ask before a form of a page is carried out, which then comes again; None if the person has agreed.
+
+    `button` is what the form does, and `back` the page that it is on.
+    """
+    if form.text("agreed"):
+        return None
+    return page(
+        request,
+        "ask.html",
+        question=question,
+        sentence=sentence,
+        button=button,
+        back=back,
+        fields=form.pairs,
+    )

@@ -7,7 +7,7 @@ as a JSON string. All properties together can be edited as JSON with their types
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -40,6 +40,9 @@ HINTS: Final = {
 }
 
 
+OTHER_TYPE: Final = ". A property keeps its type unless {}@odata.type names another one"
+
+
 class PropertyField(NamedTuple):
     """A property as it is edited. `problem` says why the text is not a value of the type."""
 
@@ -58,15 +61,24 @@ class ReadForm(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A property in two versions of an entity; None where it is absent."""
+    """A property as it was shown, as it is stored now, and as it is to be written; None where it is absent."""
 
     name: str
-    yours: PropertyField | None
+    shown: PropertyField | None
     stored: PropertyField | None
+    yours: PropertyField | None
 
     @property
     def differs(self) -> bool:
-        return self.yours is None or self.stored is None or self.yours[:3] != self.stored[:3]
+        return self.yours != self.stored
+
+    @property
+    def is_yours(self) -> bool:
+        return self.yours != self.shown
+
+    @property
+    def is_theirs(self) -> bool:
+        return self.stored != self.shown
 
 
 def fields_of(raw: RawEntity) -> list[PropertyField]:
@@ -132,8 +144,16 @@ def json_of(given: TypedEntity) -> str:
     return json.dumps(shown, indent=2, ensure_ascii=False)
 
 
-def read_json_form(key: EntityKey, text: str) -> tuple[ReadForm, int]:
-    """The entity of a JSON text, and the line of a problem, else 0. A key in it must be that of the entity."""
+def types_of(given: TypedEntity) -> dict[str, str]:
+    """The types of the properties, for the form that shows `json_of`."""
+    return {name: value.type.value for name, value in given.properties.items()}
+
+
+def read_json_form(key: EntityKey, text: str, types: Mapping[str, str]) -> tuple[ReadForm, int]:
+    """The entity of a JSON text, and the line of a problem, else 0. A key in it must be that of the entity.
+
+    A property without a type has that of `types_of`, if it was there: a Double stays one if it is a whole number.
+    """
     try:
         raw = json.loads(text, object_pairs_hook=_members, parse_constant=_refuse)
     except json.JSONDecodeError as error:
@@ -152,12 +172,19 @@ def read_json_form(key: EntityKey, text: str) -> tuple[ReadForm, int]:
     for name in raw:
         if name.endswith(odata.ANNOTATION) and name.removesuffix(odata.ANNOTATION) not in raw:
             return _refused(_line_of(text, name), f"{name} is the type of no property")
-    read = ReadForm(None, fields_of(raw), "")
+    kept = {
+        name: kind
+        for name, kind in types.items()
+        if raw.get(name) is not None and name + odata.ANNOTATION not in raw
+    }
+    typed = {name + odata.ANNOTATION: kind for name, kind in kept.items()}
+    read = ReadForm(None, fields_of(raw | typed), "")
     if not any(field.problem for field in read.fields):
         read = read_form(key, [field[:3] for field in read.fields])
     wrong = next((field for field in read.fields if field.problem), None)
     if wrong is not None:
-        return _refused(_line_of(text, wrong.name), wrong.problem)
+        other = OTHER_TYPE.format(wrong.name) if wrong.name in kept else ""
+        return _refused(_line_of(text, wrong.name), wrong.problem + other)
     return read, 0
 
 
@@ -219,8 +246,21 @@ def read_value(name: str, text: str, kind: EdmType) -> EdmValue:
         raise ValueError(f"{found}, not of type {word} ({HINTS[word]})") from None
 
 
-def differences(yours: TypedEntity, stored: RawEntity) -> list[Difference]:
+def differences(yours: TypedEntity, stored: RawEntity, shown: RawEntity) -> list[Difference]:
     mine = {name: field_of(name, value) for name, value in yours.properties.items()}
-    theirs = {field.name: field for field in fields_of(stored)}
-    names = dict.fromkeys((*mine, *theirs))
-    return [Difference(name, mine.get(name), theirs.get(name)) for name in names]
+    theirs, before = ({field.name: field for field in fields_of(raw)} for raw in (stored, shown))
+    return [
+        Difference(name, before.get(name), theirs.get(name), mine.get(name))
+        for name in dict.fromkeys((*mine, *theirs, *before))
+    ]
+
+
+def with_changes(yours: TypedEntity, stored: RawEntity, shown: RawEntity) -> TypedEntity:
+    """What is stored, with the properties in which `yours` differs from what was shown."""
+    properties = odata.read_entity(stored).properties
+    for each in differences(yours, stored, shown):
+        if each.is_yours:
+            properties.pop(each.name, None)
+        if each.is_yours and each.yours:
+            properties[each.name] = yours.properties[each.name]
+    return TypedEntity(yours.key, properties)

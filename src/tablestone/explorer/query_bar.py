@@ -14,7 +14,7 @@ from tablestone.advice.rule import Advice
 from tablestone.advice.workload import QueryUse, TableUse
 from tablestone.explorer.account import SeenTypes
 from tablestone.explorer.grid_query import forget_query, read_number
-from tablestone.explorer.page_templates import PostedForm, account_of, path_to
+from tablestone.explorer.page_templates import FieldRefused, PostedForm, account_of, ask, path_to
 from tablestone.explorer.property_fields import read_value
 from tablestone.model.edm import EdmType, utf16_length
 from tablestone.model.entity import is_identifier
@@ -25,7 +25,6 @@ from tablestone.query.filter_lexer import CLOSE, END, INVALID, LITERAL, NAME, OP
 from tablestone.query.filter_parser import parse_filter
 from tablestone.query.plan import PlanKind
 from tablestone.tools import queries
-from tablestone.tools.errors import TransferRefused
 from tablestone.tools.formats.rows import TYPE_NAMES
 
 AROUND_LENGTH: Final = 60
@@ -184,24 +183,34 @@ def complete(request: Request) -> Response:
 
 
 def condition_of(name: str, comparison: str, kind: str, value: str) -> str:
-    """A condition of the builder in OData. Raises `TransferRefused` if a part is wrong."""
+    """A condition of the builder in OData. Raises `FieldRefused` if a part is wrong."""
     if not is_identifier(name):
-        raise TransferRefused(f"{name[:60]!r} is not the name of a property.")
+        raise FieldRefused("property", f"{name[:60]!r} is not the name of a property.")
     edm_type = TYPE_NAMES.get(kind)
     if edm_type is None or comparison not in (*queries.OPERATORS, "prefix"):
-        raise TransferRefused("The condition is not known.")
+        raise FieldRefused("comparison", "The condition is not known.")
     if comparison == "prefix":
         if edm_type is not EdmType.STRING:
-            raise TransferRefused("Only a String can begin with a text.")
+            raise FieldRefused("kind", "Only a String can begin with a text.")
         return queries.prefix_filter(name, value)
     try:
         literal = read_value(name, value, edm_type)
     except ValueError as error:
-        raise TransferRefused(f"{error}.") from None
+        raise FieldRefused("value", f"{error}.") from None
     return f"{name} {comparison} {print_literal(literal)}"
 
 
 def forget(request: Request, form: PostedForm) -> Response:
-    table = request.path_params["table"]
-    forget_query(account_of(request).settings, table, form.text("name"))
-    return RedirectResponse(path_to(request, "tables", table), 303)
+    table, name = request.path_params["table"], form.text("name")
+    page_of_table = path_to(request, "tables", table)
+    asked = ask(
+        request,
+        form,
+        f"Forget {name}",
+        f"The query is saved for {table}.",
+        "Forget it",
+        page_of_table,
+    )
+    if asked is None:
+        forget_query(account_of(request).settings, table, name)
+    return asked or RedirectResponse(page_of_table, 303)

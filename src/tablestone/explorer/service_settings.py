@@ -20,11 +20,12 @@ from starlette.responses import Response
 
 from tablestone import limits
 from tablestone.explorer.grid_query import read_number
-from tablestone.explorer.page_templates import PostedForm, account_of, page
+from tablestone.explorer.page_templates import FieldRefused, PostedForm, account_of, page
+from tablestone.model.edm import DATE_TIME_MAX, INT32_MAX, utf16_length
 from tablestone.model.service_properties import ANY, CORS_METHODS
 from tablestone.model.shared_access import ACCOUNT_PERMISSIONS, TABLE_PERMISSIONS, parse_instant
 from tablestone.tools.client import TableEndpoint
-from tablestone.tools.errors import ServiceError, TransferRefused
+from tablestone.tools.errors import ServiceError
 
 LOGGED: Final = ("read", "write", "delete")
 _INPUT_TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d)?)(?:\.0*)?Z")
@@ -33,39 +34,56 @@ RULE_FIELDS: Final = ("origins", "methods", "allowed", "exposed", "age")
 
 def save_service(request: Request, form: PostedForm) -> Response:
     """Replace the properties of the service, without the rules that have no origin."""
-    rules = [row for row in form.rows(*RULE_FIELDS) if row[0].strip()]
+    rules = [
+        row
+        for number, row in enumerate(form.rows(*RULE_FIELDS))
+        if row[0].strip() or (any(map(str.strip, row[1:4])) and not _is_removed(form, number))
+    ]
     try:
         given = _given_properties(form, rules)
         account_of(request).endpoint.ask(lambda sdk: sdk.set_service_properties(**given))
-    except TransferRefused as refused:
-        return _properties_page(request, form.text, rules, problem=str(refused))
-    except ServiceError as error:
-        if error.status != 400:
-            raise
-        return _properties_page(request, form.text, rules, problem=f"The service answers {error}")
+    except (FieldRefused, ServiceError) as error:
+        return _properties_page(request, form.text, rules, problem=_refusal(error))
     return service(request, message="The properties are saved.")
 
 
+def _refusal(error: FieldRefused | ServiceError) -> FieldRefused | str:
+    """What a page says about its form; raises an error that is not about the form."""
+    if isinstance(error, FieldRefused):
+        return error
+    if error.status != 400:
+        raise error
+    return f"The service does not take this: {error}"
+
+
+def _is_removed(form: PostedForm, number: int) -> bool:
+    """Whether a row whose first field is empty had a text there: then it is removed, and else not complete."""
+    return any(form.texts("was")[number : number + 1])
+
+
 def _given_properties(form: PostedForm, rules: Sequence[tuple[str, ...]]) -> dict[str, Any]:
-    """The properties in a form, as the SDK takes them. Raises `TransferRefused` for a wrong field."""
-    for origins, methods, *_ in rules:
-        if not methods.strip():
-            raise TransferRefused(
-                f"The CORS rule of {origins[:60]} needs methods, such as GET,POST."
-            )
+    """The properties in a form, as the SDK takes them. Raises `FieldRefused` for a wrong field."""
+    for number, (origins, methods, *_) in enumerate(rules):
+        wrong = ""
+        if not origins.strip():
+            wrong = "A CORS rule needs origins, such as https://example.com."
         # The service would only call its XML invalid, or accept an origin that no browser sends.
-        for method in _listed(methods):
-            if method.upper() not in CORS_METHODS:
-                raise TransferRefused(f"{method[:40]} is not a method that a CORS rule can allow.")
-        for origin in _listed(origins):
-            if origin not in (ANY, "null") and "://" not in origin:
-                raise TransferRefused(
-                    f"The origin {origin[:60]} needs a scheme, such as https://{origin[:60]}."
-                )
+        for each in _listed(origins):
+            if each not in (ANY, "null") and "://" not in each:
+                wrong = f"The origin {each[:60]} needs a scheme, such as https://{each[:60]}."
+        if wrong:
+            raise FieldRefused(f"origins:{number}", wrong)
+        if not methods.strip():
+            wrong = f"The CORS rule of {origins[:60]} needs methods, such as GET,POST."
+        for each in _listed(methods):
+            if each.upper() not in CORS_METHODS:
+                wrong = f"{each[:40]} is not a method that a CORS rule can allow."
+        if wrong:
+            raise FieldRefused(f"methods:{number}", wrong)
     return {
         "analytics_logging": TableAnalyticsLogging(
             **{word: bool(form.text(f"log_{word}")) for word in LOGGED},
-            retention_policy=_retention(form.text("log_days"), "The days of the log"),
+            retention_policy=_retention(form, "log_days", "The days of the log"),
         ),
         "hour_metrics": _given_metrics(form, "hour"),
         "minute_metrics": _given_metrics(form, "minute"),
@@ -75,9 +93,11 @@ def _given_properties(form: PostedForm, rules: Sequence[tuple[str, ...]]) -> dic
                 _listed(methods),
                 allowed_headers=_listed(allowed),
                 exposed_headers=_listed(exposed),
-                max_age_in_seconds=_whole(age, "The seconds of a CORS rule"),
+                max_age_in_seconds=_whole(
+                    age, "The seconds of a CORS rule", f"age:{number}", INT32_MAX
+                ),
             )
-            for origins, methods, allowed, exposed, age in rules
+            for number, (origins, methods, allowed, exposed, age) in enumerate(rules)
         ],
     }
 
@@ -86,12 +106,12 @@ def _given_metrics(form: PostedForm, name: str) -> TableMetrics:
     enabled = bool(form.text(f"{name}_enabled"))
     # The service takes IncludeAPIs only where metrics are enabled.
     apis = {"include_apis": bool(form.text(f"{name}_apis"))} if enabled else {}
-    days = _retention(form.text(f"{name}_days"), f"The days of the {name} metrics")
+    days = _retention(form, f"{name}_days", f"The days of the {name} metrics")
     return TableMetrics(enabled=enabled, retention_policy=days, **apis)
 
 
-def _retention(text: str, what: str) -> TableRetentionPolicy:
-    days = _whole(text, what)
+def _retention(form: PostedForm, name: str, what: str) -> TableRetentionPolicy:
+    days = _whole(form.text(name), what, name, limits.RETENTION_DAYS_MAX)
     return TableRetentionPolicy(enabled=True, days=days) if days else TableRetentionPolicy()
 
 
@@ -99,10 +119,12 @@ def _listed(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _whole(text: str, what: str) -> int:
+def _whole(text: str, what: str, field: str, most: int) -> int:
     number = read_number(text.strip() or "0")
-    if number is None:
-        raise TransferRefused(f"{what} must be a whole number, not {text.strip()[:40]!r}.")
+    if number is None or number > most:
+        raise FieldRefused(
+            field, f"{what} must be a whole number up to {most:,}, not {text.strip()[:40]!r}."
+        )
     return number
 
 
@@ -153,6 +175,7 @@ def _properties_page(
         logged=LOGGED,
         keys=settings.keys,
         stored=settings.stored,
+        storage=settings.storage,
         **said,
     )
 
@@ -196,33 +219,49 @@ def save_policies(request: Request, form: PostedForm) -> Response:
             given_time(expiry),
         )
         for number, (name, start, expiry) in enumerate(form.rows("id", "start", "expiry"))
-        if name.strip()
     ]
-    if len({each.id for each in given}) < len(given):
-        return _policies_page(request, given, problem="Two policies have the same id.")
-    for each in given:
-        for moment in filter(None, (each.start, each.expiry)):
-            try:
-                parse_instant(moment)
-            except ValueError:  # the service would only call its XML invalid
-                problem = f"{moment[:40]!r}, of the policy {each.id[:64]}, is not a time."
-                return _policies_page(request, given, problem=problem, wrong=moment)
-    stored = {
-        each.id: TableAccessPolicy(
-            start=each.start or None, expiry=each.expiry or None, permission=each.permission or None
-        )
-        for each in given
-    }
+    given = [
+        each
+        for number, each in enumerate(given)
+        if each.id or not (each == PolicyTexts("") or _is_removed(form, number))
+    ]
     table = request.path_params["table"]
     try:
+        _require_valid(given)
+        stored = {
+            each.id: TableAccessPolicy(
+                start=each.start or None,
+                expiry=each.expiry or None,
+                permission=each.permission or None,
+            )
+            for each in given
+        }
         account_of(request).endpoint.ask(
             lambda sdk: sdk.get_table_client(table).set_table_access_policy(stored)
         )
-    except ServiceError as error:
-        if error.status != 400:
-            raise
-        return _policies_page(request, given, problem=f"The service answers {error}")
+    except (FieldRefused, ServiceError) as error:
+        return _policies_page(request, given, problem=_refusal(error))
     return policies(request, message="The policies are saved.")
+
+
+def _require_valid(given: Sequence[PolicyTexts]) -> None:
+    """Raise `FieldRefused` for a policy that the service would only call invalid XML, or keep though it is useless."""
+    length_max = limits.SIGNED_IDENTIFIER_LENGTH_MAX
+    for number, each in enumerate(given):
+        length, instants = utf16_length(each.id), {"start": 0, "expiry": DATE_TIME_MAX}
+        if not 0 < length <= length_max:
+            sentence = f"A policy needs an id of 1 to {length_max} characters, not {length}."
+            raise FieldRefused(f"id:{number}", sentence)
+        if any(each.id == other.id for other in given[:number]):
+            raise FieldRefused(f"id:{number}", "Two policies have the same id.")
+        for field, moment in (("start", each.start), ("expiry", each.expiry)):
+            try:
+                instants[field] = parse_instant(moment) if moment else instants[field]
+            except ValueError:
+                raise FieldRefused(f"{field}:{number}", f"{moment[:40]!r} is not a time.") from None
+        if instants["start"] >= instants["expiry"]:
+            sentence = f"The policy {each.id} would end before it begins, or at once."
+            raise FieldRefused(f"expiry:{number}", sentence)
 
 
 def policies(request: Request, *, message: str = "") -> Response:
@@ -238,7 +277,7 @@ def _policies_page(request: Request, found: list[PolicyTexts], **said: Any) -> R
         policies=shown,
         letters={letter: ACCOUNT_PERMISSIONS[letter] for letter in TABLE_PERMISSIONS},
         as_input=as_input,
-        **{"wrong": "", **said},
+        **said,
     )
 
 

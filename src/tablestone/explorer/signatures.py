@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tablestone.clock import system_clock
-from tablestone.explorer.page_templates import PostedForm, account_of, page
+from tablestone.explorer.page_templates import FieldRefused, PostedForm, account_of, page
 from tablestone.explorer.service_settings import PolicyTexts, as_input, given_time, read_policies
 from tablestone.model.edm import parse_date_time
 from tablestone.model.keys import TABLE_NAME
@@ -23,6 +23,7 @@ from tablestone.model.shared_access import (
     TABLE_PERMISSIONS,
     end_after,
     is_client_addresses,
+    key_range_problem,
     parse_instant,
 )
 from tablestone.tools.connection import Scheme
@@ -69,27 +70,32 @@ def make(request: Request, form: PostedForm) -> Response:
         raise TransferRefused("Signing needs the account key, which this explorer does not have.")
     table, policy = form.text("table").strip(), form.text("policy").strip()
     if table and TABLE_NAME.fullmatch(table) is None:
-        raise TransferRefused(f"{table[:80]!r} is not a table name.")
+        raise FieldRefused("table", f"{table[:80]!r} is not a table name.")
     if policy and not table:
-        raise TransferRefused("A stored access policy belongs to a table: name the table too.")
+        raise FieldRefused(
+            "table", "A stored access policy belongs to a table: name the table too."
+        )
     keys = _key_bounds(form, table)
     addresses = form.text("ip").strip() or None
     if addresses is not None and not is_client_addresses(addresses):
-        raise TransferRefused(
-            f"Addresses of clients must be one address, or two joined by a hyphen, not {addresses[:80]!r}."
+        raise FieldRefused(
+            "ip",
+            f"Addresses of clients must be one address, or two joined by a hyphen, not {addresses[:80]!r}.",
         )
     now = system_clock()
     end = given_time(form.text("end"))
     try:
         if end and parse_instant(end) <= now:
-            raise TransferRefused(f"The signature would have ended already, at {end}.")
+            raise FieldRefused("end", f"The signature would have ended already, at {end}.")
     except ValueError:
-        raise TransferRefused(f"{end[:80]!r} is not a time.") from None
+        raise FieldRefused("end", f"{end[:80]!r} is not a time.") from None
     letters = _letters(form, table)
     if not letters and not policy:
-        raise TransferRefused("Choose what the signature allows, or name a policy of the table.")
+        raise FieldRefused(
+            "may_r", "Choose what the signature allows, or name a policy of the table."
+        )
     expiry = end or end_after(USUALLY_LASTS, now)
-    if policy and _policy_has_end(request, table, policy, letters, end):
+    if policy and _policy_has_end(request, table, policy, letters, end, now):
         expiry = None
     credential = AzureNamedKeyCredential(connection.account, connection.secret)
     limits: dict[str, Any] = {
@@ -116,13 +122,19 @@ def explain(request: Request, form: PostedForm) -> Response:
 def _key_bounds(form: PostedForm, table: str) -> dict[str, str]:
     keys = {name: text for name in _KEY_BOUNDS if (text := form.text(name))}
     if keys and not table:
-        raise TransferRefused("A range of keys belongs to a table: name the table too.")
+        raise FieldRefused("table", "A range of keys belongs to a table: name the table too.")
     for name, text in keys.items():
         if "\n" in text:
-            raise TransferRefused(f"{_KEY_BOUNDS[name]} of a signature must be one line.")
+            raise FieldRefused(name, f"{_KEY_BOUNDS[name]} of a signature must be one line.")
     for end, word in (("start", "first"), ("end", "last")):
         if f"{end}_rk" in keys and f"{end}_pk" not in keys:
-            raise TransferRefused(f"The {word} RowKey needs the {word} PartitionKey.")
+            raise FieldRefused(f"{end}_rk", f"The {word} RowKey needs the {word} PartitionKey.")
+    field = key_range_problem(*(keys.get(name) for name in _KEY_BOUNDS))
+    if field is not None:
+        raise FieldRefused(
+            f"end_{field}",
+            f"{_KEY_BOUNDS[f'end_{field}']} is before the first one, so the signature would be for no key.",
+        )
     return keys
 
 
@@ -132,28 +144,40 @@ def _letters(form: PostedForm, table: str) -> str:
         return "".join(chosen)
     others = [PERMISSIONS[letter] for letter in chosen if letter not in TABLE_PERMISSIONS]
     if others:
-        raise TransferRefused(
-            f"A table signature can permit read, add, update and delete only, not {' or '.join(others)}."
+        raise FieldRefused(
+            "may_r",
+            f"A table signature can permit read, add, update and delete only, not {' or '.join(others)}.",
         )
     return "".join(letter for letter in TABLE_PERMISSIONS if letter in chosen)
 
 
-def _policy_has_end(request: Request, table: str, policy: str, letters: str, end: str) -> bool:
+def _policy_has_end(
+    request: Request, table: str, policy: str, letters: str, end: str, now: int
+) -> bool:
     """Whether the stored policy has an end. Raises `TransferRefused` if policy and signature do not fit together."""
     policies = {each.id: each for each in read_policies(account_of(request).endpoint, table)}
     stored = policies.get(policy)
     if stored is None:
-        raise TransferRefused(f"The table {table} has no policy {policy[:80]!r}.")
+        raise FieldRefused("policy", f"The table {table} has no policy {policy[:80]!r}.")
     name = f"The policy {policy!r}"
     if letters and stored.permission:
-        raise TransferRefused(
-            f"{name} has permissions ({stored.permission}), and a signature cannot have others: choose none."
+        raise FieldRefused(
+            "policy",
+            f"{name} has permissions ({stored.permission}), and a signature cannot have others: choose none.",
         )
     if not letters and not stored.permission:
-        raise TransferRefused(f"{name} has no permissions: choose what the signature allows.")
+        raise FieldRefused("may_r", f"{name} has no permissions: choose what the signature allows.")
     if end and stored.expiry:
-        raise TransferRefused(
-            f"{name} has an end ({stored.expiry}), and a signature cannot have another: choose no time."
+        raise FieldRefused(
+            "policy",
+            f"{name} has an end ({stored.expiry}), and a signature cannot have another: choose no time.",
+        )
+    ends = end or stored.expiry or end_after(USUALLY_LASTS, now) or ""
+    if stored.expiry and parse_instant(stored.expiry) <= now:
+        raise FieldRefused("policy", f"{name} has ended, at {stored.expiry}.")
+    if stored.start and parse_instant(stored.start) >= parse_instant(ends):
+        raise FieldRefused(
+            "policy", f"{name} begins at {stored.start}, when the signature would have ended."
         )
     return bool(stored.expiry)
 
@@ -162,7 +186,7 @@ def explained(text: str, now: int) -> list[str]:
     """Sentences about the signature in a text; `now` is in ticks. Raises `TransferRefused` if it has none."""
     given = parameters_of(text)
     if "sig" not in given:
-        raise TransferRefused("This is not a shared access signature: it has no sig.")
+        raise FieldRefused("given", "This is not a shared access signature: it has no sig.")
     return list(_sentences(given, now))
 
 

@@ -8,14 +8,17 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from tablestone.clock import monotonic_seconds
-from tablestone.explorer.account import TABLES_SHOWN_MAX
+from tablestone.explorer.account import TABLES_SHOWN_MAX, ExploredAccount
 from tablestone.explorer.grid_query import read_number, read_token, write_token
-from tablestone.explorer.page_templates import PostedForm, account_of, page, path_to
+from tablestone.explorer.page_templates import FieldRefused, PostedForm, account_of, page, path_to
 from tablestone.model.keys import TABLE_NAME
 from tablestone.tools.client import Query
-from tablestone.tools.errors import ServiceError, TransferRefused
+from tablestone.tools.errors import ServiceError
 from tablestone.tools.queries import entity_bytes
 
+NO_TABLE_NAME: Final = (
+    "A table has a name of 3 to 63 letters and digits that begins with a letter, and is not Tables."
+)
 COUNT_SECONDS_MAX: Final = 3.0
 """After this many seconds of counting, the page asks whether to go on."""
 
@@ -38,6 +41,8 @@ def tables(request: Request) -> Response:
             names = account.endpoint.table_names() if len(shown) > TABLES_SHOWN_MAX else shown
             found = (name for name in names if wanted.lower() in name.lower())
             shown = list(islice(found, TABLES_SHOWN_MAX + 1))
+            if exact := next((name for name in shown if name.lower() == wanted.lower()), None):
+                return RedirectResponse(path_to(request, "tables", exact), 303)
     except ServiceError as error:
         # With a wrong or expired signature, which is an error of authentication, no table can be read either.
         if not error.code.startswith("Authorization"):
@@ -55,23 +60,41 @@ def tables(request: Request) -> Response:
         find=wanted,
         overview=account.known_overview,
         refusal=refusal,
+        ways=_ways(account, shown[0]) if shown else [],
         sizes=[each.size for each in known if each.size],
         most=max((each.requests or 0 for each in known), default=0) or 1,
         status=HTTPStatus.FORBIDDEN if refusal else HTTPStatus.OK,
     )
 
 
+def _ways(account: ExploredAccount, table: str) -> list[str]:
+    """What a newcomer would not look for on a table's tabs, which have it if this service does."""
+    writes, parts = not account.settings.read_only, account.own_parts(table)
+    ways = []
+    if account.has_changes(table):
+        ways.append(f"show every change{' and put an old version back' * writes}")
+    if parts and parts.indexes is not None:
+        ways.append("make indexes" if writes else "list indexes")
+    if parts and parts.expiry is not None:
+        ways.append("let entities expire" if writes else "say when entities expire")
+    if account.settings.admin and ways:
+        ways.append("show what is hot")
+    if ways and not account.has_changes(table):
+        ways.append("would show every change if the server had `--keep-changes 7d`")
+    return ways
+
+
 def create(request: Request, form: PostedForm) -> Response:
     name = form.text("name").strip()
-    if not name:
-        raise TransferRefused("The new table needs a name.")
+    if TABLE_NAME.fullmatch(name) is None or name.lower() == "tables":
+        raise FieldRefused("name", NO_TABLE_NAME)
     if not account_of(request).endpoint.create_table(name):
-        raise TransferRefused(f"The table {name} already exists.")
+        raise FieldRefused("name", f"The table {name} exists already.")
     return RedirectResponse(path_to(request, "tables", name), 303)
 
 
 def ask_delete(request: Request) -> Response:
-    return page(request, "delete_table.html")
+    return page(request, "delete_table.html", typed="")
 
 
 def delete(request: Request, form: PostedForm) -> Response:
@@ -79,7 +102,7 @@ def delete(request: Request, form: PostedForm) -> Response:
     name = request.path_params["table"]
     if form.text("typed") != name:
         problem = f"To delete the table, type its name: {name}."
-        return page(request, "delete_table.html", problem=problem)
+        return page(request, "delete_table.html", problem=problem, typed=form.text("typed"))
     account_of(request).endpoint.delete_table(name)
     return RedirectResponse(path_to(request), 303)
 

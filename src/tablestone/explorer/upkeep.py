@@ -11,9 +11,19 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from tablestone.explorer.account import ExploredAccount
 from tablestone.explorer.grid_query import read_number
-from tablestone.explorer.page_templates import PostedForm, account_of, page, path_to
+from tablestone.explorer.page_templates import (
+    FieldRefused,
+    PostedForm,
+    account_of,
+    ask,
+    page,
+    path_to,
+)
+from tablestone.model.entity import TIMESTAMP
 from tablestone.model.expiry import SECONDS_IN, ExpiryPolicy
+from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.tools.errors import ServiceError, TransferRefused
 
 UNITS: Final = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
@@ -21,18 +31,24 @@ REFRESH_SECONDS: Final = 2
 NOT_ACCEPTED: Final = (
     "Nothing is made: confirm that the change of the data directory cannot be undone."
 )
-NO_AGE: Final = "Type how long after its Timestamp an entity expires, as a whole number."
-NO_PROPERTY: Final = "Type the name of the property with the time."
-_BLANK: Final = dict.fromkeys(
-    ("property", "within", "accepted", "by", "age", "unit", "name", "resume"), ""
-)
+NO_AGE: Final = "Type how long after its Timestamp an entity expires, as a whole number from 1."
+TOO_OLD: Final = "Type a time of at most 7,800 years."
+NO_PROPERTY: Final = "Type the name of the property with the time; a key is none."
+NO_INDEXED: Final = "Type the name of the property that the queries filter on."
+_OF_INDEX: Final = ("index", "property", "accepted")
+_OF_EXPIRY: Final = ("by", "age", "unit", "name")
+_BLANK: Final = dict.fromkeys(("property", "within", "accepted", *_OF_EXPIRY), "")
+_NOT_INDEXED: Final = (PARTITION_KEY, ROW_KEY, TIMESTAMP)
 NONE_HERE: Final = "This service has neither indexes nor expiry, or this caller may not ask."
 
 
 def shown(
-    request: Request, typed: Mapping[str, str] | None = None, problem: str = "", place: str = ""
+    request: Request, typed: Mapping[str, str] | None = None, problem: FieldRefused | None = None
 ) -> Response:
-    """The page. A `problem` stands in the form `place`, "index" or "expiry", with what was `typed`."""
+    """The page. A `problem` stands beside its field, or in the form that it names; the forms have what was `typed`.
+
+    What was typed for a count is in the address, so the form has it while the server counts, and after that.
+    """
     account, table = account_of(request), request.path_params["table"]
     found = account.indexes_and_expiry(table)
     if found is None:
@@ -43,7 +59,7 @@ def shown(
         try:
             counted = account.endpoint.own_form("GET", table, "expiry", count=wanted).members
         except ServiceError as error:
-            problem, place = problem or error.text, place or "expiry"
+            problem = problem or FieldRefused("expiry", error.text)
     return page(
         request,
         "upkeep.html",
@@ -52,13 +68,17 @@ def shown(
         counted=counted,
         request_count=wanted,
         of_count=_in_words(counted and counted.get("policy")),
-        fields_of_count=_as_typed((counted and counted.get("policy")) or {}),
         seen=account.seen.of(table),
-        typed={**_BLANK, **(typed or {})},
+        typed={
+            **_BLANK,
+            **{name: request.query_params.get(name, "") for name in _OF_EXPIRY},
+            **(typed or {}),
+        },
         units=UNITS,
         refresh=REFRESH_SECONDS,
         problem=problem,
-        problem_in=place,
+        problem_in="index" if problem and problem.field in _OF_INDEX else "expiry",
+        command=_command_of_first_index(account, table),
         status=403 if found.refusal else None,
     )
 
@@ -69,58 +89,80 @@ def _in_words(members: Mapping[str, Any] | None) -> str:
     return ""
 
 
-def _as_typed(policy: Mapping[str, Any]) -> dict[str, str]:
-    """The fields of the form that ask for a policy: the form comes back with them if the policy is refused."""
-    if "property" in policy:
-        return {"by": "property", "name": policy["property"]}
-    seconds = policy.get("after", 0)
-    unit = next(each for each in UNITS if seconds % SECONDS_IN[each] == 0)
-    return {"by": "age", "age": str(seconds // SECONDS_IN[unit]), "unit": unit}
+def _command_of_first_index(account: ExploredAccount, table: str) -> str:
+    """The command that makes an index of the table; empty if the page does not know where the data is."""
+    settings = account.settings
+    if not settings.storage:
+        return ""
+    name = next((each for each in account.seen.of(table) if each not in _NOT_INDEXED), ROW_KEY)
+    where = f"--account {settings.connection.account}{settings.storage}"
+    return f"tablestone index create {table} {name} {where}"
 
 
 def create_index(request: Request, form: PostedForm) -> Response:
     typed = form.typed("property", "within", "accepted")
     name = typed["property"].strip()
+    if not name:
+        return shown(request, typed, FieldRefused("property", NO_INDEXED))
     found = account_of(request).indexes_and_expiry(request.path_params["table"])
     if found is not None and found.gate == "first" and not typed["accepted"]:
-        return shown(request, typed, NOT_ACCEPTED, "index")
+        return shown(request, typed, FieldRefused("accepted", NOT_ACCEPTED))
     body = {"property": name, "withinPartition": bool(typed["within"])}
-    return _sent(request, typed, "index", "PUT", "indexes", body)
+    return _sent(request, typed, "property", "PUT", "indexes", body)
 
 
 def drop_index(request: Request, form: PostedForm) -> Response:
-    parameters = {"property": form.text("property")}
-    return _sent(request, {}, "index", "DELETE", "indexes", None, **parameters)
+    name, table = form.text("property"), request.path_params["table"]
+    asked = ask(
+        request,
+        form,
+        f"Drop the index on {name}",
+        f"Queries of {table} on {name} then scan again. No entity is changed, and the index can be made again.",
+        "Drop the index",
+        path_to(request, "tables", table, "indexes"),
+    )
+    return asked or _sent(request, {}, "index", "DELETE", "indexes", None, property=name)
 
 
 def count(request: Request, form: PostedForm) -> Response:
     """Count what a policy would hide: nothing is set before a person has seen that."""
-    typed = form.typed("by", "age", "unit", "name", "resume")
+    typed = form.typed(*_OF_EXPIRY)
     policy: dict[str, Any] = {"suspended": False}
-    if not typed["resume"] and typed["by"] == "property":
+    if not form.text("resume") and typed["by"] == "property":
         policy = {"property": typed["name"].strip()}
-        if not typed["name"].strip():
-            return shown(request, typed, NO_PROPERTY, "expiry")
-    elif not typed["resume"]:
-        age = read_number(typed["age"].strip())
-        if age is None:
-            return shown(request, typed, NO_AGE, "expiry")
-        policy = {"after": age * SECONDS_IN.get(typed["unit"], 1)}
+        if not ExpiryPolicy(property_name=policy["property"]).is_valid:
+            return shown(request, typed, FieldRefused("name", NO_PROPERTY))
+    elif not form.text("resume"):
+        policy = {
+            "after": (read_number(typed["age"].strip()) or 0) * SECONDS_IN.get(typed["unit"], 1)
+        }
+        if not ExpiryPolicy(**policy).is_valid:
+            return shown(
+                request, typed, FieldRefused("age", TOO_OLD if policy["after"] else NO_AGE)
+            )
     return _sent(request, typed, "expiry", "POST", "expiry", policy)
 
 
 def change_expiry(request: Request, form: PostedForm) -> Response:
     """Set the policy that was counted, suspend the present one, or remove it."""
-    what, typed = form.text("what"), form.typed("by", "age", "unit", "name")
+    what, typed = form.text("what"), form.typed(*_OF_EXPIRY)
+    endpoint, table = account_of(request).endpoint, request.path_params["table"]
     if what == "remove":
-        return _sent(request, {}, "expiry", "DELETE", "expiry")
+        asked = ask(
+            request,
+            form,
+            "Let nothing expire",
+            f"The policy of {table} is removed. What it hides, and is not removed yet, is there again at once.",
+            "Remove the policy",
+            path_to(request, "tables", table, "indexes"),
+        )
+        return asked or _sent(request, {}, "expiry", "DELETE", "expiry")
     if what == "suspend":
         return _sent(request, {}, "expiry", "PUT", "expiry", {"suspended": True})
-    endpoint, table = account_of(request).endpoint, request.path_params["table"]
     try:
         counted = endpoint.own_form("GET", table, "expiry", count=form.text("count")).members
     except ServiceError as error:
-        return shown(request, typed, error.text, "expiry")
+        return shown(request, typed, FieldRefused("expiry", error.text))
     # With the token that the person has seen: another count may have another result.
     policy, token = counted.get("policy"), form.text("token")
     return _sent(request, typed, "expiry", "PUT", "expiry", policy, token=token)
@@ -129,7 +171,7 @@ def change_expiry(request: Request, form: PostedForm) -> Response:
 def _sent(
     request: Request,
     typed: Mapping[str, str],
-    place: str,
+    field: str,
     method: str,
     comp: str,
     body: Mapping[str, Any] | None = None,
@@ -142,6 +184,7 @@ def _sent(
     except ServiceError as error:
         if error.status >= 500:
             raise
-        return shown(request, typed, error.text or str(error), place)
-    path = path_to(request, "tables", table, "indexes", count=answer.get("count"))
+        return shown(request, typed, FieldRefused(field, error.text or str(error)))
+    of_count = {name: typed[name] for name in _OF_EXPIRY} if method == "POST" else {}
+    path = path_to(request, "tables", table, "indexes", **of_count, count=answer.get("count"))
     return RedirectResponse(path, 303)

@@ -101,7 +101,7 @@ class QueryEntities:
     token: ContinuationToken | None
     bounds: KeyBounds | None = None
     counts_examined: bool = False
-    """Count exactly how many entities are examined (`EntitiesPage.examined`)."""
+    """Count about how many entities are examined (`EntitiesPage.examined`)."""
 
 
 class InsertEntity(NamedTuple):

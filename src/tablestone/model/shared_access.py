@@ -10,6 +10,7 @@ from typing import Final
 
 from tablestone.clock import TICKS_PER_SECOND
 from tablestone.model.edm import DATE_TIME_MAX, format_date_time, parse_date_time
+from tablestone.model.keys import encode_key
 
 ACCOUNT_PERMISSIONS: Final = {
     "r": "read",
@@ -42,6 +43,19 @@ def parse_instant(text: str) -> int:
     if not 0 <= ticks <= DATE_TIME_MAX:
         raise ValueError(text)
     return ticks
+
+
+def key_range_problem(
+    start_pk: str | None, start_rk: str | None, end_pk: str | None, end_rk: str | None
+) -> str | None:
+    """Which end of a range of keys is before its start, "pk" or "rk"; None if the range has keys."""
+    if start_pk is None or end_pk is None:
+        return None
+    first, last = encode_key(start_pk), encode_key(end_pk)
+    if first != last:
+        return "pk" if first > last else None
+    is_empty = end_rk is not None and encode_key(start_rk or "") > encode_key(end_rk)
+    return "rk" if is_empty else None
 
 
 def end_after(duration: str, now: int) -> str | None:

@@ -118,6 +118,7 @@ class Application:
         self._throughput: Throughput | None = None
         self._entry: RequestEntry | None = None
         self._measures: Measures | None = None
+        self._rests: str | None = None
 
     async def startup(self) -> None:
         """Open the engine; raises `EngineRefused` with one sentence if it cannot be opened."""
@@ -192,7 +193,7 @@ class Application:
         if self._slot.reports is not None and counts is not None:
             self._measures = Measures(
                 *(counts, self._engine, configuration.engine, service, sweeper, expiry),
-                *(self._throughput, archiver),
+                *(self._throughput, archiver, self._rests),
             )
             reporter = WorkerReporter(
                 self._slot.reports,
@@ -240,10 +241,11 @@ class Application:
                 state = source.state()
                 source.close()
                 if state.archive:
-                    log.warning(
-                        "Nothing is archived to %s any more, since %s: this server has no --archive.",
-                        *(state.archive, format_date_time(state.since)),
+                    self._rests = (
+                        f"Nothing is archived to {state.archive} any more, since {format_date_time(state.since)}: "
+                        "this server has no --archive."
                     )
+                    log.warning("%s", self._rests)
                 return None
             from tablestone.archive.archiver import Archiver  # noqa: PLC0415 - an extra
             from tablestone.archive.store import open_store  # noqa: PLC0415

@@ -33,6 +33,8 @@ class Measures:
     expiry: ExpirySweeper
     throughput: Throughput | None
     archiver: Archiver | None
+    rests: str | None
+    """That nothing is archived any more, in a sentence."""
     connections: Sized = ()
     accepted: Callable[[], int] = int
     admission: Admission | None = None
@@ -63,13 +65,14 @@ class Measures:
             "expiry_suspended": int(self.expiry.is_suspended),
             "changes_lag_seconds": self.service.feeds.lag_seconds(),
             "engine": {name: each for name, each in values.items() if name in gauges},
+            "warnings": [] if self.rests is None else [(0.0, self.rests)],
         }
         if self.archiver is not None:
             totals["archive_errors"] = self.archiver.errors
+            now["warnings"] = self.archiver.warnings
             now["archive"] = {
                 "lag_seconds": self.archiver.lag_seconds,
                 "behind_bytes": self.archiver.behind_bytes,
-                "warnings": self.archiver.warnings,
                 "check_held_at": self.archiver.check.held_at,
             }
         return totals, now

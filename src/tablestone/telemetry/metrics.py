@@ -185,9 +185,9 @@ def samples_of_tables(totals: Mapping[str, Any]) -> Iterator[Samples]:
 
 
 def samples_of_server(
-    totals: Mapping[str, Any], now: Sequence[Mapping[str, Any]]
+    totals: Mapping[str, Any], now: Sequence[Mapping[str, Any]], ages: Sequence[float]
 ) -> Iterator[Samples]:
-    """The metrics of the whole server. `now` has the present values of each worker."""
+    """The metrics of the whole server. `now` has the values of each worker at its last report, `ages` the age of it."""
     for name, metric in TOTALS.items():
         yield Samples(metric, {(): totals.get(name, 0)})
     refused = totals.get("refused_by_limit", {})
@@ -196,10 +196,12 @@ def samples_of_server(
         yield Samples(metric, {(): sum(values.get(name, 0) for values in now)})
     lag = max((values.get("changes_lag_seconds", 0) for values in now), default=0)
     yield Samples(CHANGES_LAG, {(): lag})
-    for values in now:
-        for name, value in values.get("archive", {}).items():
-            if name in ARCHIVE_GAUGES:
-                yield Samples(ARCHIVE_GAUGES[name], {(): value})
+    for values, age in zip(now, ages, strict=True):
+        if archive := values.get("archive"):
+            # A worker that is stuck archives nothing.
+            grown = {**archive, "lag_seconds": archive["lag_seconds"] + age}
+            for name, metric in ARCHIVE_GAUGES.items():
+                yield Samples(metric, {(): grown[name]})
     if "archive_errors" in totals:
         yield Samples(ARCHIVE_ERRORS, {(): totals["archive_errors"]})
 

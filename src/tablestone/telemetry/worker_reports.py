@@ -56,7 +56,7 @@ _TRIES: Final = 5
 class WorkerReport:
     process: int
     at: float
-    """`monotonic_seconds`."""
+    """`monotonic_seconds` before anything was measured."""
     content: dict[str, Any] = field(default_factory=dict)
 
 
@@ -121,18 +121,19 @@ class WorkerReporter:
 
     def report(self, lag: float = 0.0) -> None:
         """Write a report; `lag` is its delay in seconds."""
+        began = monotonic_seconds()
         used = resource.getrusage(resource.RUSAGE_SELF)
         totals, now = self.measure()
         totals["cpu_seconds"] = used.ru_utime + used.ru_stime
         now |= {"resident_bytes": resident_bytes(), "lag_seconds": lag}
         content = {"totals": added(self._before, totals), "now": now}
-        self._leave(self.reports, content, "Metrics are")
+        self._leave(self.reports, began, content, "Metrics are")
         if self.windows is not None and self.insight is not None:
-            self._leave(self.insight, self.windows(), "Insight is")
+            self._leave(self.insight, began, self.windows(), "Insight is")
 
-    def _leave(self, reports: WorkerReports, content: dict[str, Any], what: str) -> None:
+    def _leave(self, reports: WorkerReports, at: float, content: dict[str, Any], what: str) -> None:
         try:
-            reports.leave(self.worker, WorkerReport(os.getpid(), monotonic_seconds(), content))
+            reports.leave(self.worker, WorkerReport(os.getpid(), at, content))
         except ValueError as error:
             logger.error("%s out of date: %s.", what, error)  # noqa: TRY400 - the sentence says it all
 

@@ -344,8 +344,8 @@ class TableEndpoint:
         try:
             # A service that ignores `comp` answers with entities: one at most.
             _, content = self._send("GET", f"/{_in_path(table)}?comp=indexes&%24top=1")
-            found = read_json(content).get("indexes", ())
-            return [
+            found = read_json(content).get("indexes")
+            return found and [
                 IndexFound(each["property"], each["withinPartition"], each["state"])
                 for each in found
             ]

@@ -16,6 +16,7 @@ from tablestone.model.expiry import ExpiryPolicy
 from tablestone.model.keys import EntityKey, encode_key
 from tablestone.tools import odata
 from tablestone.tools.client import RawEntity
+from tablestone.tools.own_forms import Unseen
 from tablestone.tools.progress import Progress, Reached
 
 RANGE_ENTITIES: Final = 50_000
@@ -55,7 +56,7 @@ class TableComparison:
     """The result of a comparison. `differing` counts the differences; `differences` has the first of them.
 
     `expiry` says for each side when its entities expire, if they do. `left_out` counts the entities that one side hides
-    as expired and the other still shows: they are no differences.
+    as expired and the other still shows: they are no differences. `unseen` is what the sides do not show.
     """
 
     ranges: list[ComparedPartitions] = field(default_factory=list)
@@ -63,6 +64,7 @@ class TableComparison:
     left_out: int = 0
     expiry: list[str] = field(default_factory=list)
     differences: list[Difference] = field(default_factory=list)
+    unseen: list[Unseen] = field(default_factory=list)
 
     @property
     def counts(self) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from tablestone.tools.client import ContinuationToken, Query, RawEntity, TableEn
 from tablestone.tools.comparing import Comparer, TableComparison
 from tablestone.tools.errors import ServiceError, TransferFailed
 from tablestone.tools.formats.rows import Row
+from tablestone.tools.own_forms import Unseen, unseen
 from tablestone.tools.progress import DIFFERING, Progress, Reached, progress_for
 from tablestone.tools.queries import PAGES_AHEAD, TableReader
 from tablestone.tools.retrying import ATTEMPTS_MAX, Answer, InFlight, Retry
@@ -101,6 +102,8 @@ class CopyReport:
     """Why nothing was compared; None if both sides were."""
     began: str = ""
     """When the copy began, for the next `--since`."""
+    unseen: Unseen = field(default_factory=Unseen)
+    """What the source has and does not show; of its indexes those that the target has not."""
 
     @property
     def is_equal(self) -> bool:
@@ -157,6 +160,7 @@ def compare(
     comparer.result.differences = list(islice(found, shown))
     for _ in found:
         pass
+    comparer.result.unseen = [side(lambda each: unseen(each, table)) for side in sides]
     return comparer.result
 
 
@@ -209,6 +213,13 @@ class TableCopy:
             report.verified = compare(
                 self._source, self._target, name, self._progress, DIFFERENCES_SHOWN_MAX
             )
+            first, second = report.verified.unseen
+        else:
+            first, second = (
+                side(lambda each: unseen(each, name)) for side in (self._source, self._target)
+            )
+        missing = [each for each in first.indexes if each not in second.indexes]
+        report.unseen = Unseen(first.hidden, missing)
         return report
 
     def _source_time(self) -> int:

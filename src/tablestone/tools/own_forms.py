@@ -5,13 +5,18 @@ The server works beside requests, so each call polls its state. docs/protocol/in
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Final
 
 from tablestone.tools.client import TableEndpoint
-from tablestone.tools.errors import TransferFailed
+from tablestone.tools.errors import ServiceError, TransferFailed, TransferRefused, Unreachable
 
 POLL_SECONDS: Final = 0.3
 POLLS_BEFORE_WORDS: Final = 30
+COUNT_POLLS_MAX: Final = 200
+"""About a minute: a transfer that only mentions what is hidden does not wait longer."""
 WAITS: Final = (
     "The server does not go on just now: it is busy, or its disk is full. It continues by itself."
 )
@@ -61,9 +66,49 @@ def change_expiry(
             raise TransferFailed(SPENT if state == "spent" else FAILED)
 
 
-def _settled(endpoint: TableEndpoint, table: str, count: str) -> Mapping[str, Any]:
+@dataclass
+class Unseen:
+    """What a client does not receive of a table: entities that have expired, and indexes.
+
+    `hidden` is None if the server does not say how many have expired.
+    """
+
+    hidden: int | None = 0
+    indexes: list[str] = field(default_factory=list)
+
+    def sentences(self, where: str = "") -> list[str]:
+        """Say that the hidden entities were left out of all that was read."""
+        if self.hidden is None:
+            return [
+                f"Entities that have expired{where} are hidden, and left out. How many, the server does not say."
+            ]
+        if not self.hidden:
+            return []
+        words = "entity has" if self.hidden == 1 else "entities have"
+        return [f"{self.hidden:,} more {words} expired{where}: hidden, and left out."]
+
+
+def unseen(endpoint: TableEndpoint, table: str) -> Unseen:
+    """What the server keeps of a table, and shows to no client."""
+    found = Unseen(indexes=[each.property for each in endpoint.indexes(table) or ()])
+    policy = endpoint.expiry(table)
+    if policy is not None and not policy.suspended:
+        found.hidden = None
+        # It may be too old to count, or far away over plain HTTP.
+        with suppress(ServiceError, TransferFailed, TransferRefused, Unreachable):
+            answer = endpoint.own_form("POST", table, "expiry", policy.members())
+            settled = _settled(endpoint, table, answer.members["count"], COUNT_POLLS_MAX)
+            found.hidden = settled.get("hidden")
+    return found
+
+
+def _settled(
+    endpoint: TableEndpoint, table: str, count: str, polls_max: float = inf
+) -> Mapping[str, Any]:
+    polls = 0
     while True:
         found = endpoint.own_form("GET", table, "expiry", count=count).members
-        if found["state"] not in ("counting", "changing"):
+        polls += 1
+        if found["state"] not in ("counting", "changing") or polls > polls_max:
             return found
         time.sleep(POLL_SECONDS)

@@ -11,7 +11,7 @@ import heapq
 import math
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,10 +26,17 @@ from tablestone.advice.workload import QueryUse, TableUse
 from tablestone.model.edm import INT64_MAX, INT64_MIN, EdmType, EdmValue
 from tablestone.model.entity import entity_size
 from tablestone.model.errors import StorageError
-from tablestone.model.filter_tree import ComparisonOperator, FilterNode, print_filter
+from tablestone.model.filter_tree import (
+    Comparison,
+    ComparisonOperator,
+    FilterNode,
+    leaves,
+    print_filter,
+)
 from tablestone.model.keys import PARTITION_KEY, decode_key, encode_key
 from tablestone.model.operations import IndexFound
 from tablestone.query import filter_lexer
+from tablestone.query.evaluate import TRUE_OF_MISMATCH, WIDENS_TO
 from tablestone.query.filter_parser import parse_filter
 from tablestone.query.index_plan import properties_by_index
 from tablestone.query.plan import END, KeyInterval, Plan, PlanKind, plan_query
@@ -219,6 +226,29 @@ def first_types(reader: TableReader, table: str) -> dict[str, set[EdmType]]:
                 if value := odata.property_of(raw, name):
                     found.setdefault(name, set()).add(value.type)
     return found
+
+
+def mistyped(
+    tree: FilterNode | None, stored: Mapping[str, Collection[EdmType]], *, found: bool
+) -> Iterator[str]:
+    """Sentences on comparisons with a literal whose type no entity that was read has in the property.
+
+    Nothing matches these or, if entities were `found`, all do: another type counts as less.
+    """
+    for leaf in leaves(tree):
+        types = set(stored.get(leaf.name, ()))
+        if not types or not isinstance(leaf, Comparison):
+            continue
+        literal = leaf.literal.type
+        if (leaf.operator in TRUE_OF_MISMATCH) is found and types.isdisjoint(
+            WIDENS_TO.get(literal, (literal,))
+        ):
+            kinds = " or ".join(sorted(each.value for each in types))
+            all_match = ", so each of them counts as less" if found else ""
+            yield (
+                f"{print_filter(leaf)}: {leaf.name} is {kinds} in the entities that were read, not "
+                f"{literal.value}{all_match}."
+            )
 
 
 class TableSize(NamedTuple):

@@ -52,14 +52,14 @@ if TYPE_CHECKING:
 
 SERVER: Final = (sys.executable, str(Path(__file__).with_name("killed_server.py")))
 EVERY_STEP: Final = [(kind, stage) for kind, stages in STEPS.items() for stage in stages]
-LIFE_SECONDS_MAX: Final = 15.0
-"""A server that reached no step by then is killed from outside."""
+IDLE_SECONDS_MAX: Final = 15.0
+"""A server that has acknowledged nothing for so long is killed from outside."""
+LIFE_SECONDS_MAX: Final = 120.0
+"""So is one that reached no step by then. A loaded machine takes long to the due base copy or deletion."""
 ANY_MOMENT_SECONDS: Final = (0.3, 2.5)
 LAG_SECONDS: Final = 0.1
 """Between two looks at the lag."""
-SAMPLE: Final = re.compile(
-    r"^tablestone_(archive_lag|worker_report_age)_seconds(?:\{[^}]*\})? (\S+)", re.MULTILINE
-)
+SAMPLE: Final = re.compile(r"^tablestone_archive_lag_seconds (\S+)", re.MULTILINE)
 ENTITY_WRITERS: Final = 3
 MOMENTS: Final = 2
 """Restores to random moments after each kill, beside that of the newest one."""
@@ -89,12 +89,9 @@ class Lag(threading.Thread):
                 _status, text = page(self.server, "/metrics")
             except (OSError, ValueError):
                 return
-            said = {name: float(value) for name, value in SAMPLE.findall(text)}
-            if "archive_lag" in said:
-                lag = said["archive_lag"]
+            for lag in map(float, SAMPLE.findall(text)):
                 self.longest = max(self.longest, lag)
-                known = asked - lag - said["worker_report_age"]
-                self.archived_up_to = max(self.archived_up_to, known)
+                self.archived_up_to = max(self.archived_up_to, asked - lag)
 
 
 class Run:
@@ -132,11 +129,14 @@ class Run:
 
     def __str__(self) -> str:
         kills = ", ".join(f"{name} {n}" for name, n in self.kills.most_common())
-        done = sum(j.operations_acknowledged for j in self._all)
         return (
-            f"{self.kills.total()} kills ({kills}); {done:,} operations acknowledged, {self.restored} restores,"
-            f" a lag of at most {self.longest_lag:.1f} s"
+            f"{self.kills.total()} kills ({kills}); {self._acknowledged:,} operations acknowledged, "
+            f"{self.restored} restores, a lag of at most {self.longest_lag:.1f} s"
         )
+
+    @property
+    def _acknowledged(self) -> int:
+        return sum(journal.operations_acknowledged for journal in self._all)
 
     def problems(
         self, kills: int, tell: Callable[[Run], None] = lambda _run: None
@@ -205,12 +205,16 @@ class Run:
         try:
             for thread in (*threads, lag):
                 thread.start()
-            seconds = LIFE_SECONDS_MAX
-            if killed_at == "never":
-                seconds = random.uniform(*ANY_MOMENT_SECONDS)
-            until = time.monotonic() + seconds
-            while server.process.poll() is None and time.monotonic() < until:
+            is_any = killed_at == "never"
+            began = time.monotonic()
+            ends = began + (random.uniform(*ANY_MOMENT_SECONDS) if is_any else LIFE_SECONDS_MAX)
+            done, idle_since = self._acknowledged, began
+            while server.process.poll() is None and time.monotonic() < ends:
                 time.sleep(0.02)
+                if self._acknowledged > done:
+                    done, idle_since = self._acknowledged, time.monotonic()
+                if time.monotonic() > idle_since + IDLE_SECONDS_MAX:
+                    break
             reached = server.process.poll() is not None
         finally:
             life.is_ending.set()

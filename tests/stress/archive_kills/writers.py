@@ -67,7 +67,12 @@ class TimedJournal(Journal):
         here = found.get(self.partition_key, {})
         newest = max(i for i, came in enumerate(self.states) if came.ended <= moment)
         if all(came.state != here for came in self.states[newest:]):
-            yield f"{self.partition_key}: state {newest} is not archived, though the lag said so"
+            seconds = moment - self.states[newest].ended
+            place = [i for i, came in enumerate(self.states) if came.state == here]
+            yield (
+                f"{self.partition_key}: state {newest} of {len(self.states)} is not archived, though it was "
+                f"acknowledged {seconds:.3f} s before the moment that the lag told; restored is state {place or 'none'}"
+            )
 
 
 class TimedWriter(EntityWriter):

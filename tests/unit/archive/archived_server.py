@@ -119,6 +119,10 @@ class ArchivedServer:
             stored = self.store.objects[str(name)][0]
         return Term.of(read_object(name, stored).facts).parent
 
+    @property
+    def warnings(self) -> list[str]:
+        return [sentence for seconds, sentence in self.archiver.warnings if seconds <= 0]
+
     def rows(self) -> Rows:
         return {(row[0], row[1]): (row[2], row[3]) for row in self.source.rows(None, 1 << 30)}
 
@@ -163,7 +167,7 @@ class ArchivedServer:
             if is_idle and done.base_copies.is_restorable and self.term.archived == self.last:
                 await self.turn()  # an idle one notes what is archived
                 return
-        raise AssertionError(f"not archived after {TURNS_MAX} turns: {self.archiver.warnings}")
+        raise AssertionError(f"not archived after {TURNS_MAX} turns: {self.warnings}")
 
     async def close(self) -> None:
         """Stop at once, as if killed: nothing more is archived."""

@@ -249,7 +249,7 @@ async def test_a_damaged_object_fails_the_check_alone(
     damaged = store.names("changes")[-1]
     store.damage(damaged, flipped)
     await after(server, DAY + 1)
-    (warning,) = server.archiver.warnings
+    (warning,) = server.warnings
     assert warning.startswith(
         f"The check of the archive {server.settings.url} failed: {damaged} is damaged."
     )
@@ -275,9 +275,9 @@ async def test_a_check_that_cannot_run_is_no_failure(
         patched.setattr(comparing, "find_goal", fails)
         await after(server, DAY + 1)
     url = server.settings.url
-    assert server.archiver.warnings == [f"The archive {url} could not be checked: 503."]
+    assert server.warnings == [f"The archive {url} could not be checked: 503."]
     assert (server.archiver.failing, server.archiver.check.held_at) == (None, held)
     await after(server, comparing.RETRY_SECONDS + 1)
-    assert server.archiver.warnings == []
+    assert server.warnings == []
     assert server.archiver.check.held_at > held
     await server.close()

@@ -407,7 +407,7 @@ async def test_a_child_of_a_life_that_cannot_be_restored_has_no_parent(
     await old.write(1, b"other")
     await old.turn()
     assert (old.life != server.life, old.parent) == (True, None)
-    assert "Nothing can be restored" in " ".join(old.archiver.warnings)
+    assert "Nothing can be restored" in " ".join(old.warnings)
     store.before = lambda _what, _name: None
     await old.catch_up()
     await holds(old)
@@ -502,11 +502,11 @@ async def test_the_archive_is_away_at_the_start(server: ArchivedServer, store: M
         await again.turn()
     assert again.archiver.failing == "No route to host."
     assert again.archiver.errors == 3
-    assert "Nothing is archived" in again.archiver.warnings[0]
+    assert "Nothing is archived" in again.warnings[0]
     store.before = lambda _what, _name: None
     await again.catch_up()
     assert again.life == life
-    assert again.archiver.warnings == []
+    assert again.warnings == []
     await holds(again, last, last + 1)
     await again.close()
 
@@ -553,14 +553,14 @@ async def test_a_gap_is_told_and_closed_by_a_base_copy(
     await server.write(2)
     await server.turn()
     assert server.archiver.base_copies.gap == (last + 1, last + 2)
-    assert f"lacks the records {last + 1} to {last + 2}" in " ".join(server.archiver.warnings)
+    assert f"lacks the records {last + 1} to {last + 2}" in " ".join(server.warnings)
     assert "cannot be restored" in caplog.text
     await holds_not(server, last + 1, last + 2, last + 3)
     server.clock.move(base_copy.GAP_SECONDS + 1)
     await server.write(1)
     await server.turn()
     await server.catch_up()
-    assert server.archiver.warnings == []
+    assert server.warnings == []
     await holds(server, last)
     again = await server.again()
     await again.write(1)
@@ -585,7 +585,7 @@ async def test_a_moment_in_a_gap_that_a_base_copy_ends_is_refused(server: Archiv
     await server.catch_up()
     await server.write(2)
     await server.catch_up()
-    assert server.archiver.warnings == []
+    assert server.warnings == []
     for number in range(last + 1, newest):
         with pytest.raises(MomentRefused, match=f"nearest .* {last} .* {newest} "):
             await restored(server.store, server.life, moment=server.times[number])
@@ -618,12 +618,12 @@ async def test_a_key_that_changed(
     store.before = no_base
     await again.turn()
     assert again.life == life
-    assert "needs the old key" in " ".join(again.archiver.warnings)
+    assert "needs the old key" in " ".join(again.warnings)
     store.before = lambda _what, _name: None
     while again.archiver.base_copies.needs_old_key:
         await again.turn()
     await again.catch_up()
-    assert again.archiver.warnings == []
+    assert again.warnings == []
     assert (await restored(store, keys=[OTHER]))[1] == again.rows()
     assert (await restored(store, to=last, keys=[KEY, OTHER]))[1] == again.states[last]
     with pytest.raises((MomentRefused, ObjectRefused)):
@@ -743,7 +743,7 @@ async def test_a_disk_that_is_not_mounted_is_no_emptied_archive(
         server.clock.move(upkeep.EVERY_SECONDS + 1)
         await server.turn()
         await server.turn()
-    warning = server.archiver.warnings[0]
+    warning = server.warnings[0]
     assert "is empty, and this server has archived there: mount its disk" in warning
     await server.write(1)
     await server.turn()
@@ -752,7 +752,7 @@ async def test_a_disk_that_is_not_mounted_is_no_emptied_archive(
     (tmp_path / "disk").rename(archive)
     await server.turn()
     await server.catch_up()
-    assert (server.life, server.archiver.warnings) == (life, [])
+    assert (server.life, server.warnings) == (life, [])
     await holds(server, last, last + 1)
     await server.close()
 
@@ -775,8 +775,8 @@ async def test_a_key_for_an_archive_in_clear_begins_a_life(
     await server.turn()
     assert (server.life != clear, server.parent) == (True, None)
     assert f"the life {clear} is not encrypted" in caplog.text
-    assert "Nothing can be restored" in " ".join(server.archiver.warnings)
-    assert "old key" not in " ".join(server.archiver.warnings)
+    assert "Nothing can be restored" in " ".join(server.warnings)
+    assert "old key" not in " ".join(server.warnings)
     assert await restored(store, clear) == (last, server.states[last])
     store.before = lambda _what, _name: None
     await server.catch_up()

@@ -64,7 +64,7 @@ async def test_errors_before_and_after_the_write_and_listings_that_lag(
     await server.write(1)
     await server.catch_up()
     await server.turn()
-    assert server.archiver.warnings == []
+    assert server.warnings == []
     await all_is_there(server)
     again = await server.again()
     await again.write(1)
@@ -90,7 +90,7 @@ async def test_a_write_that_answers_with_an_error_counts(tmp_path: Path) -> None
     store.before = after_the_write
     await server.write(2)
     await server.turn()
-    assert "503: Slow Down." in server.archiver.warnings[0]
+    assert "503: Slow Down." in server.warnings[0]
     await server.write(1)
     await server.turn()
     assert [name[3:5] for name in store.names("changes")] == [(2, 3), (2, 4)]
@@ -445,7 +445,6 @@ async def test_a_suspended_machine_rests_no_longer(
     """It slept for eight hours while rows were read."""
     server = ArchivedServer(tmp_path / "data", MemoryStore())
     await server.write(1)
-    monkeypatch.setattr(base_copy, "REST_SECONDS_MAX", 0.01)
     read = server.source.rows
 
     def sleeps(*given: Any) -> Any:
@@ -472,7 +471,7 @@ async def test_a_request_that_hangs_is_told(
     await store.waits.wait()
     server.clock.move(interval + 50)
     await server.archiver.watch()
-    assert server.archiver.warnings == []
+    assert server.warnings == []
     behind = [0]
     caplog.clear()
     for _second in range(130):
@@ -481,13 +480,13 @@ async def test_a_request_that_hangs_is_told(
         await server.archiver.watch()
         behind.append(server.archiver.behind_bytes)
     late = "is behind: its store is slow, or does not answer."
-    assert [late in warning for warning in server.archiver.warnings] == [True]
+    assert [late in warning for warning in server.warnings] == [True]
     assert caplog.text.count(late) == 2
     assert behind[1] == 0 < behind[20] < behind[-1]
     store.creating.set()
     await turn
     await server.turn()
-    assert (server.archiver.warnings, server.archiver.behind_bytes) == ([], 0)
+    assert (server.warnings, server.archiver.behind_bytes) == ([], 0)
     await server.close()
 
 
@@ -569,7 +568,7 @@ async def test_what_fails_beside_the_changes_is_named(
             await asyncio.wait(under_way)
         if server.archiver.errors > errors:
             attempts.append(server.clock.seconds)
-    assert server.archiver.warnings == [sentence]
+    assert server.warnings == [sentence]
     assert (server.archiver.failing, server.term.archived) == (None, server.last)
     assert len(attempts) == 3  # it is not tried each second
     assert caplog.text.count(sentence) == 2
@@ -577,5 +576,5 @@ async def test_what_fails_beside_the_changes_is_named(
     store.before = lambda _what, _name: None
     await server.turn()
     await server.turn()
-    assert server.archiver.warnings == []
+    assert server.warnings == []
     await server.close()

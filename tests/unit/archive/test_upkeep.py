@@ -827,7 +827,7 @@ async def test_a_large_listing_is_looked_through_beside_the_requests(
     for _day in range(5):
         await look_after(again, DAY + 1)
         await again.catch_up()
-    assert again.archiver.warnings == []
+    assert again.warnings == []
     assert {"of", "cover", "reach", "present", "_joined", "_left_over", "parse_name"} == {*called}
     await again.close()
 

@@ -118,6 +118,8 @@ def _comparison_lines(result: TableComparison, *sides: str) -> list[str]:
     lines += [f"  entities expire {words} {side}" for words, side in expiry if words]
     if left_out := result.left_out:
         lines.append(f"  {left_out:,} left out: expired on one side, and not yet on the other")
+    for side, not_shown in zip(sides, result.unseen, strict=True):
+        lines += [f"  {sentence}" for sentence in not_shown.sentences(f" {side}")]
     for part in result.ranges:
         if not part.is_equal:
             counts, hashes = part.counts, part.hashes
@@ -282,7 +284,8 @@ def _follow(follower: Follower, copying: Copying, *, restart: bool, ends: bool) 
                 copying.tell(f"{name}: the source has no such table now.")
             else:
                 copies.append(report)
-                copying.tell(_copy_lines(report)[0])
+                for line in (_copy_lines(report)[0], *_left_out(report)):
+                    copying.tell(line)
         now = follower.source(TableEndpoint.service_time) or system_clock()
         follower.run(now + MARGIN_TICKS if ends else None)
     except TransferFailed as failed:
@@ -339,6 +342,7 @@ def _copy_lines(report: CopyReport) -> list[str]:
             f"  {sum(report.rounds):,} of them were written at the source during the copy or in the "
             f"{MARGIN_TICKS // TICKS_PER_SECOND} seconds before it."
         )
+    lines += _left_out(report)
     if report.verified is not None:
         verified = _comparison_lines(report.verified, "at the source", "at the target")
         if report.is_equal:
@@ -349,4 +353,14 @@ def _copy_lines(report: CopyReport) -> list[str]:
             f"  Nothing was compared ({report.not_compared}): `tablestone diff` finds deletions and differences."
         )
     lines.append(f"  For later changes: --since {report.began}")
+    return lines
+
+
+def _left_out(report: CopyReport) -> list[str]:
+    """What the source has and the target does not get."""
+    lines = []
+    if report.verified is None:  # else the comparison says so
+        lines = [f"  {sentence}" for sentence in report.unseen.sentences()]
+    if names := ", ".join(report.unseen.indexes):
+        lines.append(f"  Indexes are not copied, and the target has none on: {names}.")
     return lines

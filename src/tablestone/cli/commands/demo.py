@@ -23,7 +23,10 @@ from tablestone.tools.errors import Unreachable
 from tablestone.tools.odata import key_of
 from tablestone.tools.sample_data import load_sample_data
 
-SERVE: Final = ("serve", "--engine", "memory", "--explorer", "--print", "json")
+SERVE: Final = (
+    *("serve", "--engine", "memory", "--explorer", "--print", "json"),
+    *("--keep-changes", "16MiB"),
+)
 HOT_PARTITION: Final = "UA"
 """The partition of Flights that gets most writes: the airline with the most flights."""
 SCAN: Final = "tailnum eq 'N730MQ'"
@@ -87,7 +90,8 @@ def _show(ready: dict[str, Any], *, no_browser: bool) -> None:
         print(f"Explorer: {ready['explorer']}", f"Table endpoint: {connection.url}", sep="\n")
         print(
             "The tables Airports, Flights and Weather are filled, and a workload runs. After a minute, the tab Heat "
-            "of the table Flights shows its hottest partition and the query that scans. Ctrl+C ends the demo.",
+            "of the table Flights shows its hottest partition and the query that scans. Its tab Changes shows what the "
+            "workload writes, and puts an old version of an entity back. Ctrl+C ends the demo.",
             flush=True,
         )
         if not no_browser:

@@ -23,6 +23,7 @@ from tablestone.tools.formats.reading_file import JSON_KINDS, kind_of, read_rows
 from tablestone.tools.formats.rows import Rejected, Row, RowMaker
 from tablestone.tools.formats.typed_csv import schema_beside
 from tablestone.tools.importing import Import, ImportReport, RejectFile
+from tablestone.tools.own_forms import unseen
 from tablestone.tools.positions import refuse_positions
 from tablestone.tools.progress import progress_for, shown_bytes, shown_entities
 from tablestone.tools.queries import Mixed, TableReader, checked_filter
@@ -219,9 +220,8 @@ def export(
         raise TransferRefused("--schema goes with a file of CSV.")
     if schema and target.mixed is Mixed.COLUMNS:
         raise TransferRefused("--schema names one type for each column: leave out --mixed columns.")
-    reader = TableReader(endpoint)
     if file == STANDARD_STREAM:
-        _to_standard_output(reader, query, target, quiet=quiet, as_json=as_json)
+        _to_standard_output(endpoint, query, target, quiet=quiet, as_json=as_json)
         return
     if not Path(file).absolute().parent.is_dir():
         raise TransferRefused(f"{file} cannot be written: its directory is not there.")
@@ -238,15 +238,16 @@ def export(
         closing(open_journal(identity, os.environ, restart=restart)) as journal,
     ):
         with closing(progress_for(f"export {table}", quiet=quiet)) as progress:
-            job = Export(reader, query, target, journal=journal, progress=progress)
+            job = Export(TableReader(endpoint), query, target, journal=journal, progress=progress)
             if not (overwrite or job.has_its_name):
                 _require_absent(file)
             if schema and not (overwrite or journal.state):
                 _require_absent(str(schema_beside(file)))
             report = job.run()
-        data_options.end_with_report(
-            journal, _export_lines(report), asdict(report), as_json=as_json
-        )
+        left_out = unseen(endpoint, table)
+        lines = [*_export_lines(report), *left_out.sentences()]
+        members = {**asdict(report), "hidden": left_out.hidden}
+        data_options.end_with_report(journal, lines, members, as_json=as_json)
         data_options.tell_of_absent(endpoint, query, report.entities)
 
 
@@ -276,14 +277,14 @@ def _kind(file: str, given: str | None) -> str:
 
 
 def _to_standard_output(
-    reader: TableReader, query: Query, target: Target, *, quiet: bool, as_json: bool
+    endpoint: TableEndpoint, query: Query, target: Target, *, quiet: bool, as_json: bool
 ) -> None:
     """Write the data to standard output, and the report to standard error."""
     with closing(progress_for(f"export {query.table}", quiet=quiet)) as progress:
-        read = reader.entities(query, progress)
+        read = TableReader(endpoint).entities(query, progress)
         entities = show(read, target.kind, keys=target.keys, mixed=target.mixed)
     if as_json or not quiet:
-        members = {"table": query.table, "entities": entities}
-        data_options.print_report(
-            [f"{shown_entities(entities)} written."], members, as_json=as_json, err=True
-        )
+        left_out = unseen(endpoint, query.table)
+        lines = [f"{shown_entities(entities)} written.", *left_out.sentences()]
+        members = {"table": query.table, "entities": entities, "hidden": left_out.hidden}
+        data_options.print_report(lines, members, as_json=as_json, err=True)

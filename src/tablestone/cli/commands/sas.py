@@ -26,6 +26,7 @@ from tablestone.model.shared_access import (
     TABLE_PERMISSIONS,
     end_after,
     is_client_addresses,
+    key_range_problem,
     parse_instant,
 )
 from tablestone.wire.versions import VERSIONS
@@ -133,6 +134,11 @@ def table_sas(
             raise BrokenOption(f"--{end}-rk needs --{end}-pk.")
         keys = {f"{end[0]}pk": partition, f"{end[0]}rk": row}
         parameters |= {key: value for key, value in keys.items() if value is not None}
+    field = key_range_problem(
+        *(given[each] for each in ("start_pk", "start_rk", "end_pk", "end_rk"))
+    )
+    if field is not None:
+        raise BrokenOption(f"--end-{field} is before --start-{field}: the range has no key.")
     _print(name, parameters | _validity(given, needs_expiry=policy is None), table, given)
 
 
@@ -158,6 +164,8 @@ def _validity(given: dict[str, Any], *, needs_expiry: bool) -> dict[str, str]:
     if given["expiry"] is None and needs_expiry:
         raise BrokenOption("--expiry is missing: give a time, or 30m, 12h or 7d.")
     start, end = _instant("--start", given["start"]), _instant("--expiry", given["expiry"])
+    if start is not None and end is not None and parse_instant(start) >= parse_instant(end):
+        raise BrokenOption(f"--expiry {end} is not after --start {start}.")
     if end is not None and parse_instant(end) <= system_clock():
         print(f"tablestone: --expiry {end} has passed: no server accepts it.", file=sys.stderr)
     addresses = given["ip"]

@@ -7,10 +7,10 @@ import os
 import re
 import secrets
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +20,6 @@ import click
 from tablestone import __version__
 from tablestone.cli import options
 from tablestone.cli.option_sources import read_configuration, where
-from tablestone.cli.sigint import SigintEndsProcess
 from tablestone.cli.stored_data import connection_string, known_accounts
 from tablestone.configuration import (
     DEVELOPMENT_ACCOUNT,
@@ -87,6 +86,7 @@ def served_explorer(configuration: Configuration, accounts: list[AccountKeys]) -
                 saved_queries=saved_queries_file(os.environ),
                 keys=len(own),
                 stored=None if name in unstored else storage_options(configuration),
+                storage=storage_options(configuration),
             )
             for name, own in keys.items()
         ]
@@ -145,10 +145,11 @@ class _Grouped(click.Command):
 @options.with_options(options.SERVER_OPTIONS)
 def serve(**given: Any) -> None:
     """Serve the Table service until SIGINT or SIGTERM."""
-    with SigintEndsProcess():
-        # Reading the options imports the engine's modules. A socket with a host's name would import this one later.
-        import_module("encodings.idna")
-        configuration = read_configuration(given, os.environ)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        )  # as `cli.sigint` says, until the server has its own handlers
+    configuration = read_configuration(given, os.environ)
     errors = logging.StreamHandler(sys.stderr)
     errors.setFormatter(formatter_of(configuration.log_format))
     logging.basicConfig(level=configuration.log_level.upper(), handlers=[errors])

@@ -30,8 +30,23 @@ async function send(url, options = {}, headers = { "X-Part": "1" }) {
   }
 }
 
-/** Show a part in its place. `isTyped`: it answers a form whose values are not stored. */
-function show(place, html, isTyped = false) {
+/** Put each sentence about a field beside it, or leave it where it is. `asked` is the form that an answer is for. */
+function putBeside(place, asked = null) {
+  for (const said of place.querySelectorAll("[data-field]")) {
+    const [name, number] = said.dataset.field.split(":");
+    const fields = (said.closest("form") ?? asked)?.querySelectorAll(`[name="${name}"]:not([type=hidden])`);
+    const field = fields?.[number ?? 0];
+    if (!field) continue;
+    said.id ||= "wrong-field";
+    field.setAttribute("aria-invalid", "true");
+    field.setAttribute("aria-describedby", said.id);
+    (field.closest(".field") ?? field.closest("label") ?? field).after(said);
+    field.focus();
+  }
+}
+
+/** Show a part in its place. `isTyped`: it answers a form whose values are not stored; `asked`: that form. */
+function show(place, html, isTyped = false, asked = null) {
   const form = place.querySelector("form");
   place.innerHTML = html;
   keepFile(form, place.querySelector("form"));
@@ -55,6 +70,7 @@ function show(place, html, isTyped = false) {
   const counted = place.querySelector("[data-counted]");
   if (counted) noteCount(counted);
   const said = place.querySelector("[role=alert], [role=status]") ?? place.querySelector("h2");
+  if (asked) putBeside(place, asked);
   announce(said ? said.textContent : place.textContent.slice(0, 200));
 }
 
@@ -73,7 +89,8 @@ let steps = "";
 /** The loaded row that is so many rows after that of the entity in the panel. */
 function rowBeside(step) {
   const rows = [...document.querySelectorAll("#grid .piece .row:not(.further)")];
-  const open = rows.findIndex((each) => each.classList.contains("open"));
+  const shown = panel?.querySelector("#entity-copy [name=row]")?.value;
+  const open = rows.findIndex((each) => each.querySelector("[name=row]").value === shown);
   return open < 0 ? null : rows[open + step];
 }
 
@@ -121,7 +138,8 @@ document.addEventListener("click", async (event) => {
   if (link) {
     event.preventDefault();
     const place = placeOf(link);
-    if (place?.id === "panel" && !("discards" in link.dataset) && !(await mayGo())) return;
+    if ("discards" in link.dataset) noteShown();
+    else if (place?.id === "panel" && !(await mayGo())) return;
     opener = link;
     if (link.matches("#grid a")) {
       document.querySelector("#grid .row.open")?.classList.remove("open");
@@ -166,10 +184,13 @@ document.addEventListener("submit", async (event) => {
   const form = event.target;
   // A panel opened as a page has no place for a part: the browser sends the form.
   const place = form.dataset.into ? placeOf(form) : null;
+  const button = event.submitter;
+  const leaves = "leaves" in (button?.dataset ?? {});
+  // What was typed goes along with its form.
+  if (!place && form.matches("#entity-form, #conflict-form") && !leaves) noteShown();
   if (!place) return;
   event.preventDefault();
-  if (place.id === "panel" && !place.contains(form) && !(await mayGo())) return;
-  const button = event.submitter;
+  if (place.id === "panel" && (leaves || !place.contains(form)) && !(await mayGo())) return;
   button?.closest(".drop.up")?.removeAttribute("open");
   const url = button?.getAttribute("formaction") || form.getAttribute("action");
   const given = new FormData(form, button);
@@ -178,7 +199,9 @@ document.addEventListener("submit", async (event) => {
   const wasUnsaved = place.id === "panel" && isUnsaved();
   const { html, isDone } = await send(url, { method: "POST", body: isFile ? given : new URLSearchParams(given) });
   form.removeAttribute("aria-busy");
-  show(place, html, wasUnsaved && (!isDone || button?.name === "view"));
+  for (const each of form.querySelectorAll("[data-field]")) each.remove();
+  for (const each of form.querySelectorAll("[aria-invalid]")) each.removeAttribute("aria-invalid");
+  show(place, html, wasUnsaved && (!isDone || button?.name === "view"), form);
 });
 
 async function closePanel() {
@@ -291,7 +314,9 @@ document.addEventListener("change", async (event) => {
   if (!target.matches("[data-policies]")) return;
   const url = `${target.dataset.policies}?${new URLSearchParams({ table: target.value })}`;
   const fresh = new DOMParser().parseFromString(await part(url), "text/html").querySelector("[name=policy]");
-  if (fresh) target.form.elements.policy.replaceChildren(...fresh.children);
+  const policy = target.form.elements.policy;
+  if (fresh) policy.replaceChildren(...fresh.children);
+  policy.selectedIndex = 0; // each option that is moved out of a list leaves the next one selected
   fitForms();
 });
 
@@ -327,6 +352,40 @@ document.querySelector("[data-control='table.property']")?.addEventListener("inp
   const kind = [...event.target.list.options].find((each) => each.value === event.target.value)?.dataset.kind;
   if (kind) event.target.form.elements.kind.value = kind;
 });
+
+putBeside(document);
+
+// What is typed in the other forms of a page is there again when one of them was sent and the page comes back.
+const TYPED = "typed";
+const isBox = (field) => field.matches("[type=checkbox], [type=radio]");
+const isChanged = (field) => {
+  if (isBox(field)) return field.checked !== field.defaultChecked;
+  if (!field.options) return field.value !== field.defaultValue;
+  return field.selectedIndex !== Math.max(0, [...field.options].findIndex((each) => each.defaultSelected));
+};
+const fieldsOf = (control) => document.querySelectorAll(`main [data-control="${control}"]`);
+
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (event.defaultPrevented) return;
+  // A condition is added to the filter as it is typed now.
+  if (form.matches(".tools")) form.elements.filter.value = document.getElementById("filter").value;
+  const typed = [...document.querySelectorAll("main :is(input, select, textarea)[data-control]")]
+    .filter((each) => each.form && each.form !== form && !each.form.dataset.into && each.type !== "file" && isChanged(each))
+    .filter((each) => each.id !== "filter" || !form.matches(".tools"))
+    .map((each) => [each.dataset.control, [...fieldsOf(each.dataset.control)].indexOf(each), each.value, each.checked]);
+  if (typed.length) sessionStorage.setItem(TYPED, JSON.stringify({ title: document.title, typed }));
+});
+
+const { title, typed } = JSON.parse(sessionStorage.getItem(TYPED) ?? "{}");
+if (title === document.title) {
+  for (const [control, index, value, checked] of typed) {
+    const field = fieldsOf(control)[index];
+    if (field) Object.assign(field, isBox(field) ? { checked } : { value });
+  }
+  sessionStorage.removeItem(TYPED);
+  fitForms();
+}
 
 const ADDRESS_MAX = 60000;
 

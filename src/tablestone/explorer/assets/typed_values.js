@@ -1,24 +1,25 @@
 // Asks before unsaved edits of an entity are lost: with a dialog of the page or, if the whole page would go, with the
 // browser's own.
 
-const panel = document.getElementById("panel");
 const asking = document.getElementById("unsaved");
 let shown = null;
 
-const formOf = () => panel?.querySelector("#entity-form, #conflict-form");
+const formOf = () => document.querySelector("#entity-form, #conflict-form");
 const textOf = (form) => new URLSearchParams(new FormData(form)).toString();
 
-/** Note the form in the panel. `isTyped`: its values were sent and refused. */
+/** Note the form of the panel or the page. `isTyped`: its values were sent and refused. */
 export function noteShown(isTyped) {
   const form = formOf();
   shown = form && !isTyped ? textOf(form) : null;
 }
 
-/** Whether the panel has values that are not stored. */
+/** Whether the form has values that are not stored. */
 export function isUnsaved() {
   const form = formOf();
-  return Boolean(form && panel.classList.contains("open") && textOf(form) !== shown);
+  return Boolean(form && textOf(form) !== shown);
 }
+
+noteShown("typed" in (formOf()?.dataset ?? {}));
 
 /** Whether the form may go; asks the person if something was typed. */
 export function mayGo() {

@@ -91,9 +91,9 @@ class PrometheusPage:
         yield from metrics.samples_of_requests(totals)
         if self._configuration.metrics_tables:
             yield from metrics.samples_of_tables(totals)
-        yield from metrics.samples_of_server(totals, now)
         at = monotonic_seconds()
         ages = {worker: at - report.at for worker, report in newest.items()}
+        yield from metrics.samples_of_server(totals, now, list(ages.values()))
         yield from metrics.samples_of_workers(contents, ages)
         yield from metrics.samples_of_engine(self._figures, totals, now)
 

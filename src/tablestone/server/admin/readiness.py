@@ -146,10 +146,11 @@ class Readiness:
         """What the last probe and the workers found although storage is ready, in sentences."""
         warnings = [] if self._probe is None else self._probe.warnings
         newest = map(self._reports.newest, range(self._reports.workers))
-        present = [report.content["now"] for report in newest if report is not None]
-        for values in present:
-            warnings = warnings + values.get("archive", {}).get("warnings", [])
-        return warnings + [CLOCK_JUMPED] * any(values.get("expiry_suspended") for values in present)
+        now, present = monotonic_seconds(), [report for report in newest if report is not None]
+        values = [(now - report.at, report.content["now"]) for report in present]
+        for age, each in values:
+            warnings = warnings + [text for wait, text in each.get("warnings", ()) if age >= wait]
+        return warnings + [CLOCK_JUMPED] * any(each.get("expiry_suspended") for _, each in values)
 
     @property
     def archive_held(self) -> str | None:
