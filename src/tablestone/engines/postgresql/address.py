@@ -29,7 +29,7 @@ CONNECTIONS_MAX: Final = 100
 _SCHEMA: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _LIBPQ: Final = ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "passfile")
 """Options with their meaning in libpq, which the driver takes from its own URL."""
-_OWN: Final = ("schema", "connections", "fenced")
+_OWN: Final = ("schema", "connections")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +39,13 @@ class DatabaseAddress:
     database: str
     schema: str = DEFAULT_SCHEMA
     connections: int = CONNECTIONS
-    is_fenced: bool = False
-    """The operator says that a primary that was replaced cannot answer any more."""
     libpq: Mapping[str, str] = field(default_factory=dict)
 
     def dsn(self, *, writes: bool) -> str:
         """For the driver: of several hosts it takes the one that is the primary."""
-        options = dict(self.libpq)
-        if writes:
-            options["target_session_attrs"] = "read-write"
-        query = f"?{urlencode(options)}" if options else ""
-        return f"{SCHEME}://{self.netloc}/{quote(self.database, safe='')}{query}"
+        wanted = {"target_session_attrs": "read-write" if writes else "primary"}
+        query = urlencode({**self.libpq, **wanted})
+        return f"{SCHEME}://{self.netloc}/{quote(self.database, safe='')}?{query}"
 
     @property
     def shown(self) -> str:
@@ -81,7 +77,9 @@ def _parsed(url: str) -> DatabaseAddress:
         if not re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?", host):
             raise ValueError(f"{host!r} is no host with or without a port")
     options: dict[str, str] = {}
-    for name, value in parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)):
+    for name, value in parse_qsl(
+        parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)
+    ):
         if name not in (*_OWN, *_LIBPQ):
             raise ValueError(f"there is no option {name!r}: use {', '.join((*_OWN, *_LIBPQ))}")
         if name in options or not value:
@@ -93,14 +91,10 @@ def _parsed(url: str) -> DatabaseAddress:
     connections = options.get("connections", str(CONNECTIONS))
     if not connections.isdecimal() or not 1 <= int(connections) <= CONNECTIONS_MAX:
         raise ValueError(f"connections is a number from 1 to {CONNECTIONS_MAX}")
-    fenced = options.get("fenced", "no")
-    if fenced not in {"yes", "no"}:
-        raise ValueError("fenced is yes or no")
     return DatabaseAddress(
         parts.netloc,
         database,
         schema,
         int(connections),
-        fenced == "yes",
         {name: value for name, value in options.items() if name in _LIBPQ},
     )

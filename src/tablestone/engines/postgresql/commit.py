@@ -19,14 +19,13 @@ from tablestone.engines.contract import (
     Committed,
     Conflict,
     EngineBusy,
-    EngineUnavailable,
     OutcomeUnknown,
     Put,
     Reindex,
     Update,
     decide_updates,
 )
-from tablestone.engines.postgresql.connections import Connections
+from tablestone.engines.postgresql.connections import DRIVER_ERRORS, Connections
 from tablestone.engines.postgresql.schema import StoredKey, stored_key
 from tablestone.engines.request_time import WriteQueues, left
 
@@ -38,11 +37,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-COMMIT_SECONDS_MAX: Final = 20.0
-"""After so long without an answer, a commit's connection is given up and its outcome looked up."""
+COMMIT_SECONDS_MAX: Final = 12.0
+"""After so long without an answer, a commit's connection is given up and its outcome looked up. Longer than a commit
+waits for a lock (`connections.SETTINGS`)."""
 OUTCOME_SECONDS_MAX: Final = 10.0
 """Seconds to find out what became of a commit: a failover takes some."""
-PAUSE_SECONDS: Final = 0.02
+PAUSE_SECONDS: Final = 0.1
 APPLIED, CONFLICT, OUTDATED_ROWS, LOW_VERSION, NO_SESSION = b"a", b"c", b"o", b"v", b"s"
 """The answers of `commit_rows`."""
 
@@ -53,12 +53,14 @@ FROM unnest($1::bytea[], $2::bytea[], $3::boolean[]) WITH ORDINALITY AS w (head,
 LEFT JOIN rows AS r ON r.head = w.head AND r.digest = w.digest ORDER BY w.n
 """
 BEGIN_SESSION: Final = "INSERT INTO sessions (id) VALUES ($1)"
-END_SESSION: Final = "DELETE FROM sessions WHERE id = $1 RETURNING last"
+END_SESSION: Final = "UPDATE sessions SET ended = true WHERE id = $1 RETURNING last"
+"""May be repeated: its own answer can get lost too."""
 NO_ANSWER: Final = (
     asyncpg.PostgresConnectionError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
     OSError,
     EOFError,
     TimeoutError,
@@ -189,8 +191,8 @@ class Commits:
     async def _was_applied(self, session: uuid.UUID, number: int) -> bool:
         """What became of a commit that was not answered.
 
-        Its transaction changes the row of its session, and this deletes it: so this waits until the transaction has
-        ended, or comes first and keeps it from committing. Since this writes too, its answer is as durable.
+        Its transaction changes the row of its session, and so does this: so this waits until the transaction has
+        ended, or comes first and keeps it from committing. Since this writes, its answer is as durable.
         """
         until = monotonic_seconds() + OUTCOME_SECONDS_MAX
         while monotonic_seconds() < until:
@@ -202,7 +204,7 @@ class Commits:
                     last = await connection.driver.fetchval(END_SESSION, session)
                     if not connection.in_doubt:
                         return last is not None and last >= number
-            except (EngineUnavailable, asyncpg.PostgresError, *NO_ANSWER) as error:
+            except DRIVER_ERRORS as error:
                 log.info("the outcome of a commit is not known yet: %s", error)
             await asyncio.sleep(PAUSE_SECONDS)
         raise OutcomeUnknown("PostgreSQL did not say what became of a commit.")

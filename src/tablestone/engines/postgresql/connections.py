@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 
 from tablestone.clock import monotonic_seconds
-from tablestone.engines.contract import EngineBusy, EngineRefused, EngineUnavailable
+from tablestone.engines.contract import EngineBusy, EngineUnavailable
 from tablestone.engines.figures import Distribution
 from tablestone.engines.postgresql.kind import REQUEST
 from tablestone.engines.request_time import left
@@ -28,12 +28,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CONNECT_SECONDS_MAX: Final = 5.0
+ROLLBACK_SECONDS_MAX: Final = 1.0
 STATEMENT_SECONDS_MAX: Final = 30.0
 """Longer than a request may wait for storage."""
 SETTINGS: Final = {
     "application_name": "tablestone",
     "default_transaction_isolation": "read committed",
     "default_transaction_deferrable": "off",
+    # What is acknowledged is on the disk, and on the synchronous standbys.
+    "synchronous_commit": "on",
+    # The warning that a commit did not wait for its standby has to come.
+    "client_min_messages": "warning",
     "statement_timeout": f"{STATEMENT_SECONDS_MAX:.0f}s",
     "lock_timeout": f"{STATEMENT_SECONDS_MAX / 3:.0f}s",
     "idle_in_transaction_session_timeout": f"{STATEMENT_SECONDS_MAX:.0f}s",
@@ -47,18 +52,28 @@ SETTINGS: Final = {
 }
 """Of each session, whatever the role and the database say."""
 
+DRIVER_ERRORS: Final = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+    EOFError,
+    TimeoutError,
+)
+"""All that the driver raises."""
 LOST: Final = (
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.CannotConnectNowError,
     asyncpg.IdleInTransactionSessionTimeoutError,
-    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.ReadOnlySQLTransactionError,  # a primary that has become a standby
     OSError,
     EOFError,
 )
-"""Errors after which a connection is of no use: another one may be."""
+"""Errors after which the connections to that server are of no use: others may be."""
 FULL: Final = (asyncpg.DiskFullError, asyncpg.OutOfMemoryError)
 BUSY: Final = (
     asyncpg.QueryCanceledError,
@@ -72,12 +87,30 @@ BUSY: Final = (
 
 def in_our_words(error: BaseException) -> EngineUnavailable:
     """Nothing was applied: why not."""
-    said = str(error).strip() or type(error).__name__
+    said = what_it_says(error)
     if isinstance(error, FULL):
         return EngineUnavailable(f"PostgreSQL has no room: {said}.")
     if isinstance(error, (*LOST, *BUSY)):
         return EngineBusy(f"PostgreSQL does not answer now: {said}.")
     return EngineUnavailable(f"PostgreSQL refused: {said}.")
+
+
+def what_it_says(error: BaseException) -> str:
+    """Without the full stop."""
+    if isinstance(error, asyncpg.exceptions.TargetServerAttributeNotMatched):
+        return "it is a standby, and only a primary is used"
+    if isinstance(error, TimeoutError):
+        return "it does not answer in time"
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
+
+
+@contextlib.contextmanager
+def translated_errors() -> Iterator[None]:
+    """Around a statement on a connection that is held for several."""
+    try:
+        yield
+    except DRIVER_ERRORS as error:
+        raise in_our_words(error) from error
 
 
 class Connection:
@@ -100,9 +133,10 @@ class Connection:
     async def fetch(self, statement: str, *values: object) -> list[asyncpg.Record]:
         """Rows, in the time that is left for the request."""
         seconds = left()
-        return await self.driver.fetch(
+        rows: list[asyncpg.Record] = await self.driver.fetch(
             statement, *values, timeout=None if seconds == inf else max(seconds, 0.001)
         )
+        return rows
 
 
 class Connections:
@@ -114,8 +148,6 @@ class Connections:
         self._free = asyncio.Semaphore(count)
         self._idle: list[Connection] = []
         self._is_closed = False
-        self.open = 0
-        self.waiting = 0
         self.wait_seconds = 0.0
         self.request_seconds = Distribution(REQUEST.bounds)
 
@@ -124,26 +156,23 @@ class Connections:
         """A connection that nobody else uses meanwhile; `EngineBusy` if none is free in the request's time."""
         await self._wait()
         connection: Connection | None = None
+        is_idle = False
         try:
             connection = self._take() or await self._connect()
             began = monotonic_seconds()
             yield connection
+            is_idle = True
             self.request_seconds.add(monotonic_seconds() - began)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, EOFError, TimeoutError) as error:
+        except DRIVER_ERRORS as error:
             if isinstance(error, LOST):
-                await self._drop(connection)
                 self._forget_idle()
-                connection = None
+            # After any other error that PostgreSQL answers, the connection is as before.
+            is_idle = isinstance(error, asyncpg.PostgresError)
             raise in_our_words(error) from error
-        except BaseException:
-            # The driver may be in the middle of an answer.
-            if connection is not None and connection.driver.is_in_transaction():
-                await self._drop(connection)
-                connection = None
-            raise
         finally:
+            # Without an answer, or if the caller was cancelled, the driver is still in the middle of a call.
             if connection is not None:
-                self._put_back(connection)
+                self._put_back(connection, is_idle=is_idle)
             self._free.release()
 
     @asynccontextmanager
@@ -151,10 +180,11 @@ class Connections:
         """A connection whose reads all see the moment of the first one."""
         async with self.one() as connection:
             await connection.fetch("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            try:
-                yield connection
-            finally:
-                await connection.fetch("ROLLBACK")
+            yield connection
+            # What was read is right, whatever becomes of this: `_put_back` keeps no connection in a transaction.
+            with contextlib.suppress(*DRIVER_ERRORS):
+                async with asyncio.timeout(ROLLBACK_SECONDS_MAX):
+                    await connection.driver.execute("ROLLBACK")
 
     @asynccontextmanager
     async def aside(self) -> AsyncIterator[Connection]:
@@ -169,14 +199,12 @@ class Connections:
         if left() <= 0:
             raise EngineBusy("Storage does not answer in the time of a request.")
         began, seconds = monotonic_seconds(), left()
-        self.waiting += 1
         try:
             async with asyncio.timeout(None if seconds == inf else seconds):
                 await self._free.acquire()
         except TimeoutError as error:
             raise EngineBusy("All connections to PostgreSQL are in use.") from error
         finally:
-            self.waiting -= 1
             self.wait_seconds += monotonic_seconds() - began
 
     def _take(self) -> Connection | None:
@@ -184,41 +212,31 @@ class Connections:
             connection = self._idle.pop()
             if not connection.driver.is_closed():
                 return connection
-            self.open -= 1
         return None
 
-    def _put_back(self, connection: Connection) -> None:
-        if self._is_closed:
-            connection.driver.terminate()
-        if connection.driver.is_closed():
-            self.open -= 1
+    def _put_back(self, connection: Connection, *, is_idle: bool) -> None:
+        driver = connection.driver
+        if self._is_closed or not is_idle or driver.is_closed() or driver.is_in_transaction():
+            driver.terminate()
         else:
             self._idle.append(connection)
 
     async def _connect(self) -> Connection:
         seconds = min(left(), CONNECT_SECONDS_MAX)
-        connection = Connection(
+        return Connection(
             await connect(self._address, writes=self._writes, seconds=max(seconds, 0.001))
         )
-        self.open += 1
-        return connection
-
-    async def _drop(self, connection: Connection | None) -> None:
-        if connection is not None:
-            self.open -= 1
-            connection.driver.terminate()
 
     def _forget_idle(self) -> None:
         """The others were made to the same server: they would each fail once."""
         for connection in self._idle:
             connection.driver.terminate()
-        self.open -= len(self._idle)
         self._idle.clear()
 
     async def close(self) -> None:
         self._is_closed = True
         for connection in self._idle:
-            with contextlib.suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+            with contextlib.suppress(*DRIVER_ERRORS):
                 await connection.driver.close(timeout=CONNECT_SECONDS_MAX)
         self._idle.clear()
 
@@ -227,9 +245,10 @@ async def connect(
     address: DatabaseAddress, *, writes: bool, seconds: float = CONNECT_SECONDS_MAX
 ) -> asyncpg.Connection[Any]:
     """A connection of the driver; raises what the driver raises."""
-    settings = SETTINGS | {"search_path": f'"{address.schema}"'}
-    if not writes:
-        settings |= {"default_transaction_read_only": "on"}
+    settings = SETTINGS | {
+        "search_path": f'"{address.schema}"',
+        "default_transaction_read_only": "off" if writes else "on",
+    }
     return await asyncpg.connect(
         address.dsn(writes=writes), timeout=seconds, server_settings=settings
     )

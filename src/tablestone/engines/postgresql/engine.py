@@ -20,6 +20,7 @@ from tablestone.engines.postgresql.commit import Commits
 from tablestone.engines.postgresql.connections import Connections
 from tablestone.engines.postgresql.kind import CAPABILITIES, LEASE_SECONDS, REQUEST
 from tablestone.engines.postgresql.read import Reads, Snapshot
+from tablestone.engines.postgresql.schema import HEAD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,22 +35,20 @@ log = logging.getLogger(__name__)
 
 FORGET_SECONDS: Final = 60.0
 """Between two looks for what is old."""
-FORGET: Final = (
-    "DELETE FROM floors WHERE at < now() - interval '1 hour'",
-    "DELETE FROM sessions WHERE at < now() - interval '1 day'",
-)
-"""A clock that is an hour behind is refused; a session that is used after a day begins again."""
-SNAPSHOTS: Final = 4
-"""Connections for snapshots, for each other one: they are held while a request uses them."""
 CLOCK_SECONDS_MAX: Final = 60.0
 """A server whose clock differs by more from the database's goes by that one."""
-TICKS: Final = "SELECT extract(epoch FROM clock_timestamp())"
-BROKEN: Final = (
-    (
-        "SELECT count(*) FROM rows WHERE octet_length(head) > 2600 OR (tail <> '' AND octet_length(head) < 2600) "
-        "OR digest <> CASE WHEN tail = '' THEN ''::bytea ELSE sha256(tail) END",
-        "rows have a key that was not cut as it has to be",
-    ),
+FORGET_FLOORS: Final = (
+    "DELETE FROM floors WHERE version < (extract(epoch FROM now()) - 3600)::bigint "
+    f"* {TICKS_PER_SECOND} + {UNIX_EPOCH_TICKS}"
+)
+"""No clock is an hour behind, so none gives such a version."""
+FORGET_SESSIONS: Final = "DELETE FROM sessions WHERE at < now() - interval '1 day'"
+"""A connection that commits again after a day begins a new one."""
+SECONDS: Final = "SELECT extract(epoch FROM clock_timestamp())"
+BADLY_CUT: Final = (
+    "SELECT count(*) FROM {} "
+    f"WHERE octet_length(head) > {HEAD_BYTES} OR (tail <> '' AND octet_length(head) < {HEAD_BYTES}) "
+    "OR digest <> CASE WHEN tail = '' THEN ''::bytea ELSE sha256(tail) END"
 )
 
 
@@ -68,7 +67,7 @@ class PostgresqlEngine:
         self._under_way: set[asyncio.Task[Committed | Conflict]] = set()
         writes = not read_only
         self._connections = Connections(address, address.connections, writes=writes)
-        self._snapshots = Connections(address, SNAPSHOTS * address.connections, writes=writes)
+        self._snapshots = Connections(address, address.connections, writes=writes)
         self._commits = Commits(self._connections, self._now, storage)
         self._reads = Reads(self._connections)
         self.leases = Leases(LEASE_SECONDS)
@@ -108,11 +107,11 @@ class PostgresqlEngine:
         while True:
             try:
                 async with self._connections.one() as connection:
-                    [(seconds,)] = await connection.fetch(TICKS)
+                    [(seconds,)] = await connection.fetch(SECONDS)
                     self._compare(float(seconds))
                     if leads and not self._read_only:
-                        for statement in FORGET:
-                            await connection.fetch(statement)
+                        await connection.fetch(FORGET_FLOORS)
+                        await connection.fetch(FORGET_SESSIONS)
             except EngineUnavailable as error:
                 log.info("old rows of PostgreSQL stay for now: %s", error)
             await asyncio.sleep(FORGET_SECONDS)
@@ -135,10 +134,12 @@ class PostgresqlEngine:
     async def check(self) -> list[str]:
         self._require_open()
         broken: list[str] = []
-        async with self._connections.one() as connection:
-            for statement, what in BROKEN:
-                [(count,)] = await connection.driver.fetch(statement)
-                broken += [f"{count:,} {what}"] * bool(count)
+        async with self._snapshots.transaction() as connection:
+            await connection.fetch("SET LOCAL statement_timeout = 0")
+            for table in ("rows", "entries"):
+                [(count,)] = await connection.fetch(BADLY_CUT.format(table))
+                if count:
+                    broken.append(f"{count:,} {table} have a key that is not cut as it has to be.")
         return broken
 
     def measure(self) -> Values:

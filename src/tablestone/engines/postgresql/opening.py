@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 
 from tablestone.engines.contract import EngineRefused, NothingStored, StorageId
-from tablestone.engines.postgresql.connections import connect
+from tablestone.engines.postgresql.connections import DRIVER_ERRORS, connect, what_it_says
 from tablestone.engines.postgresql.engine import PostgresqlEngine
 from tablestone.engines.postgresql.schema import FORMAT, STATEMENTS
 
@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from tablestone.clock import Clock
     from tablestone.engines.postgresql.address import DatabaseAddress
 
-_EXISTS = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)"
+_HELD = """
+SELECT count(c.oid) FROM pg_namespace AS n LEFT JOIN pg_class AS c ON c.relnamespace = n.oid
+WHERE n.nspname = $1 GROUP BY n.oid
+"""
+"""How much a schema has: None if there is none, zero for one that was made for us."""
 _STORAGE = "SELECT format, id FROM storage"
 
 
@@ -33,7 +37,9 @@ def open_postgresql(
     storage: StorageId | None = None,
 ) -> PostgresqlEngine:
     """Open a schema, or make it; `EngineRefused` says why that fails."""
-    found = _on_a_loop(_identity(address, may_make=not read_only and storage is None))
+    found = _on_a_loop(
+        _identity(address, writes=not read_only, may_make=not read_only and storage is None)
+    )
     if storage is not None and found != storage:
         raise EngineRefused(
             f"The schema {address.schema} of {address.shown} is not the one that the server was started on."
@@ -42,7 +48,7 @@ def open_postgresql(
 
 
 def identity_of(address: DatabaseAddress) -> StorageId:
-    return _on_a_loop(_identity(address, may_make=True))
+    return _on_a_loop(_identity(address, writes=True, may_make=True))
 
 
 def _on_a_loop(looks: Coroutine[Any, Any, StorageId]) -> StorageId:
@@ -51,15 +57,15 @@ def _on_a_loop(looks: Coroutine[Any, Any, StorageId]) -> StorageId:
         return thread.submit(asyncio.run, looks).result()
 
 
-async def _identity(address: DatabaseAddress, *, may_make: bool) -> StorageId:
-    async with _opened(address, writes=may_make) as driver:
-        if not await driver.fetchval(_EXISTS, address.schema):
+async def _identity(address: DatabaseAddress, *, writes: bool, may_make: bool) -> StorageId:
+    async with _opened(address, writes=writes) as driver:
+        if not await driver.fetchval(_HELD, address.schema):
             if not may_make:
                 raise NothingStored(f"{address.shown} has no schema {address.schema} yet.")
             await _make(driver, address.schema)
         try:
             row = await driver.fetchrow(_STORAGE)
-        except asyncpg.UndefinedTableError:
+        except (asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError):
             raise EngineRefused(
                 f"The schema {address.schema} of {address.shown} is another program's: choose one with schema=NAME."
             ) from None
@@ -76,9 +82,11 @@ async def _make(driver: asyncpg.Connection[Any], schema: str) -> None:
     """Make the schema, unless another process has made it meanwhile."""
     async with driver.transaction():
         await driver.execute("SELECT pg_advisory_xact_lock(hashtext('tablestone'))")
-        if await driver.fetchval(_EXISTS, schema):
+        held = await driver.fetchval(_HELD, schema)
+        if held:
             return
-        await driver.execute(f'CREATE SCHEMA "{schema}"')
+        if held is None:
+            await driver.execute(f'CREATE SCHEMA "{schema}"')
         await driver.execute(STATEMENTS)
         await driver.execute(
             "INSERT INTO storage (format, id) VALUES ($1, $2)", FORMAT, secrets.token_bytes(16)
@@ -96,6 +104,5 @@ async def _opened(
             yield driver
         finally:
             driver.terminate()
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
-        said = str(error).strip().rstrip(".") or "it does not answer"
-        raise EngineRefused(f"{address.shown} cannot be used: {said}.") from error
+    except DRIVER_ERRORS as error:
+        raise EngineRefused(f"{address.shown} cannot be used: {what_it_says(error)}.") from error

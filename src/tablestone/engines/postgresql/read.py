@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
 from tablestone.engines.contract import Entry, Key, Rows, StoredRow
+from tablestone.engines.postgresql.connections import translated_errors
 from tablestone.engines.postgresql.schema import parts_of, stored_key
 
 if TYPE_CHECKING:
@@ -18,7 +19,9 @@ GET: Final = "SELECT value FROM rows WHERE head = $1 AND digest = $2"
 _BETWEEN: Final = """
 WHERE (head, tail) >= ({}) AND (head, tail) < ({}) ORDER BY head, tail LIMIT {}
 """
-SCAN: Final = f"SELECT head, tail, version, value FROM rows {_BETWEEN.format('$1, $2', '$3, $4', '$5')}"
+SCAN: Final = (
+    f"SELECT head, tail, version, value FROM rows {_BETWEEN.format('$1, $2', '$3, $4', '$5')}"
+)
 READ: Final = f"""
 SELECT CASE WHEN NOT fits THEN head END AS head, CASE WHEN NOT fits THEN tail END AS tail,
     CASE WHEN fits THEN value END AS value
@@ -85,7 +88,7 @@ class Reads:
                 SCAN, start.head, start.tail, end.head, end.tail, rows_max
             )
         return [
-            StoredRow(*parts_of(head, tail, 2), version, value)
+            StoredRow(*Key(*parts_of(head, tail, 2)), version, value)
             for head, tail, version, value in found
         ]
 
@@ -106,22 +109,26 @@ class Snapshot:
         bytes_max: int,
         hint: Hint | None = None,  # noqa: ARG002 - no hints
     ) -> Rows:
-        return await read(await self._begun(), ranges, rows_max, bytes_max)
+        connection = await self._begun()
+        with translated_errors():
+            return await read(connection, ranges, rows_max, bytes_max)
 
     async def entries(self, start: Entry, end: Entry, *, entries_max: int) -> list[Entry]:
         first, after = stored_key(*start), stored_key(*end)
         connection = await self._begun()
-        found = await connection.fetch(
-            ENTRIES, first.head, first.tail, after.head, after.tail, entries_max
-        )
+        with translated_errors():
+            found = await connection.fetch(
+                ENTRIES, first.head, first.tail, after.head, after.tail, entries_max
+            )
         return [Entry(*parts_of(head, tail, 3)) for head, tail in found]
 
     async def count_entries(self, start: Entry, end: Entry, *, entries_max: int) -> int:
         first, after = stored_key(*start), stored_key(*end)
         connection = await self._begun()
-        [(count,)] = await connection.fetch(
-            COUNT, first.head, first.tail, after.head, after.tail, entries_max
-        )
+        with translated_errors():
+            [(count,)] = await connection.fetch(
+                COUNT, first.head, first.tail, after.head, after.tail, entries_max
+            )
         return int(count)
 
     async def _begun(self) -> Connection:

@@ -1,4 +1,4 @@
-"""The tables in PostgreSQL and the function that commits: made once, by `postgresql init` or by the first server.
+"""The tables in PostgreSQL and the function that commits: made once, by the first server.
 
 **Keys.** An entry of a B-tree has at most 2,704 bytes, and keys are longer. So a key is one text of bytes in which the
 partition ends with a mark (`stored_key`), and it is cut: `head` is its first part, `tail` the rest, empty for nearly
@@ -68,17 +68,17 @@ CREATE TABLE entries (
     PRIMARY KEY (head, digest)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05);
 
--- The versions that rows of a partition had when they were deleted: what is made again gets a greater one.
+-- The greatest version that a row of a partition had when it was deleted: what is made again gets a greater one.
 CREATE TABLE floors (
     partition bigint PRIMARY KEY,
-    version bigint NOT NULL,
-    at timestamptz NOT NULL DEFAULT now()
+    version bigint NOT NULL
 );
 
--- A connection's last commit. The row goes when somebody asks what became of it: then the connection commits no more.
+-- A connection's last commit. Who asks what became of it ends the session: then the connection commits no more.
 CREATE TABLE sessions (
     id uuid PRIMARY KEY,
     last bigint NOT NULL DEFAULT 0,
+    ended boolean NOT NULL DEFAULT false,
     at timestamptz NOT NULL DEFAULT now()
 ) WITH (fillfactor = 10);
 
@@ -150,7 +150,7 @@ BEGIN
         END IF;
     END IF;
 
-    UPDATE sessions SET last = number, at = now() WHERE id = session;
+    UPDATE sessions SET last = number, at = now() WHERE id = session AND NOT ended;
     IF NOT FOUND THEN
         outcome := 's';
         RETURN;
@@ -171,7 +171,7 @@ BEGIN
         ) SELECT max(version) INTO deleted FROM gone;
         IF deleted IS NOT NULL THEN
             INSERT INTO floors AS f (partition, version) VALUES (partition_lock, deleted)
-                ON CONFLICT (partition) DO UPDATE SET version = greatest(f.version, excluded.version), at = now();
+                ON CONFLICT (partition) DO UPDATE SET version = greatest(f.version, excluded.version);
         END IF;
     END IF;
     IF cardinality(old_entry_heads) > 0 THEN
