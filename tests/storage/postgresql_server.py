@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 START_SECONDS_MAX = 30
+LATE_SECONDS = 0.2
 _PLACES = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
 
 
@@ -98,8 +99,10 @@ def _wait_for(port: int) -> None:
 
 @dataclass
 class Cut:
-    """On a connection that has sent `marker`, the next message is not delivered ("before"), its answer is not waited
-    for ("during"), or its answer is lost ("after").
+    """What becomes of the next message on a connection that has sent `marker`.
+
+    It is not delivered ("before"), or delivered after the client knows that the connection is lost ("late"). Its answer
+    is not waited for ("during"), or is lost ("after"). Or nothing happens on the connection any more ("hang").
     """
 
     marker: bytes
@@ -117,11 +120,13 @@ class Proxy:
     bytes_received: int = 0
 
     def __post_init__(self) -> None:
+        self.released = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
+        self.released.set()
         self._listener.close()
 
     def _accept(self) -> None:
@@ -149,9 +154,18 @@ class Proxy:
                     self.is_away = self.away_after_cuts and not self.cuts
                 if how == "before":
                     break
+                if how == "late":
+                    client.shutdown(socket.SHUT_RDWR)
+                    time.sleep(LATE_SECONDS)
+                if how == "hang":
+                    self.released.wait()
+                    break
                 if how == "after":
                     loses_answer.set()
                 server.sendall(sent)
+                if how == "late":
+                    answers.join(LATE_SECONDS)  # the server carries it out meanwhile
+                    break
                 if how == "during":
                     break
                 seen += sent

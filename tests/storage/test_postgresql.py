@@ -21,9 +21,10 @@ from azure.data.tables import TableServiceClient
 
 from server_process import start_server
 from storage.conftest import HeldClock
-from storage.postgresql_server import Cut, Proxy, running_server, why_not
+from storage.postgresql_server import LATE_SECONDS, Cut, Proxy, running_server, why_not
 from storage.write_sets import committed, insert, put, read_all, upsert
 from tablestone.clock import system_clock
+from tablestone.engines import request_time
 from tablestone.engines.contract import (
     ABSENT,
     ANY,
@@ -163,7 +164,7 @@ async def test_a_page_does_not_fetch_the_values_that_it_leaves_unread(
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
-    ("how", "is_applied"), [("before", False), ("during", None), ("after", True)]
+    ("how", "is_applied"), [("before", False), ("late", False), ("during", None), ("after", True)]
 )
 async def test_a_commit_that_is_cut_is_applied_once_or_not_at_all(
     url: str, proxy: Proxy, how: str, *, is_applied: bool | None
@@ -185,6 +186,7 @@ async def test_a_commit_that_is_cut_is_applied_once_or_not_at_all(
                 assert is_applied is not False
                 acknowledged.append(row)
             assert not proxy.cuts
+        await asyncio.sleep(3 * LATE_SECONDS if how == "late" else 0)
         stored = await read_all(engine, KeyRange.of_partition(b"p"))
         assert stored == acknowledged
 
@@ -246,6 +248,24 @@ async def test_a_cancelled_call_leaves_no_connection_in_use(url: str) -> None:
             await committed(engine, upsert(b"p", b"r"))
 
 
+@pytest.mark.asyncio
+async def test_a_connection_that_does_not_answer_in_time_is_given_up(
+    url: str, proxy: Proxy
+) -> None:
+    async def get(seconds: float) -> bytes | None:
+        request_time.begin(seconds)
+        return await engine.get(Key(b"p", b"r"))
+
+    async with opened(through(proxy, url) + "&connections=1") as engine:
+        await committed(engine, insert(b"p", b"r"))
+        await engine.get(Key(b"p", b"r"))
+        proxy.cuts = [Cut(b"SELECT value FROM rows", "hang")]
+        with pytest.raises(EngineBusy):
+            await asyncio.create_task(get(0.3))
+        assert not proxy.cuts
+        assert await asyncio.create_task(get(3)) == b"value"
+
+
 # Locks and versions.
 
 
@@ -253,7 +273,7 @@ async def test_a_cancelled_call_leaves_no_connection_in_use(url: str) -> None:
 async def test_writers_whose_locks_have_equal_numbers_do_not_wait_for_each_other(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each partition relies on a row of the next one, and all locks have one of two numbers."""
+    """Each partition relies on rows of the next two, and all locks have one of two numbers."""
     from tablestone.engines.postgresql.commit import Commits  # noqa: PLC0415 - needs the driver
 
     monkeypatch.setattr(Commits, "lock_of", lambda _commits, partition: partition[0] % 2)
@@ -262,7 +282,8 @@ async def test_writers_whose_locks_have_equal_numbers_do_not_wait_for_each_other
         return put(b"%d" % (int(value or b"0") + 1))
 
     async def write(engine: Engine, partition: int) -> Committed | Conflict:
-        relied = ReliedRows([(Key(bytes([(partition + 1) % 4]), b"none"), ABSENT)], None)
+        others = [Key(bytes([(partition + n) % 4]), b"none") for n in (1, 2)]
+        relied = ReliedRows([(key, ABSENT) for key in others], None)
         changes = [Change(b"r", ANY, Update(one_more))]
         return await engine.commit(WriteSet(bytes([partition]), changes, relies_on=relied))
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SCHEME: Final = "postgresql"
-FORM: Final = "postgresql://[USER@]HOST[:PORT][,HOST]/DATABASE"
+FORM: Final = "postgresql://[USER@]HOST[:PORT][,HOST]/DB"
 NO_PASSWORD: Final = (
     f"The engine's URL cannot be used: its form is {FORM}. A password has no place in the engine's URL, which others "
     "can see: set PGPASSWORD, or write it into a file and say passfile=FILE (the form of ~/.pgpass)."
