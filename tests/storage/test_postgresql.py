@@ -266,6 +266,19 @@ async def test_a_connection_that_does_not_answer_in_time_is_given_up(
         assert await asyncio.create_task(get(3)) == b"value"
 
 
+@pytest.mark.asyncio
+async def test_a_snapshot_that_cannot_be_ended_is_given_up(url: str, proxy: Proxy) -> None:
+    async with opened(through(proxy, url) + "&connections=1") as engine, asyncio.timeout(10):
+        await committed(engine, insert(b"p", b"r"))
+        for cuts in ([Cut(b"BEGIN ISOLATION", "hang")], []):
+            snapshot = await engine.snapshot()
+            page = await snapshot.read([WHOLE], rows_max=9, bytes_max=9)
+            assert page.values == [b"value"]
+            proxy.cuts = cuts
+            await snapshot.close()
+            assert not proxy.cuts
+
+
 # Locks and versions.
 
 
@@ -292,6 +305,27 @@ async def test_writers_whose_locks_have_equal_numbers_do_not_wait_for_each_other
         for outcome in await asyncio.gather(*writes):
             assert isinstance(outcome, Committed)
         assert await read_all(one, WHOLE) == [b"30"] * 4
+
+
+@pytest.mark.asyncio
+async def test_a_commit_begins_again_after_a_deadlock(url: str) -> None:
+    import asyncpg  # noqa: PLC0415
+
+    async with opened(url) as engine:
+        commits = engine._commits  # type: ignore[attr-defined]
+        first, second = sorted(commits.lock_of(name) for name in (b"p", b"other"))
+        driver = await asyncpg.connect(url.partition("?")[0])
+        async with driver.transaction():
+            await driver.execute(f"SELECT pg_advisory_xact_lock({second})")
+            relied = ReliedRows([(Key(b"other", b"r"), ABSENT)], None)
+            write = asyncio.ensure_future(
+                engine.commit(WriteSet(b"p", [Change(b"r", ANY, put(b"v"))], relies_on=relied))
+            )
+            await asyncio.sleep(0.3)
+            await driver.execute(f"SELECT pg_advisory_xact_lock({first})")
+        assert isinstance(await write, Committed)
+        assert commits.repeated == 1
+        await driver.close()
 
 
 @pytest.mark.asyncio
@@ -384,7 +418,7 @@ async def test_an_engine_for_reading_makes_and_writes_nothing(url: str) -> None:
         await committed(engine, insert(b"p", b"r"))
     async with opened(url, read_only=True) as engine:
         assert await engine.get(Key(b"p", b"r")) == b"value"
-        with pytest.raises(EngineUnavailable):
+        with pytest.raises(EngineUnavailable, match="opened for reading only"):
             await engine.commit(insert(b"p", b"s"))
 
 

@@ -45,6 +45,8 @@ OUTCOME_SECONDS_MAX: Final = 10.0
 PAUSE_SECONDS: Final = 0.1
 APPLIED, CONFLICT, OUTDATED_ROWS, LOW_VERSION, NO_SESSION = b"a", b"c", b"o", b"v", b"s"
 """The answers of `commit_rows`."""
+DEADLOCK: Final = b"d"
+"""Only with locks that others have taken by hand: `commit_rows` takes its own in one order."""
 
 COMMIT: Final = f"SELECT * FROM commit_rows({', '.join(f'${n}' for n in range(1, 21))})"
 FOUND: Final = """
@@ -174,6 +176,8 @@ class Commits:
             try:
                 async with asyncio.timeout(COMMIT_SECONDS_MAX):
                     row = await connection.driver.fetchrow(COMMIT, session, number, *values)
+            except asyncpg.DeadlockDetectedError:
+                return DEADLOCK, 0, []
             except NO_ANSWER as error:
                 log.info("a commit was not answered: %s", error)
                 connection.driver.terminate()
