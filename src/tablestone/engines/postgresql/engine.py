@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 
 FORGET_SECONDS: Final = 60.0
 """Between two looks for what is old."""
+SNAPSHOTS: Final = 4
+"""Connections for snapshots, for each other one: they are held while a request uses them."""
 CLOCK_SECONDS_MAX: Final = 60.0
 """A server whose clock differs by more from the database's goes by that one."""
 FORGET_FLOORS: Final = (
@@ -67,7 +69,7 @@ class PostgresqlEngine:
         self._under_way: set[asyncio.Task[Committed | Conflict]] = set()
         writes = not read_only
         self._connections = Connections(address, address.connections, writes=writes)
-        self._snapshots = Connections(address, address.connections, writes=writes)
+        self._snapshots = Connections(address, SNAPSHOTS * address.connections, writes=writes)
         self._commits = Commits(self._connections, self._now, storage)
         self._reads = Reads(self._connections)
         self.leases = Leases(LEASE_SECONDS)
