@@ -49,7 +49,7 @@ tests() { # arguments of pytest
 
 installation() { # without the compiled modules
     "$python" -m venv "$environment" &&
-        HATCH_BUILD_NO_HOOKS=true pip install --quiet '.[test,dev,docs,deploy,cassandra]'
+        HATCH_BUILD_NO_HOOKS=true pip install --quiet '.[test,dev,docs,deploy,cassandra,postgresql]'
 }
 
 compile() { # beside the next steps

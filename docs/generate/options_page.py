@@ -23,7 +23,8 @@ DETAILS: Final = {
     "port": "The server prints the port that it took.",
     "data": "A directory that contains other files but no Tablestone data is refused; so is a directory that was in "
     "use and has lost its `tablestone.db`.",
-    "engine": "`sqlite:DIR` replaces `--data`. For a cluster: [Many machines](guides/cassandra-settings.md#the-url).",
+    "engine": "`sqlite:DIR` replaces `--data`. For a database: [On PostgreSQL](guides/postgresql.md). For a cluster: "
+    "[Many machines](guides/cassandra-settings.md#the-url).",
     "encryption-key-file": "The variable `TABLESTONE_ENCRYPTION_KEY` can hold the key itself. See "
     "[Encryption](guides/encryption.md).",
     "account": "NAME is 3 to 24 lower-case letters and digits; a key is base64. See [Accounts](guides/accounts.md).",

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 URL = os.environ.get("ENGINE_UNDER_TEST")
 """The engine's URL; None: the contract runs on the engines of every machine, all else in memory."""
 FRESH = "{fresh}"
+SCHEMA = f"test_{secrets.token_hex(8)}"
+"""The schema that the tests of this process share on PostgreSQL."""
 
 
 def engine_for(url: str, clock: Clock, servers: int = 1, **how: Any) -> Engine:
@@ -48,7 +50,7 @@ def engines_for(
 ) -> list[Engine]:
     """The engines of this many servers, on the same empty storage; in `directory`, or in one of this process.
 
-    To make a keyspace takes a second, so on a cluster each test gets partitions of its own in one keyspace. There, one
+    To make a keyspace or a schema takes long, so there each test gets partitions of its own in one. On a cluster, one
     of many engines of this process shares its connection with the others, and is never closed.
     """
     scheme = EngineUrl.parse(url).scheme
@@ -57,6 +59,12 @@ def engines_for(
 
         prefix = b"test " + secrets.token_bytes(8)
         return [ClusterEngine(clock, prefix, shares_connection=one_of_many) for _ in range(servers)]
+    if scheme == "postgresql":
+        from storage.postgresql_engine import SchemaEngine  # noqa: PLC0415 - needs the driver
+
+        prefix = b"test " + secrets.token_bytes(8)
+        url = url.replace(FRESH, SCHEMA)
+        return [SchemaEngine(url, clock, prefix, one_of_many=one_of_many) for _ in range(servers)]
     stored_in = kind_of(scheme).capabilities.stored_in
     if url == scheme:
         url += ":" if stored_in is StoredIn.PROCESS else f":{FRESH}"

@@ -28,6 +28,7 @@ from tablestone.engines.registry import (
     open_engine,
 )
 
+DATABASE = "postgresql://[USER@]HOST[:PORT][,HOST]/DB"
 CLUSTER = "cassandra://HOST[,HOST]/KEYSPACE?datacenter=DC"
 ENTRY_POINTS = """
 [tablestone.engines]
@@ -67,13 +68,32 @@ def test_what_the_kinds_of_this_package_can_do() -> None:
         checks_relied_rows=True,
         keeps_entries=True,
     )
+    assert capabilities_of("postgresql://anywhere/data") == Capabilities(
+        stored_in=StoredIn.SERVERS,
+        processes=True,
+        hints=False,
+        waits=True,
+        leases=True,
+        versions_outlive_rows=True,
+        checks_relied_rows=True,
+        keeps_entries=True,
+    )
 
 
 def test_a_kind_of_another_package_is_found_by_its_entry_point(other_package: Path) -> None:
     assert other_package.is_dir()
     assert capabilities_of("slow:place").waits
     assert isinstance(open_engine("slow:", HeldClock()), SlowEngine)
-    assert forms() == ["sqlite", "sqlite:DIR", "memory", CLUSTER, "broken:…", "gone:…", "slow:…"]
+    assert forms() == [
+        "sqlite",
+        "sqlite:DIR",
+        "memory",
+        DATABASE,
+        CLUSTER,
+        "broken:…",
+        "gone:…",
+        "slow:…",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +196,7 @@ def test_what_is_asked_of_an_engine_without_a_directory_is_asked_of_no_url(
         ({"data": "/d"}, "--data names a data directory, but the engine slow stores nothing: "),
         (
             {"engine": "slow:x"},
-            f"--engine must be sqlite, sqlite:DIR, memory, {CLUSTER}, broken:…, gone:… or slow:…, ",
+            f"--engine must be sqlite, sqlite:DIR, memory, {DATABASE}, {CLUSTER}, broken:…, gone:… or slow:…, ",
         ),
     ):
         with pytest.raises(BrokenOption) as broken:

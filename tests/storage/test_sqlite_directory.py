@@ -363,7 +363,7 @@ def test_an_unknown_engine_is_refused_in_one_sentence(url: str) -> None:
         open_engine(url, HeldClock())
     assert str(refused.value) == (
         f"The engine {url!r} is not known: "
-        "use sqlite:DIR, memory: or cassandra://HOST[,HOST]/KEYSPACE?datacenter=DC."
+        "use sqlite:DIR, memory:, postgresql://[USER@]HOST[:PORT][,HOST]/DB or cassandra://HOST[,HOST]/KEYSPACE?datacenter=DC."
     )
 
 

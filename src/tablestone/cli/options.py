@@ -462,8 +462,8 @@ DATA = Option(
 )
 ENGINE = Option(
     "engine URL",
-    "Storage engine: sqlite (in the data directory), sqlite:DIR (in DIR), memory (lost at the end) or cassandra://… "
-    "(in a cluster).",
+    "Storage engine: sqlite (in the data directory), sqlite:DIR (in DIR), memory (lost at the end), postgresql://… "
+    "(in a database) or cassandra://… (in a cluster).",
     parse_engine,
     "sqlite",
     resolve=_engine_from,
@@ -734,7 +734,8 @@ CHECK_OPTIONS = (
     replace(DATA, help="Directory that holds the data; it is only read."),
     replace(
         ENGINE,
-        help="Storage engine: sqlite (in the data directory), sqlite:DIR (in DIR) or cassandra://… (in a cluster).",
+        help="Storage engine: sqlite (in the data directory), sqlite:DIR (in DIR), postgresql://… (in a database) or "
+        "cassandra://… (in a cluster).",
     ),
     ENCRYPTION_KEY_FILE,
 )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 OWN_KINDS: Final = {
     "sqlite": "tablestone.engines.sqlite.engine",
     "memory": "tablestone.engines.memory",
+    "postgresql": "tablestone.engines.postgresql.kind",
     "cassandra": "tablestone.engines.cassandra.kind",
 }
 """The modules of this package's kinds, each with a `KIND`, in the order of messages."""

@@ -129,6 +129,7 @@ def test_every_metric_is_documented() -> None:
     families = (
         "tablestone_worker_",
         "tablestone_sqlite_",
+        "tablestone_postgresql_",
         "tablestone_cassandra_",
         "tablestone_table_",
     )

@@ -9,7 +9,15 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT: Final = Path(__file__).parents[3]
-EXTRAS_OF_USERS: Final = ("cassandra", "entra", "explorer", "metrics", "otel", "tools")
+EXTRAS_OF_USERS: Final = (
+    "cassandra",
+    "entra",
+    "explorer",
+    "metrics",
+    "otel",
+    "postgresql",
+    "tools",
+)
 """The extras with packages that a server or a data tool imports; the others are for tests and development."""
 
 

@@ -1,0 +1,254 @@
+"""Connections to PostgreSQL: those of one worker, made when they are needed, and the errors of the driver in our words.
+
+Importing this module imports the driver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
+
+import asyncpg
+
+from tablestone.clock import monotonic_seconds
+from tablestone.engines.contract import EngineBusy, EngineUnavailable
+from tablestone.engines.figures import Distribution
+from tablestone.engines.postgresql.kind import REQUEST
+from tablestone.engines.request_time import left
+
+if TYPE_CHECKING:
+    from tablestone.engines.postgresql.address import DatabaseAddress
+
+log = logging.getLogger(__name__)
+
+CONNECT_SECONDS_MAX: Final = 5.0
+ROLLBACK_SECONDS_MAX: Final = 1.0
+STATEMENT_SECONDS_MAX: Final = 30.0
+"""Longer than a request may wait for storage."""
+SETTINGS: Final = {
+    "application_name": "tablestone",
+    "default_transaction_isolation": "read committed",
+    "default_transaction_deferrable": "off",
+    # What is acknowledged is on the disk, and on the synchronous standbys.
+    "synchronous_commit": "on",
+    # The warning that a commit did not wait for its standby has to come.
+    "client_min_messages": "warning",
+    "statement_timeout": f"{STATEMENT_SECONDS_MAX:.0f}s",
+    "lock_timeout": f"{STATEMENT_SECONDS_MAX / 3:.0f}s",
+    "idle_in_transaction_session_timeout": f"{STATEMENT_SECONDS_MAX:.0f}s",
+    # Every statement goes by the primary key. Statistics of a table that was empty must not choose another way.
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "plan_cache_mode": "force_generic_plan",
+    "jit": "off",
+}
+"""Of each session, whatever the role and the database say."""
+
+DRIVER_ERRORS: Final = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+    EOFError,
+    TimeoutError,
+)
+"""All that the driver raises."""
+LOST: Final = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.ReadOnlySQLTransactionError,  # a primary that has become a standby
+    OSError,
+    EOFError,
+)
+"""Errors after which the connections to that server are of no use: others may be."""
+FULL: Final = (asyncpg.DiskFullError, asyncpg.OutOfMemoryError)
+BUSY: Final = (
+    asyncpg.QueryCanceledError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.SerializationError,
+    asyncpg.InsufficientResourcesError,
+    TimeoutError,
+)
+
+
+def in_our_words(error: BaseException) -> EngineUnavailable:
+    """Nothing was applied: why not."""
+    said = what_it_says(error)
+    if isinstance(error, FULL):
+        return EngineUnavailable(f"PostgreSQL has no room: {said}.")
+    if isinstance(error, (*LOST, *BUSY)):
+        return EngineBusy(f"PostgreSQL does not answer now: {said}.")
+    return EngineUnavailable(f"PostgreSQL refused: {said}.")
+
+
+def what_it_says(error: BaseException) -> str:
+    """Without the full stop."""
+    if isinstance(error, asyncpg.exceptions.TargetServerAttributeNotMatched):
+        return "it is a standby, and only a primary is used"
+    if isinstance(error, TimeoutError):
+        return "it does not answer in time"
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
+
+
+@contextlib.contextmanager
+def translated_errors() -> Iterator[None]:
+    """Around a statement on a connection that is held for several."""
+    try:
+        yield
+    except DRIVER_ERRORS as error:
+        raise in_our_words(error) from error
+
+
+class Connection:
+    """A connection of the driver, with the session of its commits (`schema.STATEMENTS`)."""
+
+    def __init__(self, driver: asyncpg.Connection[Any]) -> None:
+        self.driver = driver
+        self.session: uuid.UUID | None = None
+        self.number = 0
+        """Of the last commit."""
+        self.in_doubt = False
+        """A commit was answered as done, but did not wait for its standby."""
+        driver.add_log_listener(self._noticed)
+
+    def _noticed(self, _driver: object, message: asyncpg.PostgresLogMessage) -> None:
+        # 01000: "canceling wait for synchronous replication due to user request".
+        if message.sqlstate == "01000":
+            self.in_doubt = True
+
+    async def fetch(self, statement: str, *values: object) -> list[asyncpg.Record]:
+        """Rows, in the time that is left for the request."""
+        seconds = left()
+        rows: list[asyncpg.Record] = await self.driver.fetch(
+            statement, *values, timeout=None if seconds == inf else max(seconds, 0.001)
+        )
+        return rows
+
+
+class Connections:
+    """At most so many connections, the last used first. They belong to one event loop."""
+
+    def __init__(self, address: DatabaseAddress, count: int, *, writes: bool) -> None:
+        self._address = address
+        self._writes = writes
+        self._free = asyncio.Semaphore(count)
+        self._idle: list[Connection] = []
+        self._is_closed = False
+        self.wait_seconds = 0.0
+        self.request_seconds = Distribution(REQUEST.bounds)
+
+    @asynccontextmanager
+    async def one(self) -> AsyncIterator[Connection]:
+        """A connection that nobody else uses meanwhile; `EngineBusy` if none is free in the request's time."""
+        await self._wait()
+        connection: Connection | None = None
+        is_idle = False
+        try:
+            connection = self._take() or await self._connect()
+            began = monotonic_seconds()
+            yield connection
+            is_idle = True
+            self.request_seconds.add(monotonic_seconds() - began)
+        except DRIVER_ERRORS as error:
+            if isinstance(error, LOST):
+                self._forget_idle()
+            # After any other error that PostgreSQL answers, the connection is as before.
+            is_idle = isinstance(error, asyncpg.PostgresError)
+            raise in_our_words(error) from error
+        finally:
+            # Without an answer, or if the caller was cancelled, the driver is still in the middle of a call.
+            if connection is not None:
+                self._put_back(connection, is_idle=is_idle)
+            self._free.release()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """A connection whose reads all see the moment of the first one."""
+        async with self.one() as connection:
+            await connection.fetch("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            yield connection
+            # What was read is right, whatever becomes of this: `_put_back` keeps no connection in a transaction.
+            with contextlib.suppress(*DRIVER_ERRORS):
+                async with asyncio.timeout(ROLLBACK_SECONDS_MAX):
+                    await connection.driver.execute("ROLLBACK")
+
+    @asynccontextmanager
+    async def aside(self) -> AsyncIterator[Connection]:
+        """A new connection beside the others, closed at the end; raises what the driver raises."""
+        connection = Connection(await connect(self._address, writes=self._writes))
+        try:
+            yield connection
+        finally:
+            connection.driver.terminate()
+
+    async def _wait(self) -> None:
+        if left() <= 0:
+            raise EngineBusy("Storage does not answer in the time of a request.")
+        began, seconds = monotonic_seconds(), left()
+        try:
+            async with asyncio.timeout(None if seconds == inf else seconds):
+                await self._free.acquire()
+        except TimeoutError as error:
+            raise EngineBusy("All connections to PostgreSQL are in use.") from error
+        finally:
+            self.wait_seconds += monotonic_seconds() - began
+
+    def _take(self) -> Connection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.driver.is_closed():
+                return connection
+        return None
+
+    def _put_back(self, connection: Connection, *, is_idle: bool) -> None:
+        driver = connection.driver
+        if self._is_closed or not is_idle or driver.is_closed() or driver.is_in_transaction():
+            driver.terminate()
+        else:
+            self._idle.append(connection)
+
+    async def _connect(self) -> Connection:
+        seconds = min(left(), CONNECT_SECONDS_MAX)
+        return Connection(
+            await connect(self._address, writes=self._writes, seconds=max(seconds, 0.001))
+        )
+
+    def _forget_idle(self) -> None:
+        """The others were made to the same server: they would each fail once."""
+        for connection in self._idle:
+            connection.driver.terminate()
+        self._idle.clear()
+
+    async def close(self) -> None:
+        self._is_closed = True
+        for connection in self._idle:
+            with contextlib.suppress(*DRIVER_ERRORS):
+                await connection.driver.close(timeout=CONNECT_SECONDS_MAX)
+        self._idle.clear()
+
+
+async def connect(
+    address: DatabaseAddress, *, writes: bool, seconds: float = CONNECT_SECONDS_MAX
+) -> asyncpg.Connection[Any]:
+    """A connection of the driver; raises what the driver raises."""
+    settings = SETTINGS | {
+        "search_path": f'"{address.schema}"',
+        "default_transaction_read_only": "off" if writes else "on",
+    }
+    return await asyncpg.connect(
+        address.dsn(writes=writes), timeout=seconds, server_settings=settings
+    )

@@ -1,0 +1,141 @@
+"""Reads: each call is one statement, so it sees one moment. A snapshot is a transaction on a connection of its own."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Final
+
+from tablestone.engines.contract import Entry, Key, Rows, StoredRow
+from tablestone.engines.postgresql.connections import translated_errors
+from tablestone.engines.postgresql.schema import parts_of, stored_key
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tablestone.engines.contract import Hint, KeyRange
+    from tablestone.engines.postgresql.connections import Connection, Connections
+
+GET: Final = "SELECT value FROM rows WHERE head = $1 AND digest = $2"
+_BETWEEN: Final = """
+WHERE (head, tail) >= ({}) AND (head, tail) < ({}) ORDER BY head, tail LIMIT {}
+"""
+SCAN: Final = (
+    f"SELECT head, tail, version, value FROM rows {_BETWEEN.format('$1, $2', '$3, $4', '$5')}"
+)
+READ: Final = f"""
+SELECT CASE WHEN NOT fits THEN head END AS head, CASE WHEN NOT fits THEN tail END AS tail,
+    CASE WHEN fits THEN value END AS value
+FROM (
+    SELECT head, tail, value, number, number = 1 OR (number <= $5 AND bytes - octet_length(value) < $6) AS fits
+    FROM (
+        SELECT head, tail, value, row_number() OVER places AS number, sum(octet_length(value)) OVER places AS bytes
+        FROM unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::bytea[])
+            WITH ORDINALITY AS w (start_head, start_tail, end_head, end_tail, n)
+        CROSS JOIN LATERAL (
+            SELECT head, tail, value FROM rows
+            {_BETWEEN.format("w.start_head, w.start_tail", "w.end_head, w.end_tail", "$5 + 1")}
+        ) AS r
+        WINDOW places AS (ORDER BY n, head, tail ROWS UNBOUNDED PRECEDING)
+        LIMIT $5 + 1
+    ) AS counted
+) AS limited ORDER BY number
+"""
+"""Lengths are known without fetching values, so a page of large ones ends where it has to."""
+ENTRIES: Final = f"SELECT head, tail FROM entries {_BETWEEN.format('$1, $2', '$3, $4', '$5')}"
+COUNT: Final = f"SELECT count(*) FROM ({ENTRIES}) AS found"
+
+
+async def read(
+    connection: Connection, ranges: Sequence[KeyRange], rows_max: int, bytes_max: int
+) -> Rows:
+    starts = [stored_key(*key_range.start) for key_range in ranges]
+    ends = [stored_key(*key_range.end) for key_range in ranges]
+    found = await connection.fetch(
+        READ,
+        [key.head for key in starts],
+        [key.tail for key in starts],
+        [key.head for key in ends],
+        [key.tail for key in ends],
+        rows_max,
+        bytes_max,
+    )
+    values: list[bytes] = []
+    for head, tail, value in found:
+        if value is None:
+            return Rows(values, Key(*parts_of(head, tail, 2)))
+        values.append(value)
+    return Rows(values, None)
+
+
+class Reads:
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    async def get(self, key: Key) -> bytes | None:
+        head, digest, _tail = stored_key(*key)
+        async with self._connections.one() as connection:
+            found = await connection.fetch(GET, head, digest)
+        return found[0][0] if found else None
+
+    async def read(self, ranges: Sequence[KeyRange], rows_max: int, bytes_max: int) -> Rows:
+        async with self._connections.one() as connection:
+            return await read(connection, ranges, rows_max, bytes_max)
+
+    async def scan(self, key_range: KeyRange, rows_max: int) -> list[StoredRow]:
+        start, end = stored_key(*key_range.start), stored_key(*key_range.end)
+        async with self._connections.one() as connection:
+            found = await connection.fetch(
+                SCAN, start.head, start.tail, end.head, end.tail, rows_max
+            )
+        return [
+            StoredRow(*Key(*parts_of(head, tail, 2)), version, value)
+            for head, tail, version, value in found
+        ]
+
+
+class Snapshot:
+    """Sees the moment of its first read, and holds a connection from then on until `close`."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._held = AsyncExitStack()
+        self._connection: Connection | None = None
+
+    async def read(
+        self,
+        ranges: Sequence[KeyRange],
+        *,
+        rows_max: int,
+        bytes_max: int,
+        hint: Hint | None = None,  # noqa: ARG002 - no hints
+    ) -> Rows:
+        connection = await self._begun()
+        with translated_errors():
+            return await read(connection, ranges, rows_max, bytes_max)
+
+    async def entries(self, start: Entry, end: Entry, *, entries_max: int) -> list[Entry]:
+        first, after = stored_key(*start), stored_key(*end)
+        connection = await self._begun()
+        with translated_errors():
+            found = await connection.fetch(
+                ENTRIES, first.head, first.tail, after.head, after.tail, entries_max
+            )
+        return [Entry(*parts_of(head, tail, 3)) for head, tail in found]
+
+    async def count_entries(self, start: Entry, end: Entry, *, entries_max: int) -> int:
+        first, after = stored_key(*start), stored_key(*end)
+        connection = await self._begun()
+        with translated_errors():
+            [(count,)] = await connection.fetch(
+                COUNT, first.head, first.tail, after.head, after.tail, entries_max
+            )
+        return int(count)
+
+    async def _begun(self) -> Connection:
+        if self._connection is None:
+            self._connection = await self._held.enter_async_context(self._connections.transaction())
+        return self._connection
+
+    async def close(self) -> None:
+        self._connection = None
+        await self._held.aclose()
