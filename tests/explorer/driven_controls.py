@@ -113,6 +113,7 @@ _OF_TESTS: Final = {
     "controls.test_the_ways_between_the_pages": (
         "page.skip page.brand page.menu page.table tables.table delete-table.cancel problem.tables"
     ),
+    "controls.test_the_ways_on_from_an_entity_that_is_gone": "problem.table problem.changes",
     "controls.test_the_ways_to_the_heat_map": "heat.by-table tables.remark",
     "controls.test_a_scan_without_a_result_so_far_can_look_further": "rows.further",
     "pages.test_an_entity_is_edited_under_its_etag": (

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from azure.data.tables import TableServiceClient, UpdateMode
+from azure.data.tables import EdmType, EntityProperty, TableServiceClient, UpdateMode
 
 from explorer.install import missing
 from explorer.pages_in_browser import WatchedPage, running_explorer, watched_page
@@ -54,6 +54,43 @@ def test_the_tab_is_there_if_changes_are_kept(
 
 
 KEY = {"PartitionKey": "a", "RowKey": "b"}
+
+
+def test_a_new_row_says_where_to_see_what_a_merge_added(kept: TableStorage) -> None:
+    """The record does not say it of one line, but the page does when it is loaded again."""
+    with table_of(kept) as table:
+        table.create_entity({**KEY, "X": 1, "Y": 1})
+        path = f"/tables/Orders/changes/wait?since={cursor_of(kept)}"
+        table.update_entity({**KEY, "Y": 2, "Z": 9}, UpdateMode.MERGE)
+    said = "merge a , b Y 1 → 2 Load the page again to see what it added. Put this version back…"
+    assert rows_of(show(kept, path).text) == [said]
+    again = rows_of(show(kept, "/tables/Orders/changes").text)[0]
+    assert again == "merge a , b Y 1 → 2 Z absent → 9 Put this version back…"
+
+
+def test_a_deleted_entity_leads_to_its_changes(kept: TableStorage) -> None:
+    page = show(kept, "/tables/Orders/entity?pk=a&rk=b")
+    assert page.status_code == 404
+    assert 'href="/tables/Orders">To the table Orders</a>' in page.text
+    assert 'href="/tables/Orders/changes?pk=a&amp;rk=b">Its changes</a>' in page.text
+    assert ">Its changes<" not in show(kept, "/tables/NoSuch").text
+
+
+def cursor_of(storage: TableStorage) -> str:
+    page = show(storage, "/tables/Orders/changes").text
+    return str(page.partition('data-cursor="')[2].partition('"')[0])
+
+
+def test_a_change_of_the_type_and_of_the_end_is_seen(kept: TableStorage) -> None:
+    long = "word " * 100
+    with table_of(kept) as table:
+        table.create_entity({**KEY, "T": 5, "long": f"{long}one{long}"})
+        after = {"T": EntityProperty(5, EdmType.INT64), "long": f"{long}two{long}"}
+        table.update_entity({**KEY, **after}, UpdateMode.MERGE)
+    row = rows_of(show(kept, "/tables/Orders/changes").text)[0]
+    assert "T 5 Int32 → 5 Int64" in row
+    assert re.search(r"long …(?:word )*one[word ]*… → …(?:word )*two[word ]*… ", row)
+    assert len(row) < 350
 
 
 @pytest.fixture

@@ -244,6 +244,17 @@ def test_the_ways_between_the_pages(watched: WatchedPage) -> None:
 
 @pytest.mark.slow
 @in_browser
+def test_the_ways_on_from_an_entity_that_is_gone(watched: WatchedPage) -> None:
+    """To its table, and to its changes, where it can be put back."""
+    for link, selector in (("To the table Weather", "#grid"), ("Its changes", "#feed")):
+        watched.open("/tables/Weather/entity?pk=JFK&rk=gone")
+        watched.page.get_by_role("link", name=link).click()
+        watched.page.wait_for_selector(selector)
+    assert watched.page.locator("[name=rk]").input_value() == "gone"
+
+
+@pytest.mark.slow
+@in_browser
 def test_a_plan_and_its_advice_are_opened(watched: WatchedPage) -> None:
     page = watched.page
     page.context.route("https://learn.microsoft.com/**", lambda route: route.fulfill(body="A page"))

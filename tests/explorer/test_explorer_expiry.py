@@ -16,3 +16,5 @@ def test_the_head_of_a_table_says_when_its_entities_expire() -> None:
         storage.set_expiry("Sessions", property="expires")
         assert "entities expire at the time in expires</p>" in show(storage, page).text
         assert "entities expire" not in show(storage, f"{page}/policies").text
+        assert ">Suspend</button> <span" in (tab := show(storage, f"{page}/indexes").text)
+        assert "shows hidden entities again, until you resume it" in tab

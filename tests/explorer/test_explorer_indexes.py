@@ -78,3 +78,10 @@ def test_the_page_says_that_a_literal_has_another_type(
     said = re.findall('class="advice" role="status">([^<]*)<', page)
     assert bool(said) == bool(sentence)
     assert sentence in html.unescape("".join(said))
+
+
+def test_no_key_or_index_is_advised_for_a_literal_of_another_type(storage: TableStorage) -> None:
+    for text, better in (("temp eq '5'", ""), ("temp eq 5", "What would be better")):
+        page = html.unescape(show(storage, f"/tables/Weather?{urlencode({'filter': text})}").text)
+        assert ("What would be better" in page) == bool(better)
+        assert ("not Edm.String. Write temp eq 5.0." in page) == (not better)

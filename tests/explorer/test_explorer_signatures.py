@@ -83,8 +83,11 @@ REFUSED: dict[str, tuple[Filled, str]] = {
     ),
     "no such policy": ({"Policy of the table": "gone"}, "The table Weather has no policy 'gone'."),
     "no address": ({"Addresses of clients": "notanip"}, "not 'notanip'."),
-    "three addresses": ({"Addresses of clients": "10.0.0.1-10.0.0.2-10.0.0.3"}, "two joined by a hyphen"),
-    "addresses of two kinds": ({"Addresses of clients": "10.0.0.1-::1"}, "two joined by a hyphen"),
+    "three addresses": ({"Addresses of clients": "10.0.0.1-10.0.0.2-10.0.0.3"}, "two with a hyphen"),
+    "addresses of two kinds": ({"Addresses of clients": "10.0.0.1-::1"}, "two with a hyphen"),
+    "addresses that end before they begin": (
+        {"Addresses of clients": "10.0.0.9-10.0.0.1"}, "the lower one first, not '10.0.0.9-10.0.0.1'",
+    ),
     "a first RowKey alone": ({"First RowKey": "a"}, "The first RowKey needs the first PartitionKey."),
     "a last RowKey alone": ({"Last RowKey": "a"}, "The last RowKey needs the last PartitionKey."),
     "keys that end before they begin": (

@@ -197,15 +197,15 @@ def test_two_people_at_once(closed: ServerProcess, fields: dict[str, str], words
     [
         (
             0,
-            "Later all of these are removed for good, each an hour after it expired: all within the next hour,",
+            "Later all of these are removed for good, each an hour after it expired: all within the next hour.",
         ),
         (
             4,
-            "an hour after it expired: 4 within minutes, 5 within the next hour, but none in the first hour of a",
+            "an hour after it expired: 4 within minutes, 5 within the next hour. In the first hour after its",
         ),
         (
             9,
-            "an hour after it expired: all within minutes, but none in the first hour of a server. 2 have no time",
+            "an hour after it expired: all within minutes. In the first hour after its start, a server removes none. 2",
         ),
     ],
 )
@@ -232,6 +232,42 @@ def test_a_count_says_what_is_removed_when(
     assert "of 20 entities, 9 are hidden at once." in said
     assert words in said
     assert "9 expire later." in said
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nosuch", "No entity that was read has nosuch : a typing error?"),
+        ("user", "user is Edm.String in the entities that were read, not Edm.DateTime."),
+        ("expires", ""),
+    ],
+)
+def test_a_property_without_times_is_said(closed: ServerProcess, name: str, said: str) -> None:
+    """The field with a text is the one that counts, also if the other option is selected."""
+    answer = ask(closed, "/tables/Sessions/expiry/count", {"by": "age", "age": "", "name": name})
+    assert answer.status_code == 303
+    while "have no time and never expire" not in (
+        text := text_of(ask(closed, answer.headers["location"]))
+    ):
+        sleep(0.05)
+    assert f"at the time in {name}" in text
+    assert said in text
+    assert ("that were read" in text or "that was read" in text) == bool(said)
+
+
+def test_an_index_that_no_entity_has_is_made_after_a_question(tmp_path: Path) -> None:
+    server = start_server(tmp_path, "--workers", "1", "--remote-indexes")
+    fill(server.connection_string)
+    for name, asks in (("usr", True), ("user", False), ("RowKey", False)):
+        given = {"property": name, "accepted": "1"}
+        answer = ask(server, f"{PAGE}/create", given)
+        assert (answer.status_code == 200) == asks
+        if asks:
+            assert f"No entity of Sessions that was read has {name}" in text_of(answer)
+            assert "The table has no index." in ask(server, PAGE).text
+            assert ask(server, f"{PAGE}/create", {**given, "agreed": "1"}).status_code == 303
+        assert f"<bdi>{name}</bdi>" in ask(server, PAGE).text
+    server.stop()
 
 
 def test_a_table_of_the_test_kit() -> None:
@@ -285,6 +321,8 @@ def test_an_index_and_an_expiry_without_the_documents(
         page.get_by_label("Property", exact=True).fill("usr")
         page.locator("[name=within]").check()
         page.get_by_role("button", name="Make the index").click()
+        wait_for_text(watched, "main", "No entity of Sessions that was read has usr")
+        page.get_by_role("button", name="Make the index").click()
         wait_for_text(watched, "#index-list", "no entity has this property")
         page.get_by_label("Property", exact=True).fill("user")
         page.get_by_role("button", name="Make the index").click()
@@ -332,8 +370,10 @@ def test_an_index_and_an_expiry_without_the_documents(
 
 def expire(watched: WatchedPage, by: str, value: str) -> None:
     page = watched.page
-    for each in ("property", by):
+    for each in ("property", "age", "property" if by == "age" else "age"):
         page.locator(f"[name=by][value={each}]").check()
     page.locator("[name=name]" if by == "property" else "[name=age]").fill(value)
-    page.locator("[name=unit]").select_option("d")
+    assert page.locator(f"[name=by][value={by}]").is_checked(), "what is typed selects its option"
+    if by == "age":
+        page.locator("[name=unit]").select_option("d")
     page.get_by_role("button", name="Count first").click()

@@ -294,12 +294,12 @@ def test_a_table_that_is_not_there_is_not_deleted(tools: DataTools, table: str) 
         (
             ("--filter", "s gt 10.0 and a lt 'x'", "--output", "jsonl"),
             "",
-            "--filter s gt 10.0: s is Edm.String in the entities that were read, not Edm.Double.\n",
+            "--filter s gt 10.0: s is Edm.String in the entities that were read, not Edm.Double. Write s gt '10.0'.\n",
         ),
         (
             ("--filter", "a gt 7L", "--output", "jsonl"),
             "",
-            "--filter a gt 7L: a is Edm.Int32 in the entities that were read, not Edm.Int64.\n",
+            "--filter a gt 7L: a is Edm.Int32 in the entities that were read, not Edm.Int64. Write a gt 7.\n",
         ),
         (("--filter", "a gt 7", "--output", "jsonl"), "", ""),
         (

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
+from azure.data.tables import TableAccessPolicy, TableServiceClient
 
 from conftest import StartServer
 from server_process import ServerProcess, start_server
@@ -80,6 +81,27 @@ def test_a_copy_is_equal_and_says_so(tools: DataTools, table: str, places: tuple
         "copy", "--from", places[0], "--to", places[1], table, "--on-conflict", "skip"
     )
     assert "  3,500 skipped: their keys were taken." in again.lines
+
+
+def test_policies_are_not_copied_and_that_is_said(
+    tools: DataTools, table: str, places: tuple[str, str]
+) -> None:
+    """Compared or not, and by `diff`; entities are equal nevertheless. Nothing is said where they are the same."""
+    load(tools, table, ENTITIES[:2])
+    policy = TableAccessPolicy(permission="r", expiry="2030-01-01T00:00:00Z")
+    between = ("copy", "--from", places[0], "--to", places[1], table)
+    said = "  Access policies are not copied, and those of the target differ: reader."
+    differs = "  stored access policies differ: reader"
+    with TableServiceClient.from_connection_string(tools.connection_string) as service:
+        service.get_table_client(table).set_table_access_policy({"reader": policy})
+    for more in ((), ("--no-verify", "--restart", "--on-conflict", "replace")):
+        assert said in tools.run(*between, *more).lines
+    assert tools.run("diff", *places, table).lines[1:] == [differs]
+    text = Path(places[1][1:]).read_text()
+    with TableServiceClient.from_connection_string(text) as service:
+        service.get_table_client(table).set_table_access_policy({"reader": policy})
+    assert said not in tools.run(*between, "--restart", "--on-conflict", "replace").lines
+    assert differs not in tools.run("diff", *places, table).lines
 
 
 def test_differences_are_listed_one_by_one(

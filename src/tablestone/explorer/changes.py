@@ -37,7 +37,11 @@ WAIT_SECONDS: Final = 10
 WAITS_MAX: Final = 8
 """Pages that wait at a time. Each holds a thread; further ones ask every few seconds."""
 KINDS: Final = ("put", "merge", "delete", "expired")
+SAME_SHOWN: Final = 40
+"""Characters of a long text that stand before its first change."""
 UNCOMPARED: Final = "Load the page again to see what it changed."
+UNADDED: Final = "The record does not say which properties it added."
+UNADDED_YET: Final = "Load the page again to see what it added."
 GONE: Final = "The record of changes does not hold this version any more, so it cannot be put back."
 
 _waits: Final = BoundedSemaphore(WAITS_MAX)
@@ -62,6 +66,16 @@ class MadeValue(NamedTuple):
     @property
     def is_changed(self) -> bool:
         return self.before != self.after
+
+    @property
+    def start(self) -> int:
+        """Where both texts begin to be shown, so that a short part has their first difference."""
+        if self.before is None or self.after is None:
+            return 0
+        one, other = self.before.text, self.after.text
+        pairs = enumerate(zip(one, other, strict=False))
+        same = next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+        return same - SAME_SHOWN if same > 2 * SAME_SHOWN else 0
 
 
 class ShownChange(NamedTuple):
@@ -119,10 +133,9 @@ class _Reading:
             )
         self._versions[key] = stored
         before: RawEntity | None = line.get("before")
+        note = "" if known or before else self._note
         if before and (known is None or known.get(odata.ETAG) != before.get(odata.ETAG)):
-            known, note = None, "The record does not say which properties it added."
-        else:
-            note = "" if known or before else self._note
+            known, note = None, UNADDED_YET if self._note else UNADDED
         old, new = (
             {each.name: each for each in fields_of(raw)} for raw in (known or before or {}, stored)
         )

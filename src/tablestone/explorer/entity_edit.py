@@ -320,4 +320,4 @@ def _gone(request: Request, key: EntityKey) -> Response:
         sentence = (
             f"{sentence[:-1]}, or has expired: entities of this table expire {policy.in_words}."
         )
-    return page(request, "problem.html", changed=True, sentence=sentence, status=404)
+    return page(request, "problem.html", changed=True, sentence=sentence, key=key, status=404)

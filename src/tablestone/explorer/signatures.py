@@ -80,7 +80,7 @@ def make(request: Request, form: PostedForm) -> Response:
     if addresses is not None and not is_client_addresses(addresses):
         raise FieldRefused(
             "ip",
-            f"Addresses of clients must be one address, or two joined by a hyphen, not {addresses[:80]!r}.",
+            f"Addresses of clients are one address, or two with a hyphen, the lower one first, not {addresses[:80]!r}.",
         )
     now = system_clock()
     end = given_time(form.text("end"))

@@ -24,7 +24,9 @@ from tablestone.explorer.page_templates import (
 from tablestone.model.entity import TIMESTAMP
 from tablestone.model.expiry import SECONDS_IN, ExpiryPolicy
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
+from tablestone.tools.client import Query
 from tablestone.tools.errors import ServiceError, TransferRefused
+from tablestone.tools.queries import LOOKED_AT
 
 UNITS: Final = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 REFRESH_SECONDS: Final = 2
@@ -60,6 +62,8 @@ def shown(
             counted = account.endpoint.own_form("GET", table, "expiry", count=wanted).members
         except ServiceError as error:
             problem = problem or FieldRefused("expiry", error.text)
+        looked_at = account.reader().page(Query(table, top=LOOKED_AT), None)
+        account.seen.note(table, looked_at.entities)
     return page(
         request,
         "upkeep.html",
@@ -107,6 +111,14 @@ def create_index(request: Request, form: PostedForm) -> Response:
     found = account_of(request).indexes_and_expiry(request.path_params["table"])
     if found is not None and found.gate == "first" and not typed["accepted"]:
         return shown(request, typed, FieldRefused("accepted", NOT_ACCEPTED))
+    table = request.path_params["table"]
+    first = account_of(request).reader().page(Query(table), None).entities
+    if first and not any(name in raw for raw in first):
+        sentence = f"No entity of {table} that was read has {name}; names are case-sensitive."
+        back = path_to(request, "tables", table, "indexes")
+        asked = ask(request, form, f"Make an index on {name}", sentence, "Make the index", back)
+        if asked:
+            return asked
     body = {"property": name, "withinPartition": bool(typed["within"])}
     return _sent(request, typed, "property", "PUT", "indexes", body)
 
@@ -127,6 +139,8 @@ def drop_index(request: Request, form: PostedForm) -> Response:
 def count(request: Request, form: PostedForm) -> Response:
     """Count what a policy would hide: nothing is set before a person has seen that."""
     typed = form.typed(*_OF_EXPIRY)
+    if bool(typed["name"].strip()) != bool(typed["age"].strip()):
+        typed["by"] = "property" if typed["name"].strip() else "age"
     policy: dict[str, Any] = {"suspended": False}
     if not form.text("resume") and typed["by"] == "property":
         policy = {"property": typed["name"].strip()}

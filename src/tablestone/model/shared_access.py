@@ -68,9 +68,11 @@ def end_after(duration: str, now: int) -> str | None:
 
 
 def is_client_addresses(text: str) -> bool:
-    """Whether `sip` may have this value: an address, or two of one kind with a hyphen between, without a zone."""
+    """Whether `sip` may have this value: an address, or the first and last of one kind with `-` between; no zone."""
     try:
-        kinds = {ipaddress.ip_address(each).version for each in text.split("-")}
+        found = [ipaddress.ip_address(each) for each in text.split("-")]
     except ValueError:
         return False
-    return len(kinds) == 1 and text.count("-") <= 1 and "%" not in text
+    first, last = found[0], found[-1]
+    is_range = first.version == last.version and int(first) <= int(last)
+    return is_range and len(found) <= 2 and "%" not in text

@@ -103,7 +103,7 @@ class CopyReport:
     began: str = ""
     """When the copy began, for the next `--since`."""
     unseen: Unseen = field(default_factory=Unseen)
-    """What the source has and does not show; of its indexes those that the target has not."""
+    """What the source has and does not show; of its indexes and policies those that the target has not."""
 
     @property
     def is_equal(self) -> bool:
@@ -219,7 +219,7 @@ class TableCopy:
                 side(lambda each: unseen(each, name)) for side in (self._source, self._target)
             )
         missing = [each for each in first.indexes if each not in second.indexes]
-        report.unseen = Unseen(first.hidden, missing)
+        report.unseen = Unseen(first.hidden, missing, first.policies_not_in(second))
         return report
 
     def _source_time(self) -> int:

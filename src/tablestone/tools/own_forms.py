@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from tablestone.tools.client import TableEndpoint
 from tablestone.tools.errors import ServiceError, TransferFailed, TransferRefused, Unreachable
@@ -68,13 +68,20 @@ def change_expiry(
 
 @dataclass
 class Unseen:
-    """What a client does not receive of a table: entities that have expired, and indexes.
+    """What a client does not receive of a table: entities that have expired, indexes, and stored access policies.
 
-    `hidden` is None if the server does not say how many have expired.
+    `hidden` is None if the server does not say how many have expired; `policies`, by id, if it does not show them.
     """
 
     hidden: int | None = 0
     indexes: list[str] = field(default_factory=list)
+    policies: dict[str, str] | None = None
+
+    def policies_not_in(self, other: Self) -> dict[str, str]:
+        """The policies that the other table has not, or otherwise; none if that is unknown."""
+        if self.policies is None or other.policies is None:
+            return {}
+        return dict(self.policies.items() - other.policies.items())
 
     def sentences(self, where: str = "") -> list[str]:
         """Say that the hidden entities were left out of all that was read."""
@@ -91,6 +98,12 @@ class Unseen:
 def unseen(endpoint: TableEndpoint, table: str) -> Unseen:
     """What the server keeps of a table, and shows to no client."""
     found = Unseen(indexes=[each.property for each in endpoint.indexes(table) or ()])
+    with suppress(ServiceError, TransferFailed, Unreachable):
+        stored = endpoint.ask(lambda sdk: sdk.get_table_client(table).get_table_access_policy())
+        found.policies = {
+            name: f"{sorted((each and each.permission) or '')} {each and each.start} {each and each.expiry}"
+            for name, each in stored.items()
+        }
     policy = endpoint.expiry(table)
     if policy is not None and not policy.suspended:
         found.hidden = None

@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from typing import Any, Final, NamedTuple
 
@@ -245,9 +245,14 @@ def mistyped(
         ):
             kinds = " or ".join(sorted(each.value for each in types))
             all_match = ", so each of them counts as less" if found else ""
+            instead = ""
+            with suppress(ValueError):
+                (kind,) = types
+                value = odata.typed_value(leaf.name, shown_value(leaf.literal), kind)
+                instead = f" Write {print_filter(replace(leaf, literal=value))}."
             yield (
                 f"{print_filter(leaf)}: {leaf.name} is {kinds} in the entities that were read, not "
-                f"{literal.value}{all_match}."
+                f"{literal.value}{all_match}.{instead}"
             )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from functools import partial
+from itertools import permutations
 from typing import Any
 
 import click
@@ -70,6 +71,10 @@ def diff(
                     result = compare(*sides, name, bar, top)
                 lines = _comparison_lines(result, "in A", "in B")
                 lines[0] = f"{name}: {lines[0]}"
+                pairs = permutations(result.unseen)
+                differing = {name for a, b in pairs for name in a.policies_not_in(b)}
+                if differing:
+                    lines.append(f"  stored access policies differ: {', '.join(sorted(differing))}")
                 data_options.print_report(lines, {"table": name, **asdict(result)}, as_json=as_json)
                 is_equal &= result.is_equal
     return 0 if is_equal else 1
@@ -363,4 +368,6 @@ def _left_out(report: CopyReport) -> list[str]:
         lines = [f"  {sentence}" for sentence in report.unseen.sentences()]
     if names := ", ".join(report.unseen.indexes):
         lines.append(f"  Indexes are not copied, and the target has none on: {names}.")
+    if names := ", ".join(sorted(report.unseen.policies or ())):
+        lines.append(f"  Access policies are not copied, and those of the target differ: {names}.")
     return lines

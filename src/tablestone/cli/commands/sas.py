@@ -171,7 +171,7 @@ def _validity(given: dict[str, Any], *, needs_expiry: bool) -> dict[str, str]:
     addresses = given["ip"]
     if addresses is not None and not is_client_addresses(addresses):
         raise BrokenOption(
-            f"--ip must be an address, or two with a hyphen between, not {addresses!r}."
+            f"--ip must be an address, or two with a hyphen between, the lower one first, not {addresses!r}."
         )
     parameters = {
         "st": start,

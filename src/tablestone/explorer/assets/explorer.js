@@ -308,6 +308,12 @@ function fitForms() {
 document.addEventListener("input", fitForms);
 fitForms();
 
+// What is typed for one of several options selects it.
+document.addEventListener("input", ({ target }) => {
+  const option = target.matches("[type=radio]") ? null : target.closest(".field")?.querySelector("[type=radio]");
+  if (option) option.checked = true;
+});
+
 // Another table has other policies.
 document.addEventListener("change", async (event) => {
   const { target } = event;
