@@ -212,7 +212,7 @@ def test_the_pages_of_the_account(watched: WatchedPage) -> None:
     page.get_by_label("read", exact=True).first.check()
     page.get_by_role("button", name="Save the policies").click()
     # Azurite only accepts policies with a start and an expiry.
-    page.locator(".problem").filter(has_text="answers HTTP status 400").wait_for()
+    page.locator(".problem").filter(has_text="does not take this: HTTP status 400").wait_for()
     watched.open("/tables/Weather/policies")
     page.get_by_label("Id").fill("readers")
     page.get_by_label("read", exact=True).first.check()

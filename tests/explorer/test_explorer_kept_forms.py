@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from azure.data.tables import TableServiceClient
+from azure.data.tables import TableAccessPolicy, TableCorsRule, TableServiceClient
 
 from explorer.test_explorer_bad_input import answering
 from explorer.test_page_guard import COOKIE, ORIGIN, send
@@ -347,6 +347,111 @@ def test_wrong_policies_stay_in_their_form(
     assert f'value="{form["id"]}"' in answer.text
     stored = send("GET", "/tables/Table/policies", OPENED, connection=connection)
     assert "legend>Policy" not in stored.text
+
+
+REVOKED: dict[str, Any] = {}
+PARTNER = {"partner": TableAccessPolicy(permission="r", expiry="2030-01-01T00:00:00Z")}
+MINE: dict[str, Any] = {"start": ["", ""], "expiry": ["", ""]}
+
+
+@pytest.fixture
+def service(storage: TableStorage) -> Iterator[TableServiceClient]:
+    with TableServiceClient.from_connection_string(storage.connection_string) as client:
+        yield client
+        client.get_table_client("Table").set_table_access_policy({})
+        client.set_service_properties(cors=[])
+
+
+def digest_in(page: httpx.Response) -> str:
+    """What a page says that it shows."""
+    return page.text.partition('name="shown" value="')[2].partition('"')[0]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "typed", "listed"),
+    [
+        (PARTNER, REVOKED, ["partner", "mine2"], "Stored now: no policy."),
+        (REVOKED, PARTNER, ["mine2", ""], "<bdi>partner</bdi> (read, ends 2030-01-01T00:00:00"),
+    ],
+)
+def test_policies_that_another_client_changed_stay(
+    connection: Connection,
+    service: TableServiceClient,
+    before: dict[str, Any],
+    now: dict[str, Any],
+    typed: list[str],
+    listed: str,
+) -> None:
+    """A revoked policy does not come back, and a new one is not deleted, until the person has seen what is stored."""
+    table, path = service.get_table_client("Table"), "/tables/Table/policies"
+    table.set_table_access_policy(before)
+    form = MINE | {"id": typed}
+    form["shown"] = digest_in(send("GET", path, OPENED, connection=connection))
+    table.set_table_access_policy(now)
+    answer = send("POST", path, POSTS, connection=connection, data=form)
+    assert answer.status_code == 409
+    assert "Another client has changed the policies since this page was shown." in answer.text
+    assert listed in answer.text
+    assert 'value="mine2"' in answer.text
+    assert table.get_table_access_policy().keys() == now.keys()
+    # A field that is refused meanwhile does not count as a look at what is stored.
+    wrong = send("POST", path, POSTS, connection=connection, data=form | {"expiry": ["soon", ""]})
+    assert digest_in(wrong) == form["shown"]
+    again = post(connection, path, form | {"shown": digest_in(answer)})
+    assert "The policies are saved." in again.text
+    assert table.get_table_access_policy().keys() == set(filter(None, typed))
+
+
+def test_properties_that_another_client_changed_stay(
+    connection: Connection, service: TableServiceClient
+) -> None:
+    shown = digest_in(send("GET", "/service", OPENED, connection=connection))
+    service.set_service_properties(cors=[TableCorsRule(["https://theirs.example"], ["PUT"])])
+    answer = send("POST", "/service", POSTS, connection=connection, data=RULE | {"shown": shown})
+    assert answer.status_code == 409
+    assert "Another client has changed the properties since this page was shown." in answer.text
+    assert "Stored now: the CORS rule <bdi>https://theirs.example · PUT</bdi>; " in answer.text
+    assert 'value="https://a.example"' in answer.text
+    found: Any = service.get_service_properties()
+    assert found["cors"][0].allowed_origins == ["https://theirs.example"]
+    again = post(connection, "/service", RULE | {"shown": digest_in(answer)})
+    assert "The properties are saved." in again.text
+    found = service.get_service_properties()
+    assert [each.allowed_origins for each in found["cors"]] == [["https://a.example"]]
+
+
+SAVES: list[tuple[str, dict[str, Any], str]] = [
+    # the page, its form, the sentence
+    ("/service", RULE, "The properties are saved."),
+    (
+        "/tables/Table/policies",
+        {"id": "mine", "start": "", "expiry": "2030-01-01T00:00", "may": ["0u", "0r"]},
+        "The policies are saved.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "form", "sentence"), SAVES)
+def test_a_save_has_an_address_that_writes_nothing(
+    connection: Connection,
+    service: TableServiceClient,
+    path: str,
+    form: dict[str, Any],
+    sentence: str,
+) -> None:
+    """The sentence is there as long as it is true; the same form again changes nothing, and says so."""
+    form = form | {"shown": digest_in(send("GET", path, OPENED, connection=connection))}
+    answer = send("POST", path, POSTS, connection=connection, data=form)
+    assert answer.status_code == 303
+    saved = answer.headers["location"]
+    assert send("GET", saved, OPENED, connection=connection).text.count(sentence) == 1
+    again = post(connection, path, form)
+    assert again.status_code == 200
+    assert "Nothing was changed." in again.text
+    assert sentence not in again.text
+    service.get_table_client("Table").set_table_access_policy({})
+    service.set_service_properties(cors=[])
+    assert sentence not in send("GET", saved, OPENED, connection=connection).text
 
 
 @pytest.mark.parametrize("name", ["", "n" * 81])

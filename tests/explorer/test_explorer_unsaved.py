@@ -134,6 +134,37 @@ def test_a_page_of_an_entity_asks_too(watched: WatchedPage, filled_server: Serve
     assert watched.asked == asked + 1
 
 
+GUARDED = {
+    "/tables/Weather/policies": ("Id", "Save the policies", "x" * 65, "A policy needs an id"),
+    "/service": ("Origins", "Save the properties", "a.example", "needs a scheme"),
+    "/tables/Weather/indexes": ("Property", "", "humid", ""),
+    "/tables/Weather/import": ("Types", "", "humid=Int32", ""),
+}
+
+
+@pytest.mark.parametrize("path", GUARDED)
+def test_each_form_of_a_page_asks_too(watched: WatchedPage, path: str) -> None:
+    """Before what was typed is lost, also after a refusal; not without an edit, and not by sending the form."""
+    page = watched.page
+    label, button, text, refusal = GUARDED[path]
+
+    def leave() -> None:
+        page.get_by_role("link", name="Heat").first.click()
+        page.wait_for_url("**/heat")
+
+    watched.open(path)
+    leave()
+    assert watched.asked == 0
+    watched.open(path)
+    page.get_by_label(label, exact=True).first.fill(text)
+    if refusal:
+        page.get_by_role("button", name=button).click()
+        wait_for_text(watched, ".problem", refusal)
+        assert watched.asked == 0
+    leave()
+    assert watched.asked == 1
+
+
 def test_a_deletion_asks_before_the_edits_go(watched: WatchedPage) -> None:
     """The question whether to delete takes the place of the form in the panel."""
     page = watched.page

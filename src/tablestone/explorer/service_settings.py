@@ -1,13 +1,17 @@
 """Forms for the stored access policies of a table, the properties of the service, and its CORS rules.
 
-The service checks the values, and the page shows its error. What is wrong stays in its form as typed.
+The service checks the values, and the page shows its error. What is wrong stays in its form as typed. A save replaces
+all policies or properties, so it writes only if what is stored is what the form showed. The protocol has no ETag for
+them: what another client writes in the milliseconds between that check and the write is still lost.
 """
 
+import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import orjson
 from azure.data.tables import (
     TableAccessPolicy,
     TableAnalyticsLogging,
@@ -16,11 +20,11 @@ from azure.data.tables import (
     TableRetentionPolicy,
 )
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from tablestone import limits
 from tablestone.explorer.grid_query import read_number
-from tablestone.explorer.page_templates import FieldRefused, PostedForm, account_of, page
+from tablestone.explorer.page_templates import FieldRefused, PostedForm, account_of, page, path_to
 from tablestone.model.edm import DATE_TIME_MAX, INT32_MAX, utf16_length
 from tablestone.model.service_properties import ANY, CORS_METHODS
 from tablestone.model.shared_access import ACCOUNT_PERMISSIONS, TABLE_PERMISSIONS, parse_instant
@@ -30,6 +34,41 @@ from tablestone.tools.errors import ServiceError
 LOGGED: Final = ("read", "write", "delete")
 _INPUT_TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d)?)(?:\.0*)?Z")
 RULE_FIELDS: Final = ("origins", "methods", "allowed", "exposed", "age")
+PropertyTexts = tuple[dict[str, str], list[tuple[Any, ...]]]
+"""The service properties as the fields of the form, and the CORS rules as its rows."""
+
+
+class ChangedMeanwhile(FieldRefused):
+    def __init__(self, what: str, stored: object) -> None:
+        sentence = f"Another client has changed the {what} since this page was shown."
+        super().__init__("", f"{sentence} Nothing is written. “Save” replaces them by yours.")
+        self.stored = stored
+
+
+def _digest(stored: object) -> str:
+    """A form says with it what it showed, and the address after a save what was stored."""
+    return hashlib.sha256(orjson.dumps(stored)).hexdigest()
+
+
+def _shown(request: Request, what: str, stored: object) -> dict[str, str]:
+    """The digest for a form, and what a save did if its result is still stored."""
+    digest, message = _digest(stored), ""
+    for done, sentence in (("saved", f"The {what} are saved."), ("same", "Nothing was changed.")):
+        message = sentence if request.query_params.get(done) == digest else message
+    return {"digest": digest, "message": message}
+
+
+def _refused(form: PostedForm, error: FieldRefused | ServiceError) -> dict[str, Any]:
+    """What a page says about its form; raises an error that is not about the form."""
+    if isinstance(error, ChangedMeanwhile):
+        digest = _digest(error.stored)
+        return {"problem": error, "stored_now": error.stored, "digest": digest, "status": 409}
+    problem: object = error
+    if isinstance(error, ServiceError):
+        if error.status != 400:
+            raise error
+        problem = f"The service does not take this: {error}"
+    return {"problem": problem, "digest": form.text("shown")}
 
 
 def save_service(request: Request, form: PostedForm) -> Response:
@@ -39,21 +78,18 @@ def save_service(request: Request, form: PostedForm) -> Response:
         for number, row in enumerate(form.rows(*RULE_FIELDS))
         if row[0].strip() or (any(map(str.strip, row[1:4])) and not _is_removed(form, number))
     ]
+    endpoint = account_of(request).endpoint
     try:
         given = _given_properties(form, rules)
-        account_of(request).endpoint.ask(lambda sdk: sdk.set_service_properties(**given))
+        stored, done = _read_properties(endpoint), "same"
+        if _as_texts(given) != stored:
+            if form.text("shown") != _digest(stored):
+                raise ChangedMeanwhile("properties", stored)
+            endpoint.ask(lambda sdk: sdk.set_service_properties(**given))
+            stored, done = _read_properties(endpoint), "saved"
     except (FieldRefused, ServiceError) as error:
-        return _properties_page(request, form.text, rules, problem=_refusal(error))
-    return service(request, message="The properties are saved.")
-
-
-def _refusal(error: FieldRefused | ServiceError) -> FieldRefused | str:
-    """What a page says about its form; raises an error that is not about the form."""
-    if isinstance(error, FieldRefused):
-        return error
-    if error.status != 400:
-        raise error
-    return f"The service does not take this: {error}"
+        return _properties_page(request, form.text, rules, **_refused(form, error))
+    return RedirectResponse(path_to(request, "service", **{done: _digest(stored)}), 303)
 
 
 def _is_removed(form: PostedForm, number: int) -> bool:
@@ -128,14 +164,18 @@ def _whole(text: str, what: str, field: str, most: int) -> int:
     return number
 
 
-def service(request: Request, *, message: str = "") -> Response:
-    endpoint = account_of(request).endpoint
-    fields, rules = endpoint.ask(lambda sdk: _as_texts(sdk.get_service_properties()))
-    return _properties_page(request, lambda name: fields.get(name, ""), rules, message=message)
+def service(request: Request) -> Response:
+    fields, rules = stored = _read_properties(account_of(request).endpoint)
+    shown = _shown(request, "properties", stored)
+    return _properties_page(request, lambda name: fields.get(name, ""), rules, **shown)
 
 
-def _as_texts(found: Mapping[str, Any]) -> tuple[dict[str, str], list[tuple[Any, ...]]]:
-    """The properties as the fields of the form, and the CORS rules as its rows."""
+def _read_properties(endpoint: TableEndpoint) -> PropertyTexts:
+    found: PropertyTexts = endpoint.ask(lambda sdk: _as_texts(sdk.get_service_properties()))
+    return found
+
+
+def _as_texts(found: Mapping[str, Any]) -> PropertyTexts:
     logging = found["analytics_logging"]
     fields = {f"log_{word}": "1" for word in LOGGED if getattr(logging, word)}
     fields["log_days"] = _days(logging)
@@ -225,23 +265,34 @@ def save_policies(request: Request, form: PostedForm) -> Response:
         for number, each in enumerate(given)
         if each.id or not (each == PolicyTexts("") or _is_removed(form, number))
     ]
-    table = request.path_params["table"]
+    endpoint, table = account_of(request).endpoint, request.path_params["table"]
     try:
         _require_valid(given)
-        stored = {
-            each.id: TableAccessPolicy(
-                start=each.start or None,
-                expiry=each.expiry or None,
-                permission=each.permission or None,
-            )
-            for each in given
-        }
-        account_of(request).endpoint.ask(
-            lambda sdk: sdk.get_table_client(table).set_table_access_policy(stored)
-        )
+        stored, done = read_policies(endpoint, table), "same"
+        if set(given) != set(map(_as_given, stored)):
+            if form.text("shown") != _digest(stored):
+                raise ChangedMeanwhile("policies", stored)
+            replaced = {
+                each.id: TableAccessPolicy(
+                    start=each.start or None,
+                    expiry=each.expiry or None,
+                    permission=each.permission or None,
+                )
+                for each in given
+            }
+            endpoint.ask(lambda sdk: sdk.get_table_client(table).set_table_access_policy(replaced))
+            stored, done = read_policies(endpoint, table), "saved"
     except (FieldRefused, ServiceError) as error:
-        return _policies_page(request, given, problem=_refusal(error))
-    return policies(request, message="The policies are saved.")
+        return _policies_page(request, given, **_refused(form, error))
+    path = path_to(request, "tables", table, "policies", **{done: _digest(stored)})
+    return RedirectResponse(path, 303)
+
+
+def _as_given(stored: PolicyTexts) -> PolicyTexts:
+    """A stored policy as its form gives it back if nothing is typed."""
+    letters = "".join(each for each in TABLE_PERMISSIONS if each in stored.permission)
+    times = (given_time(as_input(each) or each) for each in (stored.start, stored.expiry))
+    return PolicyTexts(stored.id, letters, *times)
 
 
 def _require_valid(given: Sequence[PolicyTexts]) -> None:
@@ -264,9 +315,9 @@ def _require_valid(given: Sequence[PolicyTexts]) -> None:
             raise FieldRefused(f"expiry:{number}", sentence)
 
 
-def policies(request: Request, *, message: str = "") -> Response:
+def policies(request: Request) -> Response:
     found = read_policies(account_of(request).endpoint, request.path_params["table"])
-    return _policies_page(request, found, message=message)
+    return _policies_page(request, found, **_shown(request, "policies", found))
 
 
 def _policies_page(request: Request, found: list[PolicyTexts], **said: Any) -> Response:

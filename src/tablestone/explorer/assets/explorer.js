@@ -186,8 +186,9 @@ document.addEventListener("submit", async (event) => {
   const place = form.dataset.into ? placeOf(form) : null;
   const button = event.submitter;
   const leaves = "leaves" in (button?.dataset ?? {});
-  // What was typed goes along with its form.
-  if (!place && form.matches("#entity-form, #conflict-form") && !leaves) noteShown();
+  // What was typed goes along with its form, and what is in other guarded forms is kept below.
+  const isKept = form.method === "post" && document.querySelector("[data-guarded]");
+  if (!place && (form.matches("#entity-form, #conflict-form") || isKept) && !leaves) noteShown();
   if (!place) return;
   event.preventDefault();
   if (place.id === "panel" && (leaves || !place.contains(form)) && !(await mayGo())) return;

@@ -1,25 +1,26 @@
-// Asks before unsaved edits of an entity are lost: with a dialog of the page or, if the whole page would go, with the
-// browser's own.
+// Asks before what was typed and not saved is lost, in an entity or in another guarded form: with a dialog of the page
+// or, if the whole page would go, with the browser's own.
 
 const asking = document.getElementById("unsaved");
 let shown = null;
 
-const formOf = () => document.querySelector("#entity-form, #conflict-form");
-const textOf = (form) => new URLSearchParams(new FormData(form)).toString();
+const formsOf = () => [...document.querySelectorAll("#entity-form, #conflict-form, [data-guarded]")];
+// With disabled fields, which FormData omits: what is typed elsewhere disables fields and enables them again.
+const textOf = (forms) => JSON.stringify(forms.flatMap((form) => [...form.elements].filter((each) => each.name))
+  .map((each) => [each.name, each.value, each.checked]));
 
-/** Note the form of the panel or the page. `isTyped`: its values were sent and refused. */
+/** Note the form of the panel, or those of the page. `isTyped`: values were sent and refused. */
 export function noteShown(isTyped) {
-  const form = formOf();
-  shown = form && !isTyped ? textOf(form) : null;
+  shown = isTyped ? null : textOf(formsOf());
 }
 
-/** Whether the form has values that are not stored. */
+/** Whether a form has values that are not stored. */
 export function isUnsaved() {
-  const form = formOf();
-  return Boolean(form && textOf(form) !== shown);
+  const forms = formsOf();
+  return forms.length > 0 && textOf(forms) !== shown;
 }
 
-noteShown("typed" in (formOf()?.dataset ?? {}));
+noteShown(formsOf().some((form) => "typed" in form.dataset));
 
 /** Whether the form may go; asks the person if something was typed. */
 export function mayGo() {
