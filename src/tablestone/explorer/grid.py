@@ -26,14 +26,7 @@ from tablestone.explorer.account import (
     SeenTypes,
     property_names,
 )
-from tablestone.explorer.page_templates import (
-    FieldRefused,
-    PostedForm,
-    account_of,
-    page,
-    path_to,
-    wants_part,
-)
+from tablestone.explorer.page_templates import PostedForm, account_of, page, path_to, wants_part
 from tablestone.explorer.property_fields import value_as_text
 from tablestone.explorer.query_bar import (
     FilterProblem,
@@ -49,7 +42,7 @@ from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.query.filter_parser import parse_filter
 from tablestone.tools import odata
 from tablestone.tools.client import ContinuationToken, Query, RawEntity
-from tablestone.tools.errors import TransferRefused
+from tablestone.tools.errors import FieldRefused, TransferRefused
 from tablestone.tools.formats.rows import TYPE_NAMES
 from tablestone.tools.queries import (
     LOOKED_AT,

@@ -16,11 +16,10 @@ from typing import Final
 import orjson
 
 from tablestone.explorer.account import ExplorerSettings
-from tablestone.explorer.page_templates import FieldRefused
 from tablestone.limits import ENTITY_PROPERTIES_MAX
 from tablestone.tools.client import ContinuationToken
 from tablestone.tools.connection import settings_directory, write_private_json
-from tablestone.tools.errors import TransferFailed, TransferRefused
+from tablestone.tools.errors import FieldRefused, TransferFailed, TransferRefused
 from tablestone.tools.queries import parse_order
 
 TOKEN_LENGTH_MAX: Final = 32 * 1024

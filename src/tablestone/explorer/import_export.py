@@ -17,11 +17,11 @@ from starlette.responses import FileResponse, RedirectResponse, Response
 
 from tablestone.explorer.grid import ORDERED_MAX, cell_of, columns_of, in_order
 from tablestone.explorer.grid_query import GridQuery, read_query
-from tablestone.explorer.page_templates import FieldRefused, PostedForm, account_of, page, path_to
+from tablestone.explorer.page_templates import PostedForm, account_of, page, path_to
 from tablestone.explorer.tables import NO_TABLE_NAME
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY, TABLE_NAME, EntityKey
 from tablestone.tools.client import ContinuationToken, Page, Query
-from tablestone.tools.errors import ServiceError, TransferFailed, TransferRefused
+from tablestone.tools.errors import FieldRefused, ServiceError, TransferFailed, TransferRefused
 from tablestone.tools.exporting import Export, Target
 from tablestone.tools.formats.compressed import ReadPosition
 from tablestone.tools.formats.reading_file import kind_of, read_rows

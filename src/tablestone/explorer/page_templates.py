@@ -18,7 +18,6 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from tablestone.explorer.account import ExploredAccount
-from tablestone.tools.errors import TransferRefused
 from tablestone.tools.progress import shown_bytes, shown_count
 
 PART_HEADER: Final = "x-part"
@@ -47,17 +46,6 @@ def _with_code(text: str) -> Markup:
 
 
 _environment.filters.update(bytes=shown_bytes, counted=shown_count, with_code=_with_code)
-
-
-class FieldRefused(TransferRefused):
-    """Wrong input; `field` is the name of its field, with a colon and a number if several fields have the name.
-
-    The script of the page puts the sentence beside the field.
-    """
-
-    def __init__(self, field: str, sentence: str) -> None:
-        super().__init__(sentence)
-        self.field = field
 
 
 class PostedForm:

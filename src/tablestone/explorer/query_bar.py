@@ -14,7 +14,7 @@ from tablestone.advice.rule import Advice
 from tablestone.advice.workload import QueryUse, TableUse
 from tablestone.explorer.account import SeenTypes
 from tablestone.explorer.grid_query import forget_query, read_number
-from tablestone.explorer.page_templates import FieldRefused, PostedForm, account_of, ask, path_to
+from tablestone.explorer.page_templates import PostedForm, account_of, ask, path_to
 from tablestone.explorer.property_fields import read_value
 from tablestone.model.edm import EdmType, utf16_length
 from tablestone.model.entity import is_identifier
@@ -25,6 +25,7 @@ from tablestone.query.filter_lexer import CLOSE, END, INVALID, LITERAL, NAME, OP
 from tablestone.query.filter_parser import parse_filter
 from tablestone.query.plan import PlanKind
 from tablestone.tools import queries
+from tablestone.tools.errors import FieldRefused
 from tablestone.tools.formats.rows import TYPE_NAMES
 
 AROUND_LENGTH: Final = 60

@@ -24,12 +24,12 @@ from starlette.responses import RedirectResponse, Response
 
 from tablestone import limits
 from tablestone.explorer.grid_query import read_number
-from tablestone.explorer.page_templates import FieldRefused, PostedForm, account_of, page, path_to
+from tablestone.explorer.page_templates import PostedForm, account_of, page, path_to
 from tablestone.model.edm import DATE_TIME_MAX, INT32_MAX, utf16_length
 from tablestone.model.service_properties import ANY, CORS_METHODS
 from tablestone.model.shared_access import ACCOUNT_PERMISSIONS, TABLE_PERMISSIONS, parse_instant
 from tablestone.tools.client import TableEndpoint
-from tablestone.tools.errors import ServiceError
+from tablestone.tools.errors import FieldRefused, ServiceError
 
 LOGGED: Final = ("read", "write", "delete")
 _INPUT_TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d)?)(?:\.0*)?Z")

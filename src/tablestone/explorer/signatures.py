@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tablestone.clock import system_clock
-from tablestone.explorer.page_templates import FieldRefused, PostedForm, account_of, page
+from tablestone.explorer.page_templates import PostedForm, account_of, page
 from tablestone.explorer.service_settings import PolicyTexts, as_input, given_time, read_policies
 from tablestone.model.edm import parse_date_time
 from tablestone.model.keys import TABLE_NAME
@@ -27,7 +27,7 @@ from tablestone.model.shared_access import (
     parse_instant,
 )
 from tablestone.tools.connection import Scheme
-from tablestone.tools.errors import ServiceError, TransferRefused
+from tablestone.tools.errors import FieldRefused, ServiceError, TransferRefused
 
 PERMISSIONS: Final = {
     letter: word for letter, word in ACCOUNT_PERMISSIONS.items() if word != "process messages"

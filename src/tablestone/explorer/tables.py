@@ -10,10 +10,10 @@ from starlette.responses import RedirectResponse, Response
 from tablestone.clock import monotonic_seconds
 from tablestone.explorer.account import TABLES_SHOWN_MAX, ExploredAccount
 from tablestone.explorer.grid_query import read_number, read_token, write_token
-from tablestone.explorer.page_templates import FieldRefused, PostedForm, account_of, page, path_to
+from tablestone.explorer.page_templates import PostedForm, account_of, page, path_to
 from tablestone.model.keys import TABLE_NAME
 from tablestone.tools.client import Query
-from tablestone.tools.errors import ServiceError
+from tablestone.tools.errors import FieldRefused, ServiceError
 from tablestone.tools.queries import entity_bytes
 
 NO_TABLE_NAME: Final = (

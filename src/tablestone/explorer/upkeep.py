@@ -13,19 +13,12 @@ from starlette.responses import RedirectResponse, Response
 
 from tablestone.explorer.account import ExploredAccount
 from tablestone.explorer.grid_query import read_number
-from tablestone.explorer.page_templates import (
-    FieldRefused,
-    PostedForm,
-    account_of,
-    ask,
-    page,
-    path_to,
-)
+from tablestone.explorer.page_templates import PostedForm, account_of, ask, page, path_to
 from tablestone.model.entity import TIMESTAMP
 from tablestone.model.expiry import SECONDS_IN, ExpiryPolicy
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.tools.client import Query
-from tablestone.tools.errors import ServiceError, TransferRefused
+from tablestone.tools.errors import FieldRefused, ServiceError, TransferRefused
 from tablestone.tools.queries import LOOKED_AT
 
 UNITS: Final = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}

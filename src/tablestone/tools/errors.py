@@ -25,6 +25,17 @@ class TransferRefused(Exception):
     """The tool cannot begin: bad input or a wrong option. Nothing was written."""
 
 
+class FieldRefused(TransferRefused):
+    """Wrong input; `field` is the name of its field, with a colon and a number if several fields have the name.
+
+    The script of the page puts the sentence beside the field.
+    """
+
+    def __init__(self, field: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.field = field
+
+
 class TransferFailed(Exception):
     """The tool began and could not finish. The message says how to go on, if possible.
 
