@@ -6,6 +6,7 @@ A page's script makes one `fetch` and posts the result to the server that it cam
 import json
 import os
 import queue
+import signal
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -86,6 +87,7 @@ class PageServer:
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=console,
+                start_new_session=True,
             )
             try:
                 seen = self.reported.get(timeout=PAGE_SECONDS_MAX)
@@ -93,7 +95,7 @@ class PageServer:
                 said = log.read_text(errors="replace")
                 raise TimeoutError(f"the page reported nothing; the browser said: {said}") from None
             finally:
-                process.terminate()
+                os.killpg(process.pid, signal.SIGKILL)  # Debian's command is a shell that waits for the browser
                 process.wait(PAGE_SECONDS_MAX)
         return Seen(
             seen.get("status", 0),
