@@ -95,7 +95,9 @@ class PageServer:
                 said = log.read_text(errors="replace")
                 raise TimeoutError(f"the page reported nothing; the browser said: {said}") from None
             finally:
-                os.killpg(process.pid, signal.SIGKILL)  # Debian's command is a shell that waits for the browser
+                os.killpg(
+                    process.pid, signal.SIGKILL
+                )  # Debian's command is a shell that waits for the browser
                 process.wait(PAGE_SECONDS_MAX)
         return Seen(
             seen.get("status", 0),
