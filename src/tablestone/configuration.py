@@ -213,6 +213,8 @@ class Configuration:
     """None: the stored setting stays, unless `ends_changes`."""
     ends_changes: bool = False
     archive: ArchiveSettings | None = None
+    """None: it rests, and health says so, unless `ends_archive`."""
+    ends_archive: bool = False
     from_archive: bool = False
     """Restore an empty data directory from the archive first."""
     remote_indexes: bool = False

@@ -376,6 +376,11 @@ def test_without_archive_a_server_says_that_archiving_rests(tmp_path: Path) -> N
     insert(server, "b")
     assert server.stop() == 0
     assert archived(archive) == newest
+    for ends in ("--archive=none", ""):
+        server = start_server(data, "--workers=2", "--admin=127.0.0.1:0", *filter(None, [ends]))
+        health = json_page(server, "/health/ready")[1]
+        assert server.stop() == 0
+        assert (rests in server.stderr, health.get("warnings", [])) == (False, []), ends
     server = start_server(data, *options, "--admin=127.0.0.1:0", environment=INFO)
     insert(server, "c")
     wait_until(lambda: len(restorable_rows(archive, tmp_path / "new")) == 3)

@@ -111,6 +111,8 @@ async def test_the_state_is_what_was_stored_last(
     assert source.state() == ArchiveState(URL, "b", "r3", None, 9, 0)
     source.rest(3_000)
     assert source.state().since == 3_000
+    source.rest(4_000, ends=True)
+    assert source.state() == ArchiveState("", "b", "r3", None, 9, 3_000)
     assert await engine.check() == []
 
 

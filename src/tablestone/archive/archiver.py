@@ -122,10 +122,10 @@ class Archiver:
         url, found = self.settings.url, list[tuple[float, str]]()
         if self.failing is None:
             found.append((self._caught_up_at, f"The archive {url} is behind: {SLOW}"))
-        copy = self._beside.get(self.base_copies)
-        if copy is not None and not copy.done():
-            sentence = f"The base copy in {url} does not go on: {SLOW}"
-            found.append((self.base_copies.went_on_at, sentence))
+        for work, task in self._beside.items():
+            if not task.done():
+                at = work.went_on_at if isinstance(work, BaseCopies) else work.due
+                found.append((at, f"{work.STUCK.format(url)} {SLOW}"))
         until = self.elapsed() - self.settings.interval - LATE_SECONDS
         return [(at - until, sentence) for at, sentence in found]
 

@@ -110,6 +110,7 @@ class BaseCopies:
     """Writes base copies, and knows what the archive can restore by them."""
 
     CANNOT: Final = "The base copy in {} cannot be written."
+    STUCK: Final = "The base copy in {} does not go on:"
 
     def __init__(
         self, source: ArchiveSource, ticks: Callable[[], int], elapsed: Callable[[], float]

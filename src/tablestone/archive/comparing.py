@@ -134,6 +134,7 @@ class SelfCheck:
     """Checks the archive of a server by itself, in a scratch directory, and notes how it went."""
 
     CANNOT: Final = "The archive {} could not be checked:"
+    STUCK: Final = "The check of the archive {} takes longer than --archive-check:"
 
     def __init__(
         self,

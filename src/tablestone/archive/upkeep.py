@@ -66,6 +66,7 @@ class Upkeep:
     """Looks after the life that an archiver writes."""
 
     CANNOT: Final = "Old changes in {} cannot be joined or deleted."
+    STUCK: Final = "Old changes in {} were not joined or deleted within an hour:"
 
     def __init__(
         self,

@@ -318,6 +318,7 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         insight=_insight(given),
         admission=_admission(given, workers),
         ends_changes=options.KEEP_CHANGES in given and not keeps_changes,
+        ends_archive=options.ARCHIVE in given and given.get(options.ARCHIVE) is None,
         **domains,
         **given.fields(
             *(options.HTTPS_ONLY, options.TABLE_DELETION_SECONDS, options.LOG_FORMAT),
@@ -358,7 +359,7 @@ _EXCLUDES: Final = (
 def _require_coherent(given: _Given) -> None:
     """Refuse an option without the one that it needs or beside one that it excludes; a false one does neither."""
     for option, other, sentence in _NEEDS:
-        if given.get(option) and other not in given:
+        if given.get(option) and given.get(other) is None:
             raise BrokenOption(f"{given.source(option)} {sentence.format(other=other.flag)}.")
     for option, other, why in _EXCLUDES:
         if option in given and given.get(other):
@@ -389,7 +390,8 @@ _NOT_ARCHIVED: Final = {
 
 def _archive(given: _Given, engine: str, key: EncryptionKey | None) -> ArchiveSettings | None:
     """The archive, encrypted as its key files say, or else as the data directory is."""
-    if options.ARCHIVE not in given:
+    url: str | None = given.get(options.ARCHIVE)
+    if url is None:
         return None
     scheme = EngineUrl.parse(engine).scheme
     if scheme != ARCHIVED_SCHEME:
@@ -399,7 +401,7 @@ def _archive(given: _Given, engine: str, key: EncryptionKey | None) -> ArchiveSe
         )
     keys = tuple(map(key_in_file, given.get(options.ARCHIVE_KEY_FILE, ())))
     return ArchiveSettings(
-        given.get(options.ARCHIVE),
+        url,
         keys=keys + ((key,) if key is not None and key not in keys else ()),
         directory_key=key,
         **given.fields(

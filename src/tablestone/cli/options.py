@@ -667,12 +667,12 @@ YES_TRIM = Option(
     "keep the stored one",
 )
 ARCHIVE = Option(
-    "archive URL",
+    "archive URL|none",
     "Archive every change each second, to go back to any moment: s3://BUCKET/PATH, az://CONTAINER/PATH, "
-    "gs://BUCKET/PATH, or a directory on another disk.",
+    "gs://BUCKET/PATH, or a directory on another disk. none ends it for good.",
     parse_text,
-    "none",
-    resolve=archive_from,
+    "no archive, and a warning if the data had one",
+    resolve=lambda text, directory: None if text == "none" else archive_from(text, directory),
 )
 ARCHIVE_INTERVAL = _number(
     "archive-interval SECONDS",

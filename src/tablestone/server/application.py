@@ -237,13 +237,14 @@ class Application:
         source = open_source()
         try:
             if settings is None:
-                await asyncio.to_thread(source.rest, self._parts.clock())
+                ends = self._configuration.ends_archive
+                await asyncio.to_thread(source.rest, self._parts.clock(), ends=ends)
                 state = source.state()
                 source.close()
                 if state.archive:
                     self._rests = (
                         f"Nothing is archived to {state.archive} any more, since {format_date_time(state.since)}: "
-                        "this server has no --archive."
+                        "this server has no --archive. --archive none ends it for good."
                     )
                     log.warning("%s", self._rests)
                 return None

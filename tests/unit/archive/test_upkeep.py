@@ -71,6 +71,28 @@ async def later(server: ArchivedServer, seconds: float, *, by_store: float | Non
     server.store.now += seconds if by_store is None else by_store
 
 
+async def test_one_that_hangs_is_told(server: ArchivedServer, store: MemoryStore) -> None:
+    delete, answers = store.delete, asyncio.Event()
+
+    async def hangs(name: str) -> None:
+        await answers.wait()
+        await delete(name)
+
+    store.delete = hangs  # type: ignore[method-assign]
+    told = [False, False, False, False, False, True, True]
+    for is_told in told:  # the second joins, the fourth deletes
+        await later(server, 0.7 * HOUR)
+        await server.write(1)
+        for _turn in range(50):
+            await server.archiver.turn()
+            await asyncio.sleep(0.001)
+        warnings = [each for each in server.warnings if each.startswith("Old changes in")]
+        assert len(warnings) == is_told, (warnings, told)
+    answers.set()
+    await server.catch_up()
+    assert server.warnings == []
+
+
 async def look_after(server: ArchivedServer, seconds: float) -> None:
     """After a time, write and look after the archive."""
     await later(server, seconds)

@@ -147,11 +147,16 @@ class ArchiveSource:
                 writer.execute("UPDATE change_log SET kept_for = ?", (whom,))
                 writer.execute("UPDATE archive_state SET began = (SELECT began FROM change_log)")
 
-    def rest(self, time: int) -> None:
-        """A server starts without an archive: note since when, and keep nothing for an archive any more."""
+    def rest(self, time: int, *, ends: bool = False) -> None:
+        """A server starts without an archive: note since when, and keep nothing for an archive any more.
+
+        `ends`: for good, so forget where it was.
+        """
         with self._writing() as writer:
             if writer.execute(_IS_THERE).get is None:
                 return
+            if ends:
+                writer.execute("UPDATE archive_state SET archive = '' WHERE archive != ''")
             was_for = kept_for(writer)
             if was_for not in FOR_ARCHIVE and writer.execute("SELECT since FROM archive_state").get:
                 return  # so a server starts on a full disk too
