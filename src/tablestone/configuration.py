@@ -219,6 +219,8 @@ class Configuration:
     """Restore an empty data directory from the archive first."""
     remote_indexes: bool = False
     """The first index may come over the wire, and so may requests for indexes over plain HTTP."""
+    query_extensions: bool = False
+    """Answer queries that the service refuses as not implemented."""
     auto_index: bool = False
     """Make indexes by itself for filters that keep scanning."""
     yes_trim: Retention | None = None

@@ -127,6 +127,7 @@ class ServiceUnderTest:
         unknown_versions: UnknownVersions = UnknownVersions.LATER,
         throughput: Throughput | None = None,
         remote_indexes: bool = False,
+        query_extensions: bool = False,
     ) -> None:
         """`reached` says how the service reaches the engine: at once, or over a network."""
         self.clock: Clock = Clock() if other is None else other.clock
@@ -160,6 +161,7 @@ class ServiceUnderTest:
         self._pipeline = Pipeline(
             *(service, addresses, identities, self.clock.ticks),
             remote_indexes=remote_indexes,
+            query_extensions=query_extensions,
             unknown_versions=unknown_versions,
         )
         self._work = TableWork(engine, service.catalog, service.counts, accounts.find)

@@ -13,6 +13,7 @@ from tablestone.model.edm import DATE_TIME_MIN, EdmType, EdmValue, GeographyPoin
 from tablestone.model.entity import TIMESTAMP
 from tablestone.model.errors import StorageError
 from tablestone.model.filter_tree import (
+    TEXT_FUNCTIONS,
     And,
     BooleanProperty,
     Comparison,
@@ -85,7 +86,7 @@ def shape_of(node: FilterNode | None) -> str:
 
 def _text(node: FilterNode, terms_max: int) -> str:
     if isinstance(node, Comparison):
-        return f"{node.name} {node.operator.value} {VALUE}"
+        return node.written(VALUE)
     if isinstance(node, BooleanProperty):
         return node.name
     if isinstance(node, Constant):
@@ -177,7 +178,7 @@ def read_shape(text: str, types: Mapping[str, EdmType] | None = None) -> FilterN
     marked = _QUESTION.sub(lambda found: f"'{VALUE}'" if found[0] == VALUE else found[0], text)
     marked = _TIMESTAMP.sub(r"\1datetime'2000-01-01T00:00:00Z'", marked)
     try:
-        tree = parse_filter(marked)
+        tree = parse_filter(marked, extended=True)
     except StorageError as error:
         raise NoShape(error.text) from None
     return None if tree is None else _with_values(tree, types or {})
@@ -192,7 +193,7 @@ def _with_values(tree: FilterNode, types: Mapping[str, EdmType]) -> FilterNode:
 
     def value(node: Comparison) -> Comparison:
         nonlocal count
-        if node.literal != _MARK:
+        if node.literal != _MARK or node.operator in TEXT_FUNCTIONS:
             return node
         count += 1
         return replace(node, literal=_example(types.get(node.name), node.operator, count))

@@ -73,14 +73,17 @@ def _of_comparison(node: filter_tree.Comparison, *, negated: bool) -> Conditions
     operator = node.operator
     if negated:
         # Only keys exist in every entity, with one type: `not` inverts their comparison (wire 6.4).
-        if node.name not in _KEYS:
+        if node.name not in _KEYS or operator in filter_tree.TEXT_FUNCTIONS:
             return Conditions(unusable=(node.name,))
         operator = filter_tree.INVERTED[operator]
     if operator is filter_tree.ComparisonOperator.EQUAL:
         return Conditions(equal=(node.name,))
-    if operator is filter_tree.ComparisonOperator.NOT_EQUAL or not _sorts_as_text(node.literal):
+    if operator in _UNUSABLE or not _sorts_as_text(node.literal):
         return Conditions(unusable=(node.name,))
     return Conditions(ranges=(node.name,))
+
+
+_UNUSABLE: Final = (filter_tree.ComparisonOperator.NOT_EQUAL, *filter_tree.UNORDERED)
 
 
 def _sorts_as_text(bound: EdmValue) -> bool:

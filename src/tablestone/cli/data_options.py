@@ -290,7 +290,7 @@ def tell_of_absent(
     has a property of almost the same name. One of the filter is also named if it has another type.
     """
     flags = dict(absent or {})
-    tree = parse_filter(query.filter) if query.filter and not found else None
+    tree = parse_filter(query.filter, extended=True) if query.filter and not found else None
     flags |= dict.fromkeys(sorted(property_names(tree)), "--filter")
     stored = first_types(TableReader(endpoint), query.table) if flags else {}
     by_letters = {name.lower(): name for name in stored}

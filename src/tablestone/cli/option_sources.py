@@ -325,7 +325,7 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
             *(options.EXPLORER, options.EXPLORER_TOKEN_FILE, options.ANY_VERSION),
             *(options.REALISM, options.METRICS_TABLES, options.CREATE_TABLES),
             *(options.KEEP_CHANGES, options.YES_TRIM, options.TARGETS, options.FROM_ARCHIVE),
-            *(options.REMOTE_INDEXES, options.AUTO_INDEX),
+            *(options.REMOTE_INDEXES, options.AUTO_INDEX, options.QUERY_EXTENSIONS),
             trusted_proxies=options.TRUSTED_PROXY,
             ready_form=options.PRINT,
         ),

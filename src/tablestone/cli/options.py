@@ -710,6 +710,10 @@ REMOTE_INDEXES = _switch(
     "Let clients with the account's key make the first index, which changes the data directory to format 3 for good, "
     "and make indexes and set expiry over plain HTTP from other machines.",
 )
+QUERY_EXTENSIONS = _switch(
+    "query-extensions",
+    "Answer queries that the service does not know: filters with startswith, endswith, contains and substringof.",
+)
 AUTO_INDEX = _switch(
     "auto-index",
     "Make indexes for filters that keep scanning a table, and drop those that are not used. The first one changes the "
@@ -758,7 +762,8 @@ SERVER_GROUPS: Final = {
     ),
     "TLS and proxies": (*(TLS, TLS_NAME, TLS_CERTIFICATE, TLS_KEY, HTTPS_ONLY, TRUSTED_PROXY),),
     "Processes and limits": (
-        *(WORKERS, MAX_CONNECTIONS, MAX_REQUESTS, MAX_BUFFERS, TARGETS, ANY_VERSION),
+        *(WORKERS, MAX_CONNECTIONS, MAX_REQUESTS, MAX_BUFFERS, TARGETS),
+        *(ANY_VERSION, QUERY_EXTENSIONS),
     ),
     "Operation": (
         *(ADMIN, METRICS_TABLES, INSIGHT, EXPLORER, EXPLORER_TOKEN_FILE),

@@ -211,7 +211,7 @@ def table(
         field, query = refused.field, grid_query.GridQuery()
         problem = FilterProblem(str(refused))
     first = {} if problem else _piece_values(request, account, name, query)
-    tree = None if problem or not query.filter else parse_filter(query.filter)
+    tree = None if problem or not query.filter else parse_filter(query.filter, extended=True)
     nothing = not problem and not first["rows"]
     if nothing and not filter_tree.property_names(tree) <= account.seen.of(name).keys():
         looked_at = account.reader().page(Query(name, top=LOOKED_AT), None)

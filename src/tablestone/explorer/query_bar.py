@@ -74,7 +74,7 @@ class Completion(NamedTuple):
 
 def filter_problem(text: str) -> FilterProblem | None:
     try:
-        parse_filter(text)
+        parse_filter(text, extended=True)
     except StorageError as error:
         return _located(text, error)
     return None
@@ -104,7 +104,7 @@ def _located(text: str, error: StorageError) -> FilterProblem:
 
 
 def plan_of(text: str, indexes: Sequence[IndexFound] | None = None) -> ShownPlan:
-    plan, by_index = queries.planned(parse_filter(text), indexes)
+    plan, by_index = queries.planned(parse_filter(text, extended=True), indexes)
     is_scan = plan.kind in (PlanKind.TABLE, PlanKind.PARTITION_RANGE) or (
         plan.kind is PlanKind.PARTITION and plan.residual is not None
     )
@@ -126,7 +126,7 @@ def advice_on(
     the type seen in the property: in `total gt 50`, 50 may be a Double.
     """
     stored = {name: next(iter(types)) for name, types in seen.items() if types}
-    tree = parse_filter(text)
+    tree = parse_filter(text, extended=True)
     plan, _ = queries.planned(tree, indexes)
     use = QueryUse(None if tree is None else with_stored_types(tree, stored), plan=plan.kind)
     known_table = replace(table, known_properties=known, indexes=queries.within_partitions(indexes))

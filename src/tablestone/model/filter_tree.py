@@ -15,7 +15,7 @@ from tablestone.model.edm import EdmType, EdmValue, GeographyPoint, format_date_
 
 
 class ComparisonOperator(enum.Enum):
-    """The six comparisons, by their spelling in a filter (wire 6.1)."""
+    """The six comparisons (wire 6.1) and three functions of text, which are an extension, by their spelling."""
 
     EQUAL = "eq"
     NOT_EQUAL = "ne"
@@ -23,9 +23,21 @@ class ComparisonOperator(enum.Enum):
     GREATER_THAN_OR_EQUAL = "ge"
     LESS_THAN = "lt"
     LESS_THAN_OR_EQUAL = "le"
+    STARTS_WITH = "startswith"
+    ENDS_WITH = "endswith"
+    CONTAINS = "contains"
 
     __hash__ = object.__hash__
 
+
+TEXT_FUNCTIONS: Final = (
+    ComparisonOperator.STARTS_WITH,
+    ComparisonOperator.ENDS_WITH,
+    ComparisonOperator.CONTAINS,
+)
+"""Their literal is a String, and they are false of a value of another type."""
+UNORDERED: Final = (ComparisonOperator.ENDS_WITH, ComparisonOperator.CONTAINS)
+"""Those that match values anywhere in the order."""
 
 MIRRORED: Final = {
     ComparisonOperator.EQUAL: ComparisonOperator.EQUAL,
@@ -77,6 +89,12 @@ class Comparison:
     operator: ComparisonOperator
     literal: EdmValue
 
+    def written(self, literal: str) -> str:
+        """Its text with this literal, or with what stands for one."""
+        if self.operator in TEXT_FUNCTIONS:
+            return f"{self.operator.value}({self.name},{literal})"
+        return f"{self.name} {self.operator.value} {literal}"
+
 
 @dataclass(frozen=True, slots=True)
 class BooleanProperty:
@@ -116,7 +134,7 @@ def print_literal(literal: EdmValue) -> str:
 def print_filter(node: FilterNode) -> str:
     """The canonical text of a filter; parsing it gives the same tree again."""
     if isinstance(node, Comparison):
-        return f"{node.name} {node.operator.value} {print_literal(node.literal)}"
+        return node.written(print_literal(node.literal))
     if isinstance(node, BooleanProperty):
         return node.name
     if isinstance(node, Constant):

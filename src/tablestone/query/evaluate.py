@@ -35,6 +35,10 @@ _TESTS: Final[dict[ComparisonOperator, _Test]] = {
     ComparisonOperator.GREATER_THAN_OR_EQUAL: operator.ge,
     ComparisonOperator.LESS_THAN: operator.lt,
     ComparisonOperator.LESS_THAN_OR_EQUAL: operator.le,
+    # Of texts, and of bytes in their place.
+    ComparisonOperator.STARTS_WITH: lambda stored, wanted: stored.startswith(wanted),
+    ComparisonOperator.ENDS_WITH: lambda stored, wanted: stored.endswith(wanted),
+    ComparisonOperator.CONTAINS: operator.contains,
 }
 _EQUALITY: Final = (ComparisonOperator.EQUAL, ComparisonOperator.NOT_EQUAL)
 TRUE_OF_MISMATCH: Final = (
@@ -49,7 +53,7 @@ WIDENS_TO: Final = {
 }
 """The types that a literal is widened to. Any other literal compares only with values of its own type (wire 6.4)."""
 
-# Below this character, Python's order, by code point, is the order by UTF-16 unit (wire 6.10).
+# Below this character, Python's order and its search, by code point, are those by UTF-16 unit (wire 6.10).
 _FIRST_SURROGATE: Final = "\ud800"
 _MEMBERSHIP_MIN: Final = 4
 

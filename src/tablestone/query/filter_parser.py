@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -13,6 +13,7 @@ from tablestone.model.entity import TIMESTAMP
 from tablestone.model.errors import StorageError
 from tablestone.model.filter_tree import (
     MIRRORED,
+    TEXT_FUNCTIONS,
     And,
     BooleanProperty,
     Comparison,
@@ -41,7 +42,11 @@ TABLE_PROPERTIES: Final[Mapping[str, EdmType]] = MappingProxyType({"TableName": 
 
 CACHED_TEXT_LENGTH_MAX: Final = 512
 
-_COMPARISONS: Final = {operator.value: operator for operator in ComparisonOperator}
+_COMPARISONS: Final = {operator.value: operator for operator in MIRRORED}
+_TEXT_FUNCTIONS: Final = {operator.value: operator for operator in TEXT_FUNCTIONS} | {
+    "substringof": ComparisonOperator.CONTAINS
+}
+"""The functions of the extension. OData 2 wrote `substringof('x',P)` for `contains(P,'x')`."""
 _STEPS_OF_A_LEVEL: Final = 8
 """How many calls deeper ODataLib's parser goes for a pair of parentheses. For a `not` it is one."""
 _ARITHMETIC: Final = frozenset({"add", "sub", "mul", "div", "mod", "has", "in"})
@@ -90,14 +95,19 @@ def _mismatch(left: EdmType, right: EdmType, kind: str) -> StorageError:
 # filter  := or                              and  := unary ('and' unary)*
 # or      := and ('or' and)*                 unary := 'not' unary | cmp
 # cmp     := primary (('eq'|'ne'|'gt'|'ge'|'lt'|'le') primary)?
-# primary := '(' or ')' | identifier | literal
+# primary := '(' or ')' | identifier | literal | call
+# call    := ('startswith'|'endswith'|'contains') '(' identifier ',' string ')'
+#          | 'substringof' '(' string ',' identifier ')'
+#
+# Calls are an extension: for a server without it they are not implemented, as for the service.
 #
 # The parser keeps its own stack of open parentheses and does not recurse, so no filter can exhaust Python's stack. It
 # raises a syntax error at once, and a type error only after the whole text.
 class _Parser:
-    def __init__(self, text: str, declared: Mapping[str, EdmType]) -> None:
+    def __init__(self, text: str, declared: Mapping[str, EdmType], *, extended: bool) -> None:
         self._text = text
         self._declared = declared
+        self._functions = _TEXT_FUNCTIONS if extended else {}
         self._levels: list[_Level] = []
         self._steps = _STEPS_OF_A_LEVEL
         self._type_error: StorageError | None = None
@@ -105,13 +115,16 @@ class _Parser:
     def parse(self) -> FilterNode | None:
         level = _Level()
         previous: Token | None = None
-        for token in lexer.tokens(self._text):
+        tokens = lexer.tokens(self._text)
+        for token in tokens:
             if token.kind == lexer.UNTERMINATED:
-                raise lexer.unterminated_string(self._text)
+                raise self._wrong(token)
             if level.operand is None:
                 if token.kind == lexer.END and previous is None:
                     return None
                 level = self._expect_operand(level, token)
+            elif token.kind == lexer.OPEN and previous and previous.value in self._functions:
+                level.operand = self._call(str(previous.value), tokens)
             else:
                 level = self._expect_operator(level, token, previous)
             previous = token
@@ -184,6 +197,37 @@ class _Parser:
         else:
             raise unexpected(self._text, token)
         return level
+
+    def _call(self, name: str, tokens: Iterator[Token]) -> FilterNode:
+        """The call of a function of text, after its opening parenthesis."""
+        no_signature = invalid_input(
+            f"No function signature for the function with name '{name}' matches the specified arguments. The function "
+            f"signatures considered are: {name}(Edm.String Nullable=true, Edm.String Nullable=true)."
+        )
+        given: list[Token] = []
+        for separator in (",", ")"):
+            argument = next(tokens)
+            if argument.kind == lexer.CLOSE:
+                raise no_signature
+            if argument.kind not in (lexer.NAME, lexer.LITERAL, lexer.NULL):
+                raise self._wrong(argument)
+            given.append(argument)
+            token = next(tokens)
+            if token.kind == lexer.OPEN:
+                raise not_implemented()  # a function of what another returns
+            if token.value != separator:
+                raise no_signature if token.value in (",", ")") else self._wrong(token)
+        variable, literal = reversed(given) if name == "substringof" else given
+        text = literal.value
+        if variable.kind != lexer.NAME or isinstance(text, str) or text.type is not EdmType.STRING:
+            self._defer(no_signature)
+            return Constant(value=False)
+        return Comparison(str(variable.value), self._functions[name], text)
+
+    def _wrong(self, token: Token) -> StorageError:
+        if token.kind == lexer.UNTERMINATED:
+            return lexer.unterminated_string(self._text)
+        return unexpected(self._text, token)
 
     def _deeper(self, steps: int) -> None:
         self._steps += steps
@@ -301,18 +345,20 @@ class _Parser:
 
 
 @functools.lru_cache(maxsize=1024)
-def _parse_short(text: str, declared: tuple[tuple[str, EdmType], ...]) -> FilterNode | None:
-    return _Parser(text, dict(declared)).parse()
+def _parse_short(
+    text: str, declared: tuple[tuple[str, EdmType], ...], *, extended: bool
+) -> FilterNode | None:
+    return _Parser(text, dict(declared), extended=extended).parse()
 
 
 def parse_filter(
-    text: str, *, declared: Mapping[str, EdmType] = ENTITY_PROPERTIES
+    text: str, *, declared: Mapping[str, EdmType] = ENTITY_PROPERTIES, extended: bool = False
 ) -> FilterNode | None:
     """The tree of a filter; None if the text is blank, which means no filter (wire 6.1). Short filters are cached.
 
-    `declared` has the properties whose type is fixed. Raises `InvalidInput` for a wrong filter, and `NotImplemented`
-    for features of OData that the service does not have.
+    `declared` has the properties whose type is fixed. `extended` adds the functions of text, which the service does not
+    have. Raises `InvalidInput` for a wrong filter, and `NotImplemented` for features of OData that are not there.
     """
     if len(text) > CACHED_TEXT_LENGTH_MAX:
-        return _Parser(text, declared).parse()
-    return _parse_short(text, tuple(declared.items()))
+        return _Parser(text, declared, extended=extended).parse()
+    return _parse_short(text, tuple(declared.items()), extended=extended)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.filter_tree import (
+    UNORDERED,
     And,
     BooleanProperty,
     Comparison,
@@ -20,7 +21,7 @@ from tablestone.model.filter_tree import (
 )
 from tablestone.model.keys import encode_key
 from tablestone.query.evaluate import TRUE_OF_MISMATCH, WIDENS_TO
-from tablestone.query.plan import Plan, Rows, after, intersect_rows, union_rows
+from tablestone.query.plan import Plan, Rows, after, after_prefix, intersect_rows, union_rows
 
 # Entries are stored with these numbers, so they never change.
 _TYPES: Final = {
@@ -63,6 +64,8 @@ def _value_bytes(value: EdmValue) -> bytes:
     return _INT64.pack(found + _SIGN)
 
 
+_UNUSABLE: Final = (ComparisonOperator.NOT_EQUAL, *UNORDERED)
+
 AccessPath = Mapping[str, Rows]
 """Intervals of index keys by property. Each entity that matches has an entry in the intervals of some property."""
 
@@ -93,7 +96,7 @@ def access_paths_of(node: FilterNode, properties: Collection[str]) -> list[Acces
         literal = EdmValue(EdmType.BOOLEAN, True)
         node = Comparison(node.name, ComparisonOperator.EQUAL, literal)
     if isinstance(node, Comparison):
-        if node.name not in properties or node.operator is ComparisonOperator.NOT_EQUAL:
+        if node.name not in properties or node.operator in _UNUSABLE:
             return []
         return [{node.name: _intervals(node)}]
     if isinstance(node, And):
@@ -159,5 +162,7 @@ def _interval(number: int, operator: ComparisonOperator, value: bytes) -> tuple[
             return (first, after(key) if is_cut else max(key, first + b"\0"))
         case ComparisonOperator.LESS_THAN_OR_EQUAL:
             return (first, after(key))
+        case ComparisonOperator.STARTS_WITH:
+            return (key, after(key) if is_cut else after_prefix(key))
         case _:
             return (key, after(key))

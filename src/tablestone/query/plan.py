@@ -11,6 +11,7 @@ import enum
 import functools
 from bisect import bisect_right
 from collections.abc import Callable
+from dataclasses import replace
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -18,6 +19,7 @@ from tablestone import limits
 from tablestone.model.edm import EdmType
 from tablestone.model.filter_tree import (
     INVERTED,
+    UNORDERED,
     And,
     BooleanProperty,
     Comparison,
@@ -307,8 +309,16 @@ class _Node(NamedTuple):
 _ANYTHING: Final = Bounds(EVERYTHING, exact=False)
 
 
+def after_prefix(key: bytes) -> bytes:
+    """Sorts after every key that begins with this one, and before all others after it."""
+    return key[:-1] + bytes((key[-1] + 1,)) if key else END
+
+
 def rows_where(operator: ComparisonOperator, key: bytes) -> Rows:
+    """The keys of which a comparison is true that is not `UNORDERED`."""
     match operator:
+        case ComparisonOperator.STARTS_WITH:
+            return ((key, after_prefix(key)),) if key else ALL_ROWS
         case ComparisonOperator.EQUAL:
             return ((key, after(key)),)
         case ComparisonOperator.GREATER_THAN:
@@ -321,11 +331,18 @@ def rows_where(operator: ComparisonOperator, key: bytes) -> Rows:
             return ((b"", after(key)),)
         case ComparisonOperator.NOT_EQUAL:
             return ((b"", key), (after(key), END)) if key else ((after(key), END),)
+    raise AssertionError(operator)
 
 
-def _of_keys(node: Comparison) -> KeySet:
+def _of_keys(node: Comparison, *, negated: bool) -> KeySet:
     assert isinstance(node.literal.value, str)  # the caller has checked the type
-    found = rows_where(node.operator, encode_key(node.literal.value))
+    key = encode_key(node.literal.value)
+    if not negated:
+        found = rows_where(node.operator, key)
+    elif node.operator is ComparisonOperator.STARTS_WITH:
+        found = ((b"", key), (after_prefix(key), END)) if key else ()
+    else:
+        found = rows_where(INVERTED[node.operator], key)
     if node.name == PARTITION_KEY:
         return tuple(Slab(start, end, ALL_ROWS) for start, end in found)
     return (Slab(b"", END, found),) if found else NOTHING
@@ -343,10 +360,13 @@ def _analyse(node: FilterNode, *, negated: bool) -> _Node:
         isinstance(node, Comparison)
         and node.name in (PARTITION_KEY, ROW_KEY)
         and node.literal.type is EdmType.STRING
+        and node.operator not in UNORDERED
     ):
+        keys = _of_keys(node, negated=negated)
         if negated:
-            node = Comparison(node.name, INVERTED[node.operator], node.literal)
-        return _Node(node, Bounds(_of_keys(node), exact=True), ())
+            inverted = INVERTED.get(node.operator)
+            node = Not(node) if inverted is None else replace(node, operator=inverted)
+        return _Node(node, Bounds(keys, exact=True), ())
     if isinstance(node, Comparison | BooleanProperty):
         return _Node(Not(node) if negated else node, _ANYTHING, ())
     if isinstance(node, Constant):

@@ -148,6 +148,7 @@ class Application:
             clock,
             https_only=configuration.https_only,
             remote_indexes=configuration.remote_indexes,
+            query_extensions=configuration.query_extensions,
             unknown_versions=configuration.any_version,
             refused=self._refused,
         )

@@ -194,7 +194,7 @@ class AutoIndex:
         for key, text, examined in self._scanning(now):
             if self._looked_at.get(key, -WITHIN_SECONDS) <= now - WITHIN_SECONDS:
                 self._looked_at[key] = now
-                tree = parse_filter(text)
+                tree = parse_filter(text, extended=True)
                 if tree is not None:
                     await self._make(*key[:2], tree, examined)
         if now >= self._hour_began + HOUR_SECONDS:

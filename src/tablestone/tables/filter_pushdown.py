@@ -23,6 +23,7 @@ from tablestone.engines.contract import (
 from tablestone.model.edm import DATE_TIME_MAX, DATE_TIME_MIN, EdmType, format_date_time
 from tablestone.model.entity_json import annotated_name_part, name_part, value_text
 from tablestone.model.filter_tree import (
+    UNORDERED,
     And,
     BooleanProperty,
     Comparison,
@@ -99,15 +100,21 @@ def _marker(name: str) -> bytes:
 
 
 def _of_comparison(node: Comparison) -> Hint | None:
+    kind, value = node.literal
+    if node.operator in UNORDERED:
+        part = value_text(kind, value)[1:-1].encode("ascii")
+        is_end = node.operator is ComparisonOperator.ENDS_WITH
+        return Contains(part + b'"' if is_end else part) if part else None
     if node.operator is ComparisonOperator.NOT_EQUAL or not _is_plain(node.name):
         return None
-    kind, value = node.literal
     if node.name == ROW_KEY and kind is EdmType.STRING:
         for start, end in rows_where(node.operator, encode_key(str(value))):
             return RowBetween(start, None if end == END else end)
         return RowBetween(b"", b"")  # no row key is less than the empty one
     if isinstance(value, int | float) and not isinstance(value, bool) and kind in _NUMBERS:
         return _of_number(node, value)
+    if node.operator is ComparisonOperator.STARTS_WITH:
+        return Contains(_marker(node.name) + value_text(kind, value)[:-1].encode("ascii"))
     if node.operator is ComparisonOperator.EQUAL and kind in _AS_WRITTEN:
         return Contains(_marker(node.name) + value_text(kind, value).encode("ascii"))
     if kind is EdmType.DATE_TIME and isinstance(value, int):

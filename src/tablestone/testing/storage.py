@@ -77,8 +77,8 @@ class TableStorage:
     `engine` is `memory`, `sqlite` (in a directory that `close` removes) or the URL of an engine. The storage has the
     development account, whose key every SDK knows, and the accounts that `create_account` makes. With `realism`, the
     name of a deleted table stays taken for 40 seconds of the clock, pages end at the boundaries of partition ranges,
-    even without an entity, and the secondary is 60 seconds behind. `any_version` is the option of `tablestone serve`.
-    `changes()` needs `keep_changes`.
+    even without an entity, and the secondary is 60 seconds behind. `any_version` and `query_extensions` are options of
+    `tablestone serve`. `changes()` needs `keep_changes`.
     """
 
     def __init__(
@@ -89,6 +89,7 @@ class TableStorage:
         realism: bool = False,
         any_version: str = UnknownVersions.LATER.value,
         keep_changes: bool = False,
+        query_extensions: bool = False,
     ) -> None:
         _require_possible(engine, port, any_version)
         self._engine_name = engine
@@ -102,6 +103,7 @@ class TableStorage:
             any_version=UnknownVersions(any_version),
             keep_changes=Retention(None, None) if keep_changes else None,
             remote_indexes=True,
+            query_extensions=query_extensions,
         )  # fmt: skip
         self.clock = StorageClock()
         self.faults = Faults(self.clock, realism=realism)

@@ -101,7 +101,7 @@ def checked_filter(text: str | None) -> str | None:
     if text is None or not text.strip():
         return None
     try:
-        parse_filter(text)
+        parse_filter(text, extended=True)
     except StorageError as error:
         sentence = f"The filter cannot be read: {error.text} {filter_hint(text, error)}"
         raise TransferRefused(sentence.rstrip()) from None
@@ -361,7 +361,7 @@ def explain(
 
     `types` has the types of the properties that were received. `indexes` is None if they are unknown.
     """
-    tree = parse_filter(query.filter) if query.filter else None
+    tree = parse_filter(query.filter, extended=True) if query.filter else None
     plan, by_index = planned(tree, indexes)
     lines = [f"plan: {plan_name(plan.kind)}", *(f"  {line}" for line in plan_lines(plan, by_index))]
     lines += [

@@ -6,14 +6,15 @@ method on a kind of resource. Knows HTTP and the service's rules for values; doe
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, NoReturn
 
 from tablestone import limits
+from tablestone.model.edm import EdmType
 from tablestone.model.entity import Entity
 from tablestone.model.errors import StorageError
 from tablestone.model.etag import parse_etag
-from tablestone.model.filter_tree import property_names
+from tablestone.model.filter_tree import FilterNode, property_names
 from tablestone.model.keys import (
     TABLE_NAME,
     EntityKey,
@@ -41,7 +42,7 @@ from tablestone.model.operations import (
     ReadConditions,
     UpdateEntity,
 )
-from tablestone.query.filter_parser import TABLE_PROPERTIES, parse_filter
+from tablestone.query.filter_parser import ENTITY_PROPERTIES, TABLE_PROPERTIES, parse_filter
 from tablestone.wire import atom_payload, json_payload
 from tablestone.wire.address import Address, Parameters, select_as_sent
 from tablestone.wire.continuation import parse_entity_token, parse_table_token
@@ -82,6 +83,12 @@ class DecodedRequest(NamedTuple):
     version: str
     is_part: bool = False
     """Whether the request is part of a batch."""
+    extended: bool = False
+    """Whether the server has the extensions of queries."""
+
+    def filter(self, declared: Mapping[str, EdmType] = ENTITY_PROPERTIES) -> FilterNode | None:
+        text = self.parameters.get("$filter", "")
+        return parse_filter(text, declared=declared, extended=self.extended)
 
 
 def effective_method(request: RawRequest) -> str:
@@ -260,7 +267,7 @@ def delete_table(decoded: DecodedRequest) -> Operation:
 
 def query_tables(decoded: DecodedRequest) -> Operation:
     parameters = decoded.parameters
-    filter_node = parse_filter(parameters.get("$filter", ""), declared=TABLE_PROPERTIES)
+    filter_node = decoded.filter(TABLE_PROPERTIES)
     if not property_names(filter_node) <= TABLE_PROPERTIES.keys():
         raise StorageError("InvalidInput")
     return QueryTables(filter_node, _top(parameters), parse_table_token(parameters))
@@ -273,7 +280,7 @@ def query_entities(decoded: DecodedRequest) -> Operation:
     parameters = decoded.parameters
     return QueryEntities(
         table_in_url(decoded.address),
-        parse_filter(parameters.get("$filter", "")),
+        decoded.filter(),
         _top(parameters),
         _projection(decoded),
         parse_entity_token(parameters),
@@ -286,7 +293,7 @@ def get_entity(decoded: DecodedRequest) -> Operation:
     parameters, headers = decoded.parameters, decoded.raw.headers
     filter_node = projection = None
     if parameters:
-        filter_node = parse_filter(parameters.get("$filter", ""))
+        filter_node = decoded.filter()
         projection = _projection(decoded)
     if filter_node is None and b"if-match" not in headers and b"if-none-match" not in headers:
         return GetEntity(table, decoded.address.key, projection)

@@ -117,7 +117,9 @@ class Door:
             self.engine, self.service.catalog, accounts.find, self.ticks, lambda: 0.0, "a server"
         )
         self._stored_accounts = StoredAccounts(self.engine, self.ticks)
-        self._pipeline = Pipeline(self.service, Addresses(accounts), identities, self.ticks)
+        self._pipeline = Pipeline(
+            *(self.service, Addresses(accounts), identities, self.ticks), query_extensions=True
+        )
 
     def _opened(self, engine: str) -> Engine:
         if engine == SIMULATED:

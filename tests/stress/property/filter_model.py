@@ -1,4 +1,4 @@
-"""Filters as the specification describes them: nodes, their text, and their meaning (wire 6.1 to 6.4).
+"""Filters as the specification describes them: nodes, their text, and their meaning (wire 6.1 to 6.4, and functions).
 
 It is independent of the server's own parser, tree, planner and evaluator, and checks all of them. It neither simplifies
 nor plans: it walks the tree for each entity.
@@ -21,13 +21,18 @@ OPERATORS: dict[str, Any] = {
     "lt": operator.lt,
     "le": operator.le,
 }
+FUNCTIONS = ("startswith", "endswith", "contains")
+"""Functions of text, an extension."""
 MIRRORED = {"eq": "eq", "ne": "ne", "gt": "lt", "ge": "le", "lt": "gt", "le": "ge"}
 NUMBERS = ("Edm.Int32", "Edm.Int64", "Edm.Double")
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """`name operator literal`, or with the literal on the left, meaning the same."""
+    """`name operator literal`, or with the literal on the left, meaning the same; or `function(name,literal)`.
+
+    With the literal first, `contains` is written `substringof`.
+    """
 
     name: str
     operator: str
@@ -71,10 +76,25 @@ def matches(node: Filter, entity: Mapping[str, Value]) -> bool:
         return stored == ("Edm.Boolean", True)
     if stored is None:
         return False
+    if node.operator in FUNCTIONS:
+        return stored[0] == "Edm.String" and _holds(node.operator, stored[1], node.literal[1])
     if not _is_comparable(stored[0], node.literal[0]):
         return node.operator in ("ne", "lt", "le")
     left, right = _comparable(stored), _comparable(node.literal)
     return bool(OPERATORS[node.operator](left, right))
+
+
+def _holds(function: str, stored: str, part: str) -> bool:
+    """Every place where the UTF-16 units of the part are those of the text."""
+    text, wanted = ordinal(stored), ordinal(part)
+    places = [
+        at
+        for at in range(0, len(text) - len(wanted) + 1, 2)
+        if text[at : at + len(wanted)] == wanted
+    ]
+    if function == "startswith":
+        return 0 in places
+    return len(text) - len(wanted) in places if function == "endswith" else bool(places)
 
 
 def _is_comparable(stored: str, literal: str) -> bool:
@@ -92,6 +112,10 @@ def text_of(node: Filter) -> str:
     """The filter as a client writes it."""
     if isinstance(node, Comparison):
         literal = literal_text(node.literal)
+        if node.operator in FUNCTIONS:
+            if node.literal_first and node.operator == "contains":
+                return f"substringof({literal}, {node.name})"
+            return f"{node.operator}({node.name},{literal})"
         if node.literal_first:
             return f"{literal} {MIRRORED[node.operator]} {node.name}"
         return f"{node.name} {node.operator} {literal}"

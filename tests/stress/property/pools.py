@@ -8,7 +8,7 @@ records and shrinks, a long run one with a seed.
 from dataclasses import replace
 from random import Random
 
-from stress.property.filter_model import Bare, Both, Comparison, Filter, Not
+from stress.property.filter_model import FUNCTIONS, Bare, Both, Comparison, Filter, Not
 from stress.property.model import KINDS, NEEDS_MATCH, Key, Value, Write
 
 TABLES = ("Water", "Water", "Water", "WATER", "Fire")
@@ -189,6 +189,7 @@ def _comparison(random: Random) -> Filter:
         "Timestamp": MOMENTS,
     }
     literal = random.choice(literals.get(name, VALUES))
+    operators = (*OPERATORS, *FUNCTIONS) if literal[0] == "Edm.String" else OPERATORS
     return Comparison(
-        name or random.choice(NAMES), random.choice(OPERATORS), literal, random.random() < 0.5
+        name or random.choice(NAMES), random.choice(operators), literal, random.random() < 0.5
     )

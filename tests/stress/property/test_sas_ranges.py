@@ -32,6 +32,8 @@ _FILTERS = st.sampled_from(
         *("", "PartitionKey eq 'a'", "PartitionKey ge 'a' and RowKey lt 'b'"),
         *("PartitionKey eq 'a' and RowKey eq 'b'", "PartitionKey gt 'a' or RowKey eq 'a'"),
         *("not (PartitionKey eq 'a')", "RowKey eq 'a' or n eq 1", "n ne 7"),
+        *("startswith(PartitionKey,'a')", "not startswith(RowKey,'a')", "contains(RowKey,'b')"),
+        "startswith(PartitionKey,'') and endswith(RowKey,'a')",
     )
 )
 
@@ -108,7 +110,7 @@ def test_exactly_what_is_in_the_range(
             TableSas("tab", "raud", bounds, VERSION_LATEST, None),
             TableSas("tab", "raud", None, VERSION_LATEST, None),
         )
-        query = QueryEntities("tab", parse_filter(filter_text), top, None, None)
+        query = QueryEntities("tab", parse_filter(filter_text, extended=True), top, None, None)
         matching, _ = await _pages(service, query, everything)
         seen, named = await _pages(service, query, sas)
         assert seen == [key for key in matching if _is_within(bounds, key)]

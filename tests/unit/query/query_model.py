@@ -18,6 +18,21 @@ _OPERATORS: dict[str, Any] = {
     "lt": operator.lt,
     "le": operator.le,
 }
+
+
+def _units(text: str) -> list[bytes]:
+    data = text.encode("utf-16-be", "surrogatepass")
+    return [data[at : at + 2] for at in range(0, len(data), 2)]
+
+
+def _holds(function: str, stored: str, part: str) -> bool:
+    """A function of text. By UTF-16 unit, as .NET's ordinal comparison does."""
+    units, wanted = _units(stored), _units(part)
+    last = len(units) - len(wanted)
+    places = {"startswith": [0], "endswith": [last], "contains": range(last + 1)}[function]
+    return any(0 <= at <= last and units[at : at + len(wanted)] == wanted for at in places)
+
+
 _WIDTH = {EdmType.INT32: 1, EdmType.INT64: 2, EdmType.DOUBLE: 3}
 
 
@@ -41,6 +56,8 @@ def matches(node: FilterNode, entity: Mapping[str, EdmValue]) -> bool:
             return False
         if not _fits(stored.type, node.literal.type):
             return node.operator.value in ("ne", "lt", "le")
+        if node.operator.value not in _OPERATORS:
+            return _holds(node.operator.value, str(stored.value), str(node.literal.value))
         answer = _OPERATORS[node.operator.value](
             _comparable(stored.value, stored.type), _comparable(node.literal.value, stored.type)
         )

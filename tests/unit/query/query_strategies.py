@@ -4,6 +4,8 @@ from hypothesis import strategies as st
 
 from tablestone.model.edm import DATE_TIME_MAX, EdmType, EdmValue, geography_point
 from tablestone.model.filter_tree import (
+    MIRRORED,
+    TEXT_FUNCTIONS,
     And,
     BooleanProperty,
     Comparison,
@@ -30,6 +32,7 @@ FRAGMENTS = [
         "NaN",
         "not",
         "startswith",
+        "substringof('x',a)",
     ),
     *(" and ", " or ", " eq ", " ne ", " lt ", " add ", " in ", " ", "(", ")", "-", "/", ",", "'"),
     *(
@@ -46,7 +49,9 @@ FRAGMENTS = [
     ),
 ]
 
-_OPERATORS = st.sampled_from(list(ComparisonOperator))
+OPERATORS = tuple(MIRRORED)
+_PARTS = [*KEYS, "\ud83d", "\ude00", "a\ud83d", "\ude00a", '"', "\\", "n", "u00", "5"]
+"""Texts that others hold, with halves of surrogates, and what JSON escapes."""
 _EQUALITIES = st.sampled_from([ComparisonOperator.EQUAL, ComparisonOperator.NOT_EQUAL])
 
 _POINTS = st.builds(
@@ -70,6 +75,18 @@ LITERALS = st.one_of(
     [st.builds(EdmValue, st.just(kind), values) for kind, values in _VALUES.items()]
 )
 _NAMES = st.sampled_from(["a", "b_1", "größe", "_", "PartitionKey", "orange"])
+
+
+def comparisons(
+    names: st.SearchStrategy[str], literals: st.SearchStrategy[EdmValue]
+) -> st.SearchStrategy[Comparison]:
+    """Comparisons with any of the literals, and functions of text."""
+    parts = st.builds(EdmValue, st.just(EdmType.STRING), st.sampled_from(_PARTS))
+    return st.one_of(
+        st.builds(Comparison, names, st.sampled_from(OPERATORS), literals),
+        st.builds(Comparison, names, st.sampled_from(OPERATORS), literals),
+        st.builds(Comparison, names, st.sampled_from(TEXT_FUNCTIONS), parts),
+    )
 
 
 def trees_of(
@@ -96,7 +113,7 @@ def trees_of(
 
 FILTERS = trees_of(
     st.one_of(
-        st.builds(Comparison, _NAMES, _OPERATORS, LITERALS),
+        comparisons(_NAMES, LITERALS),
         st.builds(
             Comparison,
             _NAMES,
@@ -114,9 +131,9 @@ _SMALL_INTEGERS = st.builds(EdmValue, st.just(EdmType.INT32), st.integers(0, 2))
 
 KEY_FILTERS = trees_of(
     st.one_of(
-        st.builds(Comparison, st.sampled_from([PARTITION_KEY, ROW_KEY]), _OPERATORS, _KEY_LITERALS),
-        st.builds(Comparison, st.sampled_from([PARTITION_KEY, ROW_KEY]), _OPERATORS, _KEY_LITERALS),
-        st.builds(Comparison, st.just("n"), _OPERATORS, _SMALL_INTEGERS),
+        comparisons(st.sampled_from([PARTITION_KEY, ROW_KEY]), _KEY_LITERALS),
+        comparisons(st.sampled_from([PARTITION_KEY, ROW_KEY]), _KEY_LITERALS),
+        comparisons(st.just("n"), _SMALL_INTEGERS),
         st.builds(BooleanProperty, st.just("flag")),
         st.builds(Constant, st.booleans()),
     ),

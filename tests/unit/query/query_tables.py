@@ -20,7 +20,7 @@ def parameters(rows: list[Row]) -> list[Any]:
 
 def parsed(text: str) -> FilterNode:
     """The tree of a filter that is not blank."""
-    node = parse_filter(text)
+    node = parse_filter(text, extended=True)
     assert node is not None
     return node
 

@@ -11,7 +11,7 @@ from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.filter_tree import Comparison, ComparisonOperator, FilterNode
 from tablestone.query.evaluate import compile_filter
 from unit.query.query_model import matches
-from unit.query.query_strategies import ENTITIES, FILTERS, KEY_FILTERS, KEYS
+from unit.query.query_strategies import ENTITIES, FILTERS, KEY_FILTERS, KEYS, OPERATORS
 from unit.query.query_tables import literal, parameters, parsed
 
 _TABLE = load("filter_eval.toml")
@@ -35,7 +35,7 @@ def _cells(relation: str) -> list[Any]:
         for stored, relations in _MATRIX["stored"].items()
         for wanted, found in zip(_MATRIX["columns"], relations, strict=True)
         if found == relation
-        for operator in ComparisonOperator
+        for operator in OPERATORS
     ]
 
 

@@ -55,17 +55,18 @@ def test_a_filter_is_refused(row: Row) -> None:
 
 @given(FILTERS)
 def test_a_printed_tree_is_parsed_to_itself(node: FilterNode) -> None:
-    assert parse_filter(print_filter(node), declared={}) == node
+    assert parse_filter(print_filter(node), declared={}, extended=True) == node
 
 
 @given(st.text(max_size=40) | st.lists(st.sampled_from(FRAGMENTS), max_size=20).map("".join))
 def test_no_text_raises_anything_else(text: str) -> None:
-    try:
-        node = parse_filter(text)
-    except StorageError as error:
-        assert (error.status, error.code) in {(400, "InvalidInput"), (501, "NotImplemented")}  # noqa: PT017
-    else:
-        assert node is None or parse_filter(print_filter(node)) is not None
+    for extended in (False, True):
+        try:
+            node = parse_filter(text, extended=extended)
+        except StorageError as error:
+            assert (error.status, error.code) in {(400, "InvalidInput"), (501, "NotImplemented")}  # noqa: PT017
+        else:
+            assert node is None or parse_filter(print_filter(node), extended=extended) is not None
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stress.property import pools
-from stress.property.filter_model import Bare, Both, Comparison, text_of
+from stress.property.filter_model import FUNCTIONS, Bare, Both, Comparison, text_of
 from tablestone.engines.registry import open_engine
 from tablestone.model.edm import EdmType, EdmValue, parse_date_time
 from tablestone.model.entity import Entity
@@ -30,12 +30,12 @@ from tablestone.model.operations import (
     InsertOrReplaceEntity,
     QueryEntities,
 )
-from tablestone.query.filter_parser import parse_filter
 from tablestone.query.plan import PlanKind
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.index_building import IndexWork
 from tablestone.tables.integrity import check_rows
 from tablestone.tables.service import TableService
+from unit.query.query_tables import parsed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,14 +67,14 @@ def _filter(random: Random, depth: int = 3) -> Filter:
     name = random.choice(("PartitionKey", "RowKey", *NAMES, *NAMES))
     texts = {"PartitionKey": pools.PARTITIONS, "RowKey": pools.ROWS}
     if name in texts:
-        return Comparison(
-            name, random.choice(pools.OPERATORS), ("Edm.String", random.choice(texts[name]))
-        )
+        operators = (*pools.OPERATORS, *FUNCTIONS)
+        literal = ("Edm.String", random.choice(texts[name]))
+        return Comparison(name, random.choice(operators), literal)
     if not random.randrange(8):
         return Bare(name)
-    return Comparison(
-        name, random.choice(("eq", "eq", *pools.OPERATORS)), random.choice(pools.VALUES)
-    )
+    literal = random.choice(pools.VALUES)
+    functions = ("startswith", *FUNCTIONS) if literal[0] == "Edm.String" else ()
+    return Comparison(name, random.choice(("eq", "eq", *pools.OPERATORS, *functions)), literal)
 
 
 async def _filled(url: str, random: Random, *, indexed: bool) -> TableService:
@@ -123,7 +123,7 @@ async def _compared(url: str, seed: int) -> int:
     by_index = 0
     for _ in range(12):
         text = text_of(_filter(random))
-        query = QueryEntities("Table", parse_filter(text), random.choice((1, 2, 1000)), None, None)
+        query = QueryEntities("Table", parsed(text), random.choice((1, 2, 1000)), None, None)
         wanted, found = await _pages(plain, query), await _pages(indexed, query)
         told = [[(page.stored, page.token) for page in pages] for pages in (wanted, found)]
         assert told[0] == told[1], text

@@ -87,7 +87,7 @@ def query(
     )
     reader = queries.TableReader(endpoint)
     started = monotonic_seconds()
-    compared = number_names(parse_filter(asked)) if explained and asked else ()
+    compared = number_names(parse_filter(asked, extended=True)) if explained and asked else ()
     select_names = _needed(names, refinement, distinct, compared, count_only=count_only)
     # Where nothing is left out or sorted here, the service is asked for no more than is shown.
     limit = None if refinement.looks_at_more else top

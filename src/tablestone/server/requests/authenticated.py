@@ -24,6 +24,8 @@ class Means(NamedTuple):
     service: TableService
     clock: Clock
     turns: Turns
+    extended: bool
+    """Whether the server has the extensions of queries."""
 
 
 class Authenticated(NamedTuple):

@@ -126,8 +126,8 @@ def _head(step: Authenticated, request: RawRequest, form: Form) -> DecodedReques
         if outer == b"*/*" and form.negotiated.refusal == "AtomFormatNotSupported":
             raise StorageError("AtomFormatNotSupported")
     address = parse_resource(resource, account.name)
-    version = step.stamp.version
-    return DecodedRequest(request, method, address, parameters, b"", version, is_part=True)
+    given = (request, method, address, parameters, b"", step.stamp.version)
+    return DecodedRequest(*given, is_part=True, extended=step.means.extended)
 
 
 def _operation(step: Authenticated, head: DecodedRequest, body: bytes) -> Operation:

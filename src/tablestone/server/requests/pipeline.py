@@ -105,6 +105,7 @@ class Pipeline:
         *,
         https_only: bool = False,
         remote_indexes: bool = False,
+        query_extensions: bool = False,
         unknown_versions: UnknownVersions = UnknownVersions.LATER,
         refused: RefusedCallers | None = None,
     ) -> None:
@@ -117,7 +118,7 @@ class Pipeline:
         self._addresses = addresses
         self._clock = clock
         self._request_ids = request_ids()
-        self._means = Means(service, clock, Turns(monotonic_seconds))
+        self._means = Means(service, clock, Turns(monotonic_seconds), query_extensions)
         self._refused = refused or RefusedCallers(monotonic_seconds)
 
     async def answer(
@@ -256,7 +257,10 @@ class Pipeline:
                 require_answerable(method, form.negotiated)
             elif not await self._is_there(step, address):
                 raise unknown_comp()
-            decoded = DecodedRequest(request, method, address, parameters, body, stamp.version)
+            decoded = DecodedRequest(
+                *(request, method, address, parameters, body, stamp.version),
+                extended=means.extended,
+            )
             route, asked = decode_operation(decoded)
         except StorageError as error:
             failure = error  # nothing is awaited inside an `except`: decision 7
