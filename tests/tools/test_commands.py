@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import StartServer
 from tools.data_tools import DataTools, entity
 
 ENTITIES = [
@@ -72,6 +73,27 @@ def test_what_is_printed(tools: DataTools, weather: str) -> None:
         *("cold", "warm and wet", "warm", "wet")
     ]
     assert tools.run("query", weather, "--count", "--filter", "wind gt 5").lines == ["3"]
+
+
+def test_a_server_counts(tools: DataTools, private_server: StartServer, tmp_path: Path) -> None:
+    """With `--query-extensions` it does, in one request; without, the entities are read."""
+    for extensions in ("true", "false"):
+        log = tmp_path / f"{extensions}.log"
+        options = (f"--query-extensions={extensions}", f"--access-log={log}")
+        server = private_server(tmp_path / extensions, *options)
+        tools.connection_string = server.connection_string
+        tools.run("import", tools.write_lines("weather.jsonl", ENTITIES), "Weather", "--quiet")
+        for arguments, expected in (
+            (("count", "Weather"), "5"),
+            (("count", "Weather", "--filter", "temp lt 40.0"), "2"),
+            (("count", "Weather", "--filter", "note eq 'hot'"), "0"),
+            (("query", "Weather", "--count", "--filter", "wind gt 5"), "3"),
+        ):
+            assert tools.run(*arguments).lines == [expected]
+        assert server.stop() == 0
+        told = log.read_text()
+        found = (told.count("status=501"), told.count("bytes_out=1 plan="))
+        assert found == ((0, 4) if extensions == "true" else (4, 0)), told
 
 
 def test_counts_and_partitions(tools: DataTools, weather: str) -> None:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import timedelta
+from itertools import count
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
 from sas_signing import completed, query_of, signed
+from tablestone import limits
 from wire.service_under_test import ACCOUNT, KEY, ServiceUnderTest
 
 JSON = ("Content-Type", "application/json")
+PARTIAL = ("x-tablestone-partial", "true")
+TOKENS = ("x-ms-continuation-nextpartitionkey", "x-ms-continuation-nextrowkey")
 ROWS = {"stone": "Kiesel", "stones": "Kies", "bone": "Elfenbein", "Stone": "kies", "tone": None}
 
 
@@ -90,15 +95,20 @@ def test_a_filter_of_one_entity(service: ServiceUnderTest) -> None:
     assert service.send("GET", target + quote("startswith(name,'kie')")).status == 404
 
 
-def test_a_lone_query_of_a_batch(service: ServiceUnderTest) -> None:
-    target = "/Stones()?$filter=" + quote("startswith(RowKey,'b')")
+def lone_query(service: ServiceUnderTest, target: str) -> bytes:
     part = f"GET http://127.0.0.1/{ACCOUNT}{target} HTTP/1.1\r\nAccept: application/json\r\n\r\n"
     head = "--b\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n"
     body = f"{head}{part}\r\n--b--\r\n".encode()
     answer = service.send(
         "POST", "/$batch", [("Content-Type", "multipart/mixed; boundary=b")], body
     )
-    assert (answer.status, answer.body.count(b'"RowKey":"bone"')) == (202, 2), answer
+    assert answer.status == 202
+    return answer.body
+
+
+def test_a_lone_query_of_a_batch(service: ServiceUnderTest) -> None:
+    found = lone_query(service, "/Stones()?$filter=" + quote("startswith(RowKey,'b')"))
+    assert found.count(b'"RowKey":"bone"') == 2
 
 
 def test_a_signature_sees_no_more_than_its_range(service: ServiceUnderTest) -> None:
@@ -113,12 +123,131 @@ def test_a_signature_sees_no_more_than_its_range(service: ServiceUnderTest) -> N
         assert ("left", "stone") in keys
 
 
+def counted(service: ServiceUnderTest, target: str, *headers: tuple[str, str]) -> int:
+    answer = service.send("GET", target, list(headers))
+    assert (answer.status, answer.headers["content-type"]) == (200, "text/plain;charset=utf-8"), (
+        answer
+    )
+    return int(answer.body)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", 10),
+        ("PartitionKey eq 'left'", 5),
+        ("PartitionKey eq 'left' and RowKey eq 'bone'", 1),
+        ("PartitionKey eq 'none'", 0),
+        ("name eq 'Kies'", 2),
+        ("contains(name,'ies')", 6),
+        ("false", 0),
+    ],
+)
+def test_a_count(service: ServiceUnderTest, text: str, expected: int) -> None:
+    for path in ("/Stones/$count", "/Stones()/$count", "/stones/%24count"):
+        assert counted(service, f"{path}?$filter={quote(text)}") == expected
+
+
+def test_a_count_in_a_signature_s_range(service: ServiceUnderTest) -> None:
+    given = {"sp": "r", "tn": "Stones", "spk": "left", "srk": "c", "epk": "left", "erk": "t"}
+    token = query_of(signed(ACCOUNT, KEY, completed(given)))
+    for text, expected in (("", 2), ("contains(name,'e')", 2), ("RowKey eq 'bone'", 0)):
+        target = f"/Stones/$count?$filter={quote(text)}&{token}"
+        assert counted(service, target, ("Authorization", "-")) == expected
+    given["sp"] = "a"
+    token = query_of(signed(ACCOUNT, KEY, completed(given)))
+    answer = service.send("GET", f"/Stones/$count?{token}", [("Authorization", "-")])
+    assert answer.status == 403
+
+
+def test_a_count_leaves_out_what_has_expired(service: ServiceUnderTest) -> None:
+    own = [("x-tablestone-indexes", "1")]
+    service.send("PUT", "/Bones?comp=expiry", own, b'{"after": 60}')
+    for row in "abc":
+        body = json.dumps({"PartitionKey": "p", "RowKey": row}).encode()
+        assert service.send("POST", "/Bones", [JSON], body).status == 201
+        service.clock.now += timedelta(seconds=25)
+    assert counted(service, "/Bones/$count") == 2
+    assert counted(service, "/Bones/$count?$filter=" + quote("RowKey ne 'c'")) == 1
+
+
+def test_a_count_that_takes_long(
+    service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is an error that names the header, or with the header a part; the parts add up."""
+    monkeypatch.setattr(limits, "SCAN_ROWS_PER_READ", 3)
+    service.seconds = count(0, 4)  # each look at the clock is 4 s later
+    for target in ("/Stones/$count", "/Stones/$count?$filter=" + quote("name ne 'Kies'")):
+        service.seconds = count(0, 4)
+        answer = service.send("GET", target)
+        assert (answer.status, b"OperationTimedOut" in answer.body) == (500, True), answer
+        assert b"x-tablestone-partial: true" in answer.body
+        more, parts = "", list[int]()
+        while True:
+            joined = "&" if "?" in target else "?"
+            answer = service.send("GET", target + (more and joined + more), [PARTIAL])
+            parts.append(int(answer.body))
+            if TOKENS[0] not in answer.headers:
+                break
+            names = ("NextPartitionKey", "NextRowKey")
+            tokens = (quote(answer.headers[each]) for each in TOKENS)
+            more = "&".join(map("=".join, zip(names, tokens, strict=True)))
+        assert len(parts) > 1
+        assert sum(parts) == (6 if "name" in target else 10)
+
+
+@pytest.mark.parametrize(
+    ("target", "status", "text"),
+    [
+        ("/Stones/$count?$top=5", 400, "A count has no query option $top."),
+        ("/Stones/$count?$select=name", 400, "A count has no query option $select."),
+        ("/Stones/$count?$filter=" + quote("name eq"), 400, "Syntax error"),
+        ("/Nothing/$count", 404, "TableNotFound"),
+        ("/Stones/$Count", 501, "NotImplemented"),
+        ("/Stones/$count/x", 501, "NotImplemented"),
+        ("/Stones/$count?$orderby=name", 501, "NotImplemented"),
+        ("/Tables/$count", 400, "Error in query syntax"),
+    ],
+)
+def test_a_count_that_is_refused(
+    service: ServiceUnderTest, target: str, status: int, text: str
+) -> None:
+    answer = service.send("GET", target)
+    assert (answer.status, text in answer.body.decode()) == (status, True), answer
+
+
+def test_a_count_in_a_batch(service: ServiceUnderTest) -> None:
+    assert b"\r\n\r\n10\r\n" in lone_query(service, "/Stones/$count")
+
+
+def test_how_many_entities_a_count_examines(service: ServiceUnderTest) -> None:
+    asks = [("x-tablestone-examined", "1")]
+    for text, examined in (("", 10), ("name eq 'Kies'", 10), ("PartitionKey eq 'left'", 5)):
+        answer = service.send("GET", f"/Stones/$count?$filter={quote(text)}", asks)
+        assert int(answer.headers["x-tablestone-examined"]) == examined
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "MERGE", "PATCH", "HEAD"])
+@pytest.mark.parametrize("table", ["Stones", "Nothing", "x"])
+def test_without_the_option_a_count_is_any_segment(method: str, table: str) -> None:
+    """Every byte is that of another segment after a table (wire 1.2)."""
+    body = b'{"PartitionKey": "p", "RowKey": "r"}' if method in ("POST", "PUT") else b""
+    told = []
+    for segment in ("$count", "other"):
+        service = filled(query_extensions=False)
+        answer = service.send(method, f"/{table}/{segment}", [JSON], body)
+        told.append((answer.status, list(answer.headers), answer.body[:120]))
+        service.close()
+    assert told[0] == told[1]
+
+
 @pytest.mark.parametrize(
     "target",
     [
         "/Stones()?$filter=" + quote("startswith(RowKey,'b')"),
         "/Tables?$filter=" + quote("startswith(TableName,'b')"),
         "/Stones(PartitionKey='left',RowKey='stone')?$filter=" + quote("contains(name,'i')"),
+        "/Stones/$count",
     ],
 )
 def test_without_the_option_nothing_is_new(target: str) -> None:

@@ -712,7 +712,8 @@ REMOTE_INDEXES = _switch(
 )
 QUERY_EXTENSIONS = _switch(
     "query-extensions",
-    "Answer queries that the service does not know: filters with startswith, endswith, contains and substringof.",
+    "Answer queries that the service does not know: filters with startswith, endswith, contains and substringof; "
+    "and $count.",
 )
 AUTO_INDEX = _switch(
     "auto-index",

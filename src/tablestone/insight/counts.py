@@ -676,7 +676,7 @@ class InsightCounts:
         counts.pages += 1
         counts.ended += page.token is None
         counts.read += page.rows_read
-        counts.returned += len(page.stored)
+        counts.returned += page.found
         counts.seconds += seconds
         counts.durations[bisect_left(PAGE_BOUNDS, seconds)] += 1
         if key is not None or page.rows_read == 0 or record.from_tools:

@@ -90,6 +90,15 @@ class GetEntity(NamedTuple):
     conditions: ReadConditions | None = None
 
 
+class CountForm(enum.Enum):
+    """What the answer to a count is that takes too long."""
+
+    WHOLE = "whole"
+    """An error."""
+    PARTIAL = "partial"
+    """The number so far, and the token to go on."""
+
+
 @dataclass(frozen=True, slots=True)
 class QueryEntities:
     """Read a page of entities in key order, from `token` on, and only those inside the bounds."""
@@ -102,6 +111,8 @@ class QueryEntities:
     bounds: KeyBounds | None = None
     counts_examined: bool = False
     """Count exactly how many entities are examined (`EntitiesPage.examined`)."""
+    counts: CountForm | None = None
+    """Count the entities, and read none."""
 
 
 class InsertEntity(NamedTuple):
@@ -368,10 +379,20 @@ class EntitiesPage:
     """Of these, the entities that have not expired; only if the query counts them."""
     indexed: tuple[str, ...] = field(default=(), compare=False)
     """The properties whose indexes found them, if the plan is by index."""
+    count: int = 0
+    """The number of entities, if the query counts them; then none are `stored`."""
+
+    @property
+    def found(self) -> int:
+        return self.count or len(self.stored)
 
 
 EXAMINED_HEADER: Final = "x-tablestone-examined"
 """In a request, it asks how many entities are examined; in the answer, it says so."""
+
+
+PARTIAL_HEADER: Final = "x-tablestone-partial"
+"""In a count, it asks for the number so far, if counting takes too long."""
 
 
 class EntityInserted(NamedTuple):

@@ -94,7 +94,7 @@ class QueryCounts:
                     self._counts[f"{name}/uses"] += 1
                     self._counts[f"{name}/read"] += page.rows_read
             elif asked.token is None and page.rows_read > max(
-                EXAMINED_MIN, EXAMINED_FOR_ONE * len(page.stored)
+                EXAMINED_MIN, EXAMINED_FOR_ONE * page.found
             ):
                 self._note_scan(record.account, asked, page.rows_read)
         elif isinstance(asked, EntityGroupTransaction):

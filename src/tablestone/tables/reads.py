@@ -8,6 +8,7 @@ so a point read waits for at most one turn of a slow scan.
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from tablestone import limits
 from tablestone.clock import Clock
@@ -18,7 +19,14 @@ from tablestone.model.entity_json import RawEntity, key_of, read_raw, typed_prop
 from tablestone.model.errors import StorageError
 from tablestone.model.filter_tree import Constant, FilterNode
 from tablestone.model.keys import ContinuationToken, EntityKey
-from tablestone.model.operations import IF_MATCH_ANY, EntitiesPage, QueryEntities, ReadConditions
+from tablestone.model.operations import (
+    IF_MATCH_ANY,
+    PARTIAL_HEADER,
+    CountForm,
+    EntitiesPage,
+    QueryEntities,
+    ReadConditions,
+)
 from tablestone.query.evaluate import compile_filter
 from tablestone.query.plan import PlanKind, plan_query
 from tablestone.tables import storage_keys
@@ -52,7 +60,7 @@ async def query_entities(
     if not ranges or query.top == 0:
         return EntitiesPage((), None, plan.kind.value)
     policy = table.acting_expiry
-    if plan.residual is None and policy is None:
+    if plan.residual is None and policy is None and query.counts is None:
         rows = await engine.read(ranges, rows_max=query.top, bytes_max=limits.PAGE_BYTES_MAX)
         read = len(rows.values)
         return EntitiesPage(rows.values, _token(rows.next_key), plan.kind.value, read, read)
@@ -68,15 +76,46 @@ async def query_entities(
             scan = FilteredScan(
                 *(engine, snapshot, table_id, residual, has_ended, seconds, turn, indexed),
                 counts_live=query.counts_examined,
+                counts_only=query.counts is not None,
             )
             page = await scan.page(ranges, query.top)
             kind = PlanKind.INDEX if scan.is_by_index else plan.kind
             examined = scan.rows_read - scan.ended
             by = indexed.properties if indexed is not None and scan.is_by_index else ()
             page = replace(page, plan=kind.value, indexed=by)
-            return replace(page, rows_read=scan.rows_read, examined=examined)
+            return replace(page, rows_read=scan.rows_read, examined=examined, count=scan.count)
     finally:
         await snapshot.close()
+
+
+async def count_entities(
+    engine: Engine,
+    table: TableRecord,
+    query: QueryEntities,
+    clock: Clock,
+    seconds: Seconds,
+    turns: Turns,
+) -> EntitiesPage:
+    """How many entities the query finds; raises `OperationTimedOut` if that takes too long, unless a part is enough."""
+    deadline = seconds() + limits.PAGE_SECONDS_MAX
+    count = rows_read = examined = 0
+    while True:
+        page = await query_entities(engine, table, query, clock, seconds, turns)
+        count, rows_read = count + page.count, rows_read + page.rows_read
+        examined += page.examined
+        # On some engines a page ends early, when its snapshot has passed.
+        if page.token is None or seconds() > deadline:
+            break
+        query = replace(query, token=page.token)
+    if page.token is not None and query.counts is CountForm.WHOLE:
+        raise StorageError("OperationTimedOut", _TOO_MANY, early=False)
+    return replace(page, count=count, rows_read=rows_read, examined=examined)
+
+
+_TOO_MANY: Final = (
+    "The entities could not be counted within the specified time. A request with the header "
+    f"{PARTIAL_HEADER}: true gets the number so far, and a continuation token."
+)
 
 
 def require_conditions(conditions: ReadConditions, stored: bytes) -> None:
@@ -111,6 +150,7 @@ class FilteredScan:
         indexed: IndexedRows | None = None,
         *,
         counts_live: bool = False,
+        counts_only: bool = False,
     ) -> None:
         self._engine = engine
         self._snapshot = snapshot
@@ -128,6 +168,11 @@ class FilteredScan:
             self._hint, self._rows_per_read = hint, limits.SCAN_ROWS_PER_HINTED_READ
         is_remote = engine.capabilities.stored_in is StoredIn.SERVERS
         self._rows_per_read_max = limits.SCAN_ROWS_PER_REMOTE_READ if is_remote else 0
+        self._counts_only = counts_only
+        is_all = residual == Constant(value=True) and has_ended is None
+        self._counts_rows = counts_only and is_all
+        self.count = 0
+        """The entities that were found."""
         self._seconds = seconds
         self._turn = turn
         self._deadline = 0.0
@@ -150,7 +195,9 @@ class FilteredScan:
             if self._rows_per_read < self._rows_per_read_max:
                 self._rows_per_read = min(2 * self._rows_per_read, self._rows_per_read_max)
             before, gaps = self.rows_read, len(rows.values) + 1
-            for number, stored in enumerate(rows.values, 1):
+            if self._counts_rows:
+                self.count += len(rows.values)
+            for number, stored in enumerate(() if self._counts_rows else rows.values, 1):
                 # The next page comes to what is after its last row: of what a hint left out, count the part before;
                 # about, unless somebody asks.
                 self.rows_read = before + number + rows.left_out * number // gaps
@@ -160,8 +207,10 @@ class FilteredScan:
                 if self._predicate(partial(typed_property, raw)) and (
                     self._has_ended is None or not self._has_ended(raw)
                 ):
-                    found.append(stored)
-                    size += len(stored)
+                    self.count += 1
+                    if not self._counts_only:
+                        found.append(stored)
+                        size += len(stored)
                     if len(found) == top or size >= limits.PAGE_BYTES_MAX:
                         if self._counts_live and rows.left_out:
                             most = number + rows.left_out
@@ -174,8 +223,8 @@ class FilteredScan:
             self.rows_read = before + len(rows.values) + rows.left_out
             if rows.next_key is None:
                 return EntitiesPage(found, None)
-            # The engine may have left out all rows of a piece.
-            if not rows.values:
+            # The engine may have left out all rows of a piece, and others need no look.
+            if not rows.values or self._counts_rows:
                 now = self._seconds()
                 if now > self._turn.ends and not await self._goes_on(now):
                     return EntitiesPage(found, _token(rows.next_key))

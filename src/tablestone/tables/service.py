@@ -32,7 +32,7 @@ from tablestone.tables.index_building import (
     is_unclaimed,
 )
 from tablestone.tables.metadata import Documents, PropertiesOfAccounts
-from tablestone.tables.reads import query_entities, require_conditions
+from tablestone.tables.reads import count_entities, query_entities, require_conditions
 from tablestone.tables.throughput_targets import Throughput
 from tablestone.tables.writes import commit_writes
 
@@ -258,9 +258,8 @@ class TableService:
 
     async def _query_entities(self, owner: Owner, asked: operations.QueryEntities) -> Result:
         table = await self.catalog.require(owner, asked.table)
-        page = await query_entities(
-            self._engine, table, asked, self._clock, self._seconds, self._turns
-        )
+        read = query_entities if asked.counts is None else count_entities
+        page = await read(self._engine, table, asked, self._clock, self._seconds, self._turns)
         if self._throughput is not None:
             self._throughput.end(owner.name, asked, page)
         return page

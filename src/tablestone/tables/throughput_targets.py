@@ -85,7 +85,7 @@ class Throughput:
         self, account: str, query: operations.QueryEntities, page: operations.EntitiesPage
     ) -> None:
         """Take the entities of a page, except the first, which `begin` has taken."""
-        number = max(0, len(page.stored) - 1)
+        number = max(0, page.found - 1)
         if self._account is not None:
             self._account.spend((account,), number, needs_one=False)
         if self._partition is not None:

@@ -162,7 +162,7 @@ class _ActiveRule:
 
 def _can_meet(rule: Rule, operation: Operation) -> bool:
     if rule.page_max is not None:
-        return isinstance(operation, QueryEntities)
+        return isinstance(operation, QueryEntities) and operation.counts is None
     return not rule.conflict or _conditional_write(operation) is not None
 
 

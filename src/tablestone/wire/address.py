@@ -69,6 +69,8 @@ class AddressKind(enum.Enum):
     ENTITY_SET = "entity set"
     BELOW_ENTITY_SET = "below an entity set"
     """One segment or more after a table: `/t/Tables` (wire 1.2)."""
+    COUNT = "count"
+    """`/t/$count`, which is below an entity set unless the server has extensions of queries."""
     ENTITY = "entity"
     BATCH = "batch"
     METADATA = "metadata"
@@ -184,7 +186,8 @@ def _parse_below_set(first: str, *segments: str, account: str) -> Address:
         raise _key_count_error(table, account)
     if not (_SET.fullmatch(last) or _ENTITY.fullmatch(last)):
         raise _syntax_error()
-    return Address(AddressKind.BELOW_ENTITY_SET, table)
+    is_count = segments == ("$count",)
+    return Address(AddressKind.COUNT if is_count else AddressKind.BELOW_ENTITY_SET, table)
 
 
 def _key_count_error(table: str, account: str) -> StorageError:

@@ -25,6 +25,8 @@ from tablestone.model.keys import (
 from tablestone.model.operations import (
     EXAMINED_HEADER,
     IF_MATCH_ANY,
+    PARTIAL_HEADER,
+    CountForm,
     CreateTable,
     DeleteEntity,
     DeleteTable,
@@ -285,6 +287,26 @@ def query_entities(decoded: DecodedRequest) -> Operation:
         _projection(decoded),
         parse_entity_token(parameters),
         counts_examined=_EXAMINED in decoded.raw.headers,
+    )
+
+
+_PARTIAL: Final = PARTIAL_HEADER.encode("ascii")
+_NOT_OF_COUNTS: Final = ("$top", "$select")
+
+
+def count_entities(decoded: DecodedRequest) -> Operation:
+    for name in _NOT_OF_COUNTS:
+        if name in decoded.parameters:
+            raise StorageError("InvalidInput", f"A count has no query option {name}.")
+    is_partial = decoded.raw.headers.get(_PARTIAL, b"").strip().lower() == b"true"
+    return QueryEntities(
+        table_in_url(decoded.address),
+        decoded.filter(),
+        limits.PAGE_ENTITIES_MAX,
+        None,
+        parse_entity_token(decoded.parameters),
+        counts_examined=_EXAMINED in decoded.raw.headers,
+        counts=CountForm.PARTIAL if is_partial else CountForm.WHOLE,
     )
 
 

@@ -40,6 +40,7 @@ from tablestone.wire.versions import VERSION_ECHOED, VERSION_UNNAMED
 
 SERVER: Final = b"Windows-Azure-Table/1.0 Microsoft-HTTPAPI/2.0"
 SERVER_OF_FRONT_DOOR: Final = b"Microsoft-HTTPAPI/2.0"
+_TEXT_TYPE: Final = b"text/plain;charset=utf-8"
 _NO_CACHE: Final = (b"cache-control", b"no-cache")
 _NOSNIFF: Final = (b"x-content-type-options", b"nosniff")
 _SERVER: Final = (b"server", SERVER)
@@ -98,8 +99,10 @@ def encode_result(operation: Operation, result: Result, form: Form) -> Answer:
         return answer
     if isinstance(result, EntitiesPage):
         assert isinstance(operation, QueryEntities)
-        body = writer.entities(operation.table, result.stored, operation.projection)
         extra = None if result.token is None else entity_token_headers(result.token)
+        if operation.counts is not None:
+            return Answer(200, b"%d" % result.count, _TEXT_TYPE, extra=extra)
+        body = writer.entities(operation.table, result.stored, operation.projection)
         return Answer(200, body, writer.feed_type, extra=extra)
     if isinstance(result, TablesPage):
         extra = None if result.next_table is None else [table_token_header(*result.next_table)]

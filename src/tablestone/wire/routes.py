@@ -66,6 +66,7 @@ ROUTES: Final[dict[tuple[Kind, str | None, str | None, str], Route]] = {
     (Kind.ENTITY_SET, None, None, "POST"): _odata(operations.InsertEntity, decode.insert),
     (Kind.BELOW_ENTITY_SET, None, None, "GET"): _odata(None, decode.read_below_entity_set),
     (Kind.BELOW_ENTITY_SET, None, None, "POST"): _odata(operations.InsertEntity, decode.insert),
+    (Kind.COUNT, None, None, "GET"): _odata(operations.QueryEntities, decode.count_entities),
     (Kind.ENTITY, None, None, "GET"): _odata(operations.GetEntity, decode.get_entity),
     (Kind.ENTITY, None, None, "PUT"): _odata(operations.UpdateEntity, decode.replace),
     (Kind.ENTITY, None, None, "MERGE"): _odata(operations.MergeEntity, decode.merge),
@@ -138,6 +139,8 @@ def decode_operation(decoded: DecodedRequest) -> tuple[Route, Operation]:
         if restype is None and comp is None:
             decode.require_supported_options(decoded.parameters)
     kind, table, _ = decoded.address
+    if kind is Kind.COUNT and not (decoded.extended and decoded.method == "GET"):
+        kind = Kind.BELOW_ENTITY_SET
     route = _route(decoded.raw, kind, restype, comp, decoded.method)
     if route is None or decoded.version < route.since:
         raise _no_route(decoded, (kind, restype, comp))

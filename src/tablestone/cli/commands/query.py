@@ -106,14 +106,16 @@ def query(
         for line in [shown] if count_only else found:
             print(line)
     elif count_only:
-        shown = sum(1 for _ in entities)
+        is_whole = not (explained or refinement.looks_at_more or top is not None)
+        counted = endpoint.count(Query(table, asked)) if is_whole else None
+        shown = sum(1 for _ in entities) if counted is None else counted
         print(shown)
     else:
         hidden = [name for name in select_names if name not in names]
         shown = show(queries.without(entities, hidden), output, names)
     sys.stdout.flush()
     absent = {name: flags[name] for name in met.missing if name in flags}
-    data_options.tell_of_absent(endpoint, wanted, reader.cost.entities, absent)
+    data_options.tell_of_absent(endpoint, wanted, max(reader.cost.entities, shown), absent)
     cost: list[str] = []
     if explained:
         cost = queries.explain(

@@ -16,7 +16,7 @@ async def written_page(
     query: QueryEntities, page: EntitiesPage, form: Form, turns: Turns
 ) -> EntitiesPage:
     """The page with its entities as they are written; it ends before the one that the answer has no room for."""
-    if form.writer.lists_as_stored(query.projection):
+    if query.counts is not None or form.writer.lists_as_stored(query.projection):
         return page
     listed: list[bytes] = []
     size = 0
