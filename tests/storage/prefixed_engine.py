@@ -96,15 +96,27 @@ class _Inside(ForwardingSnapshot):
         self._part = engine
 
     async def read(
-        self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
+        self,
+        ranges: Sequence[KeyRange],
+        *,
+        rows_max: int,
+        bytes_max: int,
+        hint: Hint | None = None,
+        reverse: bool = False,
     ) -> Rows:
         inside = [self._part._range(key_range) for key_range in ranges]
-        rows = await super().read(inside, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
+        rows = await super().read(
+            inside, rows_max=rows_max, bytes_max=bytes_max, hint=hint, reverse=reverse
+        )
         return self._part._rows(rows)
 
-    async def entries(self, start: Entry, end: Entry, *, entries_max: int) -> list[Entry]:
+    async def entries(
+        self, start: Entry, end: Entry, *, entries_max: int, reverse: bool = False
+    ) -> list[Entry]:
         part = self._part
-        found = await super().entries(part._entry(start), part._entry(end), entries_max=entries_max)
+        found = await super().entries(
+            part._entry(start), part._entry(end), entries_max=entries_max, reverse=reverse
+        )
         return [
             Entry(part._outside(entry), part._outside(partition), row)
             for entry, partition, row in found

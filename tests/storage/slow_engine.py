@@ -236,19 +236,29 @@ class SlowSnapshot(ForwardingSnapshot):
         self._commits: int | None = None
 
     async def read(
-        self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
+        self,
+        ranges: Sequence[KeyRange],
+        *,
+        rows_max: int,
+        bytes_max: int,
+        hint: Hint | None = None,
+        reverse: bool = False,
     ) -> Rows:
         if self._commits is None:
             self._commits = self._engine.commits
         elif self._engine.capabilities.snapshots_pass and self._commits != self._engine.commits:
             raise SnapshotPassed
         return await self._engine._ask(
-            lambda: self._snapshot.read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
+            lambda: self._snapshot.read(
+                ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint, reverse=reverse
+            )
         )
 
-    async def entries(self, start: Entry, end: Entry, *, entries_max: int) -> list[Entry]:
+    async def entries(
+        self, start: Entry, end: Entry, *, entries_max: int, reverse: bool = False
+    ) -> list[Entry]:
         return await self._engine._ask(
-            lambda: self._snapshot.entries(start, end, entries_max=entries_max)
+            lambda: self._snapshot.entries(start, end, entries_max=entries_max, reverse=reverse)
         )
 
 

@@ -87,9 +87,12 @@ class OvertakenEngine(ForwardingEngine):
                 rows_max: int,
                 bytes_max: int,
                 hint: Hint | None = None,
+                reverse: bool = False,
             ) -> Rows:
                 hints.append(hint)
-                return await super().read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
+                return await super().read(
+                    ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint, reverse=reverse
+                )
 
         return Noting(await super().snapshot())
 

@@ -75,7 +75,9 @@ def test_what_is_printed(tools: DataTools, weather: str) -> None:
     assert tools.run("query", weather, "--count", "--filter", "wind gt 5").lines == ["3"]
 
 
-def test_a_server_counts(tools: DataTools, private_server: StartServer, tmp_path: Path) -> None:
+def test_a_server_counts_and_reads_backwards(
+    tools: DataTools, private_server: StartServer, tmp_path: Path
+) -> None:
     """With `--query-extensions` it does, in one request; without, the entities are read."""
     for extensions in ("true", "false"):
         log = tmp_path / f"{extensions}.log"
@@ -90,10 +92,14 @@ def test_a_server_counts(tools: DataTools, private_server: StartServer, tmp_path
             (("query", "Weather", "--count", "--filter", "wind gt 5"), "3"),
         ):
             assert tools.run(*arguments).lines == [expected]
+        found = tools.run(
+            "query", "Weather", "--newest", "--top", "2", "--output", "jsonl"
+        ).entities
+        assert [each["PartitionKey"] for each in found] == ["LGA's", "JFK"]
         assert server.stop() == 0
         told = log.read_text()
-        found = (told.count("status=501"), told.count("bytes_out=1 plan="))
-        assert found == ((0, 4) if extensions == "true" else (4, 0)), told
+        seen = (told.count("status=501"), told.count("bytes_out=1 plan="))
+        assert seen == ((0, 4) if extensions == "true" else (5, 0)), told
 
 
 def test_counts_and_partitions(tools: DataTools, weather: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from itertools import count
@@ -13,6 +14,7 @@ import pytest
 
 from sas_signing import completed, query_of, signed
 from tablestone import limits
+from tablestone.wire.continuation import parse_token
 from wire.service_under_test import ACCOUNT, KEY, ServiceUnderTest
 
 JSON = ("Content-Type", "application/json")
@@ -121,6 +123,115 @@ def test_a_signature_sees_no_more_than_its_range(service: ServiceUnderTest) -> N
         keys = {(each["PartitionKey"], each["RowKey"]) for each in json.loads(answer.body)["value"]}
         assert keys <= {("left", "stone"), ("left", "stones")}, (text, keys)
         assert ("left", "stone") in keys
+
+
+NEWEST = "$orderby=PartitionKey%20desc,RowKey%20desc"
+ALL = [f"{side}/{row}" for side in ("left", "right") for row in sorted(ROWS)]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("", ALL[::-1]),
+        ("&$top=3", ALL[:-4:-1]),
+        ("&$filter=" + quote("PartitionKey eq 'left'"), ALL[4::-1]),
+        ("&$filter=" + quote("RowKey ge 'stone'"), [ALL[n] for n in (9, 8, 7, 4, 3, 2)]),
+        ("&$filter=" + quote("name eq 'Kies'"), ["right/stones", "left/stones"]),
+        ("&$filter=" + quote("contains(name,'ies')") + "&$top=2", ["right/stones", "right/stone"]),
+        ("&$select=PartitionKey,RowKey&$top=1", ["right/tone"]),
+    ],
+)
+def test_the_last_keys_first(service: ServiceUnderTest, options: str, expected: list[str]) -> None:
+    found = answered(service, f"/Stones()?{NEWEST}{options}")
+    assert [f"{each['PartitionKey']}/{each['RowKey']}" for each in found] == expected
+
+
+@pytest.mark.parametrize("order", ["PartitionKey,RowKey", " PartitionKey asc , RowKey asc "])
+def test_the_first_keys_first(service: ServiceUnderTest, order: str) -> None:
+    """The order that is there anyway, and its tokens."""
+    answer = service.send("GET", f"/Stones()?$top=4&$orderby={quote(order)}")
+    plain = service.send("GET", "/Stones()?$top=4")
+    tokens = [[each.headers[name] for name in TOKENS] for each in (answer, plain)]
+    assert (answer.body, tokens[0]) == (plain.body, tokens[1])
+
+
+def pages(
+    service: ServiceUnderTest, target: str, *headers: tuple[str, str], allowed: list[str] = ALL
+) -> list[list[str]]:
+    """The keys of each page. Every token names an entity that the caller may read."""
+    found, more = list[list[str]](), ""
+    while True:
+        answer = service.send("GET", target + more, list(headers))
+        assert answer.status == 200, answer
+        entities = json.loads(answer.body)["value"]
+        found.append([f"{each['PartitionKey']}/{each['RowKey']}" for each in entities])
+        if TOKENS[0] not in answer.headers:
+            return found
+        texts = [answer.headers[each] for each in TOKENS]
+        assert all(re.fullmatch(r"1!r\d+![A-Za-z0-9*_-]*", text) for text in texts)
+        assert "/".join(parse_token(text, reverse=True) for text in texts) in allowed
+        names = ("NextPartitionKey", "NextRowKey")
+        more = "&" + "&".join(map("=".join, zip(names, map(quote, texts), strict=True)))
+
+
+@pytest.mark.parametrize("top", [1, 3, 4, 10])
+def test_pages_of_the_last_keys_first(service: ServiceUnderTest, top: int) -> None:
+    found = pages(service, f"/Stones()?{NEWEST}&$top={top}")
+    assert [key for page in found for key in page] == ALL[::-1]
+    assert all(len(page) == top for page in found[:-1])
+
+
+def test_pages_within_a_signature_s_range(service: ServiceUnderTest) -> None:
+    given = {"sp": "r", "tn": "Stones", "spk": "left", "srk": "c", "epk": "right", "erk": "c"}
+    token = query_of(signed(ACCOUNT, KEY, completed(given)))
+    expected = [key for key in ALL if "left/c" <= key <= "right/c"]
+    target = f"/Stones()?{NEWEST}&$top=2&{token}"
+    found = pages(service, target, ("Authorization", "-"), allowed=expected)
+    assert [key for page in found for key in page] == expected[::-1]
+
+
+def test_a_page_that_takes_long(service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SCAN_ROWS_PER_READ", 3)
+    service.seconds = count(0, 4)
+    found = pages(service, f"/Stones()?{NEWEST}&$filter=" + quote("name ne 'Kies'"))
+    assert len(found) > 2
+    expected = [key for key in ALL if key.split("/")[1] in ("stone", "bone", "Stone")]
+    assert [key for page in found for key in page] == expected[::-1]
+
+
+def test_a_token_has_a_direction(service: ServiceUnderTest) -> None:
+    texts = {}
+    for order in ("", NEWEST):
+        answer = service.send("GET", f"/Stones()?$top=2&{order}")
+        names = ("NextPartitionKey", "NextRowKey")
+        tokens = (quote(answer.headers[each]) for each in TOKENS)
+        texts[order] = "&".join(map("=".join, zip(names, tokens, strict=True)))
+    for order, other in (("", NEWEST), (NEWEST, "")):
+        assert service.send("GET", f"/Stones()?{order}&{texts[order]}").status == 200
+        answer = service.send("GET", f"/Stones()?{order}&{texts[other]}")
+        assert (answer.status, b"InvalidInput" in answer.body) == (400, True)
+    half = texts[NEWEST].partition("&")[0]
+    assert service.send("GET", f"/Stones()?{NEWEST}&{half}").status == 400
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        *(f"/Stones()?$orderby={quote(order)}" for order in ("name", "RowKey desc", "")),
+        "/Stones()?$orderby=" + quote("PartitionKey desc,RowKey"),
+        "/Stones()?$orderby=" + quote("PartitionKey asc,RowKey desc"),
+        "/Stones()?$orderby=" + quote("RowKey desc,PartitionKey desc"),
+        "/Stones()?$orderby=" + quote("PartitionKey desc,RowKey desc,name"),
+        "/Stones()?$orderby=" + quote("partitionkey desc,rowkey desc"),
+        "/Tables?$orderby=" + quote("TableName desc"),
+        f"/Stones(PartitionKey='left',RowKey='bone')?{NEWEST}",
+    ],
+)
+def test_no_other_order(service: ServiceUnderTest, target: str) -> None:
+    answer = service.send("GET", target)
+    assert (answer.status, b"NotImplemented" in answer.body) == (501, True)
+    if "Stones()" in target:
+        assert b"$orderby=PartitionKey desc,RowKey desc" in answer.body
 
 
 def counted(service: ServiceUnderTest, target: str, *headers: tuple[str, str]) -> int:
@@ -248,6 +359,8 @@ def test_without_the_option_a_count_is_any_segment(method: str, table: str) -> N
         "/Tables?$filter=" + quote("startswith(TableName,'b')"),
         "/Stones(PartitionKey='left',RowKey='stone')?$filter=" + quote("contains(name,'i')"),
         "/Stones/$count",
+        f"/Stones()?{NEWEST}",
+        "/Stones()?$orderby=" + quote("PartitionKey,RowKey"),
     ],
 )
 def test_without_the_option_nothing_is_new(target: str) -> None:

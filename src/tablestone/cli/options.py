@@ -713,7 +713,7 @@ REMOTE_INDEXES = _switch(
 QUERY_EXTENSIONS = _switch(
     "query-extensions",
     "Answer queries that the service does not know: filters with startswith, endswith, contains and substringof; "
-    "and $count.",
+    "$count; and the last keys first, by $orderby.",
 )
 AUTO_INDEX = _switch(
     "auto-index",

@@ -40,6 +40,8 @@ class Capabilities:
     """A commit checks that the rows its write set relies on have not changed (`contract.WriteSet`)."""
     keeps_entries: bool = False
     """The engine can keep entries of indexes, and its snapshots read them (`contract.Snapshot.entries`)."""
+    reads_backwards: bool = False
+    """Its snapshots read rows and entries in descending order too."""
 
 
 # What must hold of every kind, and why another combination cannot work.

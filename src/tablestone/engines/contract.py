@@ -349,9 +349,18 @@ class Snapshot(Protocol):
     """The rows at one moment, for several reads. Close it soon: storage keeps what it may still read."""
 
     async def read(
-        self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
+        self,
+        ranges: Sequence[KeyRange],
+        *,
+        rows_max: int,
+        bytes_max: int,
+        hint: Hint | None = None,
+        reverse: bool = False,
     ) -> Rows:
         """As `Engine.read`, at the moment of this snapshot's first read: later commits do not show.
+
+        `reverse`: from the last key to the first, only if `capabilities.reads_backwards`. The ranges are ascending all
+        the same, and `next_key` is the greatest one that was left unread.
 
         If `capabilities.snapshots_pass`, any read but the first may raise `SnapshotPassed`; the reader then continues
         without the snapshot. With a hint, `rows_max` limits the examined rows, and `next_key` is the first row that
@@ -359,8 +368,13 @@ class Snapshot(Protocol):
         """
         ...
 
-    async def entries(self, start: Entry, end: Entry, *, entries_max: int) -> list[Entry]:
-        """The first entries with `start <= entry < end`, in the same snapshot; only if `keeps_entries`."""
+    async def entries(
+        self, start: Entry, end: Entry, *, entries_max: int, reverse: bool = False
+    ) -> list[Entry]:
+        """The first entries with `start <= entry < end`, in the same snapshot; only if `keeps_entries`.
+
+        `reverse`: the last ones, the greatest first.
+        """
         ...
 
     async def count_entries(self, start: Entry, end: Entry, *, entries_max: int) -> int:

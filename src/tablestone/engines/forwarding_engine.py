@@ -82,12 +82,22 @@ class ForwardingSnapshot:
         self._snapshot = snapshot
 
     async def read(
-        self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
+        self,
+        ranges: Sequence[KeyRange],
+        *,
+        rows_max: int,
+        bytes_max: int,
+        hint: Hint | None = None,
+        reverse: bool = False,
     ) -> Rows:
-        return await self._snapshot.read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
+        return await self._snapshot.read(
+            ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint, reverse=reverse
+        )
 
-    async def entries(self, start: Entry, end: Entry, *, entries_max: int) -> list[Entry]:
-        return await self._snapshot.entries(start, end, entries_max=entries_max)
+    async def entries(
+        self, start: Entry, end: Entry, *, entries_max: int, reverse: bool = False
+    ) -> list[Entry]:
+        return await self._snapshot.entries(start, end, entries_max=entries_max, reverse=reverse)
 
     async def count_entries(self, start: Entry, end: Entry, *, entries_max: int) -> int:
         return await self._snapshot.count_entries(start, end, entries_max=entries_max)

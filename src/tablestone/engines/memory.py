@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from threading import get_ident
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import apsw
 
@@ -69,6 +69,7 @@ class MemoryEngine:
         keeps_changes=True,
         checks_relied_rows=True,
         keeps_entries=True,
+        reads_backwards=True,
     )
     leases: Leases | None = None
 
@@ -312,6 +313,18 @@ def _hints_of(_thread: int) -> HintedReader:
     return HintedReader(apsw.Connection(":memory:"))
 
 
+Item = TypeVar("Item")
+
+
+def _first(
+    ordered: list[Item], first: int, last: int, items_max: int, *, reverse: bool
+) -> list[Item]:
+    """The items between two places, up to a number: the first ones, or in reverse the last."""
+    if reverse:
+        return ordered[max(first, last - items_max) : last][::-1]
+    return ordered[first : min(last, first + items_max)]
+
+
 class MemoryRows(NamedTuple):
     """The rows of an engine, shared with snapshots until the next change copies them."""
 
@@ -335,27 +348,37 @@ class MemoryRows(NamedTuple):
             elif not is_new and is_there:
                 del self.index_entries[at]
 
-    async def entries(self, start: Entry, end: Entry, *, entries_max: int) -> list[Entry]:
+    async def entries(
+        self, start: Entry, end: Entry, *, entries_max: int, reverse: bool = False
+    ) -> list[Entry]:
         first = bisect_left(self.index_entries, start)
         last = bisect_left(self.index_entries, end)
-        return self.index_entries[first : min(last, first + entries_max)]
+        return _first(self.index_entries, first, last, entries_max, reverse=reverse)
 
     async def count_entries(self, start: Entry, end: Entry, *, entries_max: int) -> int:
         first = bisect_left(self.index_entries, start)
         return min(entries_max, bisect_left(self.index_entries, end) - first)
 
-    def within(self, key_range: KeyRange, keys_max: int = sys.maxsize) -> list[Key]:
+    def within(
+        self, key_range: KeyRange, keys_max: int = sys.maxsize, *, reverse: bool = False
+    ) -> list[Key]:
         first, last = (bisect_left(self.keys, key) for key in key_range)
-        return self.keys[first : min(last, first + keys_max)]
+        return _first(self.keys, first, last, keys_max, reverse=reverse)
 
     async def read(
-        self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
+        self,
+        ranges: Sequence[KeyRange],
+        *,
+        rows_max: int,
+        bytes_max: int,
+        hint: Hint | None = None,
+        reverse: bool = False,
     ) -> Rows:
         values: list[bytes] = []
         bytes_read = left_out = 0
         next_key: Key | None = None
-        for key_range in ranges:
-            keys = self.within(key_range, rows_max + 1)
+        for key_range in reversed(ranges) if reverse else ranges:
+            keys = self.within(key_range, rows_max + 1, reverse=reverse)
             if hint is not None and len(ranges) == 1:
                 hinted = _hints_of(get_ident())
                 conditions = conditions_of(hint, in_c=hinted.in_c)

@@ -113,6 +113,8 @@ class QueryEntities:
     """Count exactly how many entities are examined (`EntitiesPage.examined`)."""
     counts: CountForm | None = None
     """Count the entities, and read none."""
+    reverse: bool = False
+    """Read from the last key to the first; `token` is of such a query too."""
 
 
 class InsertEntity(NamedTuple):

@@ -281,8 +281,11 @@ class _TracedSnapshot(ForwardingSnapshot):
         rows_max: int,
         bytes_max: int,
         hint: contract.Hint | None = None,
+        reverse: bool = False,
     ) -> contract.Rows:
         with _call(self._system, "read") as span:
-            rows = await super().read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
+            rows = await super().read(
+                ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint, reverse=reverse
+            )
             span.set_attribute(_ROWS, len(rows.values))
             return rows

@@ -6,7 +6,7 @@ at worst it doubles the work.
 """
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from tablestone import limits
@@ -56,6 +56,8 @@ class IndexedRows:
         self._entries = entries
         self._in_order = in_order
         self._keys = keys
+        """In ascending order."""
+        self.reverse = False
         self.scanned_first = scanned_first
         self.properties = tuple(properties)
         """Those whose indexes have the entries."""
@@ -67,15 +69,23 @@ class IndexedRows:
             self._keys = await _all_keys(self._snapshot, self._entries, ranges, self._turn)
         if self._keys is None:
             keys: Sequence[Key]
-            keys = await _first_keys(self._snapshot, self._entries, ranges, wanted + 1, self._turn)
+            keys = await _first_keys(
+                *(self._snapshot, self._entries, ranges, wanted + 1, self._turn),
+                reverse=self.reverse,
+            )
+        elif self.reverse:
+            end = bisect_left(self._keys, ranges[-1].end) if ranges else 0
+            keys = self._keys[max(0, end - wanted - 1) : end][::-1]
         else:
             first = bisect_left(self._keys, ranges[0].start) if ranges else len(self._keys)
             keys = self._keys[first : first + wanted + 1]
         if not keys:
             return Rows([], None)
         points = [KeyRange.of_row(*key) for key in keys[:wanted]]
+        if self.reverse:
+            points.reverse()
         values, next_key, _ = await self._snapshot.read(
-            points, rows_max=wanted, bytes_max=limits.PAGE_BYTES_MAX
+            points, rows_max=wanted, bytes_max=limits.PAGE_BYTES_MAX, reverse=self.reverse
         )
         return Rows(values, next_key or (keys[wanted] if len(keys) > wanted else None))
 
@@ -87,6 +97,8 @@ async def rows_by_index(
     ranges: list[KeyRange],
     top: int,
     turn: Turn,
+    *,
+    reverse: bool = False,
 ) -> IndexedRows | None:
     """The rows that the filter may match, by the index with the fewest entries; None if those are too many."""
     partition = ranges[0].start.partition
@@ -107,10 +119,11 @@ async def rows_by_index(
     for path in paths:
         entries = _entries_of(table, usable, path, partition)
         if is_in_key_order(path) and len(entries) * len(ranges) <= STREAMS_MAX:
-            keys = await _first_keys(snapshot, entries, ranges, fewest, turn)
+            keys = await _first_keys(snapshot, entries, ranges, fewest, turn, reverse=reverse)
             if len(keys) < fewest:
                 fewest = len(keys)
                 first = fewest if fewest > ROWS_PER_READ_MIN else 0
+                keys.sort()
                 best = IndexedRows(snapshot, top, turn, entries, first, path, keys=keys)
             elif best is None:
                 best = IndexedRows(snapshot, top, turn, entries, fewest, path, in_order=True)
@@ -121,6 +134,8 @@ async def rows_by_index(
         count = await _count(snapshot, entries, most)
         if count <= most:
             best, most = IndexedRows(snapshot, top, turn, entries, count, path), count - 1
+    if best is not None:
+        best.reverse = reverse
     return best
 
 
@@ -139,22 +154,27 @@ def _entries_of(
 async def _first_keys(
     snapshot: Snapshot,
     entries: Sequence[_Entries],
-    ranges: Iterable[KeyRange],
+    ranges: Sequence[KeyRange],
     keys_max: int,
     turn: Turn,
+    *,
+    reverse: bool,
 ) -> list[Key]:
     """The first keys in the ranges that have one of the entries; each pair of entries is of one index key."""
     keys: list[Key] = []
-    for start, end in ranges:
+    for start, end in reversed(ranges) if reverse else ranges:
         found: set[Key] = set()
         for (entry, *_), _ in entries:
             some = await snapshot.entries(
-                Entry(entry, *start), Entry(entry, *end), entries_max=keys_max - len(keys)
+                Entry(entry, *start),
+                Entry(entry, *end),
+                entries_max=keys_max - len(keys),
+                reverse=reverse,
             )
             found.update([Key(partition, row) for _, partition, row in some])
             if turn.is_over:
                 await turn.give_way()
-        keys += sorted(found)
+        keys += sorted(found, reverse=reverse)
         if len(keys) >= keys_max:
             return keys[:keys_max]
     return keys

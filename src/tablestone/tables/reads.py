@@ -53,14 +53,16 @@ async def query_entities(
         if token is not None and not bounds.hold_partition(token.next_partition_key):
             ranges = []
         ranges = storage_keys.ranges_within(table_id, ranges, bounds)
+    if query.reverse and not engine.capabilities.reads_backwards:
+        raise StorageError("NotImplemented", _FORWARDS_ONLY, early=False)
+    rest = storage_keys.ranges_back_from if query.reverse else storage_keys.ranges_from
     if query.token is not None:
-        ranges = storage_keys.ranges_from(
-            ranges, storage_keys.entity_place(table_id, EntityKey(*query.token))
-        )
+        ranges = rest(ranges, storage_keys.entity_place(table_id, EntityKey(*query.token)))
     if not ranges or query.top == 0:
         return EntitiesPage((), None, plan.kind.value)
     policy = table.acting_expiry
-    if plan.residual is None and policy is None and query.counts is None:
+    is_plain = query.counts is None and not query.reverse
+    if plan.residual is None and policy is None and is_plain:
         rows = await engine.read(ranges, rows_max=query.top, bytes_max=limits.PAGE_BYTES_MAX)
         read = len(rows.values)
         return EntitiesPage(rows.values, _token(rows.next_key), plan.kind.value, read, read)
@@ -72,11 +74,14 @@ async def query_entities(
             indexed: IndexedRows | None = None
             residual = plan.residual or Constant(value=True)
             if table.indexes and engine.capabilities.keeps_entries:
-                indexed = await rows_by_index(snapshot, table, residual, ranges, query.top, turn)
+                indexed = await rows_by_index(
+                    *(snapshot, table, residual, ranges, query.top, turn), reverse=query.reverse
+                )
             scan = FilteredScan(
                 *(engine, snapshot, table_id, residual, has_ended, seconds, turn, indexed),
                 counts_live=query.counts_examined,
                 counts_only=query.counts is not None,
+                reverse=query.reverse,
             )
             page = await scan.page(ranges, query.top)
             kind = PlanKind.INDEX if scan.is_by_index else plan.kind
@@ -112,6 +117,9 @@ async def count_entities(
     return replace(page, count=count, rows_read=rows_read, examined=examined)
 
 
+_FORWARDS_ONLY: Final = (
+    "The engine of this server reads entities in ascending order only: $orderby is not implemented."
+)
 _TOO_MANY: Final = (
     "The entities could not be counted within the specified time. A request with the header "
     f"{PARTIAL_HEADER}: true gets the number so far, and a continuation token."
@@ -151,6 +159,7 @@ class FilteredScan:
         *,
         counts_live: bool = False,
         counts_only: bool = False,
+        reverse: bool = False,
     ) -> None:
         self._engine = engine
         self._snapshot = snapshot
@@ -168,6 +177,8 @@ class FilteredScan:
             self._hint, self._rows_per_read = hint, limits.SCAN_ROWS_PER_HINTED_READ
         is_remote = engine.capabilities.stored_in is StoredIn.SERVERS
         self._rows_per_read_max = limits.SCAN_ROWS_PER_REMOTE_READ if is_remote else 0
+        self._reverse = reverse
+        self._rest = storage_keys.ranges_back_from if reverse else storage_keys.ranges_from
         self._counts_only = counts_only
         is_all = residual == Constant(value=True) and has_ended is None
         self._counts_rows = counts_only and is_all
@@ -191,7 +202,7 @@ class FilteredScan:
             try:
                 rows = await self._read(ranges)
             except SnapshotPassed:  # never at the first read, so the ranges begin with the next key
-                return EntitiesPage(found, _token(ranges[0].start))
+                return EntitiesPage(found, _token(self._next_of(ranges)))
             if self._rows_per_read < self._rows_per_read_max:
                 self._rows_per_read = min(2 * self._rows_per_read, self._rows_per_read_max)
             before, gaps = self.rows_read, len(rows.values) + 1
@@ -228,7 +239,14 @@ class FilteredScan:
                 now = self._seconds()
                 if now > self._turn.ends and not await self._goes_on(now):
                     return EntitiesPage(found, _token(rows.next_key))
-            ranges = storage_keys.ranges_from(ranges, rows.next_key)
+            ranges = self._rest(ranges, rows.next_key)
+
+    def _next_of(self, ranges: list[KeyRange]) -> Key:
+        """The next key of ranges that a read has left over."""
+        if not self._reverse:
+            return ranges[0].start
+        partition, row = ranges[-1].end
+        return Key(partition, row[:-1])
 
     async def _read(self, ranges: list[KeyRange]) -> Rows:
         rows_max = self._rows_per_read
@@ -239,7 +257,11 @@ class FilteredScan:
                 return await self._indexed.read(ranges)
             rows_max = min(rows_max, left)
         return await self._snapshot.read(
-            ranges, rows_max=rows_max, bytes_max=limits.PAGE_BYTES_MAX, hint=self._hint
+            ranges,
+            rows_max=rows_max,
+            bytes_max=limits.PAGE_BYTES_MAX,
+            hint=self._hint,
+            reverse=self._reverse,
         )
 
     async def _goes_on(self, now: float) -> bool:
@@ -252,8 +274,10 @@ class FilteredScan:
     async def _rows_up_to(self, ranges: list[KeyRange], raw: RawEntity, most: int) -> int:
         """The rows of the ranges up to an entity, at most so many: a hint does not say where it left rows out."""
         place = storage_keys.entity_place(self._table_id, key_of(raw))
-        end = place._replace(row=place.row + b"\0")
-        before = [KeyRange(start, min(each, end)) for start, each in ranges if start < end]
+        if self._reverse:
+            before = storage_keys.ranges_from(ranges, place)
+        else:
+            before = storage_keys.ranges_back_from(ranges, place)
         bytes_max = 2 * limits.PAGE_BYTES_MAX  # a row that is left out is small
         rows = await self._snapshot.read(before, rows_max=most, bytes_max=bytes_max)
         return len(rows.values)
@@ -262,12 +286,15 @@ class FilteredScan:
         self, ranges: list[KeyRange], raw: RawEntity
     ) -> ContinuationToken | None:
         """The next entity of the ranges, matching or not, expired or not (wire 6.7)."""
-        partition, row = storage_keys.entity_place(self._table_id, key_of(raw))
-        rest = storage_keys.ranges_from(ranges, Key(partition, row + b"\0"))
+        place = storage_keys.entity_place(self._table_id, key_of(raw))
+        if self._reverse:
+            rest = storage_keys.ranges_before(ranges, place)
+        else:
+            rest = storage_keys.ranges_from(ranges, Key(place.partition, place.row + b"\0"))
         if not rest:
             return None
         try:
-            rows = await self._snapshot.read(rest, rows_max=1, bytes_max=1)
+            rows = await self._snapshot.read(rest, rows_max=1, bytes_max=1, reverse=self._reverse)
         except SnapshotPassed:
             rows = await self._engine.read(rest, rows_max=1, bytes_max=1)
         return ContinuationToken(*key_of(read_raw(rows.values[0]))) if rows.values else None

@@ -210,6 +210,20 @@ def ranges_from(ranges: list[KeyRange], start: Key) -> list[KeyRange]:
     ]
 
 
+def ranges_back_from(ranges: list[KeyRange], last: Key) -> list[KeyRange]:
+    """The rest of ascending ranges from a key back, inclusive."""
+    return ranges_before(ranges, Key(last.partition, last.row + b"\0"))
+
+
+def ranges_before(ranges: list[KeyRange], end: Key) -> list[KeyRange]:
+    """The parts of ascending ranges before a key."""
+    return [
+        KeyRange(key_range.start, min(key_range.end, end))
+        for key_range in ranges
+        if key_range.start < end
+    ]
+
+
 def entity_place(table_id: bytes, key: EntityKey) -> Key:
     return Key(entity_partition(table_id, key.partition_key), encode_key(key.row_key))
 

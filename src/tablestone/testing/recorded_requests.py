@@ -179,8 +179,16 @@ class ObservedEngine(ForwardingEngine):
 
 class _ObservedSnapshot(ForwardingSnapshot):
     async def read(
-        self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
+        self,
+        ranges: Sequence[KeyRange],
+        *,
+        rows_max: int,
+        bytes_max: int,
+        hint: Hint | None = None,
+        reverse: bool = False,
     ) -> Rows:
-        rows = await super().read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
+        rows = await super().read(
+            ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint, reverse=reverse
+        )
         _count(len(rows.values) + rows.left_out, ranges[0].start)
         return rows

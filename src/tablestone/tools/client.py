@@ -150,6 +150,8 @@ class Query(NamedTuple):
     select: tuple[str, ...] = ()
     top: int | None = None
     counts_examined: bool = False
+    reverse: bool = False
+    """The last keys first, which only servers with extensions of queries have."""
 
 
 class Watch(Protocol):
@@ -298,6 +300,16 @@ class TableEndpoint:
         return Page(
             entities, following, len(content), int(examined) if examined.isdecimal() else None
         )
+
+    def reads_backwards(self, table: str) -> bool:
+        """Whether the server can show the last keys first. Azure cannot."""
+        if self.connection.is_production:
+            return False
+        try:
+            self.page(Query(table, select=("PartitionKey",), top=1, reverse=True), None, retries={})
+        except (ServiceError, TransferFailed):
+            return False
+        return True
 
     def count(self, query: Query) -> int | None:
         """The number of entities, as the server counts them; None if it does not: Azure has no such request."""
@@ -585,6 +597,8 @@ def _parameters(query: Query, token: ContinuationToken | None) -> str:
         parameters["$select"] = ",".join(query.select)
     if query.top is not None:
         parameters["$top"] = str(min(query.top, limits.PAGE_ENTITIES_MAX))
+    if query.reverse:
+        parameters["$orderby"] = "PartitionKey desc,RowKey desc"
     if token is not None:
         parameters |= {name: text for name, text in zip(_NEXT, token, strict=True) if text}
     text = urlencode(parameters, quote_via=quote, safe="")

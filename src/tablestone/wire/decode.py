@@ -55,9 +55,10 @@ from tablestone.wire.versions import VERSION_JSON, VERSION_JSON_ONLY, VERSION_UP
 _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "MERGE", "PATCH", "DELETE", "OPTIONS"))
 _WITHOUT_ANSWER_BODY: Final = frozenset(("HEAD", "DELETE", "PUT", "MERGE", "PATCH"))
 _TUNNELLED: Final = frozenset(("MERGE", "PUT", "DELETE", "PATCH"))
+ORDER_BY: Final = "$orderby"
 _UNSUPPORTED_OPTIONS: Final = frozenset(
     (
-        *("$orderby", "$skip", "$expand", "$count", "$inlinecount"),
+        *(ORDER_BY, "$skip", "$expand", "$count", "$inlinecount"),
         *("$skiptoken", "$apply", "$search", "$compute"),
     )
 )
@@ -120,9 +121,10 @@ def require_answerable(method: str, negotiated: Negotiated) -> None:
         raise StorageError(negotiated.refusal)
 
 
-def require_supported_options(parameters: Parameters) -> None:
+def require_supported_options(parameters: Parameters, extension: str = "") -> None:
+    """Raise `NotImplemented` for a query option that the service does not have, except for an extension's."""
     for name in parameters:
-        if name in _UNSUPPORTED_OPTIONS:
+        if name in _UNSUPPORTED_OPTIONS and name != extension:
             raise StorageError("NotImplemented")
     timeout = parameters.get("timeout")
     if timeout is not None and not (timeout.isascii() and timeout.isdecimal()):
@@ -280,14 +282,34 @@ _EXAMINED: Final = EXAMINED_HEADER.encode("ascii")
 
 def query_entities(decoded: DecodedRequest) -> Operation:
     parameters = decoded.parameters
+    reverse = decoded.extended and _is_reverse(parameters)
     return QueryEntities(
         table_in_url(decoded.address),
         decoded.filter(),
         _top(parameters),
         _projection(decoded),
-        parse_entity_token(parameters),
+        parse_entity_token(parameters, reverse=reverse),
         counts_examined=_EXAMINED in decoded.raw.headers,
+        reverse=reverse,
     )
+
+
+_ORDER: Final = re.compile(r"\s*PartitionKey(?:\s+(asc|desc))?\s*,\s*RowKey(?:\s+(asc|desc))?\s*")
+_ORDERS: Final = (
+    "Entities are in the order of their keys, or with '$orderby=PartitionKey desc,RowKey desc' in the reverse order. "
+    "No other order is implemented."
+)
+
+
+def _is_reverse(parameters: Parameters) -> bool:
+    """Whether `$orderby`, an extension, asks for the last keys first. Both keys have the same direction."""
+    text = parameters.get(ORDER_BY)
+    if text is None:
+        return False
+    match = _ORDER.fullmatch(text)
+    if match is None or (match[1] or "asc") != (match[2] or "asc"):
+        raise StorageError("NotImplemented", _ORDERS)
+    return match[1] == "desc"
 
 
 _PARTIAL: Final = PARTIAL_HEADER.encode("ascii")

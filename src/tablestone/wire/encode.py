@@ -99,7 +99,9 @@ def encode_result(operation: Operation, result: Result, form: Form) -> Answer:
         return answer
     if isinstance(result, EntitiesPage):
         assert isinstance(operation, QueryEntities)
-        extra = None if result.token is None else entity_token_headers(result.token)
+        extra = None
+        if result.token is not None:
+            extra = entity_token_headers(result.token, reverse=operation.reverse)
         if operation.counts is not None:
             return Answer(200, b"%d" % result.count, _TEXT_TYPE, extra=extra)
         body = writer.entities(operation.table, result.stored, operation.projection)

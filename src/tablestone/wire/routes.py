@@ -20,7 +20,7 @@ from tablestone.wire.changes import (
     decode_table_changes,
     respond_with_changes,
 )
-from tablestone.wire.decode import DecodedRequest
+from tablestone.wire.decode import ORDER_BY, DecodedRequest
 from tablestone.wire.encode import Form, Stamp, respond_with_result
 from tablestone.wire.messages import RawRequest, RawResponse
 from tablestone.wire.service_resources import respond_on_service
@@ -134,11 +134,13 @@ def decode_operation(decoded: DecodedRequest) -> tuple[Route, Operation]:
     Raises the service's error. One that is found late is answered only if the table exists (wire 2.2).
     """
     restype = comp = None
+    kind, table, _ = decoded.address
     if decoded.parameters:
         restype, comp = decoded.parameters.get("restype"), decoded.parameters.get("comp")
         if restype is None and comp is None:
-            decode.require_supported_options(decoded.parameters)
-    kind, table, _ = decoded.address
+            is_query = kind is Kind.ENTITY_SET and decoded.method == "GET"
+            extension = ORDER_BY if decoded.extended and is_query else ""
+            decode.require_supported_options(decoded.parameters, extension)
     if kind is Kind.COUNT and not (decoded.extended and decoded.method == "GET"):
         kind = Kind.BELOW_ENTITY_SET
     route = _route(decoded.raw, kind, restype, comp, decoded.method)

@@ -89,10 +89,18 @@ class PausingSnapshot(ForwardingSnapshot):
         self._pause = pause
 
     async def read(
-        self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
+        self,
+        ranges: Sequence[KeyRange],
+        *,
+        rows_max: int,
+        bytes_max: int,
+        hint: Hint | None = None,
+        reverse: bool = False,
     ) -> Rows:
         await self._pause()
-        rows = await super().read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
+        rows = await super().read(
+            ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint, reverse=reverse
+        )
         await self._pause()
         return rows
 

@@ -23,6 +23,7 @@ from tablestone.model.errors import StorageError
 from tablestone.model.keys import EntityKey
 from tablestone.model.operations import (
     IF_MATCH_ANY,
+    CountForm,
     DeleteEntity,
     EntitiesPage,
     EntityWrite,
@@ -124,10 +125,16 @@ async def _compared(url: str, seed: int) -> int:
     for _ in range(12):
         text = text_of(_filter(random))
         query = QueryEntities("Table", parsed(text), random.choice((1, 2, 1000)), None, None)
-        wanted, found = await _pages(plain, query), await _pages(indexed, query)
-        told = [[(page.stored, page.token) for page in pages] for pages in (wanted, found)]
-        assert told[0] == told[1], text
-        by_index += sum(page.plan == PlanKind.INDEX.value for page in found)
+        entities: list[list[bytes]] = []
+        for each in (query, replace(query, reverse=True)):
+            wanted, found = await _pages(plain, each), await _pages(indexed, each)
+            told = [[(page.stored, page.token) for page in pages] for pages in (wanted, found)]
+            assert told[0] == told[1], text
+            entities.append([stored for page in wanted for stored in page.stored])
+            by_index += sum(page.plan == PlanKind.INDEX.value for page in found)
+        assert entities[1] == entities[0][::-1], text
+        (counted,) = await _pages(indexed, replace(query, counts=CountForm.WHOLE))
+        assert counted.count == len(entities[0]), text
     for service in (plain, indexed):
         await service.catalog.rows._engine.close()
     return by_index

@@ -32,7 +32,11 @@ _KEYS = ("PartitionKey", "RowKey")
     multiple=True,
     help="Sort on the client; reads all entities.",
 )
-@click.option("--newest", is_flag=True, help="Keys in descending order; reads all entities.")
+@click.option(
+    "--newest",
+    is_flag=True,
+    help="Keys in descending order; reads all entities, unless the server has --query-extensions.",
+)
 @click.option(
     "--starts-with",
     metavar="NAME=TEXT",
@@ -72,11 +76,12 @@ def query(
     if newest and order_by:
         raise TransferRefused("--newest and --order-by each name an order: give one of them.")
     prefixes = tuple(queries.parse_pair("--starts-with", text) for text in starts_with)
+    reverse = newest and endpoint.reads_backwards(table)
     refinement = queries.Refinement(
         contains=tuple(queries.parse_pair("--contains", text) for text in contains),
         starts_with=prefixes,
         order_by=queries.parse_order(order_by),
-        newest=newest,
+        newest=newest and not reverse,
         top=top,
     )
     asked = queries.all_of(
@@ -91,7 +96,7 @@ def query(
     select_names = _needed(names, refinement, distinct, compared, count_only=count_only)
     # Where nothing is left out or sorted here, the service is asked for no more than is shown.
     limit = None if refinement.looks_at_more else top
-    wanted = Query(table, asked, select_names, limit, counts_examined=explained)
+    wanted = Query(table, asked, select_names, limit, explained, reverse)
     flags = {
         **dict.fromkeys(names, "--select"),
         **{name: "--contains" for name, _ in refinement.contains},
@@ -123,7 +128,7 @@ def query(
             reader.cost,
             shown=shown,
             seconds=monotonic_seconds() - started,
-            newest=newest and top is not None,
+            newest=refinement.newest and top is not None,
             types=met.types,
             indexes=endpoint.indexes(table),
         )

@@ -438,11 +438,22 @@ class PassingSnapshot:
         rows_max: int,
         bytes_max: int,
         hint: Hint | None = None,  # noqa: ARG002 - leaves nothing out
+        reverse: bool = False,
     ) -> Rows:
+        assert (
+            not reverse
+        )  # partitions are in the order of their hashes, and are listed upwards only
         rows, self._before = await self._reads.read(ranges, rows_max, bytes_max, self._before)
         return rows
 
-    async def entries(self, start: Entry, end: Entry, *, entries_max: int) -> list[Entry]:  # noqa: ARG002
+    async def entries(
+        self,
+        start: Entry,  # noqa: ARG002
+        end: Entry,  # noqa: ARG002
+        *,
+        entries_max: int,  # noqa: ARG002
+        reverse: bool = False,  # noqa: ARG002
+    ) -> list[Entry]:
         return []
 
     async def count_entries(self, start: Entry, end: Entry, *, entries_max: int) -> int:  # noqa: ARG002

@@ -108,12 +108,17 @@ class Snapshot:
         rows_max: int,
         bytes_max: int,
         hint: Hint | None = None,  # noqa: ARG002 - no hints
+        reverse: bool = False,
     ) -> Rows:
+        assert not reverse
         connection = await self._begun()
         with translated_errors():
             return await read(connection, ranges, rows_max, bytes_max)
 
-    async def entries(self, start: Entry, end: Entry, *, entries_max: int) -> list[Entry]:
+    async def entries(
+        self, start: Entry, end: Entry, *, entries_max: int, reverse: bool = False
+    ) -> list[Entry]:
+        assert not reverse
         first, after = stored_key(*start), stored_key(*end)
         connection = await self._begun()
         with translated_errors():

@@ -30,6 +30,7 @@ from tablestone.engines.sqlite.data_directory import (
     is_locked,
 )
 from tablestone.engines.sqlite.free_space import STEP_PAUSE_SECONDS, DiskRoom, SpaceKeeper, size_of
+from tablestone.engines.sqlite.hinted_read import BACKWARDS, FORWARDS
 from tablestone.engines.sqlite.read import RowReader, counted_rows, unavailable
 from tablestone.engines.sqlite.salvage import altered_files
 
@@ -117,6 +118,7 @@ class SqliteEngine:
         keeps_changes=True,
         checks_relied_rows=True,
         keeps_entries=True,
+        reads_backwards=True,
     )
     leases: Leases | None = None
 
@@ -405,12 +407,21 @@ class SqliteSnapshot:
         rows.begin()
 
     async def read(
-        self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
+        self,
+        ranges: Sequence[KeyRange],
+        *,
+        rows_max: int,
+        bytes_max: int,
+        hint: Hint | None = None,
+        reverse: bool = False,
     ) -> Rows:
-        return self._rows.read(ranges, rows_max, bytes_max, hint)
+        walks = BACKWARDS if reverse else FORWARDS
+        return self._rows.read(ranges, rows_max, bytes_max, hint, walks)
 
-    async def entries(self, start: Entry, end: Entry, *, entries_max: int) -> list[Entry]:
-        return self._rows.entries(start, end, entries_max)
+    async def entries(
+        self, start: Entry, end: Entry, *, entries_max: int, reverse: bool = False
+    ) -> list[Entry]:
+        return self._rows.entries(start, end, entries_max, reverse=reverse)
 
     async def count_entries(self, start: Entry, end: Entry, *, entries_max: int) -> int:
         return self._rows.count_entries(start, end, entries_max)

@@ -231,31 +231,47 @@ class Walk(NamedTuple):
     """The number of rows, up to a limit."""
 
     @classmethod
-    def over(cls, bounds: str) -> Walk:
+    def over(cls, bounds: str, direction: str = "ASC") -> Walk:
+        order = f"ORDER BY partition {direction}, row {direction}"
         named = f"FROM stored_rows AS v WHERE {bounds}"
-        tail = f"FROM stored_rows WHERE {bounds} ORDER BY partition, row"
+        tail = f"FROM stored_rows WHERE {bounds} {order}"
         return cls(
             f"SELECT value {tail} LIMIT ?",
             f"SELECT partition, row {tail} LIMIT 1 OFFSET ?",
-            f"SELECT v.value, v.rowid {named} AND {{}} ORDER BY partition, row",
+            f"SELECT v.value, v.rowid {named} AND {{}} {order}",
             f"SELECT count(*) FROM (SELECT 1 {tail} LIMIT ?)",  # noqa: S608 - of constants
         )
 
 
-ROW_RANGE: Final = Walk.over("partition = ? AND row >= ? AND row < ?")
-PARTITION: Final = Walk.over("partition = ? AND row >= ?")
-PARTITIONS: Final = Walk.over("(partition, row) >= (?, ?) AND (partition, row) < (?, ?)")
+class Walks(NamedTuple):
+    """The statements for every kind of range, in one direction."""
+
+    row_range: Walk
+    partition: Walk
+    partitions: Walk
+
+    @classmethod
+    def towards(cls, direction: str) -> Walks:
+        return cls(
+            Walk.over("partition = ? AND row >= ? AND row < ?", direction),
+            Walk.over("partition = ? AND row >= ?", direction),
+            Walk.over("(partition, row) >= (?, ?) AND (partition, row) < (?, ?)", direction),
+        )
+
+
+FORWARDS: Final = Walks.towards("ASC")
+BACKWARDS: Final = Walks.towards("DESC")
 Bindings = tuple[bytes | int, ...]
 
 
-def walk_of(key_range: KeyRange) -> tuple[Walk, Bindings]:
+def walk_of(key_range: KeyRange, walks: Walks = FORWARDS) -> tuple[Walk, Bindings]:
     """The narrowest statements for the range, and the bindings before their limit."""
     start, end = key_range
     if start.partition == end.partition:
-        return ROW_RANGE, (*start, end.row)
+        return walks.row_range, (*start, end.row)
     if end == (start.partition + b"\0", b""):
-        return PARTITION, (*start,)
-    return PARTITIONS, (*start, *end)
+        return walks.partition, (*start,)
+    return walks.partitions, (*start, *end)
 
 
 PLACE: Final = "SELECT partition, row FROM stored_rows WHERE rowid = ?"
@@ -316,12 +332,20 @@ class HintedReader:
         self.stride = FIRST_STRIDE
         """Rows to walk through before the next check of the size of their partition."""
 
-    def read(self, key_range: KeyRange, rows_max: int, bytes_max: int, hint: Hint) -> Rows:
+    def read(
+        self,
+        key_range: KeyRange,
+        rows_max: int,
+        bytes_max: int,
+        hint: Hint,
+        walks: Walks = FORWARDS,
+    ) -> Rows:
         """Examine at most `rows_max` rows, and return the values for which the hint may hold."""
         everywhere, rows, among_rows = conditions_of(hint, in_c=self.in_c)
         start, end = key_range
-        reading = _Reading(self, end, min(rows_max, everywhere.rows_max), bytes_max)
-        if rows is None or start.partition == end.partition:
+        rows_left = min(rows_max, everywhere.rows_max)
+        reading = _Reading(self, key_range, walks, rows_left, bytes_max)
+        if rows is None or start.partition == end.partition or walks is BACKWARDS:
             next_key = reading.look(start, end, reading.rows_left, everywhere)
         else:
             next_key = reading.walk_and_seek(start, rows, everywhere, among_rows)
@@ -333,8 +357,8 @@ class _Reading:
     """One read, with the rows and bytes that it may still read."""
 
     reader: HintedReader
-    end: Key
-    """The end of the range."""
+    whole: KeyRange
+    walks: Walks
     rows_left: int
     bytes_left: int
     values: list[bytes] = field(default_factory=list)
@@ -356,12 +380,12 @@ class _Reading:
             # Longer each time, so a read of small partitions alone becomes one walk.
             self.reader.stride = min(2 * self.reader.stride, everywhere.rows_max)
             self.rows_left -= stride
-            at = self.look(at, self.end, stride, everywhere)
+            at = self.look(at, self.whole.end, stride, everywhere)
         return at
 
     def _seek(self, at: Key, rows: RowBetween, among_rows: Sql) -> Key | None:
         """Examine the wanted rows from a key on, in its partition and in the large partitions after it."""
-        after = self.end.partition + b"\0" if self.end.row else self.end.partition
+        after = self.whole.end.partition + b"\0" if self.whole.end.row else self.whole.end.partition
         bounds = (rows.start,) if rows.end is None else (rows.start, rows.end)
         statement = PARTITIONS_FROM if rows.end is None else PARTITIONS_BETWEEN
         bindings = (at.partition, after, *bounds, self.rows_left + 1, ROWS_TO_GO_ON)
@@ -374,7 +398,7 @@ class _Reading:
             whole = KeyRange.of_partition(partition)
             start = max(at, Key(partition, rows.start))
             end = whole.end if rows.end is None else Key(partition, rows.end)
-            end = min(end, self.end)
+            end = min(end, self.whole.end)
             if count and start < end:
                 if limit is None:
                     self.examined += count
@@ -388,14 +412,17 @@ class _Reading:
     def look(self, start: Key, end: Key, rows: int | None, condition: Sql) -> Key | None:
         """Take the matching values of the first `rows` rows (None: all, being few); returns the key after them."""
         next_key: Key | None = None
-        walk, bounds = walk_of(KeyRange(start, end))
+        walk, bounds = walk_of(KeyRange(start, end), self.walks)
         if rows is not None:
             # The index alone finds the key at which to stop. It limits the next statement, even one that takes no row.
             key, number = self._end_of(walk, bounds, rows, is_first=not start.row)
             self.examined += number
             if key is not None:
                 next_key = key
-                walk, bounds = walk_of(KeyRange(start, next_key))
+                before = (
+                    KeyRange(start, key) if self.walks is FORWARDS else KeyRange(_next(key), end)
+                )
+                walk, bounds = walk_of(before, self.walks)
         bindings = (*bounds, *condition.bindings)
         found = self.reader.look_at(walk.some.format(condition.text), bindings)
         for value, place in found:
@@ -403,8 +430,10 @@ class _Reading:
             self.bytes_left -= len(value)
             if self.bytes_left <= 0:
                 # This statement ends the one before it.
-                partition, row = self.reader.look_at(PLACE, (place,)).get
-                return self._first_key(Key(partition, row + b"\0"))
+                last = Key(*self.reader.look_at(PLACE, (place,)).get)
+                return (
+                    self._first_key(_next(last)) if self.walks is FORWARDS else self._before(last)
+                )
         return next_key
 
     def _end_of(
@@ -435,8 +464,20 @@ class _Reading:
 
     def _first_key(self, start: Key) -> Key | None:
         """The first key from `start` on in the range."""
-        if start >= self.end:
+        if start >= self.whole.end:
             return None
-        walk, bounds = walk_of(KeyRange(start, self.end))
+        walk, bounds = walk_of(KeyRange(start, self.whole.end))
         found: Any = self.reader.ask(walk.key, (*bounds, 0)).get
         return None if found is None else Key(*found)
+
+    def _before(self, end: Key) -> Key | None:
+        """The last key before `end` in the range."""
+        if end <= self.whole.start:
+            return None
+        walk, bounds = walk_of(KeyRange(self.whole.start, end), BACKWARDS)
+        found: Any = self.reader.ask(walk.key, (*bounds, 0)).get
+        return None if found is None else Key(*found)
+
+
+def _next(key: Key) -> Key:
+    return Key(key.partition, key.row + b"\0")

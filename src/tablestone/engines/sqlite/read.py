@@ -18,7 +18,7 @@ from tablestone.engines.contract import (
 )
 from tablestone.engines.figures import PartitionRows, RowsCounted
 from tablestone.engines.sqlite.data_directory import INDEXED_FORMAT_VERSION
-from tablestone.engines.sqlite.hinted_read import HintedReader, walk_of
+from tablestone.engines.sqlite.hinted_read import FORWARDS, HintedReader, Walks, walk_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -34,12 +34,12 @@ WHERE (partition, row) >= (?, ?) AND (partition, row) < (?, ?) ORDER BY partitio
 _OF_ONE_VALUE: Final = """
 SELECT entry, partition, row FROM index_entries
 WHERE entry = ? AND (partition, row) >= (?, ?) AND (partition, row) < (?, ?)
-ORDER BY partition, row LIMIT ?
+ORDER BY partition {0}, row {0} LIMIT ?
 """
 _ENTRIES: Final = """
 SELECT entry, partition, row FROM index_entries
 WHERE (entry, partition, row) >= (?, ?, ?) AND (entry, partition, row) < (?, ?, ?)
-ORDER BY entry, partition, row LIMIT ?
+ORDER BY entry {0}, partition {0}, row {0} LIMIT ?
 """
 _COUNT_ENTRIES: Final = """
 SELECT count(*) FROM (
@@ -66,19 +66,24 @@ class RowReader:
         return value
 
     def read(
-        self, ranges: Sequence[KeyRange], rows_max: int, bytes_max: int, hint: Hint | None = None
+        self,
+        ranges: Sequence[KeyRange],
+        rows_max: int,
+        bytes_max: int,
+        hint: Hint | None = None,
+        walks: Walks = FORWARDS,
     ) -> Rows:
         """The values in the ranges, at one moment. A hint may leave out rows of a snapshot."""
         try:
             if len(ranges) == 1:
                 if hint is not None and not ranges[0].is_point:
-                    return self._hinted.read(ranges[0], rows_max, bytes_max, hint)
-                return self._read_range(ranges[0], rows_max, bytes_max)
+                    return self._hinted.read(ranges[0], rows_max, bytes_max, hint, walks)
+                return self._read_range(ranges[0], rows_max, bytes_max, walks)
             if self._connection.in_transaction:
-                return self._read_ranges(ranges, rows_max, bytes_max)
+                return self._read_ranges(ranges, rows_max, bytes_max, walks)
             self.begin()
             try:
-                return self._read_ranges(ranges, rows_max, bytes_max)
+                return self._read_ranges(ranges, rows_max, bytes_max, walks)
             finally:
                 self.end()
         except apsw.Error as error:
@@ -91,11 +96,13 @@ class RowReader:
         except apsw.Error as error:
             raise unavailable("read", error) from error
 
-    def entries(self, start: Entry, end: Entry, entries_max: int) -> list[Entry]:
+    def entries(self, start: Entry, end: Entry, entries_max: int, *, reverse: bool) -> list[Entry]:
+        direction = "DESC" if reverse else "ASC"
         if start.entry == end.entry:
-            found = self._of_entries(_OF_ONE_VALUE, (*start, *end[1:], entries_max))
+            statement = _OF_ONE_VALUE.format(direction)
+            found = self._of_entries(statement, (*start, *end[1:], entries_max))
         else:
-            found = self._of_entries(_ENTRIES, (*start, *end, entries_max))
+            found = self._of_entries(_ENTRIES.format(direction), (*start, *end, entries_max))
         return [Entry(*each) for each in found]
 
     def count_entries(self, start: Entry, end: Entry, entries_max: int) -> int:
@@ -124,18 +131,21 @@ class RowReader:
     def close(self) -> None:
         self._connection.close()
 
-    def _read_ranges(self, ranges: Sequence[KeyRange], rows_max: int, bytes_max: int) -> Rows:
+    def _read_ranges(
+        self, ranges: Sequence[KeyRange], rows_max: int, bytes_max: int, walks: Walks
+    ) -> Rows:
         """The ranges need several statements; a transaction lets them see one moment."""
         values: list[bytes] = []
         bytes_read = 0
-        for key_range in ranges:
+        for key_range in ranges if walks is FORWARDS else reversed(ranges):
             if len(values) >= rows_max or (values and bytes_read >= bytes_max):
                 # The page is full at the end of a range: look for the next row.
-                for unread in self.scan(key_range, 1):
-                    return Rows(values, Key(unread.partition, unread.row))
+                walk, bounds = walk_of(key_range, walks)
+                if (unread := self._execute(walk.key, (*bounds, 0)).get) is not None:
+                    return Rows(values, Key(*unread))
                 continue
             found, next_key, _ = self._read_range(
-                key_range, rows_max - len(values), bytes_max - bytes_read
+                key_range, rows_max - len(values), bytes_max - bytes_read, walks
             )
             values += found
             bytes_read += sum(map(len, found))
@@ -143,11 +153,11 @@ class RowReader:
                 return Rows(values, next_key)
         return Rows(values, None)
 
-    def _read_range(self, key_range: KeyRange, rows_max: int, bytes_max: int) -> Rows:
+    def _read_range(self, key_range: KeyRange, rows_max: int, bytes_max: int, walks: Walks) -> Rows:
         if key_range.is_point:
             value = self._execute(READ_POINT, key_range.start).get
             return Rows([] if value is None else [value], None)
-        walk, bounds = walk_of(key_range)
+        walk, bounds = walk_of(key_range, walks)
         cursor = self._connection.cursor()
         found: Iterator[Any] = cursor.execute(walk.values, (*bounds, rows_max + 1))
         values: list[bytes] = []
