@@ -163,17 +163,19 @@ class FilteredScan:
                     found.append(stored)
                     size += len(stored)
                     if len(found) == top or size >= limits.PAGE_BYTES_MAX:
-                        if self._counts_live and rows.left_out:
-                            most = number + rows.left_out
-                            self.rows_read = before + await self._rows_up_to(ranges, raw, most)
+                        await self._count_up_to(self._after(raw), ranges, rows, before)
                         return EntitiesPage(found, await self._token_after(ranges, raw))
                 # Checked for every row: the cost of a row depends on the filter, and others must not wait for many.
                 now = self._seconds()
                 if now > self._turn.ends and not await self._goes_on(now):
+                    await self._count_up_to(self._after(raw), ranges, rows, before)
                     return EntitiesPage(found, await self._token_after(ranges, raw))
             self.rows_read = before + len(rows.values) + rows.left_out
             if rows.next_key is None:
                 return EntitiesPage(found, None)
+            if self._counts_live and sum(map(len, rows.values)) >= limits.PAGE_BYTES_MAX:
+                # Ended by its bytes, the read has counted too many.
+                await self._count_up_to(rows.next_key, ranges, rows, before)
             # The engine may have left out all rows of a piece.
             if not rows.values:
                 now = self._seconds()
@@ -200,25 +202,33 @@ class FilteredScan:
         await self._turn.give_way()
         return True
 
-    async def _rows_up_to(self, ranges: list[KeyRange], raw: RawEntity, most: int) -> int:
-        """The rows of the ranges up to an entity, at most so many: a hint does not say where it left rows out."""
+    def _after(self, raw: RawEntity) -> Key:
+        """The first key after an entity."""
         place = storage_keys.entity_place(self._table_id, key_of(raw))
-        end = place._replace(row=place.row + b"\0")
-        before = [KeyRange(start, min(each, end)) for start, each in ranges if start < end]
-        bytes_max = 2 * limits.PAGE_BYTES_MAX  # a row that is left out is small
-        rows = await self._snapshot.read(before, rows_max=most, bytes_max=bytes_max)
-        return len(rows.values)
+        return place._replace(row=place.row + b"\0")
+
+    async def _count_up_to(self, end: Key, ranges: list[KeyRange], rows: Rows, before: int) -> None:
+        """Count the rows of a read before a key, if somebody asks: a hint does not say where it left rows out."""
+        if not (self._counts_live and rows.left_out):
+            return
+        parts = [KeyRange(start, min(each, end)) for start, each in ranges if start < end]
+        most = len(rows.values) + rows.left_out
+        # Limited by rows alone: those that a hint leaves out are small, and the others are here already.
+        again = await self._read_again(parts, rows_max=most, bytes_max=most << 21)
+        self.rows_read = before + len(again.values)
 
     async def _token_after(
         self, ranges: list[KeyRange], raw: RawEntity
     ) -> ContinuationToken | None:
         """The next entity of the ranges, matching or not, expired or not (wire 6.7)."""
-        partition, row = storage_keys.entity_place(self._table_id, key_of(raw))
-        rest = storage_keys.ranges_from(ranges, Key(partition, row + b"\0"))
+        rest = storage_keys.ranges_from(ranges, self._after(raw))
         if not rest:
             return None
-        try:
-            rows = await self._snapshot.read(rest, rows_max=1, bytes_max=1)
-        except SnapshotPassed:
-            rows = await self._engine.read(rest, rows_max=1, bytes_max=1)
+        rows = await self._read_again(rest, rows_max=1, bytes_max=1)
         return ContinuationToken(*key_of(read_raw(rows.values[0]))) if rows.values else None
+
+    async def _read_again(self, ranges: list[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
+        try:
+            return await self._snapshot.read(ranges, rows_max=rows_max, bytes_max=bytes_max)
+        except SnapshotPassed:
+            return await self._engine.read(ranges, rows_max=rows_max, bytes_max=bytes_max)
