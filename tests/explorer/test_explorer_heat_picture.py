@@ -1,8 +1,16 @@
 """The picture of a heat map: the ranges, and above them what was read across them."""
 
+from itertools import pairwise
+
 import pytest
 
-from tablestone.explorer.heat import ACROSS_HEIGHT, ROW_HEIGHT_MAX, SCALE_WIDTH, picture_of
+from tablestone.explorer.heat import (
+    ACROSS_HEIGHT,
+    LABEL_HEIGHT,
+    ROW_HEIGHT_MAX,
+    SCALE_WIDTH,
+    picture_of,
+)
 from tablestone.insight.report import HeatMap, HeatRange
 
 BUCKETS = 60
@@ -55,6 +63,20 @@ def test_without_scans_there_is_no_such_row(reads: bool, scanned: dict[int, int]
     assert picture.across == 0
     assert picture.height == ROW_HEIGHT_MAX * len(RANGES)
     assert [each.text for each in picture.keys] == ["a", "b"]
+
+
+@pytest.mark.parametrize("hot", [(0, 1, 2), (24, 25, 49), (47, 48, 49), (0, 48, 49)])
+def test_labels_of_hot_ranges_beside_each_other_stay_apart(hot: tuple[int, ...]) -> None:
+    """Fifty ranges are six pixels high each."""
+    ranges = tuple(HeatRange(f"p{number:02}", f"p{number:02}") for number in range(50))
+    read = tuple(100 if number in hot else 1 for number in range(50))
+    heat = HeatMap(60, (0,), ranges, (read,), ((0,) * 50,), (9,))
+    picture = picture_of(heat, TARGET, reads=True, writes=True)
+    assert [each.text for each in picture.keys if each.is_hot] == [f"p{each:02}" for each in hot]
+    for labels in (picture.keys, picture.parts):
+        places = sorted(each.y for each in labels)
+        assert all(below - above >= LABEL_HEIGHT - 0.1 for above, below in pairwise(places))
+        assert places[-1] <= picture.height
 
 
 @pytest.mark.parametrize(("read", "place"), [(5_999, None), (6_000, SCALE_WIDTH), (48_000, 80.0)])

@@ -182,6 +182,8 @@ def test_one_entity(tools: DataTools, weather: str) -> None:
         "merge", *key, "b=x", "--if-match", "W/\"datetime'2013-01-01T00%3A00%3A00Z'\"", status=1
     )
     assert "UpdateConditionNotSatisfied" in changed.stderr
+    odd = tools.run("merge", *key, "b=x", "--if-match", "é😀", status=2)
+    assert odd.stderr == "tablestone: The ETag or token has characters that no ETag has.\n"
     tools.run("delete-entity", *key, "--yes")
     gone = tools.run("get", *key, status=1).stderr
     assert gone == f"tablestone: {weather} has no entity with these keys.\n"
@@ -374,6 +376,16 @@ def test_other_commands_name_a_property_in_other_letters(
         assert ended.stderr == sentence.format("--filter A")
     ended = tools.run("export", table, tmp_path / "x.csv", "--filter", "A eq 1", "--quiet")
     assert ended.stderr == sentence.format("--filter A")
+
+
+def test_a_name_that_no_property_can_have_is_selected(
+    tools: DataTools, table: str, tmp_path: Path
+) -> None:
+    """The service answers null for it."""
+    tools.run("import", tools.write_lines("a.jsonl", [entity("p", "1", a=1)]), table)
+    path = tmp_path / "x.csv"
+    tools.run("export", table, path, "--select", "a,a-b", "--quiet")
+    assert path.read_text("utf-8").count("1") >= 2
 
 
 def test_only_what_is_selected_is_shown(tools: DataTools, table: str) -> None:

@@ -6,11 +6,13 @@ import json
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
 from sas_signing import completed, query_of, signed
 from storage.engines_under_test import URL
+from tablestone.tables.reads import FilteredScan
 from wire.service_under_test import ACCOUNT, KEY, ServiceUnderTest
 
 ASKS = ("x-tablestone-examined", "1")
@@ -87,9 +89,19 @@ def test_what_was_read_ahead_is_not_counted(table: Table) -> None:
     assert table.examined(f"Things()?{RED}&$top=2") == (2, 15)
 
 
+@pytest.mark.parametrize("limit", ["top", "seconds", "bytes"])
 @pytest.mark.parametrize("top", [1, 2, 3, 10])
-def test_the_pages_of_a_query_examine_the_table_once(table: Table, top: int) -> None:
+def test_the_pages_of_a_query_examine_the_table_once(
+    table: Table, top: int, limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where a page ends inside a read, a hint does not say how many rows it left out before that."""
+    if limit == "seconds":  # each page ends after a row
+        monkeypatch.setattr(FilteredScan, "_goes_on", AsyncMock(return_value=False))
+        monkeypatch.setattr("tablestone.limits.TURN_SECONDS", -1)
+    elif limit == "bytes":  # a read ends within values that are too large for a hint
+        for row in (20, 21, 22, 23):
+            table.insert("b", row, color="blue", note="x" * 5000)
+        monkeypatch.setattr("tablestone.limits.PAGE_BYTES_MAX", 6000)
     target, whole, found = f"/Things()?{RED}&$top={top}", 0, 0
     rest = ""
     while True:
@@ -103,7 +115,7 @@ def test_the_pages_of_a_query_examine_the_table_once(table: Table, top: int) -> 
             for name in ("NextPartitionKey", "NextRowKey")
         )
     assert found == 3
-    assert whole == 30
+    assert whole == (34 if limit == "bytes" else 30)
 
 
 def test_only_who_asks_is_told(table: Table) -> None:
@@ -149,3 +161,17 @@ def test_entries_of_an_index_are_not_counted(table: Table) -> None:
     assert table.examined(f"Things()?{RED}") == (0, 0)
     table.insert("a", 50, color="red")
     assert table.examined(f"Things()?{RED}") == (1, 1)
+
+
+@pytest.mark.skipif(URL is not None, reason="an engine that keeps entries is needed")
+def test_a_scan_before_an_index_examines_no_more_than_the_page_holds(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the entries are more than a few: then at most twice the entities that are found are examined."""
+    monkeypatch.setattr("tablestone.tables.index_reads.ROWS_PER_READ_MIN", 2)
+    own = ("x-tablestone-indexes", "1")
+    body = b'{"property": "color"}'
+    assert table.service.send("PUT", "/Things?comp=indexes", [own], body).status == 202
+    table.service.work()
+    assert table.examined(f"Things()?{RED}") == (3, 3 + 3)
+    assert table.examined(f"Things()?{RED}&$top=2") == (2, 2 + 2)

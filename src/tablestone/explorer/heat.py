@@ -150,15 +150,24 @@ def picture_of(heat: HeatMap, target: int, *, reads: bool, writes: bool) -> Heat
         for cell in cells_of(shown_range(ranges[number]), row, top + number * height, height, most)
     ]
 
-    def label(number: int, x: int, text: str) -> HeatLabel:
-        return HeatLabel(x, round(top + (number + 0.5) * height + 4, 1), text, number in hot)
+    def middle(number: int) -> float:
+        return top + (number + 0.5) * height + 4
 
-    distance = LABEL_HEIGHT / height
+    # The labels of hot ranges beside each other move apart, and the others make room.
+    places: dict[int, float] = {}
+    free = 0.0
+    for after, number in enumerate(sorted(hot), 1 - len(hot)):
+        places[number] = min(max(middle(number), free), max(bottom + LABEL_HEIGHT * after, free))
+        free = places[number] + LABEL_HEIGHT
     others = (
         number
         for number, _ in _labelled(ranges)
-        if all(abs(number - each) >= distance for each in hot)
+        if all(abs(middle(number) - each) >= LABEL_HEIGHT for each in places.values())
     )
+
+    def label(number: int, x: int, text: str) -> HeatLabel:
+        return HeatLabel(x, round(places.get(number, middle(number)), 1), text, number in hot)
+
     keys = [
         label(number, left - 8, _short(ranges[number].first)) for number in sorted({*hot, *others})
     ]

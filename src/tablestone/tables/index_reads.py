@@ -1,8 +1,8 @@
 """Reads by an index: the rows of key ranges that have entries at the index keys of a filter, in key order.
 
 Entries and rows are read from one snapshot, so no row is missed. Entries are counted first, up to a limit. If there are
-more than a few, as many rows are scanned before entries are read. Often that fills the page or ends the key ranges, and
-at worst it doubles the work.
+more than a few, as many rows are scanned before entries are read; but not more than the page can hold, if the entries
+are in key order. Often that fills the page or ends the key ranges, and at worst it doubles the work.
 """
 
 from bisect import bisect_left
@@ -122,11 +122,12 @@ async def rows_by_index(
             keys = await _first_keys(snapshot, entries, ranges, fewest, turn, reverse=reverse)
             if len(keys) < fewest:
                 fewest = len(keys)
-                first = fewest if fewest > ROWS_PER_READ_MIN else 0
+                first = min(fewest, top) if fewest > ROWS_PER_READ_MIN else 0
                 keys.sort()
                 best = IndexedRows(snapshot, top, turn, entries, first, path, keys=keys)
             elif best is None:
-                best = IndexedRows(snapshot, top, turn, entries, fewest, path, in_order=True)
+                first = min(fewest, top)
+                best = IndexedRows(snapshot, top, turn, entries, first, path, in_order=True)
         else:
             scattered.append((path, entries))
     most = fewest - 1 if best else SORTED_ENTRIES_MAX

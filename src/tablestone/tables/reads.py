@@ -202,7 +202,7 @@ class FilteredScan:
             try:
                 rows = await self._read(ranges)
             except SnapshotPassed:  # never at the first read, so the ranges begin with the next key
-                return EntitiesPage(found, _token(self._next_of(ranges)))
+                return EntitiesPage(found, _token(ranges[0].start))
             if self._rows_per_read < self._rows_per_read_max:
                 self._rows_per_read = min(2 * self._rows_per_read, self._rows_per_read_max)
             before, gaps = self.rows_read, len(rows.values) + 1
@@ -223,30 +223,25 @@ class FilteredScan:
                         found.append(stored)
                         size += len(stored)
                     if len(found) == top or size >= limits.PAGE_BYTES_MAX:
-                        if self._counts_live and rows.left_out:
-                            most = number + rows.left_out
-                            self.rows_read = before + await self._rows_up_to(ranges, raw, most)
+                        await self._count(self._up_to(ranges, raw), rows, before)
                         return EntitiesPage(found, await self._token_after(ranges, raw))
                 # Checked for every row: the cost of a row depends on the filter, and others must not wait for many.
                 now = self._seconds()
                 if now > self._turn.ends and not await self._goes_on(now):
+                    await self._count(self._up_to(ranges, raw), rows, before)
                     return EntitiesPage(found, await self._token_after(ranges, raw))
             self.rows_read = before + len(rows.values) + rows.left_out
             if rows.next_key is None:
                 return EntitiesPage(found, None)
+            if self._counts_live and sum(map(len, rows.values)) >= limits.PAGE_BYTES_MAX:
+                # Ended by its bytes, the read has counted too many.
+                await self._count(self._before(ranges, rows.next_key), rows, before)
             # The engine may have left out all rows of a piece, and others need no look.
             if not rows.values or self._counts_rows:
                 now = self._seconds()
                 if now > self._turn.ends and not await self._goes_on(now):
                     return EntitiesPage(found, _token(rows.next_key))
             ranges = self._rest(ranges, rows.next_key)
-
-    def _next_of(self, ranges: list[KeyRange]) -> Key:
-        """The next key of ranges that a read has left over."""
-        if not self._reverse:
-            return ranges[0].start
-        partition, row = ranges[-1].end
-        return Key(partition, row[:-1])
 
     async def _read(self, ranges: list[KeyRange]) -> Rows:
         rows_max = self._rows_per_read
@@ -271,16 +266,14 @@ class FilteredScan:
         await self._turn.give_way()
         return True
 
-    async def _rows_up_to(self, ranges: list[KeyRange], raw: RawEntity, most: int) -> int:
-        """The rows of the ranges up to an entity, at most so many: a hint does not say where it left rows out."""
-        place = storage_keys.entity_place(self._table_id, key_of(raw))
-        if self._reverse:
-            before = storage_keys.ranges_from(ranges, place)
-        else:
-            before = storage_keys.ranges_back_from(ranges, place)
-        bytes_max = 2 * limits.PAGE_BYTES_MAX  # a row that is left out is small
-        rows = await self._snapshot.read(before, rows_max=most, bytes_max=bytes_max)
-        return len(rows.values)
+    async def _count(self, parts: list[KeyRange], rows: Rows, before: int) -> None:
+        """Count the rows of parts of a read, if somebody asks: a hint does not say where it left rows out."""
+        if not (self._counts_live and rows.left_out):
+            return
+        most = len(rows.values) + rows.left_out
+        # Limited by rows alone: those that a hint leaves out are small, and the others are here already.
+        again = await self._read_again(parts, rows_max=most, bytes_max=most << 21)
+        self.rows_read = before + len(again.values)
 
     async def _token_after(
         self, ranges: list[KeyRange], raw: RawEntity
@@ -293,8 +286,26 @@ class FilteredScan:
             rest = storage_keys.ranges_from(ranges, Key(place.partition, place.row + b"\0"))
         if not rest:
             return None
-        try:
-            rows = await self._snapshot.read(rest, rows_max=1, bytes_max=1, reverse=self._reverse)
-        except SnapshotPassed:
-            rows = await self._engine.read(rest, rows_max=1, bytes_max=1)
+        rows = await self._read_again(rest, rows_max=1, bytes_max=1)
         return ContinuationToken(*key_of(read_raw(rows.values[0]))) if rows.values else None
+
+    def _up_to(self, ranges: list[KeyRange], raw: RawEntity) -> list[KeyRange]:
+        """The parts of ranges that have been read when this entity has."""
+        place = storage_keys.entity_place(self._table_id, key_of(raw))
+        if self._reverse:
+            return storage_keys.ranges_from(ranges, place)
+        return storage_keys.ranges_back_from(ranges, place)
+
+    def _before(self, ranges: list[KeyRange], next_key: Key) -> list[KeyRange]:
+        """The parts of ranges that have been read when this key is the next."""
+        if self._reverse:
+            return storage_keys.ranges_from(ranges, Key(next_key.partition, next_key.row + b"\0"))
+        return storage_keys.ranges_before(ranges, next_key)
+
+    async def _read_again(self, ranges: list[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
+        try:
+            return await self._snapshot.read(
+                ranges, rows_max=rows_max, bytes_max=bytes_max, reverse=self._reverse
+            )
+        except SnapshotPassed:  # of an engine that reads forwards only
+            return await self._engine.read(ranges, rows_max=rows_max, bytes_max=bytes_max)

@@ -524,6 +524,8 @@ class TableEndpoint:
             content = response.read()
         except AzureError as error:
             raise self._converted(error) from None
+        except ValueError:  # before anything was sent
+            raise TransferRefused("The ETag or token has characters that no ETag has.") from None
         if is_checked and not 200 <= response.status_code < 300:
             raise service_error(response, content)
         return response, content

@@ -303,10 +303,12 @@ class Columns:
         return {"columns": [(name, kind.value, seen) for (name, kind), seen in self._seen.items()]}
 
     def add(self, raw: Mapping[str, Any]) -> None:
-        for name in filter(odata.is_property, raw):
-            value = odata.property_of(raw, name)
-            if value is None:
+        for name, given in raw.items():
+            # A name that was only selected may be one that no property can have; its value is None.
+            if given is None or not odata.is_property(name):
                 continue
+            value = odata.property_of(raw, name)
+            assert value is not None
             seen = self._seen.setdefault((name, value.type), [0, 0, 0, 0])
             if value.type is EdmType.DATE_TIME:
                 assert isinstance(value.value, int)
@@ -412,7 +414,9 @@ def plan_lines(plan: Plan, by_index: Sequence[str] = ()) -> list[str]:
         lines.append(f"and {len(plan.ranges) - RANGES_SHOWN_MAX:,} ranges more")
     if by_index:
         names = " and ".join(by_index)
-        lines.append(f"by the index on {names}, unless a scan reads less")
+        lines.append(
+            f"by the index on {names}, after a scan of as many entities if they are more than a few"
+        )
     if plan.residual is not None:
         lines.append(f"tested on each entity there: {print_filter(plan.residual)}")
     return lines

@@ -116,9 +116,9 @@ export function startGrid(part, announce) {
     heads().forEach((head, index) => {
       if (head.letters || !rows.length) return;
       const long = Math.max(...rows.map((each) => each[index]?.textContent.length ?? 0));
-      // The type has smaller letters; in a narrow window it is below the name.
+      // A name has wider letters than a value, and the type smaller ones; in a narrow window it is below the name.
       const kind = isNarrow.matches ? 0 : 0.75 * (head.dataset.kind ?? "").length;
-      head.letters = Math.max(6, Math.min(34, Math.max(long, head.dataset.name.length + kind + 2)));
+      head.letters = Math.max(6, Math.min(34, Math.max(long, 1.15 * head.dataset.name.length + kind + 2)));
       letters[head.dataset.name] = head.letters;
     });
     if (rows.length) sessionStorage.setItem(place, JSON.stringify(letters));
@@ -236,7 +236,9 @@ export function startGrid(part, announce) {
     // Empty until the size of the table is known, and absent for a query that reads only a part of it.
     const total = Number(cost.dataset.total ?? 0);
     const of = isMore && total > rows ? ` of ${total.toLocaleString("en")}` : "";
-    const told = sum.untold || !sum.pages ? "" : `${sum.examined.toLocaleString("en")} examined, `;
+    // By an index, the server scans a little first.
+    const scans = "scans" in cost.dataset && sum.examined > rows ? " (some by a scan before the index)" : "";
+    const told = sum.untold || !sum.pages ? "" : `${sum.examined.toLocaleString("en")} examined${scans}, `;
     const received = sum.read === rows ? "" : `${count(sum.read, "entities", "entity")} received in `;
     const how = sorted ? `, sorted by ${sorted.dataset.name}` : isMore && !of ? ", more below" : "";
     const shown = document.createElement("strong");
