@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PATIENCE_SECONDS = 30.0
+HELD_SECONDS = 0.2
 
 
 class Pair:
@@ -64,7 +65,8 @@ class Pair:
     def add_standby(self) -> None:
         """Copy the primary, and let each commit wait for the copy."""
         standby = self._new()
-        primary = f"host=127.0.0.1 port={self.primary.port} user=postgres"
+        self._replication = Proxy(self.primary.port)
+        primary = f"host=127.0.0.1 port={self._replication.port} user=postgres"
         how = ("-X", "stream", "-c", "fast", "--no-sync")
         standby.run("pg_basebackup", "-D", standby.data, "-d", primary, "-R", *how)
         standby.start()
@@ -78,6 +80,8 @@ class Pair:
     def fail_over(self) -> None:
         """The primary is killed, and never comes back. The standby takes its place."""
         assert self.standby is not None
+        self._replication.is_held = True  # so a commit that does not wait for the standby is lost
+        time.sleep(HELD_SECONDS)
         self.proxy.is_away = True
         self.primary.kill()
         self.promote()
@@ -86,6 +90,7 @@ class Pair:
         """The standby becomes a primary; returns the old one, which may still run."""
         assert self.standby is not None
         was = self.primary
+        self._replication.close()
         self.ask("SELECT pg_promote()", self.standby)
         self.primary, self.standby = self.standby, None
         return was
@@ -100,7 +105,7 @@ class Pair:
         for database in (self.standby, self.primary):
             if database is not None:
                 database.kill()
-        for proxy in self.proxies:
+        for proxy in (*self.proxies, self._replication):
             proxy.close()
 
 

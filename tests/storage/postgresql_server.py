@@ -262,6 +262,8 @@ class Proxy:
     is_away: bool = False
     away_after_cuts: bool = False
     bytes_received: int = 0
+    is_held: bool = False
+    """Nothing of the server's arrives any more on the connections that there are."""
     delay_seconds: float = 0.0
     """Of each message to the server."""
 
@@ -331,7 +333,9 @@ class Proxy:
     ) -> None:
         with suppress(OSError):
             while got := server.recv(1 << 20):
-                if loses_answer.is_set():
+                if self.is_held:
+                    self.released.wait()
+                if loses_answer.is_set() or self.is_held:
                     break
                 self.bytes_received += len(got)
                 client.sendall(got)

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -183,11 +184,11 @@ class FailoverRun:
             crowd.start()
             for inserter in inserters:
                 inserter.start()
-            for name in INDEXED:
-                self._command("index", "create", TABLE, name, "--yes")
+            self._at_once(*(("index", "create", TABLE, name, "--yes") for name in INDEXED))
             for fault in ("", *faults):
                 if crowd.is_over.is_set():
                     break
+                self._began = time.monotonic()
                 if fault:
                     self._make(fault)
                 self._wait_for_answers(fault)
@@ -201,10 +202,11 @@ class FailoverRun:
                 TABLE,
             )
             problems = [each for inserter in inserters for each in inserter.judge(table)]
-        for name in INDEXED:
-            problems += self._problems("index", "check", TABLE, name)
-        problems += self._problems("check")
         self.tell("judging")
+        try:
+            self._at_once(*(("index", "check", TABLE, name) for name in INDEXED), ("check",))
+        except CommandFailed as failed:
+            problems.append(str(failed))
         answers = sorted(each.sent + each.seconds for each in timings if each.is_answered)
         return Report(
             self.seed,
@@ -221,8 +223,11 @@ class FailoverRun:
     def _servers(self) -> Iterator[list[ClusterServer]]:
         servers: list[ClusterServer] = []
         try:
-            for ahead in CLOCKS_AHEAD:
-                servers.append(ClusterServer(self._url, self.directory, ahead, self.bug))  # noqa: PERF401
+            with ThreadPoolExecutor(len(CLOCKS_AHEAD)) as threads:
+                servers += threads.map(
+                    lambda ahead: ClusterServer(self._url, self.directory, ahead, self.bug),
+                    CLOCKS_AHEAD,
+                )
             yield servers
         finally:
             for server in servers:
@@ -263,16 +268,15 @@ class FailoverRun:
         if self._crowd.answered < before + ANSWERS_MIN and not self._crowd.is_over.is_set():
             raise ServiceStopped(f"{fault}: {self._crowd.answered - before} answers")
         self.tell(
-            f"{fault or 'begin'}: {ANSWERS_MIN} answers after {time.monotonic() - began:.1f} s"
+            f"{fault or 'begin'}: {began - self._began:.1f} s, {ANSWERS_MIN} answers after "
+            f"{time.monotonic() - began:.1f} s more"
         )
         if self.pair.standby is None:
             self.pair.add_standby()
 
-    def _problems(self, *command: str) -> Iterator[str]:
-        try:
-            self._command(*command)
-        except CommandFailed as failed:
-            yield str(failed)
+    def _at_once(self, *commands: Sequence[str]) -> None:
+        with ThreadPoolExecutor(len(commands)) as threads:
+            list(threads.map(lambda command: self._command(*command), commands))
 
     def _command(self, *command: str) -> None:
         ended = subprocess.run(
