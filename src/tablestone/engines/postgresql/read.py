@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from tablestone.engines.contract import Entry, Key, Rows, StoredRow
 from tablestone.engines.postgresql.connections import translated_errors
+from tablestone.engines.postgresql.hints import Condition, condition_of
 from tablestone.engines.postgresql.schema import parts_of, stored_key
 
 if TYPE_CHECKING:
@@ -22,49 +23,66 @@ WHERE (head, tail) >= ({}) AND (head, tail) < ({}) ORDER BY head, tail LIMIT {}
 SCAN: Final = (
     f"SELECT head, tail, version, value FROM rows {_BETWEEN.format('$1, $2', '$3, $4', '$5')}"
 )
+_RANGES: Final = f"""
+FROM unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::bytea[])
+    WITH ORDINALITY AS w (start_head, start_tail, end_head, end_tail, n)
+CROSS JOIN LATERAL (
+    SELECT head, tail, value, {{}} AS is_wanted FROM rows
+    {_BETWEEN.format("w.start_head, w.start_tail", "w.end_head, w.end_tail", "$5 + 1")}
+) AS r
+"""
 READ: Final = f"""
 SELECT CASE WHEN NOT fits THEN head END AS head, CASE WHEN NOT fits THEN tail END AS tail,
-    CASE WHEN fits THEN value END AS value
+    CASE WHEN fits AND is_wanted THEN value END AS value, number
 FROM (
-    SELECT head, tail, value, number, number = 1 OR (number <= $5 AND bytes - octet_length(value) < $6) AS fits
-    FROM (
-        SELECT head, tail, value, row_number() OVER places AS number, sum(octet_length(value)) OVER places AS bytes
-        FROM unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::bytea[])
-            WITH ORDINALITY AS w (start_head, start_tail, end_head, end_tail, n)
-        CROSS JOIN LATERAL (
-            SELECT head, tail, value FROM rows
-            {_BETWEEN.format("w.start_head, w.start_tail", "w.end_head, w.end_tail", "$5 + 1")}
-        ) AS r
+    SELECT *, number = 1 OR (number <= $5 AND bytes < $6) AS fits, max(number) OVER () AS last FROM (
+        SELECT head, tail, value, is_wanted, row_number() OVER places AS number,
+            sum(CASE WHEN is_wanted THEN octet_length(value) ELSE 0 END) OVER places
+                - CASE WHEN is_wanted THEN octet_length(value) ELSE 0 END AS bytes
+        {_RANGES}
         WINDOW places AS (ORDER BY n, head, tail ROWS UNBOUNDED PRECEDING)
         LIMIT $5 + 1
     ) AS counted
-) AS limited ORDER BY number
+) AS limited WHERE is_wanted OR NOT fits OR number = last ORDER BY number
 """
-"""Lengths are known without fetching values, so a page of large ones ends where it has to."""
+"""Lengths are known without fetching values, so a page of large ones ends where it has to. The last row comes in any
+case: its number is that of the rows that were examined.
+"""
+PARAMETERS: Final = 6
+EVERY: Final = Condition("TRUE", ())
 ENTRIES: Final = f"SELECT head, tail FROM entries {_BETWEEN.format('$1, $2', '$3, $4', '$5')}"
 COUNT: Final = f"SELECT count(*) FROM ({ENTRIES}) AS found"
 
 
 async def read(
-    connection: Connection, ranges: Sequence[KeyRange], rows_max: int, bytes_max: int
+    connection: Connection,
+    ranges: Sequence[KeyRange],
+    rows_max: int,
+    bytes_max: int,
+    hint: Hint | None = None,
 ) -> Rows:
     starts = [stored_key(*key_range.start) for key_range in ranges]
     ends = [stored_key(*key_range.end) for key_range in ranges]
+    wanted = EVERY if hint is None else condition_of(hint, PARAMETERS + 1)
     found = await connection.fetch(
-        READ,
+        READ.format(wanted.text),
         [key.head for key in starts],
         [key.tail for key in starts],
         [key.head for key in ends],
         [key.tail for key in ends],
         rows_max,
         bytes_max,
+        *wanted.values,
     )
     values: list[bytes] = []
-    for head, tail, value in found:
-        if value is None:
-            return Rows(values, Key(*parts_of(head, tail, 2)))
-        values.append(value)
-    return Rows(values, None)
+    examined = 0
+    for head, tail, value, number in found:
+        if head is not None:
+            return Rows(values, Key(*parts_of(head, tail, 2)), number - 1 - len(values))
+        if value is not None:
+            values.append(value)
+        examined = number
+    return Rows(values, None, examined - len(values))
 
 
 class Reads:
@@ -102,16 +120,11 @@ class Snapshot:
         self._connection: Connection | None = None
 
     async def read(
-        self,
-        ranges: Sequence[KeyRange],
-        *,
-        rows_max: int,
-        bytes_max: int,
-        hint: Hint | None = None,  # noqa: ARG002 - no hints
+        self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
     ) -> Rows:
         connection = await self._begun()
         with translated_errors():
-            return await read(connection, ranges, rows_max, bytes_max)
+            return await read(connection, ranges, rows_max, bytes_max, hint)
 
     async def entries(self, start: Entry, end: Entry, *, entries_max: int) -> list[Entry]:
         first, after = stored_key(*start), stored_key(*end)
