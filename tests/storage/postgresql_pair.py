@@ -21,7 +21,8 @@ HELD_SECONDS = 0.2
 class Pair:
     """`primary` takes the commits; `standby` has them too before they are acknowledged."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, settings: dict[str, str]) -> None:
+        self._settings = settings
         self._directory = directory
         self._made = 0
         self.primary = self._new()
@@ -37,7 +38,7 @@ class Pair:
         directory.mkdir()
         owner = self._directory.stat()
         os.chown(directory, owner.st_uid, owner.st_gid)
-        return Database(directory, free_port(), {"hot_standby": "on"})
+        return Database(directory, free_port(), self._settings)
 
     def url(self, schema: str = "tablestone") -> str:
         """Of both, as a server gets it."""
@@ -65,8 +66,8 @@ class Pair:
     def add_standby(self) -> None:
         """Copy the primary, and let each commit wait for the copy."""
         standby = self._new()
-        self._replication = Proxy(self.primary.port)
-        primary = f"host=127.0.0.1 port={self._replication.port} user=postgres"
+        self.replication = Proxy(self.primary.port)
+        primary = f"host=127.0.0.1 port={self.replication.port} user=postgres"
         how = ("-X", "stream", "-c", "fast", "--no-sync")
         standby.run("pg_basebackup", "-D", standby.data, "-d", primary, "-R", *how)
         standby.start()
@@ -80,7 +81,7 @@ class Pair:
     def fail_over(self) -> None:
         """The primary is killed, and never comes back. The standby takes its place."""
         assert self.standby is not None
-        self._replication.is_held = True  # so a commit that does not wait for the standby is lost
+        self.replication.is_held = True  # so a commit that does not wait for the standby is lost
         time.sleep(HELD_SECONDS)
         self.proxy.is_away = True
         self.primary.kill()
@@ -90,7 +91,7 @@ class Pair:
         """The standby becomes a primary; returns the old one, which may still run."""
         assert self.standby is not None
         was = self.primary
-        self._replication.close()
+        self.replication.close()
         self.ask("SELECT pg_promote()", self.standby)
         self.primary, self.standby = self.standby, None
         return was
@@ -105,14 +106,14 @@ class Pair:
         for database in (self.standby, self.primary):
             if database is not None:
                 database.kill()
-        for proxy in (*self.proxies, self._replication):
+        for proxy in (*self.proxies, self.replication):
             proxy.close()
 
 
 @contextmanager
-def running_pair() -> Iterator[Pair]:
+def running_pair(**settings: str) -> Iterator[Pair]:
     with directory_of_servers() as directory:
-        pair = Pair(directory)
+        pair = Pair(directory, settings)
         try:
             yield pair
         finally:

@@ -195,8 +195,8 @@ async def test_no_bytes_after_a_marker_are_an_error(url: str) -> None:
             hint = NumberAfter(b',"n":', 5.0, 6.0, quoted=quoted, integers=False)
             rows = await snapshot.read([WHOLE], rows_max=100, bytes_max=1 << 20, hint=hint)
             assert len(rows.values) + rows.left_out == len(values)
-        hint = RowBetween(b"07", b"09")
-        rows = await snapshot.read([WHOLE], rows_max=100, bytes_max=1 << 20, hint=hint)
+        inside = RowBetween(b"07", b"09")
+        rows = await snapshot.read([WHOLE], rows_max=100, bytes_max=1 << 20, hint=inside)
         assert rows.values == values[7:9]
         await snapshot.close()
 
