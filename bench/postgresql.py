@@ -2,6 +2,7 @@
 
     operations    a server of one worker beside asyncpg with the same statements and as many connections
     partition     commits of one partition, whose lock is held while a standby answers, beside commits of many
+    bloat         sizes and dead rows while 20,000 entities are merged, for --seconds, with --fillfactor
     drivers       the call that commits, by asyncpg and by psycopg 3; a point read, alone and with catalogue rows
 
 It starts PostgreSQL itself, and writes to the disk as PostgreSQL does by default. POSTGRESQL chooses its version.
@@ -23,6 +24,8 @@ from typing import TYPE_CHECKING, Any, Final
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 
+import asyncpg
+
 from bench import generator, servers
 from bench.options import how_many, seconds
 from bench.rounds import Schedule, Seeded, job_of
@@ -30,7 +33,7 @@ from bench.workloads import BY_NAME
 from storage.postgresql_pair import running_pair
 from storage.postgresql_server import running_server
 from tablestone.clock import system_clock
-from tablestone.engines.contract import ABSENT, Change, Key, Put, ReliedRows, WriteSet
+from tablestone.engines.contract import ABSENT, ANY, Change, Key, Put, ReliedRows, WriteSet
 from tablestone.engines.postgresql.address import CONNECTIONS, parse_address
 from tablestone.engines.postgresql.commit import BEGIN_SESSION, COMMIT, FOUND, Commits
 from tablestone.engines.postgresql.connections import connect
@@ -48,6 +51,8 @@ OPERATIONS: Final = ("point-read", "insert", "transaction")
 DURABLE: Final = {"fsync": "on", "shared_buffers": "256MB", "max_connections": "200"}
 DELAYS_MS: Final = (0.0, 1.0)
 CATALOGUE_ROWS: Final = 4
+TOLD: Final = 10
+"""Lines about bloat."""
 
 
 def write_set(partition: bytes, count: int = 1) -> WriteSet:
@@ -256,6 +261,51 @@ async def drivers(url: str, options: argparse.Namespace) -> None:
         await other.close()
 
 
+async def bloat(url: str, options: argparse.Namespace) -> None:
+    """Rows of changing length are written again and again, as merges do."""
+    engine = open_engine(url, system_clock)
+    names = [b"%05d" % number for number in range(ROWS)]
+    for first in range(0, ROWS, 100):
+        changes = [Change(name, ANY, Put(lambda _: VALUE)) for name in names[first : first + 100]]
+        await engine.commit(WriteSet(b"%d" % (first // 1000), changes))
+    admin = await asyncpg.connect(url)
+    schema = parse_address(url).schema
+    if options.fillfactor:
+        await admin.execute(f"ALTER TABLE {schema}.rows SET (fillfactor = {options.fillfactor})")
+        await admin.execute(f"VACUUM FULL {schema}.rows")
+
+    async def merge(_number: int) -> None:
+        at = secrets.randbelow(ROWS)
+        value = b"m" * (800 + secrets.randbelow(448))
+        change = Change(names[at], ANY, Put(lambda _version: value))
+        await engine.commit(WriteSet(b"%d" % (at // 1000), [change]))
+
+    print(
+        "| s | merges/s | rows, MiB | index, MiB | dead rows | on their page | vacuums | sessions, MiB |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    began = time.monotonic()
+    for part in range(TOLD + 1):
+        per_second = await rate(IN_FLIGHT, options.seconds / TOLD, merge) if part else 0
+        size, index, sessions = await admin.fetchrow(
+            f"SELECT pg_table_size('{schema}.rows'), pg_indexes_size('{schema}.rows'), "
+            f"pg_total_relation_size('{schema}.sessions')"
+        )
+        dead, hot, vacuums = await admin.fetchrow(
+            "SELECT n_dead_tup, 100 * n_tup_hot_upd / greatest(n_tup_upd, 1), autovacuum_count "
+            "FROM pg_stat_user_tables WHERE schemaname = $1 AND relname = 'rows'",
+            schema,
+        )
+        mib = [f"{each / 2**20:.1f}" for each in (size, index, sessions)]
+        print(
+            f"| {time.monotonic() - began:.0f} | {per_second:,.0f} | {mib[0]} | {mib[1]} | {dead:,} "
+            f"| {hot} % | {vacuums} | {mib[2]} |",
+            flush=True,
+        )
+    await admin.close()
+    await engine.close()
+
+
 TYPES: Final = (
     *("uuid", "bigint", "bigint[]", "bigint[]", "bytea[]", "bytea[]", "bigint[]", "bigint"),
     *("bytea[]", "bytea[]", "bytea[]", 'text[]::"char"[]', "bigint[]", "bigint[]", "bytea[]"),
@@ -270,9 +320,10 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("what", choices=("operations", "partition", "drivers", "bare"))
+    parser.add_argument("what", choices=("operations", "partition", "bloat", "drivers", "bare"))
     parser.add_argument("--rounds", type=how_many, default=5)
     parser.add_argument("--seconds", type=seconds, default=2.0)
+    parser.add_argument("--fillfactor", type=how_many)
     parser.add_argument("--url", help=argparse.SUPPRESS)
     parser.add_argument("--operation", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -284,7 +335,7 @@ def main() -> None:
         asyncio.run(bare(options))
     else:
         with database() as url:
-            asyncio.run(drivers(url, options))
+            asyncio.run((drivers if options.what == "drivers" else bloat)(url, options))
 
 
 if __name__ == "__main__":

@@ -222,17 +222,20 @@ def running_server(**settings: str) -> Iterator[int]:
             server.stop()
 
 
+STARTUP = b"\0\0\0\x29\0\3\0\0user\0postgres\0database\0postgres\0\0"
+"""The first message of the protocol."""
+
+
 def _wait_for(port: int) -> None:
+    """Until the server takes connections: before that, it answers with an error."""
     until = time.monotonic() + START_SECONDS_MAX
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.05)
-        else:
-            return
+    while time.monotonic() < until:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as asked:
+            asked.sendall(STARTUP)
+            if asked.recv(1) == b"R":
+                return
+        time.sleep(0.05)
+    raise TimeoutError(f"no PostgreSQL on port {port}")
 
 
 @dataclass

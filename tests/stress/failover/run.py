@@ -60,13 +60,11 @@ CUTS: Final = tuple(
 became of it.
 """
 INDEXED: Final = ("n", "m")
+OTHER: Final = "RowKey"
+"""An index that comes and goes."""
 FAULTS: Final = (
-    "failover",
-    "cut",
-    "kill a server",
-    "pause a server",
-    "pause the standby",
-    "pause the primary",
+    *("failover", "cut", "kill a server", "pause a server"),
+    *("pause the standby", "pause the primary", "change an index"),
 )
 
 
@@ -255,6 +253,9 @@ class FailoverRun:
             server.pause()
             time.sleep(pause)
             server.resume()
+        elif fault == "change an index":
+            for act in ("create", "check", "drop"):
+                self._command("index", act, TABLE, OTHER)
         else:
             database = self.pair.primary if fault == "pause the primary" else self.pair.standby
             if database is not None:
