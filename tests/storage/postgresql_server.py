@@ -152,6 +152,7 @@ class Database:
                 *(self.program("postgres"), "-D", self.data),
                 *(f"--{name}={value}" for name, value in settings.items()),
             ],
+            stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd=self.directory,
             **_as_user(),
