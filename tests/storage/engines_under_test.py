@@ -37,6 +37,8 @@ URL = os.environ.get("ENGINE_UNDER_TEST")
 FRESH = "{fresh}"
 SCHEMA = f"test_{secrets.token_hex(8)}"
 """The schema that the tests of this process share on PostgreSQL."""
+SHARED = None if URL is None else URL.replace(FRESH, SCHEMA)
+"""The URL for servers that share storage with others."""
 
 
 def engine_for(url: str, clock: Clock, servers: int = 1, **how: Any) -> Engine:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import atexit
 import functools
+import secrets
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from storage.prefixed_engine import PrefixedEngine
@@ -16,6 +18,8 @@ from tablestone.engines.postgresql.address import DatabaseAddress, parse_address
 from tablestone.engines.registry import open_engine
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tablestone.clock import Clock
 
 LEASE_SECONDS = 0.01
@@ -42,6 +46,14 @@ class SchemaEngine(PrefixedEngine):
 @functools.cache
 def _drop_at_the_end(url: str) -> None:
     atexit.register(lambda: asyncio.run(drop_schema(parse_address(url))))
+
+
+@contextmanager
+def made_schema(url: str) -> Iterator[str]:
+    """The URL of a schema that the first server makes; it is dropped at the end."""
+    url = url.replace("{fresh}", f"tests_{secrets.token_hex(6)}")
+    yield url
+    asyncio.run(drop_schema(parse_address(url)))
 
 
 async def drop_schema(address: DatabaseAddress) -> None:

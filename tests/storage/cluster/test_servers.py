@@ -1,11 +1,12 @@
 """Several servers on one cluster act as one: what one server acknowledged holds for the next request to another.
 
-Needs the cluster that ENGINE_UNDER_TEST names. The servers are real processes.
+Needs the cluster, or the PostgreSQL database, that ENGINE_UNDER_TEST names. The servers are real processes.
 """
 
 import secrets
 import signal
 import subprocess
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -28,11 +29,11 @@ from azure.data.tables import (
 )
 
 from server_process import COMMAND, ServerProcess, clean_environment
-from storage.cluster_engine import URL
+from storage.engines_under_test import SHARED
 
 pytestmark = [
     pytest.mark.skipif(
-        URL is None,
+        SHARED is None,
         reason="no cluster: python -m tests.storage.cluster up, then set ENGINE_UNDER_TEST",
     ),
     pytest.mark.sdk,
@@ -41,6 +42,8 @@ pytestmark = [
 Pair = tuple[ServerProcess, ServerProcess]
 ROUNDS = 5
 LONGER_THAN_A_LEASE = 1.0
+FOREVER = datetime(2100, 1, 1, tzinfo=UTC)
+WRITERS, CHANGES = 16, 50
 
 
 def service_of(server: ServerProcess) -> TableServiceClient:
@@ -52,9 +55,9 @@ def fresh_name() -> str:
 
 
 def account_command(*arguments: str) -> str:
-    assert URL is not None
+    assert SHARED is not None
     done = subprocess.run(
-        [COMMAND, "account", *arguments, "--engine", URL],
+        [COMMAND, "account", *arguments, "--engine", SHARED],
         capture_output=True,
         text=True,
         check=True,
@@ -191,3 +194,46 @@ def test_writers_at_two_servers_lose_nothing(pair: Pair) -> None:
         assert sum(threads.map(count, tables)) == 30
     assert set(refused) == {412}
     assert tables[0].get_entity("p", "r")["n"] == 30
+
+
+def test_writers_go_on_while_the_policies_of_their_table_change(pair: Pair) -> None:
+    """Each write relies on the table's row, and each change of the policies takes it for itself."""
+    name = fresh_name()
+    service_of(pair[0]).create_table(name)
+    changes_over = threading.Event()
+
+    def write(number: int) -> int:
+        table = service_of(pair[number % 2]).get_table_client(name)
+        written = 0
+        while not changes_over.is_set():
+            table.create_entity({"PartitionKey": f"p{number}", "RowKey": f"{written:06}"})
+            written += 1
+        return written
+
+    key = AzureNamedKeyCredential(pair[0].account_name, pair[0].account_key)
+    allowed = {"readers": TableAccessPolicy(permission="r", start=None, expiry=FOREVER)}
+    with ThreadPoolExecutor(WRITERS) as threads:
+        counts = [threads.submit(write, number) for number in range(WRITERS)]
+        try:
+            began = time.monotonic()
+            for number in range(CHANGES):
+                here, there = pair[number % 2], pair[1 - number % 2]
+                signature = generate_table_sas(key, name, policy_id="readers")
+                client = TableClient(there.endpoint, name, credential=AzureSasCredential(signature))
+                table = service_of(here).get_table_client(name)
+                table.set_table_access_policy(allowed)
+                assert list(client.query_entities("PartitionKey eq 'none'")) == []
+                table.set_table_access_policy({})
+                with pytest.raises(ClientAuthenticationError):
+                    list(client.query_entities("PartitionKey eq 'none'"))
+            seconds = time.monotonic() - began
+        finally:
+            changes_over.set()
+    written = sum(count.result() for count in counts)
+    found = sum(
+        1 for _ in service_of(pair[0]).get_table_client(name).list_entities(select="RowKey")
+    )
+    assert found == written >= WRITERS
+    print(
+        f"{2 * CHANGES} changes in {seconds:.1f} s, {written} inserts of {WRITERS} writers meanwhile"
+    )

@@ -1,8 +1,8 @@
 """Random programs on a server and the model: `python -m tests.stress.property [--steps N] [--seed S] [--engine NAME]`.
 
 The steps are those of the Hypothesis test, chosen by a seed, without its overhead. Each program has its own server, on
-both engines in turn if none is named. Exits with 0 if every answer was that of the model, with 1 if not, with 2 if the
-engine cannot run here.
+the engine that ENGINE_UNDER_TEST names, else on memory and SQLite in turn. Exits with 0 if every answer was that of the
+model, with 1 if not, with 2 if the engine cannot run here.
 """
 
 import argparse
@@ -17,11 +17,12 @@ from typing import Final
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from command_lines import missing_driver, whole_number
+from storage.engines_under_test import URL
 from stress.property.door import SIMULATED
 from stress.property.owners import ALWAYS_ALLOWED, STEPS
 from stress.property.program import Program
 
-ENGINES: Final = ("memory", "sqlite")
+ENGINES: Final = ("memory", "sqlite") if URL is None else (URL,)
 STEPS_OF_A_PROGRAM: Final = 300
 TELL_SECONDS: Final = 60
 

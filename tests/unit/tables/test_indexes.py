@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from storage.engines_under_test import named
 from tablestone.clock import TICKS_PER_SECOND
+from tablestone.engines.capabilities import Capabilities, StoredIn
 from tablestone.engines.contract import (
     ANY,
     Change,
@@ -46,6 +47,7 @@ from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog, TableRecord
 from tablestone.tables.index_building import (
     CLAIM_SECONDS,
+    CLOCKS_APART_SECONDS,
     Checked,
     IndexGone,
     IndexRefused,
@@ -303,6 +305,25 @@ async def test_dropping_that_is_stopped_anywhere_goes_on(
     assert await tables.entries() == []
     await tables.index().create()
     assert await tables.red() == BY_INDEX
+
+
+async def test_a_server_whose_clock_is_ahead_leaves_a_build_to_the_one_that_makes_it(
+    tables: Tables,
+) -> None:
+    class OnServers(StoppingEngine):
+        @property
+        def capabilities(self) -> Capabilities:
+            return replace(super().capabilities, stored_in=StoredIn.SERVERS)
+
+    commits = 2 if tables.engine.leases is None else 3  # one more marks the partition
+    stopped = OnServers(tables.engine, commits, after=False)
+    with pytest.raises(Stopped):
+        await tables.index(engine=stopped).create()
+    tables.now += CLOCKS_APART_SECONDS * TICKS_PER_SECOND
+    with pytest.raises(IndexRefused, match="Another process works on the index"):
+        await tables.index().create()
+    tables.now += 2 * CLAIM_SECONDS * TICKS_PER_SECOND
+    await tables.index().create()
 
 
 async def test_a_long_build_says_how_far_it_is(

@@ -169,13 +169,20 @@ class Commits:
             session = connection.session
             if session is None:
                 session = uuid.uuid4()
-                await connection.fetch(BEGIN_SESSION, session)
+                async with asyncio.timeout(COMMIT_SECONDS_MAX):
+                    await connection.fetch(BEGIN_SESSION, session)
                 connection.session, connection.number = session, 0
             connection.number = number = connection.number + 1
             connection.in_doubt = False
+            call = asyncio.ensure_future(
+                connection.driver.fetchrow(COMMIT, session, number, *values)
+            )
             try:
-                async with asyncio.timeout(COMMIT_SECONDS_MAX):
-                    row = await connection.driver.fetchrow(COMMIT, session, number, *values)
+                await asyncio.wait([call], timeout=COMMIT_SECONDS_MAX)
+                if not call.done():
+                    # Not cancelled: PostgreSQL would no longer wait for the standby, and show what it may lose.
+                    connection.driver.terminate()
+                row = await call
             except asyncpg.DeadlockDetectedError:
                 return DEADLOCK, 0, []
             except NO_ANSWER as error:

@@ -29,12 +29,13 @@ LEASE_SECONDS: Final = 0.25
 CAPABILITIES: Final = Capabilities(
     stored_in=StoredIn.SERVERS,
     processes=True,
-    hints=False,
+    hints=True,
     waits=True,
     leases=True,
     versions_outlive_rows=True,
     checks_relied_rows=True,
     keeps_entries=True,
+    reads_backwards=True,
 )
 
 REQUEST: Final = Figure(

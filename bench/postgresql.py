@@ -1,0 +1,342 @@
+"""The engine over PostgreSQL beside the bare driver, and what a commit costs: `python -m bench.postgresql WHAT`.
+
+    operations    a server of one worker beside asyncpg with the same statements and as many connections
+    partition     commits of one partition, whose lock is held while a standby answers, beside commits of many
+    bloat         sizes and dead rows while 20,000 entities are merged, for --seconds, with --fillfactor
+    drivers       the call that commits, by asyncpg and by psycopg 3; a point read, alone and with catalogue rows
+
+It starts PostgreSQL itself, and writes to the disk as PostgreSQL does by default. POSTGRESQL chooses its version.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import secrets
+import statistics
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+
+import asyncpg
+
+from bench import generator, servers
+from bench.options import how_many, seconds
+from bench.rounds import Schedule, Seeded, job_of
+from bench.workloads import BY_NAME
+from storage.postgresql_pair import running_pair
+from storage.postgresql_server import running_server
+from tablestone.clock import system_clock
+from tablestone.engines.contract import ABSENT, ANY, Change, Key, Put, ReliedRows, WriteSet
+from tablestone.engines.postgresql.address import CONNECTIONS, parse_address
+from tablestone.engines.postgresql.commit import BEGIN_SESSION, COMMIT, FOUND, Commits
+from tablestone.engines.postgresql.connections import connect
+from tablestone.engines.postgresql.read import GET
+from tablestone.engines.postgresql.schema import stored_key
+from tablestone.engines.registry import open_engine
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+VALUE: Final = b"v" * 1024
+IN_FLIGHT: Final = 16
+ROWS: Final = 20_000
+OPERATIONS: Final = ("point-read", "insert", "transaction")
+DURABLE: Final = {"fsync": "on", "shared_buffers": "256MB", "max_connections": "200"}
+DELAYS_MS: Final = (0.0, 1.0)
+CATALOGUE_ROWS: Final = 4
+TOLD: Final = 10
+"""Lines about bloat."""
+
+
+def write_set(partition: bytes, count: int = 1) -> WriteSet:
+    """Inserts of new rows, which rely on the row of their table."""
+    changes = [
+        Change(secrets.token_bytes(8), ABSENT, Put(lambda _version: VALUE)) for _ in range(count)
+    ]
+    relied = ReliedRows([(Key(b"catalogue", b"table"), ABSENT)], None)
+    return WriteSet(partition, changes, relies_on=relied)
+
+
+@contextmanager
+def database() -> Iterator[str]:
+    with running_server(**DURABLE) as port:
+        yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
+
+
+async def rate(tasks: int, during: float, once: Callable[[int], Awaitable[Any]]) -> float:
+    """Calls a second, of so many tasks that call one after the other."""
+    done, until = 0, time.perf_counter() + during
+
+    async def repeat(number: int) -> None:
+        nonlocal done
+        while time.perf_counter() < until:
+            await once(number)
+            done += 1
+
+    began = time.perf_counter()
+    await asyncio.gather(*map(repeat, range(tasks)))
+    return done / (time.perf_counter() - began)
+
+
+class BareDriver:
+    """As many connections as a worker has, with the statements of the engine and nothing around them."""
+
+    def __init__(self, url: str) -> None:
+        self.address = parse_address(url)
+
+    async def open(self, storage: bytes) -> None:
+        self._commits = Commits(None, system_clock, storage)  # type: ignore[arg-type]
+        self.drivers = [await connect(self.address, writes=True) for _ in range(CONNECTIONS)]
+        self.sessions = [secrets.token_hex(16) for _ in self.drivers]
+        self.numbers = [0] * CONNECTIONS
+        for driver, session in zip(self.drivers, self.sessions, strict=True):
+            await driver.fetch(BEGIN_SESSION, session)
+        self.keys = [
+            tuple(row)
+            for row in await self.drivers[0].fetch("SELECT head, digest FROM rows LIMIT 5000")
+        ]
+
+    def arguments(self, number: int, count: int) -> list[object]:
+        self.numbers[number] += 1
+        sets = write_set(b"bare %d" % number, count)
+        versions = [system_clock()] * count
+        values = self._commits._arguments(sets, versions, {})  # noqa: SLF001 - the very same
+        return [self.sessions[number], self.numbers[number], *values]
+
+    async def commit(self, number: int, count: int = 1) -> None:
+        row = await self.drivers[number].fetchrow(COMMIT, *self.arguments(number, count))
+        assert row["outcome"] == b"a", row
+
+    async def get(self, number: int) -> None:
+        key = self.keys[(number * 631 + self.numbers[number]) % len(self.keys)]
+        self.numbers[number] += 1
+        assert await self.drivers[number].fetch(GET, *key)
+
+    async def close(self) -> None:
+        for driver in self.drivers:
+            await driver.close()
+
+
+def operations(options: argparse.Namespace) -> None:
+    with database() as url:
+        tablestone = [sys.executable, "-m", "tablestone", "serve", "--port", "0", "--workers", "1"]
+        server = servers.start_announced(
+            "postgresql", [*tablestone, "--engine", url], constant=False
+        )
+        try:
+            seeded = Seeded(lambda _line: None)
+            print(
+                "| operation | server, a second | bare driver | share, median (rounds) |\n|---|---|---|---|"
+            )
+            for name in OPERATIONS:
+                schedule = Schedule(options.rounds, options.seconds, 0.5, IN_FLIGHT, 1)
+                ours, bare = [], []
+                for number in range(options.rounds + 1):
+                    job = job_of(BY_NAME[name], server, seeded, schedule, number)
+                    ours.append(generator.run(server, job).per_second)
+                    told = subprocess.run(
+                        [
+                            *(sys.executable, "-m", "bench.postgresql", "bare", "--url", url),
+                            *("--operation", name, "--seconds", str(options.seconds)),
+                        ],
+                        check=True,
+                        capture_output=True,
+                        text=True,
+                    )
+                    bare.append(float(told.stdout))
+                del ours[0], bare[0]  # the first round is not counted
+                shares = [mine / theirs for mine, theirs in zip(ours, bare, strict=True)]
+                print(
+                    f"| {name} | {statistics.median(ours):,.0f} | {statistics.median(bare):,.0f} "
+                    f"| {statistics.median(shares):.0%} ({min(shares):.0%} to {max(shares):.0%}) |",
+                    flush=True,
+                )
+        finally:
+            server.stop()
+
+
+async def bare(options: argparse.Namespace) -> None:
+    driver = BareDriver(options.url)
+    await driver.open(b"bare")
+    calls = {
+        "point-read": driver.get,
+        "insert": driver.commit,
+        "transaction": lambda number: driver.commit(number, 100),
+    }
+    call = calls[options.operation]
+    await rate(CONNECTIONS, 0.5, call)
+    print(await rate(CONNECTIONS, options.seconds, call))
+    await driver.close()
+
+
+def partition(options: argparse.Namespace) -> None:
+    """The proxy delays what the standby says, so each commit takes as much longer."""
+
+    async def measured(url: str) -> tuple[float, float]:
+        engine = open_engine(url, system_clock)
+        one = await rate(IN_FLIGHT, options.seconds, lambda _: engine.commit(write_set(b"one")))
+        many = await rate(
+            IN_FLIGHT, options.seconds, lambda number: engine.commit(write_set(b"%d" % number))
+        )
+        await engine.close()
+        return one, many
+
+    print("| the standby answers later by, ms | commits a second, one partition | 16 partitions |")
+    print("|---|---|---|")
+    with running_pair(**DURABLE) as pair:
+        for delay in DELAYS_MS:
+            pair.replication.delay_seconds = delay / 1000
+            one, many = asyncio.run(measured(pair.url()))
+            print(f"| {delay:g} | {one:,.0f} | {many:,.0f} |", flush=True)
+
+
+async def drivers(url: str, options: argparse.Namespace) -> None:
+    import psycopg  # type: ignore[import-not-found,unused-ignore] # noqa: PLC0415 - only this needs it
+
+    engine = open_engine(url, system_clock)
+    for _ in range(50):
+        await engine.commit(write_set(b"read", 100))
+    await engine.close()
+    bare = BareDriver(url)
+    await bare.open(b"bare")
+    address = bare.address
+    others = [
+        await psycopg.AsyncConnection.connect(
+            address.dsn(writes=True).replace("target_session_attrs=read-write", ""),
+            autocommit=True,
+            options=f"-c search_path={address.schema}",
+            prepare_threshold=0,
+        )
+        for _ in range(CONNECTIONS)
+    ]
+    numbered = COMMIT
+    for n in range(20, 0, -1):
+        numbered = numbered.replace(f"${n}", f"%({n})b::{TYPES[n - 1]}")
+
+    async def by_psycopg(number: int) -> None:
+        values: dict[str, Any] = {
+            str(n): value for n, value in enumerate(bare.arguments(number, 1), 1)
+        }
+        values["12"] = [kind.decode() for kind in values["12"]]
+        found = await (await others[number].execute(numbered, values, binary=True)).fetchone()
+        assert found is not None
+        assert found[0] in ("a", b"a"), found
+
+    catalogue = [stored_key(b"catalogue", b"%d" % n) for n in range(CATALOGUE_ROWS)]
+
+    async def with_catalogue(number: int) -> None:
+        key = bare.keys[number]
+        keys = [*catalogue, key]
+        found = await bare.drivers[number].fetch(
+            FOUND, [each[0] for each in keys], [each[1] for each in keys], [True] * len(keys)
+        )
+        assert len(found) == CATALOGUE_ROWS + 1
+
+    calls = {
+        "commit, asyncpg": bare.commit,
+        "commit, psycopg 3": by_psycopg,
+        "point read": bare.get,
+        f"point read with {CATALOGUE_ROWS} rows of the catalogue": with_catalogue,
+    }
+    rates: dict[str, list[float]] = {name: [] for name in calls}
+    cpu: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(options.rounds):
+        for name, call in calls.items():
+            began = time.process_time()
+            rates[name].append(await rate(CONNECTIONS, options.seconds, call))
+            spent = time.process_time() - began
+            cpu[name].append(1e6 * spent / (rates[name][-1] * options.seconds))
+    print("| call | a second | this process's CPU µs |\n|---|---|---|")
+    for name, each in rates.items():
+        print(f"| {name} | {statistics.median(each):,.0f} | {statistics.median(cpu[name]):,.0f} |")
+    await bare.close()
+    for other in others:
+        await other.close()
+
+
+async def bloat(url: str, options: argparse.Namespace) -> None:
+    """Rows of changing length are written again and again, as merges do."""
+    engine = open_engine(url, system_clock)
+    names = [b"%05d" % number for number in range(ROWS)]
+    for first in range(0, ROWS, 100):
+        changes = [Change(name, ANY, Put(lambda _: VALUE)) for name in names[first : first + 100]]
+        await engine.commit(WriteSet(b"%d" % (first // 1000), changes))
+    admin = await asyncpg.connect(url)
+    schema = parse_address(url).schema
+    if options.fillfactor:
+        await admin.execute(f"ALTER TABLE {schema}.rows SET (fillfactor = {options.fillfactor})")
+        await admin.execute(f"VACUUM FULL {schema}.rows")
+
+    async def merge(_number: int) -> None:
+        at = secrets.randbelow(ROWS)
+        value = b"m" * (800 + secrets.randbelow(448))
+        change = Change(names[at], ANY, Put(lambda _version: value))
+        await engine.commit(WriteSet(b"%d" % (at // 1000), [change]))
+
+    print(
+        "| s | merges/s | rows, MiB | index, MiB | dead rows | on their page | vacuums | sessions, MiB |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    began = time.monotonic()
+    for part in range(TOLD + 1):
+        per_second = await rate(IN_FLIGHT, options.seconds / TOLD, merge) if part else 0
+        size, index, sessions = await admin.fetchrow(
+            f"SELECT pg_table_size('{schema}.rows'), pg_indexes_size('{schema}.rows'), "
+            f"pg_total_relation_size('{schema}.sessions')"
+        )
+        dead, hot, vacuums = await admin.fetchrow(
+            "SELECT n_dead_tup, 100 * n_tup_hot_upd / greatest(n_tup_upd, 1), autovacuum_count "
+            "FROM pg_stat_user_tables WHERE schemaname = $1 AND relname = 'rows'",
+            schema,
+        )
+        mib = [f"{each / 2**20:.1f}" for each in (size, index, sessions)]
+        print(
+            f"| {time.monotonic() - began:.0f} | {per_second:,.0f} | {mib[0]} | {mib[1]} | {dead:,} "
+            f"| {hot} % | {vacuums} | {mib[2]} |",
+            flush=True,
+        )
+    await admin.close()
+    await engine.close()
+
+
+TYPES: Final = (
+    *("uuid", "bigint", "bigint[]", "bigint[]", "bytea[]", "bytea[]", "bigint[]", "bigint"),
+    *("bytea[]", "bytea[]", "bytea[]", 'text[]::"char"[]', "bigint[]", "bigint[]", "bytea[]"),
+    *("bytea[]", "bytea[]", "bytea[]", "bytea[]", "bytea[]"),
+)
+"""Of the parameters of `commit_rows`."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.postgresql",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("what", choices=("operations", "partition", "bloat", "drivers", "bare"))
+    parser.add_argument("--rounds", type=how_many, default=5)
+    parser.add_argument("--seconds", type=seconds, default=2.0)
+    parser.add_argument("--fillfactor", type=how_many)
+    parser.add_argument("--url", help=argparse.SUPPRESS)
+    parser.add_argument("--operation", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.what == "operations":
+        operations(options)
+    elif options.what == "partition":
+        partition(options)
+    elif options.what == "bare":
+        asyncio.run(bare(options))
+    else:
+        with database() as url:
+            asyncio.run((drivers if options.what == "drivers" else bloat)(url, options))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""The PostgreSQL engine on a primary with a synchronous standby. tests/stress/failover does the same under load."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import TYPE_CHECKING
+
+import pytest
+
+from storage.conftest import HeldClock
+from storage.postgresql_pair import running_pair
+from storage.postgresql_server import why_no_pair
+from storage.write_sets import committed, insert, upsert
+from tablestone.engines.contract import EngineBusy, EngineUnavailable, Key, OutcomeUnknown
+from tablestone.engines.registry import open_engine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from storage.postgresql_pair import Pair
+    from tablestone.engines.contract import Engine
+
+pytestmark = [
+    pytest.mark.skipif(why_no_pair() is not None, reason=str(why_no_pair())),
+    pytest.mark.asyncio,
+]
+HERE = Key(b"p", b"r")
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Pair]:
+    with running_pair() as pair:
+        yield pair
+
+
+@pytest.fixture
+def url(pair: Pair) -> str:
+    """A schema that does not exist yet."""
+    return pair.url(f"s{secrets.token_hex(6)}")
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tablestone.engines.postgresql.commit.COMMIT_SECONDS_MAX", 0.3)
+    monkeypatch.setattr("tablestone.engines.postgresql.commit.OUTCOME_SECONDS_MAX", 0.5)
+
+
+def opened(url: str) -> Engine:
+    return open_engine(url, HeldClock())
+
+
+async def gone(engine: Engine) -> None:
+    async with asyncio.timeout(10):
+        await engine.close()
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_commit_that_was_given_up_does_not_show_before_the_standby_has_it(
+    pair: Pair, url: str
+) -> None:
+    one, other = opened(url), opened(url)
+    await committed(one, upsert(b"warm", b"r"))
+    assert pair.standby is not None
+    with pair.standby.paused():
+        with pytest.raises(EngineBusy):  # not even its session begins
+            await other.commit(insert(*HERE))
+        with pytest.raises(OutcomeUnknown):
+            await one.commit(insert(*HERE))
+        await asyncio.sleep(0.3)
+        assert await other.get(HERE) is None
+    async with asyncio.timeout(10):
+        while await other.get(HERE) is None:  # noqa: ASYNC110 - of another process
+            await asyncio.sleep(0.05)
+    await gone(one)
+    await gone(other)
+
+
+async def test_a_server_finds_the_standby_that_was_promoted(pair: Pair, url: str) -> None:
+    engine = opened(url)
+    await committed(engine, insert(*HERE))
+    pair.fail_over()
+    value, written = None, None
+    async with asyncio.timeout(10):
+        while value is None or written is None:
+            try:
+                value = await engine.get(HERE)
+                written = await engine.commit(insert(b"p", b"after"))
+            except EngineUnavailable:
+                await asyncio.sleep(0.05)
+    assert value == b"value"
+    await gone(engine)
+    pair.add_standby()
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_an_old_primary_that_is_only_cut_off_still_answers_reads(
+    pair: Pair, url: str
+) -> None:
+    """What docs/guides/caveats.md says. Its writes are not acknowledged, since it still waits for its standby."""
+    cut_off, served = opened(url), opened(url)
+    await committed(served, upsert(*HERE, b"old"))
+    old_proxy = pair.proxy
+    await committed(cut_off, upsert(b"warm", b"r"))
+    assert await cut_off.get(HERE) == b"old"
+    await gone(served)
+    old = pair.promote()
+    try:
+        old_proxy.is_away = True  # from here on nobody reaches the old one anew
+        served = opened(url)
+        await committed(served, upsert(*HERE, b"new"))
+        assert await served.get(HERE) == b"new"
+        assert await cut_off.get(HERE) == b"old"
+        with pytest.raises((OutcomeUnknown, EngineUnavailable)):
+            await cut_off.commit(insert(b"p", b"lost"))
+        assert await served.get(Key(b"p", b"lost")) is None
+        await gone(served)
+    finally:
+        old.kill()
+    await gone(cut_off)
