@@ -12,6 +12,7 @@ from azure.data.tables import EdmType, EntityProperty, TableServiceClient, Updat
 
 from explorer.install import missing
 from explorer.pages_in_browser import WatchedPage, running_explorer, watched_page
+from explorer.test_explorer_conflict import ask, form_of, said
 from explorer.test_explorer_pages import wait_for_text
 from explorer.test_page_guard import COOKIE, send
 from server_process import ServerProcess
@@ -56,16 +57,27 @@ def test_the_tab_is_there_if_changes_are_kept(
 KEY = {"PartitionKey": "a", "RowKey": "b"}
 
 
-def test_a_new_row_says_where_to_see_what_a_merge_added(kept: TableStorage) -> None:
-    """The record does not say it of one line, but the page does when it is loaded again."""
+def test_a_new_row_is_as_that_of_a_loaded_page(kept: TableStorage) -> None:
+    """The record does not say it in the new line: the page reads again what it has."""
     with table_of(kept) as table:
         table.create_entity({**KEY, "X": 1, "Y": 1})
+        page = show(kept, "/tables/Orders/changes").text
+        times = re.findall('datetime="([^"]*)"', page)
         path = f"/tables/Orders/changes/wait?since={cursor_of(kept)}"
         table.update_entity({**KEY, "Y": 2, "Z": 9}, UpdateMode.MERGE)
-    said = "merge a , b Y 1 → 2 Load the page again to see what it added. Put this version back…"
-    assert rows_of(show(kept, path).text) == [said]
-    again = rows_of(show(kept, "/tables/Orders/changes").text)[0]
-    assert again == "merge a , b Y 1 → 2 Z absent → 9 Put this version back…"
+        table.update_entity({**KEY, "Y": 2}, UpdateMode.REPLACE)
+        table.create_entity({**KEY, "RowKey": "new", "X": 1})
+    alone = rows_of(show(kept, path).text)
+    assert alone[2] == f"merge a , b Y 1 → 2 {ADDED} Put this version back…"
+    made = ["put a , new X 1", "put a , b X 1 → absent Z 9 → absent 1 unchanged Y 2"]
+    made += ["merge a , b Y 1 → 2 Z absent → 9"]
+    for parameters in ("", "&pk=a&rk=b"):
+        rows = rows_of(show(kept, f"{path}&from={times[-1]}{parameters}").text)
+        wanted = made[1:] if parameters else made
+        assert rows == [f"{each} Put this version back…" for each in wanted]
+        loaded = rows_of(show(kept, f"/tables/Orders/changes?{parameters}").text)
+        assert rows == loaded[: len(rows)]
+    assert show(kept, f"{path}&from=nothing").status_code == 400
 
 
 def test_a_deleted_entity_leads_to_its_changes(kept: TableStorage) -> None:
@@ -229,7 +241,6 @@ def test_the_page_waits_for_the_next_change(kept: TableStorage) -> None:
         part = show(kept, f"/tables/Orders/changes/wait?since={cursor}&rk={rk}").text
         assert len(rows_of(part)) == count
         assert part.partition('data-cursor="')[2].partition('"')[0] not in ("", cursor)
-        assert ("Load the page again to see what it changed." in part) == (count == 1)
     refused = show(kept, "/tables/Orders/changes/wait?since=nothing")
     assert refused.status_code == 400
     assert "since" in refused.text
@@ -256,6 +267,32 @@ def test_a_version_that_is_not_kept_is_not_put_back(kept: TableStorage) -> None:
         read_only=True,
     ).text
     assert "Put this version back" not in page
+
+
+def test_what_was_put_back_is_said(kept: TableStorage) -> None:
+    """Also after a conflict, unless only a part of the version is written; and of an entity that was deleted."""
+
+    def posted(form: dict[str, Any], path: str = "entity") -> str:
+        answer = ask(kept, f"/tables/Orders/{path}", data=form)
+        return said(answer if answer.status_code != 303 else ask(kept, answer.headers["location"]))
+
+    with table_of(kept) as table:
+        version = version_path(show(kept, "/tables/Orders/changes").text, 3)
+        assert BACK in posted(form_of(ask(kept, version)) | {"is_new": "1"}, "new")
+        for more, is_back in ({}, True), ({"mine": "1"}, False):
+            table.upsert_entity({**KEY, "n": 1}, UpdateMode.REPLACE)
+            form = form_of(ask(kept, version))
+            table.upsert_entity({**KEY, "n": 2}, UpdateMode.REPLACE)
+            conflict = ask(kept, "/tables/Orders/entity", data=form)
+            assert "has changed since it was shown" in said(conflict)
+            assert (BACK in posted(form_of(conflict) | more)) == is_back
+        table.upsert_entity({**KEY, "n": 3}, UpdateMode.REPLACE)
+        assert BACK in posted(form_of(ask(kept, version)))
+        shown = form_of(ask(kept, "/tables/Orders/entity?pk=a&rk=b"))
+        assert "The entity is saved." in posted(shown)
+
+
+BACK = "The earlier version is put back, as a new one."
 
 
 def test_an_empty_binary_is_put_back(kept: TableStorage) -> None:
@@ -402,14 +439,14 @@ def test_an_old_version_is_found_and_put_back(
         page.get_by_role("button", name="Put this version back").click()
         wait_for_text(watched, "#panel .problem", "The entity has changed since it was shown")
         page.get_by_role("button", name="Write yours over it").click()
-        wait_for_text(watched, "#panel .done", "The entity is saved.")
+        wait_for_text(watched, "#panel .done", "The earlier version is put back")
         assert dict(table.get_entity("back", "1")) == {**key, "temp": 3.5, **many}
         rows.nth(3).wait_for()
         table.delete_entity("back", "1")
         wait_for_text(watched, ".changes tbody tr", "delete")
         rows.last.get_by_role("link", name="Put this version back").click()
         page.get_by_role("button", name="Insert").click()
-        wait_for_text(watched, "#panel .done", "The entity is inserted.")
+        wait_for_text(watched, "#panel .done", "The earlier version is put back")
         assert dict(table.get_entity("back", "1")) == {**key, "temp": 3.5, **many}
 
 

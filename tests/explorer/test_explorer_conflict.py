@@ -145,9 +145,11 @@ def test_the_other_may_change_it_again(storage: TableStorage) -> None:
     with table_of(storage) as table:
         table.update_entity({**KEY, "count": 2}, UpdateMode.MERGE)
         page = save(storage, form)
+        assert "has changed since it was shown (412" in said(page)
         table.update_entity({**KEY, "count": 3, "note": "theirs"}, UpdateMode.MERGE)
         page = save(storage, form_of(page), mine="1")
         assert page.status_code == 409
+        assert "has changed once more, since the last conflict (412" in said(page)
         assert sorted(differing(page)) == [
             "count another client changed it 1 Int32 3 Int32 1 Int32",
             "note you and another client changed it first String theirs String mine String",
@@ -228,15 +230,24 @@ def test_the_question_before_a_deletion_says_whether_it_can_be_undone(
     storage: TableStorage, request: pytest.FixtureRequest
 ) -> None:
     is_kept = "not kept" not in request.node.name
-    form = form_of(ask(storage))
-    for given, can in ((form, is_kept), (form | {"etag": "*"}, False)):
-        asked = said(ask(storage, f"{PATH}/delete", data=given))
+    shown = ask(storage)
+    link = re.search('"entity.delete"[^>]* href="([^"]*)"', shown.text)
+    assert link is not None
+    path = html.unescape(link[1])
+    for address, can in ((path, is_kept), (path.replace("etag=", "etag=x"), False)):
+        asked = said(ask(storage, address))
         assert ("The tab Changes can put it back" in asked) is can
         assert ("This cannot be undone." in asked) is not can
     row = '["a", "b c"]'
     asked = said(ask(storage, "/tables/Orders/selected", data={"row": row}))
     assert ("This cannot be undone." in asked) is not is_kept
-    done = ask(storage, f"{PATH}/delete", data=form | {"sure": "1"})
+    with table_of(storage) as table:
+        table.update_entity({**KEY, "count": 2}, UpdateMode.MERGE)
+    refused = ask(storage, f"{PATH}/delete", data=form_of(shown))
+    changed = form_of(refused)
+    assert refused.status_code == 409
+    assert f"since it was shown, at {changed['timestamp']}. This is its present" in said(refused)
+    done = ask(storage, f"{PATH}/delete", data=changed)
     assert (done.status_code, done.headers["location"]) == (303, "/tables/Orders")
     assert ask(storage).status_code == 404
 

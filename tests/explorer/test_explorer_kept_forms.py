@@ -114,12 +114,12 @@ def test_an_entity_without_keys_is_an_explicit_choice(connection: Connection) ->
 def test_an_entity_is_deleted_after_a_question(connection: Connection) -> None:
     form = {"pk": "p", "rk": "asked", "name": "V", "kind": "String", "text": "1"}
     assert post(connection, "/tables/Table/new", form).status_code == 200
-    form = {"pk": "p", "rk": "asked", "etag": "*"}
-    asked = post(connection, "/tables/Table/entity/delete", form)
-    assert "Delete this entity?" in asked.text
     path = "/tables/Table/entity?pk=p&rk=asked"
+    asked = path.replace("?", "/delete?") + "&etag=*"
+    assert "Delete this entity?" in send("GET", asked, OPENED, connection=connection).text
+    form = {"pk": "p", "rk": "asked", "etag": "*"}
     assert send("GET", path, OPENED, connection=connection).status_code == 200
-    done = post(connection, "/tables/Table/entity/delete", form | {"sure": "1"})
+    done = post(connection, "/tables/Table/entity/delete", form)
     assert "<h1><bdi>Table</bdi></h1>" in done.text
     assert send("GET", path, OPENED, connection=connection).status_code == 404
 
@@ -397,6 +397,7 @@ def test_policies_that_another_client_changed_stay(
     # A field that is refused meanwhile does not count as a look at what is stored.
     wrong = send("POST", path, POSTS, connection=connection, data=form | {"expiry": ["soon", ""]})
     assert digest_in(wrong) == form["shown"]
+    assert 'name="again" value="1"' in answer.text
     again = post(connection, path, form | {"shown": digest_in(answer)})
     assert "The policies are saved." in again.text
     assert table.get_table_access_policy().keys() == set(filter(None, typed))
@@ -412,8 +413,13 @@ def test_properties_that_another_client_changed_stay(
     assert "Another client has changed the properties since this page was shown." in answer.text
     assert "Stored now: the CORS rule <bdi>https://theirs.example · PUT</bdi>; " in answer.text
     assert 'value="https://a.example"' in answer.text
+    service.set_service_properties(cors=[TableCorsRule(["https://new.example"], ["PUT"])])
+    assert 'name="again" value="1"' in answer.text
+    form = RULE | {"shown": digest_in(answer), "again": "1"}
+    answer = send("POST", "/service", POSTS, connection=connection, data=form)
+    assert "has changed the properties once more, since that was said." in answer.text
     found: Any = service.get_service_properties()
-    assert found["cors"][0].allowed_origins == ["https://theirs.example"]
+    assert found["cors"][0].allowed_origins == ["https://new.example"]
     again = post(connection, "/service", RULE | {"shown": digest_in(answer)})
     assert "The properties are saved." in again.text
     found = service.get_service_properties()

@@ -53,7 +53,7 @@ def ask_delete(watched: WatchedPage, server: ServerProcess) -> None:
 
 
 def ask_delete_one(watched: WatchedPage, _server: ServerProcess) -> None:
-    watched.page.get_by_role("button", name="Delete", exact=True).click()
+    watched.page.get_by_role("link", name="Delete", exact=True).click()
     watched.page.get_by_role("button", name="Delete this entity").wait_for()
 
 

@@ -1,7 +1,9 @@
 """Refusals and their statuses, without a browser: a silent admin address, and changes in a read-only explorer."""
 
 import asyncio
+import html
 import json
+import re
 import signal
 import socket
 from pathlib import Path
@@ -19,6 +21,7 @@ from tablestone.cli.option_sources import read_configuration
 from tablestone.configuration import DEVELOPMENT_ACCOUNT
 from tablestone.explorer.account import NOT_TOLD, ExplorerSettings, known_tables
 from tablestone.explorer.application import CHANGE_FORMS, READ_ONLY
+from tablestone.testing import TableStorage
 from tablestone.tools.connection import LOCAL_KEY, local_connection, parse_connection_string
 
 OPENED = {"cookie": COOKIE}
@@ -33,6 +36,28 @@ def test_read_only_shows_no_form_that_could_only_be_refused(path: str) -> None:
     assert "<form" not in answer.text.partition("<main")[2]
     # One of them asks the endpoint, which is nowhere.
     assert send("GET", path, OPENED).status_code in (200, PASSED)
+
+
+CHANGING = {
+    *("Create", "New table", "Import a file", "Delete this table…", "⋯"),
+    *("Delete", "Delete…", "Insert", "Save", "Import", "Clone"),
+}
+"""The words of all controls that change something, also of those in a menu."""
+
+
+def test_read_only_shows_no_way_to_change() -> None:
+    with TableStorage() as storage:
+        storage.seed({"Weather": [{"PartitionKey": "p", "RowKey": "r", "V": 1}]})
+        connection = parse_connection_string(storage.connection_string)
+        for path in ("/", "/tables/Weather", "/tables/Weather/entity?pk=p&rk=r"):
+            for read_only in (True, False):
+                page = send("GET", path, OPENED, connection=connection, read_only=read_only).text
+                found = re.findall(
+                    r"<(?:button|a|summary)\b[^>]*>(.*?)</", page.partition("<main")[2]
+                )
+                words = {html.unescape(re.sub("<[^>]*>", "", each)) for each in found}
+                assert len(words) > 2
+                assert (CHANGING & words == set()) == read_only, words
 
 
 def test_an_admin_address_that_does_not_answer() -> None:

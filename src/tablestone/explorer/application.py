@@ -58,6 +58,7 @@ SHOWN: Final[Mapping[str, Show]] = {
     "/tables/{table}/build": grid.build,
     "/tables/{table}/rows": grid.rows,
     "/tables/{table}/complete": query_bar.complete,
+    "/tables/{table}/forget": query_bar.ask_forget,
     "/tables/{table}/entity": entity_edit.entity,
     "/tables/{table}/export": import_export.ask_export,
     "/tables/{table}/download": import_export.download,
@@ -81,9 +82,13 @@ POSTED: Final[Mapping[str, Post]] = {
 CHANGE_FORMS: Final[Mapping[str, Show]] = {
     "/tables/{table}/delete": tables.ask_delete,
     "/tables/{table}/new": entity_edit.new,
+    "/tables/{table}/entity/delete": entity_edit.ask_delete,
     "/tables/{table}/changes/version": changes.version,
     "/tables/{table}/import": import_export.import_form,
     "/import": import_export.import_form,
+    "/tables/{table}/indexes/create": upkeep.ask_create,
+    "/tables/{table}/indexes/drop": upkeep.ask_drop,
+    "/tables/{table}/expiry": upkeep.ask_remove,
 }
 """Forms of changes: a read-only explorer does not show them."""
 CHANGES: Final[Mapping[str, Post]] = {

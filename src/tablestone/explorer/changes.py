@@ -5,7 +5,7 @@ can be put back: by the ordinary conditional write of the entity's panel. The fe
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from itertools import islice, takewhile
 from threading import BoundedSemaphore
 from typing import Any, Final, NamedTuple
 
@@ -34,14 +34,14 @@ FOUND_MAX: Final = 200
 SEARCH_SECONDS_MAX: Final = 5.0
 WAIT_SECONDS: Final = 10
 """How long a page waits for a change: less than the time in which an answer must be complete."""
+PAGES_AGAIN_MAX: Final = 3
+"""Pages of the feed that are read again for the versions before a new change."""
 WAITS_MAX: Final = 8
 """Pages that wait at a time. Each holds a thread; further ones ask every few seconds."""
 KINDS: Final = ("put", "merge", "delete", "expired")
 SAME_SHOWN: Final = 40
 """Characters of a long text that stand before its first change."""
-UNCOMPARED: Final = "Load the page again to see what it changed."
 UNADDED: Final = "The record does not say which properties it added."
-UNADDED_YET: Final = "Load the page again to see what it added."
 GONE: Final = "The record of changes does not hold this version any more, so it cannot be put back."
 
 _waits: Final = BoundedSemaphore(WAITS_MAX)
@@ -106,23 +106,23 @@ class Wanted(NamedTuple):
 
 
 class _Reading:
-    """Turns lines into changes, oldest first, and remembers the versions that it has seen.
+    """Turns lines into changes, oldest first, and remembers the versions that it has seen."""
 
-    `note` is for a put without a known version before.
-    """
-
-    def __init__(self, wanted: Wanted, note: str = "") -> None:
+    def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
-        self._note = note
         self._versions: dict[EntityKey, RawEntity] = {}
 
-    def read(self, lines: Iterable[bytes]) -> list[ShownChange]:
+    def read(self, lines: Iterable[bytes], before: Iterable[bytes] = ()) -> list[ShownChange]:
+        """The changes in the lines. `before` are earlier ones, for the versions in them."""
         wanted = self._wanted
         if "" in (wanted.pk, wanted.rk):
             self._versions.clear()  # those of one page at most
+        self._changes(before)
+        return [each for each in self._changes(lines) if wanted.kind in ("", each.kind)]
+
+    def _changes(self, lines: Iterable[bytes]) -> list[ShownChange]:
         keyed = ((odata.key_of(line.get("entity") or line), line) for line in map(read_json, lines))
-        found = [self._change(key, line) for key, line in keyed if wanted.has(key)]
-        return [each for each in found if wanted.kind in ("", each.kind)]
+        return [self._change(key, line) for key, line in keyed if self._wanted.has(key)]
 
     def _change(self, key: EntityKey, line: dict[str, Any]) -> ShownChange:
         stored: RawEntity | None = line.get("entity")
@@ -133,9 +133,9 @@ class _Reading:
             )
         self._versions[key] = stored
         before: RawEntity | None = line.get("before")
-        note = "" if known or before else self._note
+        note = ""
         if before and (known is None or known.get(odata.ETAG) != before.get(odata.ETAG)):
-            known, note = None, UNADDED_YET if self._note else UNADDED
+            known, note = None, UNADDED
         old, new = (
             {each.name: each for each in fields_of(raw)} for raw in (known or before or {}, stored)
         )
@@ -185,7 +185,10 @@ def changes(request: Request) -> Response:
 
 
 def wait(request: Request) -> Response:
-    """The changes after a cursor, for the page that is open: waits for one if there is none yet."""
+    """The changes after a cursor, for the page that is open: waits for one if there is none yet.
+
+    To say what they changed, it reads again what the page has, which begins at `from`.
+    """
     endpoint, table = account_of(request).endpoint, request.path_params["table"]
     has_room = _waits.acquire(blocking=False)
     try:
@@ -194,7 +197,13 @@ def wait(request: Request) -> Response:
     finally:
         if has_room:
             _waits.release()
-    shown = _Reading(_wanted(request), UNCOMPARED).read(lines)[::-1]
+    before: Iterable[bytes] = ()
+    if lines and (start := request.query_params.get("from")):
+        retry = Retry(InFlight(1), attempts=ATTEMPTS_MAX)
+        feed = pages_of_changes(endpoint, table, start, follows=False, retry=retry)
+        before = (line for each in islice(feed, PAGES_AGAIN_MAX) for line in each.lines)
+        before = takewhile(lambda line: line != lines[0], before)
+    shown = _Reading(_wanted(request)).read(lines, before)[::-1]
     return page(request, "changes_rows.html", shown=shown, cursor=cursor)
 
 

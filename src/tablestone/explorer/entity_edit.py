@@ -12,7 +12,14 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from tablestone.explorer.page_templates import PostedForm, account_of, page, path_to, wants_part
+from tablestone.explorer.page_templates import (
+    MALFORMED,
+    PostedForm,
+    account_of,
+    page,
+    path_to,
+    wants_part,
+)
 from tablestone.explorer.property_fields import (
     EMPTY,
     ESCAPED,
@@ -35,14 +42,19 @@ from tablestone.model.entity import TIMESTAMP
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY, EntityKey
 from tablestone.tools import odata
 from tablestone.tools.client import Operation, RawEntity
-from tablestone.tools.errors import ServiceError, TransferFailed, Unreachable
+from tablestone.tools.errors import ServiceError, TransferFailed, TransferRefused, Unreachable
 
 FIELDS_OF_NEW_MAX: Final = 20
 """The form of a new entity offers at most this many of the properties seen in the table."""
 NO_KEYS: Final = (
     "Nothing is written: type a PartitionKey and a RowKey, or choose “Both keys are empty”."
 )
-CHANGED: Final = "The entity has changed since it was shown. This is its present state."
+DONE: Final = {
+    "saved": "The entity is saved.",
+    "inserted": "The entity is inserted.",
+    "back": "The earlier version is put back, as a new one.",
+}
+CHANGED: Final = "The entity has changed since it was shown, at {}. This is its present state."
 AS_OF: Final = "“Insert” stores its version of {} again."
 DELETED: Final = "Another client has deleted this entity since it was shown."
 EXPIRED: Final = "This entity has expired: those of this table expire {}. It is hidden until the server removes it."
@@ -59,7 +71,7 @@ def entity(request: Request) -> Response:
     if raw is None:
         return _gone(request, key)
     given, etag = request.query_params, raw.get(odata.ETAG)
-    done = [f"The entity is {each}." for each in ("saved", "inserted") if given.get(each) == etag]
+    done = [sentence for each, sentence in DONE.items() if given.get(each) == etag]
     return _panel(request, key, fields_of(raw), raw, message="".join(done))
 
 
@@ -94,7 +106,7 @@ def insert(request: Request, form: PostedForm) -> Response:
             raise
         problem = "An entity with these keys already exists."
         return _panel(request, key, read.fields, problem=problem, status=409, **typed)
-    return _written(request, read.entity, "inserted", etag)
+    return _written(request, read.entity, "back" if form.text("back") else "inserted", etag)
 
 
 def save(request: Request, form: PostedForm) -> Response:
@@ -116,12 +128,15 @@ def save(request: Request, form: PostedForm) -> Response:
     except ServiceError as error:
         stored = _stored_now(request, key, error)
     else:
-        return _written(request, written, "saved", new_etag)
+        is_back = form.text("back") and not form.text("mine")
+        return _written(request, written, "back" if is_back else "saved", new_etag)
     if stored is None:
         why = _if_expired(request, {**shown, TIMESTAMP: form.text("timestamp") or None}, EXPIRED)
         problem = f"{why or DELETED} {INSERT} {_if_hidden(request, yours)}"
-        return _as_insert(request, yours, problem=problem, is_typed=True, status=409)
-    return _both(request, yours, read.fields, stored, shown or stored, status=409)
+        back = form.text("back")
+        return _as_insert(request, yours, problem=problem, is_typed=True, status=409, back=back)
+    more = form.typed("again", "back")
+    return _both(request, yours, read.fields, stored, shown or stored, status=409, **more)
 
 
 def put_back(request: Request, version: RawEntity, when: str) -> Response:
@@ -131,11 +146,11 @@ def put_back(request: Request, version: RawEntity, when: str) -> Response:
     if stored is None:
         why = _if_expired(request, version, EXPIRED)
         message = f"{why or GONE} {AS_OF.format(when)} {_if_hidden(request, given)}"
-        return _as_insert(request, given, message=message)
+        return _as_insert(request, given, message=message, back="1")
     if not any(each.differs for each in differences(given, stored, stored)):
         message = "This version is what is stored now."
         return _panel(request, given.key, fields_of(stored), stored, message=message)
-    return _both(request, given, fields_of(version), stored, stored, version=when)
+    return _both(request, given, fields_of(version), stored, stored, version=when, back="1")
 
 
 def _both(
@@ -147,7 +162,7 @@ def _both(
     **more: Any,
 ) -> Response:
     """The versions side by side, and the write under the ETag of the stored one."""
-    values = {"version": "", **more}
+    values = {"version": "", "again": "", **more}
     return page(
         request,
         "conflict.html",
@@ -164,7 +179,7 @@ def _both(
 def _written(request: Request, given: odata.TypedEntity, done: str, etag: str | None) -> Response:
     """The entity after a write. A page gets an address of its own, so that a reload writes nothing."""
     table, key = request.path_params["table"], given.key
-    raw, message = _stored(request, key), f"The entity is {done}."
+    raw, message = _stored(request, key), DONE[done]
     if raw is None:
         return _as_insert(request, given, message=f"{message} {_if_hidden(request, given) or AWAY}")
     if wants_part(request):
@@ -181,7 +196,10 @@ def _as_insert(request: Request, given: odata.TypedEntity, **shown: Any) -> Resp
 
 def _if_expired(request: Request, raw: RawEntity, sentence: str) -> str:
     """The sentence, with the policy of the table, if this version of an entity has expired; else empty."""
-    policy = account_of(request).policy_of_expired(request.path_params["table"], raw)
+    try:
+        policy = account_of(request).policy_of_expired(request.path_params["table"], raw)
+    except (ValueError, TypeError, KeyError):
+        raise TransferRefused(MALFORMED) from None
     return sentence.format(policy.in_words) if policy else ""
 
 
@@ -209,7 +227,7 @@ def _read(form: PostedForm, *, is_new: bool) -> tuple[EntityKey, ReadForm, dict[
     """The key and the entity of the form, and what `_panel` needs to show it again as it was typed."""
     key = EntityKey(form.text("pk"), form.text("rk"))
     typed: dict[str, Any] = {"is_new": is_new, "json": None, "is_typed": True}
-    typed |= form.typed("etag", "timestamp", "shown", "json_types")
+    typed |= form.typed("etag", "timestamp", "shown", "json_types", "back")
     for text in form.texts("json"):
         read, line = read_json_form(key, text, form.members("json_types"))
         return key, read, typed | {"json": text, "line": line}
@@ -219,24 +237,28 @@ def _read(form: PostedForm, *, is_new: bool) -> tuple[EntityKey, ReadForm, dict[
     return key, read_form(key, kept), typed
 
 
-def delete(request: Request, form: PostedForm) -> Response:
-    """Ask first; then delete the entity if its ETag is still the one shown."""
-    etag = form.text("etag")
-    key = EntityKey(form.text("pk"), form.text("rk"))
+def ask_delete(request: Request) -> Response:
+    """Ask whether to delete the version of an entity that the address names."""
+    given, key, is_kept = request.query_params, _key_in_address(request), False
     account, table = account_of(request), request.path_params["table"]
-    if not form.text("sure"):
-        is_kept = False
-        with suppress(TransferFailed, Unreachable):  # most services have no record of changes
-            version = account.kept_version(table, key, etag, form.text("timestamp"))
-            is_kept = version is not None
-        return page(request, "delete_entity.html", key=key, etag=etag, is_kept=is_kept)
+    etag, time = given.get("etag", ""), given.get("timestamp", "")
+    with suppress(TransferFailed, Unreachable):  # most services have no record of changes
+        is_kept = account.kept_version(table, key, etag, time) is not None
+    return page(request, "delete_entity.html", key=key, etag=etag, is_kept=is_kept)
+
+
+def delete(request: Request, form: PostedForm) -> Response:
+    """Delete an entity if its ETag is still the one shown."""
+    etag, table = form.text("etag"), request.path_params["table"]
+    key = EntityKey(form.text("pk"), form.text("rk"))
     try:
         _write(request, Operation("DELETE", key, if_match=etag or "*"))
     except ServiceError as error:
         raw = _stored_now(request, key, error)
         if raw is None:
             return _gone(request, key)
-        return _panel(request, key, fields_of(raw), raw=raw, problem=CHANGED, status=409)
+        problem = CHANGED.format(raw.get(TIMESTAMP, ""))
+        return _panel(request, key, fields_of(raw), raw=raw, problem=problem, status=409)
     if not wants_part(request):
         return RedirectResponse(path_to(request, "tables", table), 303)
     return page(request, "done.html", changed=True, sentences=["1 entity is deleted."])
@@ -284,6 +306,7 @@ def _panel(
         "timestamp": stored.get(TIMESTAMP, ""),
         "shown": _text_of(stored) if raw else "",
         "json_types": "",
+        "back": "",
         "is_typed": False,
         "json": None,
         "line": 0,

@@ -4,7 +4,6 @@ Jinja escapes every value in a page, so no content of a table is executed. A req
 page without the frame around it.
 """
 
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -18,11 +17,13 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from tablestone.explorer.account import ExploredAccount
+from tablestone.tools.errors import TransferRefused
 from tablestone.tools.progress import shown_bytes, shown_count
 
 PART_HEADER: Final = "x-part"
 CHANGED_HEADER: Final = "X-Changed"
 """Makes the page read the grid again, because entities have changed."""
+MALFORMED: Final = "What this form says of the page cannot be read: load the page again."
 ASSETS: Final = Path(__file__).parent / "assets"
 ASSETS_PATH: Final = "/assets"
 
@@ -62,10 +63,6 @@ class PostedForm:
         """The fields of these names, to show them again."""
         return {name: self.text(name) for name in names}
 
-    @property
-    def pairs(self) -> list[tuple[str, str]]:
-        return [(name, text) for name, text in self._form.multi_items() if isinstance(text, str)]
-
     def texts(self, name: str) -> list[str]:
         return [value for value in self._form.getlist(name) if isinstance(value, str)]
 
@@ -75,10 +72,13 @@ class PostedForm:
 
     def members(self, name: str) -> dict[str, Any]:
         """The JSON object in a hidden field; empty if there is none."""
-        with suppress(ValueError):
-            found = orjson.loads(self.text(name))
-            return found if isinstance(found, dict) else {}
-        return {}
+        try:
+            found = orjson.loads(self.text(name) or "{}")
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise TransferRefused(MALFORMED)
+        return found
 
     def file(self, name: str) -> UploadFile | None:
         value = self._form.get(name)
@@ -135,6 +135,7 @@ def page(
         "problem": problem,
         "wrong_field": getattr(problem or values.get("sentence"), "field", ""),
         "as_part": is_part,
+        "is_posted": request.method == "POST",
         "heading": "h2" if is_part else "h1",
         "to": partial(path_to, request),
         "account": settings.connection.account,
@@ -166,15 +167,12 @@ def problem_page(request: Request, sentence: object, status: int) -> HTMLRespons
     return page(request, "problem.html", sentence=sentence, status=status)
 
 
-def ask(
-    request: Request, form: PostedForm, question: str, sentence: str, button: str, back: str
-) -> HTMLResponse | None:
-    """Ask before a form of a page is carried out, which then comes again; None if the person has agreed.
+def ask(request: Request, question: str, sentence: str, button: str, back: str) -> HTMLResponse:
+    """A page that asks before the form in its address is posted there. `back` is the page with the form.
 
-    `button` is what the form does, and `back` the page that it is on.
+    It has an address, so that the browser comes back to it without sending anything again.
     """
-    if form.text("agreed"):
-        return None
+    fields = request.query_params.multi_items()
     return page(
         request,
         "ask.html",
@@ -182,5 +180,5 @@ def ask(
         sentence=sentence,
         button=button,
         back=back,
-        fields=form.pairs,
+        fields=fields,
     )

@@ -201,17 +201,13 @@ def condition_of(name: str, comparison: str, kind: str, value: str) -> str:
     return f"{name} {comparison} {print_literal(literal)}"
 
 
+def ask_forget(request: Request) -> Response:
+    table, name = request.path_params["table"], request.query_params.get("name", "")
+    back = path_to(request, "tables", table)
+    return ask(request, f"Forget {name}", f"The query is saved for {table}.", "Forget it", back)
+
+
 def forget(request: Request, form: PostedForm) -> Response:
-    table, name = request.path_params["table"], form.text("name")
-    page_of_table = path_to(request, "tables", table)
-    asked = ask(
-        request,
-        form,
-        f"Forget {name}",
-        f"The query is saved for {table}.",
-        "Forget it",
-        page_of_table,
-    )
-    if asked is None:
-        forget_query(account_of(request).settings, table, name)
-    return asked or RedirectResponse(page_of_table, 303)
+    table = request.path_params["table"]
+    forget_query(account_of(request).settings, table, form.text("name"))
+    return RedirectResponse(path_to(request, "tables", table), 303)

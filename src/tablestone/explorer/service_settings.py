@@ -39,8 +39,11 @@ PropertyTexts = tuple[dict[str, str], list[tuple[Any, ...]]]
 
 
 class ChangedMeanwhile(FieldRefused):
-    def __init__(self, what: str, stored: object) -> None:
-        sentence = f"Another client has changed the {what} since this page was shown."
+    def __init__(self, what: str, stored: object, form: PostedForm) -> None:
+        since = (
+            "once more, since that was said" if form.text("again") else "since this page was shown"
+        )
+        sentence = f"Another client has changed the {what} {since}."
         super().__init__("", f"{sentence} Nothing is written. “Save” replaces them by yours.")
         self.stored = stored
 
@@ -84,7 +87,7 @@ def save_service(request: Request, form: PostedForm) -> Response:
         stored, done = _read_properties(endpoint), "same"
         if _as_texts(given) != stored:
             if form.text("shown") != _digest(stored):
-                raise ChangedMeanwhile("properties", stored)
+                raise ChangedMeanwhile("properties", stored, form)
             endpoint.ask(lambda sdk: sdk.set_service_properties(**given))
             stored, done = _read_properties(endpoint), "saved"
     except (FieldRefused, ServiceError) as error:
@@ -271,7 +274,7 @@ def save_policies(request: Request, form: PostedForm) -> Response:
         stored, done = read_policies(endpoint, table), "same"
         if set(given) != set(map(_as_given, stored)):
             if form.text("shown") != _digest(stored):
-                raise ChangedMeanwhile("policies", stored)
+                raise ChangedMeanwhile("policies", stored, form)
             replaced = {
                 each.id: TableAccessPolicy(
                     start=each.start or None,

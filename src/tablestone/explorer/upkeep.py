@@ -26,8 +26,7 @@ REFRESH_SECONDS: Final = 2
 NOT_ACCEPTED: Final = (
     "Nothing is made: confirm that the change of the data directory cannot be undone."
 )
-NO_AGE: Final = "Type how long after its Timestamp an entity expires, as a whole number from 1."
-TOO_OLD: Final = "Type a time of at most 7,800 years."
+NO_AGE: Final = "Type how long after its Timestamp an entity expires: a whole number from 1, and at most 7,800 years."
 NO_PROPERTY: Final = "Type the name of the property with the time; a key is none."
 NO_INDEXED: Final = "Type the name of the property that the queries filter on."
 _OF_INDEX: Final = ("index", "property", "accepted")
@@ -106,27 +105,30 @@ def create_index(request: Request, form: PostedForm) -> Response:
         return shown(request, typed, FieldRefused("accepted", NOT_ACCEPTED))
     table = request.path_params["table"]
     first = account_of(request).reader().page(Query(table), None).entities
-    if first and not any(name in raw for raw in first):
-        sentence = f"No entity of {table} that was read has {name}; names are case-sensitive."
-        back = path_to(request, "tables", table, "indexes")
-        asked = ask(request, form, f"Make an index on {name}", sentence, "Make the index", back)
-        if asked:
-            return asked
+    if first and not any(name in raw for raw in first) and not form.text("agreed"):
+        question = path_to(request, "tables", table, "indexes", "create", **typed)
+        return RedirectResponse(question, 303)
     body = {"property": name, "withinPartition": bool(typed["within"])}
     return _sent(request, typed, "property", "PUT", "indexes", body)
 
 
+def ask_create(request: Request) -> Response:
+    name, table = request.query_params.get("property", ""), request.path_params["table"]
+    sentence = f"No entity of {table} that was read has {name}; names are case-sensitive."
+    back = path_to(request, "tables", table, "indexes")
+    return ask(request, f"Make an index on {name}", sentence, "Make the index", back)
+
+
+def ask_drop(request: Request) -> Response:
+    name, table = request.query_params.get("property", ""), request.path_params["table"]
+    sentence = f"Queries of {table} on {name} then scan again. No entity is changed, and the index can be made again."
+    back = path_to(request, "tables", table, "indexes")
+    return ask(request, f"Drop the index on {name}", sentence, "Drop the index", back)
+
+
 def drop_index(request: Request, form: PostedForm) -> Response:
-    name, table = form.text("property"), request.path_params["table"]
-    asked = ask(
-        request,
-        form,
-        f"Drop the index on {name}",
-        f"Queries of {table} on {name} then scan again. No entity is changed, and the index can be made again.",
-        "Drop the index",
-        path_to(request, "tables", table, "indexes"),
-    )
-    return asked or _sent(request, {}, "index", "DELETE", "indexes", None, property=name)
+    name = form.text("property")
+    return _sent(request, {}, "index", "DELETE", "indexes", None, property=name)
 
 
 def count(request: Request, form: PostedForm) -> Response:
@@ -144,10 +146,15 @@ def count(request: Request, form: PostedForm) -> Response:
             "after": (read_number(typed["age"].strip()) or 0) * SECONDS_IN.get(typed["unit"], 1)
         }
         if not ExpiryPolicy(**policy).is_valid:
-            return shown(
-                request, typed, FieldRefused("age", TOO_OLD if policy["after"] else NO_AGE)
-            )
+            return shown(request, typed, FieldRefused("age", NO_AGE))
     return _sent(request, typed, "expiry", "POST", "expiry", policy)
+
+
+def ask_remove(request: Request) -> Response:
+    table = request.path_params["table"]
+    sentence = f"The policy of {table} is removed. What it hides, and is not removed yet, is there again at once."
+    back = path_to(request, "tables", table, "indexes")
+    return ask(request, "Let nothing expire", sentence, "Remove the policy", back)
 
 
 def change_expiry(request: Request, form: PostedForm) -> Response:
@@ -155,15 +162,7 @@ def change_expiry(request: Request, form: PostedForm) -> Response:
     what, typed = form.text("what"), form.typed(*_OF_EXPIRY)
     endpoint, table = account_of(request).endpoint, request.path_params["table"]
     if what == "remove":
-        asked = ask(
-            request,
-            form,
-            "Let nothing expire",
-            f"The policy of {table} is removed. What it hides, and is not removed yet, is there again at once.",
-            "Remove the policy",
-            path_to(request, "tables", table, "indexes"),
-        )
-        return asked or _sent(request, {}, "expiry", "DELETE", "expiry")
+        return _sent(request, {}, "expiry", "DELETE", "expiry")
     if what == "suspend":
         return _sent(request, {}, "expiry", "PUT", "expiry", {"suspended": True})
     try:

@@ -8,6 +8,9 @@ import { isUnsaved, mayGo, noteShown } from "./typed_values.js";
 const announced = document.getElementById("announced");
 const panel = document.getElementById("panel");
 
+// A form that comes back has the address of its page: a reload, and the browser's Back, send nothing again.
+if (document.querySelector("[data-posted]") && document.referrer) history.replaceState(null, "", document.referrer);
+
 export function announce(text) {
   announced.textContent = text;
 }
@@ -185,13 +188,12 @@ document.addEventListener("submit", async (event) => {
   // A panel opened as a page has no place for a part: the browser sends the form.
   const place = form.dataset.into ? placeOf(form) : null;
   const button = event.submitter;
-  const leaves = "leaves" in (button?.dataset ?? {});
   // What was typed goes along with its form, and what is in other guarded forms is kept below.
-  const isKept = form.method === "post" && document.querySelector("[data-guarded]");
-  if (!place && (form.matches("#entity-form, #conflict-form") || isKept) && !leaves) noteShown();
+  const isKept = form.closest("main") && document.querySelector("[data-guarded]");
+  if (!place && (form.matches("#entity-form, #conflict-form") || isKept)) noteShown();
   if (!place) return;
   event.preventDefault();
-  if (place.id === "panel" && (leaves || !place.contains(form)) && !(await mayGo())) return;
+  if (place.id === "panel" && !place.contains(form) && !(await mayGo())) return;
   button?.closest(".drop.up")?.removeAttribute("open");
   const url = button?.getAttribute("formaction") || form.getAttribute("action");
   const given = new FormData(form, button);
@@ -456,6 +458,7 @@ async function follow() {
     const list = feed.querySelector("tbody");
     const url = new URL(feed.dataset.follow, location.href);
     url.searchParams.set("since", list.dataset.cursor);
+    url.searchParams.set("from", list.lastElementChild?.querySelector("time").dateTime ?? "");
     const { html, isDone } = await send(url);
     // After a pause the same changes come again; a page that was read again has them.
     if (isPaused(feed) || !feed.isConnected) continue;
