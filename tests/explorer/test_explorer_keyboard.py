@@ -154,7 +154,7 @@ FORMS: dict[str, tuple[str, list[Step]]] = {
         Wait("#index-list", "no index"),
     ]),
     "upkeep.count-form": ("/tables/Empty/indexes", [
-        Tab("[name=age]"), Type("soon"), Press("Enter"), Wait("#expiry-problem", "as a whole number"), *COUNTED,
+        Tab("[name=age]"), Type("soon"), Press("Enter"), Wait("#expiry-problem", "a whole number"), *COUNTED,
     ]),
     "upkeep.set-form": ("/tables/Empty/indexes", SET),
     "upkeep.expiry-form": ("/tables/Empty/indexes", [

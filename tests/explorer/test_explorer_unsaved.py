@@ -103,7 +103,7 @@ def test_a_page_of_an_entity_asks_too(watched: WatchedPage, filled_server: Serve
     leaving: tuple[Callable[[], None], ...] = (
         page.get_by_role("link", name="Policies").click,
         page.locator(".panel-head .close").click,
-        page.get_by_role("button", name="Delete", exact=True).click,
+        page.get_by_role("link", name="Delete", exact=True).click,
     )
     for leave in leaving:
         watched.open(f"/tables/Weather/entity?pk={key[0]}&rk={key[1]}")
@@ -112,7 +112,7 @@ def test_a_page_of_an_entity_asks_too(watched: WatchedPage, filled_server: Serve
         page.locator("[name=json]").wait_for()
         asked = watched.asked
         leave()
-        watched.wait_until("!location.pathname.endsWith('/view')")
+        watched.wait_until("!location.pathname.endsWith('/entity')")
         assert watched.asked == asked + 1
     watched.open(f"/tables/Weather/entity?pk={key[0]}&rk={key[1]}")
     field(watched, "humid").fill("77")
@@ -172,10 +172,10 @@ def test_a_deletion_asks_before_the_edits_go(watched: WatchedPage) -> None:
     page.locator("#grid .piece a").first.click()
     page.wait_for_selector("#panel.open form")
     field(watched, "humid").fill("33")
-    page.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("link", name="Delete", exact=True).click()
     page.get_by_role("button", name="Keep editing").click()
     assert field(watched, "humid").input_value() == "33"
-    page.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("link", name="Delete", exact=True).click()
     page.get_by_role("button", name="Discard it").click()
     page.get_by_role("link", name="Keep it").click()
     page.get_by_role("button", name="Save", exact=True).wait_for()
