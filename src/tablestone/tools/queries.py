@@ -26,13 +26,7 @@ from tablestone.advice.workload import QueryUse, TableUse
 from tablestone.model.edm import INT64_MAX, INT64_MIN, EdmType, EdmValue
 from tablestone.model.entity import entity_size
 from tablestone.model.errors import StorageError
-from tablestone.model.filter_tree import (
-    Comparison,
-    ComparisonOperator,
-    FilterNode,
-    leaves,
-    print_filter,
-)
+from tablestone.model.filter_tree import MIRRORED, Comparison, FilterNode, leaves, print_filter
 from tablestone.model.keys import PARTITION_KEY, decode_key, encode_key
 from tablestone.model.operations import IndexFound
 from tablestone.query import filter_lexer
@@ -59,7 +53,7 @@ from tablestone.tools.writing import quoted
 PAGES_AHEAD: Final = 1
 LOOKED_AT: Final = 100
 """Entities at the start of a table that show which properties it has, and of which types."""
-OPERATORS: Final = tuple(each.value for each in ComparisonOperator)
+OPERATORS: Final = tuple(each.value for each in MIRRORED)
 ELSEWHERE: Final = {
     "==": "eq",
     "=": "eq",
