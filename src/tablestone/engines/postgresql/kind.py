@@ -71,6 +71,7 @@ def _open(
         parse_address(f"{SCHEME}:{place}"),
         clock,
         read_only=mode is Opening.READ_ONLY,
+        warns=mode is Opening.SERVER,
         storage=storage,
     )
     return engine

@@ -11,10 +11,20 @@ COMMITTED: so each statement in it sees what was committed before that statement
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 FORMAT: Final = 1
 """Of the tables and the function. A server refuses any other."""
+STEPS: Final[Mapping[int, str]] = {}
+"""For each older format, the statements that make the next one of it."""
+GRANTS: Final = """
+GRANT USAGE ON SCHEMA {schema} TO {role};
+GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.rows, {schema}.entries, {schema}.floors, {schema}.sessions TO {role};
+GRANT SELECT ON {schema}.storage TO {role};
+GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO {role};
+"""
+"""What a server needs; it owns nothing."""
 HEAD_BYTES: Final = 2600
 """With a digest and the headers, 2,656 bytes of an entry of the primary key."""
 DEFAULT_SCHEMA: Final = "tablestone"
@@ -46,9 +56,13 @@ def parts_of(head: bytes, tail: bytes, count: int) -> list[bytes]:
 
 
 STATEMENTS: Final = """
+-- While a load has not ended, `source` is what is loaded, up to the key of `partition` and `row`.
 CREATE TABLE storage (
     format integer NOT NULL,
-    id bytea NOT NULL
+    id bytea NOT NULL,
+    source bytea,
+    partition bytea,
+    row bytea
 );
 
 CREATE TABLE rows (

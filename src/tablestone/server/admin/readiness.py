@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 from tablestone.clock import monotonic_seconds
 from tablestone.engines.change_record import Retention, not_taken
 from tablestone.engines.contract import Engine, EngineRefused, EngineUnavailable
+from tablestone.engines.figures import WarningEngine
 from tablestone.tables.expiry_sweeping import CLOCK_JUMPED
 from tablestone.tables.metadata import probe_storage
 from tablestone.telemetry.worker_reports import WorkerReports
@@ -95,6 +96,8 @@ class StorageProbe:
             return str(refused)
         reason = await probe_storage(engine)
         self.warnings = [] if reason else self._look_at_changes(engine)
+        if isinstance(engine, WarningEngine):
+            self.warnings = [*engine.warnings(), *self.warnings]
         return reason
 
     def _look_at_changes(self, engine: Engine) -> list[str]:
