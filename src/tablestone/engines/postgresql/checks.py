@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import asyncpg
 
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS, monotonic_seconds
-from tablestone.engines.contract import EngineRefused, StorageId
+from tablestone.engines.contract import EngineRefused, NothingStored, StorageId
 from tablestone.engines.postgresql.schema import FORMAT
 
 if TYPE_CHECKING:
@@ -107,6 +107,10 @@ async def require_own(driver: asyncpg.Connection[Any], address: DatabaseAddress)
     with suppress(asyncpg.UndefinedTableError):
         row = await driver.fetchrow(f'SELECT * FROM "{address.schema}".storage')
     if row is None or not {"format", "id"} <= set(row.keys()):
+        if not await driver.fetchval("SELECT to_regnamespace($1) IS NOT NULL", address.schema):
+            raise NothingStored(
+                f"{address.in_words} does not exist: `tablestone postgresql init` makes it."
+            )
         raise EngineRefused(
             f"{address.in_words} is another program's: choose one with schema=NAME."
         )
@@ -140,16 +144,20 @@ async def require_storage(
         raise EngineRefused(f"{address.in_words} is not the one that the server was started on.")
     if is_alone:
         return storage
-    if row["source"] is not None:
-        raise EngineRefused(
-            f"{address.in_words} is being loaded: wait for `tablestone postgresql load`, or run it again if it was "
-            "interrupted."
-        )
+    require_loaded(row, address)
     if not await driver.fetchval("SELECT pg_try_advisory_lock_shared($1, $2)", *_lock_of(storage)):
         raise EngineRefused(
             f"{address.in_words} is in use by a `tablestone postgresql` command: wait for it."
         )
     return storage
+
+
+def require_loaded(row: asyncpg.Record, address: DatabaseAddress) -> None:
+    if row["source"] is not None:
+        raise EngineRefused(
+            f"{address.in_words} is being loaded: wait for `tablestone postgresql load`, or run it again if it was "
+            "interrupted."
+        )
 
 
 async def lock_alone(

@@ -19,7 +19,7 @@ from tablestone.engines.contract import (
     Committed,
     Conflict,
     EngineBusy,
-    EngineUnavailable,
+    EngineRefused,
     OutcomeUnknown,
     Put,
     Reindex,
@@ -209,7 +209,7 @@ class Commits:
                     last = await connection.driver.fetchval(END_SESSION, session)
                     if not connection.in_doubt:
                         return last is not None and last >= number
-            except (*DRIVER_ERRORS, EngineUnavailable) as error:
+            except (*DRIVER_ERRORS, EngineRefused) as error:
                 log.info("the outcome of a commit is not known yet: %s", error)
             await asyncio.sleep(PAUSE_SECONDS)
         raise OutcomeUnknown("PostgreSQL did not say what became of a commit.")

@@ -173,6 +173,7 @@ class Connections:
         self._idle: list[Connection] = []
         self._is_closed = False
         self.wait_seconds = 0.0
+        self.connects = 0
         self.request_seconds = Distribution(REQUEST.bounds)
 
     @asynccontextmanager
@@ -212,9 +213,10 @@ class Connections:
 
     @asynccontextmanager
     async def aside(self) -> AsyncIterator[Connection]:
-        """A new connection beside the others, closed at the end; also raises what the driver raises."""
-        connection = await self._connect()
+        """A new connection beside the others, closed at the end; raises what the driver raises, or `EngineRefused`."""
+        connection = Connection(await connect(self._address, writes=self._writes))
         try:
+            await require_storage(connection.driver, self._address, self._storage, is_alone=True)
             yield connection
         finally:
             connection.driver.terminate()
@@ -248,6 +250,7 @@ class Connections:
     async def _connect(self) -> Connection:
         seconds = max(min(left(), CONNECT_SECONDS_MAX), 0.001)
         driver = await connect(self._address, writes=self._writes, seconds=seconds)
+        self.connects += 1
         try:
             async with asyncio.timeout(seconds):
                 # Behind the name of a host, there may be another database by now.

@@ -7,14 +7,16 @@ import logging
 import secrets
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tablestone.clock import system_clock
-from tablestone.engines.contract import EngineRefused, NothingStored, StorageId
+from tablestone.engines.contract import EngineRefused, StorageId
 from tablestone.engines.postgresql.checks import (
     Examination,
     examine,
     lock_alone,
+    require_loaded,
     require_own,
     require_storage,
 )
@@ -87,6 +89,23 @@ def initialize(
     return _on_a_loop(_initialize(address, role, steps))
 
 
+@asynccontextmanager
+async def held_alone(
+    address: DatabaseAddress, *, is_loading: bool = False
+) -> AsyncIterator[StorageId]:
+    """Keep servers out of a schema while the block runs; the block opens it as one that `is_alone`.
+
+    `EngineRefused` if a server is connected, if a load has not ended, or if another program may have come in meanwhile.
+    """
+    async with connected(address, writes=True) as driver:
+        storage = await require_storage(driver, address, is_alone=True)
+        if not is_loading:
+            require_loaded(await require_own(driver, address), address)
+        await lock_alone(driver, address, storage)
+        yield storage
+        await driver.execute("SELECT")  # the connection, and so the lock, was there all the time
+
+
 def _on_a_loop(looks: Coroutine[Any, Any, Found]) -> Found:
     """The caller may run on a loop, which `open` cannot wait for. The thread is gone afterwards."""
     with ThreadPoolExecutor(1) as thread:
@@ -98,9 +117,7 @@ async def _identity(
 ) -> tuple[StorageId, Examination]:
     async with connected(address, writes=writes) as driver:
         examination = await examine(driver, address, CONNECT_SECONDS_MAX)
-        if not await driver.fetchval(_HELD, address.schema):
-            if storage is not None or not writes:
-                raise NothingStored(f"{address.shown} has no schema {address.schema} yet.")
+        if writes and storage is None and not is_alone:
             await _make(driver, address.schema)
         return await require_storage(driver, address, storage, is_alone=is_alone), examination
 
@@ -171,6 +188,7 @@ async def connected(
     address: DatabaseAddress, *, writes: bool
 ) -> AsyncIterator[asyncpg.Connection[Any]]:
     """A connection; what fails is an `EngineRefused`."""
+    _require_files(address)
     try:
         driver = await connect(address, writes=writes)
         try:
@@ -179,3 +197,13 @@ async def connected(
             driver.terminate()
     except DRIVER_ERRORS as error:
         raise EngineRefused(f"{address.shown} cannot be used: {what_it_says(error)}.") from error
+
+
+def _require_files(address: DatabaseAddress) -> None:
+    """`EngineRefused` if a file that the URL names cannot be read: the driver does not say which."""
+    for name, value in address.libpq.items():
+        if name != "sslmode":
+            try:
+                Path(value).open("rb").close()
+            except OSError as error:
+                raise EngineRefused(f"{name}={value} cannot be read: {error.strerror}.") from error
