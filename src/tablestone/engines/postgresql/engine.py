@@ -167,7 +167,10 @@ class PostgresqlEngine:
     def measure(self) -> Values:
         return {
             REQUEST.name: self._connections.request_seconds.numbers(),
-            "postgresql_wait_seconds": self._connections.wait_seconds,
+            "postgresql_wait_seconds": self._connections.wait_seconds
+            + self._snapshots.wait_seconds,
+            "postgresql_lock_wait_seconds": self._commits.lock_wait_seconds,
+            "postgresql_connects": self._connections.connects + self._snapshots.connects,
             "postgresql_commits_repeated": self._commits.repeated,
             "postgresql_commits_in_doubt": self._commits.in_doubt,
         }

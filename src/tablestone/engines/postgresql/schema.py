@@ -105,13 +105,14 @@ CREATE FUNCTION commit_rows(
     kinds "char"[], expected bigint[], versions bigint[], row_values bytea[],
     old_entry_heads bytea[], old_entry_digests bytea[],
     entry_heads bytea[], entry_digests bytea[], entry_tails bytea[],
-    OUT outcome "char", OUT at_index integer, OUT present bigint[]
+    OUT outcome "char", OUT at_index integer, OUT present bigint[], OUT waited double precision
 ) LANGUAGE plpgsql VOLATILE AS $body$
 #variable_conflict use_column
 DECLARE
     n bigint;
     floor_version bigint;
     deleted bigint;
+    began timestamptz := clock_timestamp();
 BEGIN
     -- In one order, whatever the kind of lock, so that no two commits wait for each other.
     FOREACH n IN ARRAY locks LOOP
@@ -121,6 +122,7 @@ BEGIN
             PERFORM pg_advisory_xact_lock(n);
         END IF;
     END LOOP;
+    waited := extract(epoch FROM clock_timestamp() - began);
 
     IF cardinality(relied_heads) > 0 THEN
         PERFORM FROM unnest(relied_heads, relied_digests, relied_versions) AS w (head, digest, version)
