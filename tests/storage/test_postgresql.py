@@ -482,6 +482,7 @@ async def test_what_cannot_be_used_is_said_in_a_sentence(
         ("postgresql://h/", "its form is"),
         ("postgresql://h/d?schema=Big", "small letters"),
         ("postgresql://h/d?connections=0", "from 1 to"),
+        ("postgresql://h/d?fenced=no", "fenced is yes, or left out"),
         ("postgresql://h/d?wait=1", "there is no option 'wait'"),
         ("postgresql://h:x/d", "no host with or without a port"),
         ("postgresql://h/d?schema=a&schema=b", "needs one value"),

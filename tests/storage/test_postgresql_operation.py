@@ -295,6 +295,30 @@ async def test_time_limits_of_the_role_are_survived(url: str, port: int) -> None
 # Connecting.
 
 
+@pytest.mark.asyncio
+async def test_a_pooler_that_keeps_settings_back_is_refused(
+    url: str, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As PgBouncer does, if it is told to ignore them; else it refuses them."""
+    import asyncpg  # noqa: PLC0415
+
+    from tablestone.engines.postgresql import connections  # noqa: PLC0415 - needs the driver
+
+    role = f"pooled{secrets.token_hex(4)}"
+    await _run(
+        port,
+        f"CREATE ROLE {role} LOGIN SUPERUSER; ALTER ROLE {role} SET synchronous_commit = 'local';",
+    )
+    open_engine(as_role(url, role), system_clock)
+    monkeypatch.delitem(connections.SETTINGS, "synchronous_commit")
+    with pytest.raises(
+        EngineRefused, match=r"do not reach .*: name PostgreSQL itself, and no pooler"
+    ):
+        open_engine(as_role(url, role), system_clock)
+    refused = asyncpg.ProtocolViolationError("unsupported startup parameter: jit")
+    assert connections.what_it_says(refused).startswith("a pooler such as PgBouncer is between")
+
+
 @pytest.fixture
 def with_tls(port: int, tmp_path: Path) -> Iterator[Path]:
     """The certificate, for 127.0.0.1, of the database's server."""
