@@ -220,6 +220,9 @@ def test_settings_that_may_lose_data_are_told(url: str, port: int) -> None:
     assert told() == [NO_STANDBY_ASKED, UNFENCED]
     with settings(port, synchronous_standby_names="*"):
         assert told(role=ROLE) == told() == [NO_STANDBY, UNFENCED]
+        for more in (("--engine", url, "--grant-to", ROLE), ("--engine", f"{url}_new")):
+            waits = tablestone("postgresql", "init", *more)
+            assert (waits.status, NO_STANDBY in waits.stderr) == (2, True)
         with synchronous_standby(port):
             assert told() == [UNFENCED]
             # The role sees that there is a standby, and not that it is synchronous.
@@ -534,7 +537,7 @@ class Served:
         self.server = start_server(
             directory,
             *("--engine", as_role(url, self.role), "--workers", "1", "--admin", "127.0.0.1:0"),
-            command=[sys.executable, "-m", "tablestone"],
+            constants={"tablestone.server.admin.readiness.PROBE_SECONDS_MAX": 1.0},
             environment={"PGPASSWORD": "right"},
         )
         service = TableServiceClient.from_connection_string(
@@ -618,14 +621,16 @@ def test_a_full_disk_refuses_writes_and_reads_go_on(served: Served) -> None:
 def test_health_tells_what_may_lose_data_now(served: Served) -> None:
     """A failover may bring a primary without a standby: the connections are new, and so are the warnings."""
 
-    def wait_until_told(*beginnings: str) -> None:
+    def wait_until_told(*beginnings: str, expected: int = 200) -> None:
         """The last probe may be of a moment ago."""
         until = time.monotonic() + 30
         while True:
             status, members = json_page(served.server, "/health/ready")
             told = [each for each in members.get("warnings", ()) if "standby" in each]
-            if status == 200 and len(told) == len(beginnings):
-                assert all(map(str.startswith, told, beginnings))
+            if (status, [each[:30] for each in told]) == (
+                expected,
+                [each[:30] for each in beginnings],
+            ):
                 return
             assert time.monotonic() < until, members
             time.sleep(0.2)
@@ -636,6 +641,10 @@ def test_health_tells_what_may_lose_data_now(served: Served) -> None:
     with settings(served.port, synchronous_standby_names="*"), synchronous_standby(served.port):
         served.disconnect()
         wait_until_told()
+    with settings(served.port, synchronous_standby_names="*"):
+        served.disconnect()
+        # It waits for its own write, and says why.
+        wait_until_told(NO_STANDBY, expected=503)
     served.disconnect()
     wait_until_told(NO_STANDBY_ASKED)
     served.execute("UPDATE {schema}.storage SET format = 2")

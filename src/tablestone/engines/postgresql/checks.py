@@ -24,6 +24,7 @@ VERSION_MIN: Final = 14
 CLOCK_SECONDS_MAX: Final = 60.0
 """A server whose clock differs by more from the database's goes by that one."""
 LEAVING_SECONDS_MAX: Final = 3.0
+NO_STANDBY: Final = "PostgreSQL has no synchronous standby now: writes wait until one is connected."
 _WARNINGS: Final = (
     (
         "current_setting('fsync') = 'off'",
@@ -42,7 +43,7 @@ _WARNINGS: Final = (
         # A role without pg_read_all_stats sees that there are standbys, and not which of them are synchronous.
         "current_setting('synchronous_standby_names') <> '' AND NOT EXISTS (SELECT FROM pg_stat_replication "
         "WHERE coalesce(sync_state, 'sync') IN ('sync', 'quorum'))",
-        "PostgreSQL has no synchronous standby now: writes wait until one is connected.",
+        NO_STANDBY,
     ),
 )
 """Conditions, and what each means."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tablestone.clock import system_clock
 from tablestone.engines.contract import EngineRefused, StorageId
 from tablestone.engines.postgresql.checks import (
+    NO_STANDBY,
     Examination,
     examine,
     lock_alone,
@@ -118,7 +119,7 @@ async def _identity(
     async with connected(address, writes=writes) as driver:
         examination = await examine(driver, address, CONNECT_SECONDS_MAX)
         if writes and storage is None and not is_alone:
-            await _make(driver, address.schema)
+            await _make(driver, address.schema, examination)
         return await require_storage(driver, address, storage, is_alone=is_alone), examination
 
 
@@ -127,22 +128,30 @@ async def _initialize(
 ) -> tuple[bool, list[str]]:
     async with connected(address, writes=True) as driver:
         examination = await examine(driver, address, CONNECT_SECONDS_MAX)
-        is_made = await _make(driver, address.schema)
+        is_made = await _make(driver, address.schema, examination)
         await _upgrade(driver, address, steps)
         await require_storage(driver, address, is_alone=True)
         warnings = examination.warnings(system_clock)
         if role is not None:
+            _require_standby(examination)
             warnings += await _grant(driver, address.schema, role)
         return is_made, warnings
 
 
-async def _make(driver: asyncpg.Connection[Any], schema: str) -> bool:
+def _require_standby(examination: Examination) -> None:
+    """`EngineRefused` if a commit would wait without an end."""
+    if NO_STANDBY in examination.settings:
+        raise EngineRefused(NO_STANDBY)
+
+
+async def _make(driver: asyncpg.Connection[Any], schema: str, examination: Examination) -> bool:
     """Make the schema, unless another process has made it meanwhile: False."""
     async with driver.transaction():
         await driver.execute("SELECT pg_advisory_xact_lock(hashtext('tablestone'))")
         held = await driver.fetchval(_HELD, schema)
         if held:
             return False
+        _require_standby(examination)
         if held is None:
             await driver.execute(f'CREATE SCHEMA "{schema}"')
         await driver.execute(STATEMENTS)
