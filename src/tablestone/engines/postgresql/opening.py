@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
-from pathlib import Path
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tablestone.clock import system_clock
@@ -28,10 +28,10 @@ from tablestone.engines.postgresql.connections import (
     what_it_says,
 )
 from tablestone.engines.postgresql.engine import PostgresqlEngine
-from tablestone.engines.postgresql.schema import FORMAT, GRANTS, STATEMENTS, STEPS
+from tablestone.engines.postgresql.schema import FORMAT, GRANTED, GRANTS, STATEMENTS, STEPS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Mapping
+    from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 
     import asyncpg
 
@@ -98,13 +98,21 @@ async def held_alone(
 
     `EngineRefused` if a server is connected, if a load has not ended, or if another program may have come in meanwhile.
     """
-    async with connected(address, writes=True) as driver:
-        storage = await require_storage(driver, address, is_alone=True)
-        if not is_loading:
-            require_loaded(await require_own(driver, address), address)
-        await lock_alone(driver, address, storage)
+    with _refusing(address):
+        driver = await connect(address, writes=True)
+    try:
+        with _refusing(address):
+            storage = await require_storage(driver, address, is_alone=True)
+            if not is_loading:
+                require_loaded(await require_own(driver, address), address)
+            await lock_alone(driver, address, storage)
         yield storage
-        await driver.execute("SELECT")  # the connection, and so the lock, was there all the time
+        with _refusing(address):
+            await driver.execute(
+                "SELECT"
+            )  # the connection, and so the lock, was there all the time
+    finally:
+        driver.terminate()
 
 
 def _on_a_loop(looks: Coroutine[Any, Any, Found]) -> Found:
@@ -116,7 +124,7 @@ def _on_a_loop(looks: Coroutine[Any, Any, Found]) -> Found:
 async def _identity(
     address: DatabaseAddress, storage: StorageId | None, *, writes: bool, is_alone: bool = False
 ) -> tuple[StorageId, Examination]:
-    async with connected(address, writes=writes) as driver:
+    async with _connected(address, writes=writes) as driver:
         examination = await examine(driver, address, CONNECT_SECONDS_MAX)
         if writes and storage is None and not is_alone:
             await _make(driver, address.schema, examination)
@@ -126,7 +134,7 @@ async def _identity(
 async def _initialize(
     address: DatabaseAddress, role: str | None, steps: Mapping[int, str]
 ) -> tuple[bool, list[str]]:
-    async with connected(address, writes=True) as driver:
+    async with _connected(address, writes=True) as driver:
         examination = await examine(driver, address, CONNECT_SECONDS_MAX)
         is_made = await _make(driver, address.schema, examination)
         await _upgrade(driver, address, steps)
@@ -185,34 +193,38 @@ async def _grant(driver: asyncpg.Connection[Any], schema: str, role: str) -> lis
     quoted = '"' + role.replace('"', '""') + '"'
     async with driver.transaction():
         await driver.execute(GRANTS.format(schema=f'"{schema}"', role=quoted))
-        if await driver.fetchval(
-            "SELECT has_database_privilege($1::text, current_database(), 'CONNECT')", role
-        ):
-            return []
-    return [f"The role {role} cannot connect: its database's owner can GRANT CONNECT ON DATABASE."]
+        may_write, may_connect = await driver.fetchrow(GRANTED, role, schema)
+        if not may_write:  # only a warning says so
+            raise EngineRefused(
+                f"The schema {schema} is another role's, which can give the rights."
+            )
+    sentence = (
+        f"The role {role} cannot connect: the database's owner can GRANT CONNECT ON DATABASE."
+    )
+    return [sentence] * (not may_connect)
 
 
 @asynccontextmanager
-async def connected(
+async def _connected(
     address: DatabaseAddress, *, writes: bool
 ) -> AsyncIterator[asyncpg.Connection[Any]]:
-    """A connection; what fails is an `EngineRefused`."""
-    _require_files(address)
-    try:
+    with _refusing(address):
         driver = await connect(address, writes=writes)
         try:
             yield driver
         finally:
             driver.terminate()
+
+
+@contextmanager
+def _refusing(address: DatabaseAddress) -> Iterator[None]:
+    """What the driver raises is an `EngineRefused`."""
+    for name, value in address.libpq.items():
+        if name != "sslmode" and not os.access(
+            value, os.R_OK
+        ):  # the driver does not say which file
+            raise EngineRefused(f"The file of {name}={value} cannot be read.")
+    try:
+        yield
     except DRIVER_ERRORS as error:
         raise EngineRefused(f"{address.shown} cannot be used: {what_it_says(error)}.") from error
-
-
-def _require_files(address: DatabaseAddress) -> None:
-    """`EngineRefused` if a file that the URL names cannot be read: the driver does not say which."""
-    for name, value in address.libpq.items():
-        if name != "sslmode":
-            try:
-                Path(value).open("rb").close()
-            except OSError as error:
-                raise EngineRefused(f"{name}={value} cannot be read: {error.strerror}.") from error

@@ -25,6 +25,10 @@ GRANT SELECT ON {schema}.storage TO {role};
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO {role};
 """
 """What a server needs; it owns nothing."""
+GRANTED: Final = """
+SELECT has_schema_privilege($1::text, $2::text, 'USAGE') AND has_table_privilege($1::text, 'rows', 'DELETE'),
+    has_database_privilege($1::text, current_database(), 'CONNECT')
+"""
 HEAD_BYTES: Final = 2600
 """With a digest and the headers, 2,656 bytes of an entry of the primary key."""
 DEFAULT_SCHEMA: Final = "tablestone"
