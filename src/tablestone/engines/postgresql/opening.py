@@ -24,6 +24,7 @@ from tablestone.engines.postgresql.checks import (
 from tablestone.engines.postgresql.connections import (
     CONNECT_SECONDS_MAX,
     DRIVER_ERRORS,
+    STATEMENT_SECONDS_MAX,
     connect,
     what_it_says,
 )
@@ -124,7 +125,7 @@ def _on_a_loop(looks: Coroutine[Any, Any, Found]) -> Found:
 async def _identity(
     address: DatabaseAddress, storage: StorageId | None, *, writes: bool, is_alone: bool = False
 ) -> tuple[StorageId, Examination]:
-    async with _connected(address, writes=writes) as driver:
+    async with _connected(address, writes=writes) as driver, asyncio.timeout(STATEMENT_SECONDS_MAX):
         examination = await examine(driver, address, CONNECT_SECONDS_MAX)
         if writes and storage is None and not is_alone:
             await _make(driver, address.schema, examination)
