@@ -12,8 +12,11 @@ from deploy.deployed import CHART, needs, run
 from deploy.install import missing
 from tablestone import __version__
 from tablestone.cli.commands.cluster import cluster, init
+from tablestone.cli.commands.postgresql import init as init_schema
+from tablestone.cli.commands.postgresql import postgresql
 from tablestone.cli.option_sources import read_configuration
 from tablestone.engines.cassandra.cluster_url import NOT_REPEATED
+from tablestone.engines.postgresql.address import NO_PASSWORD, parse_address
 
 pytestmark = needs("helm")
 KUBERNETES = "1.33"
@@ -134,6 +137,22 @@ def test_the_password_of_the_cluster_is_in_a_secret(kind: str) -> None:
     assert environment[PASSWORD_VARIABLE] == ("superuser", "password")
     named = environment_of(*words, "--set", "engine.passwordSecretKey=p", kind=kind)
     assert named[PASSWORD_VARIABLE] == ("superuser", "p")
+
+
+@BOTH
+def test_a_database_gets_its_own_password_and_command(kind: str) -> None:
+    words = ("--set", "engine.kind=postgresql", "--set", "engine.passwordSecretName=role")
+    environment = environment_of(*CLUSTER, *words, kind=kind)
+    assert environment["PGPASSWORD"] == ("role", "password")
+    assert "set PGPASSWORD" in NO_PASSWORD
+    assert PASSWORD_VARIABLE not in environment
+    job = one("Job", rendered(*CLUSTER, *words))
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["args"] == [postgresql.name, init_schema.name]
+    parse_address("postgresql://r@db/t?sslmode=verify-full&sslrootcert=/engine-tls/ca.crt")
+    assert (
+        "?sslmode=verify-full&sslrootcert=/engine-tls/ca.crt" in (CHART / "values.yaml").read_text()
+    )
 
 
 @BOTH

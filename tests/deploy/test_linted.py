@@ -41,7 +41,9 @@ def test_yaml(tmp_path: Path) -> None:
 def test_compose(tmp_path: Path) -> None:
     planted = tmp_path / "planted.yaml"
     planted.write_text(COMPOSE.read_text().replace("read_only: true", "read_only: [1]"))
-    assert _wrong(COMPOSE_SCHEMA, COMPOSE, planted) == {str(planted)}
+    files = sorted(DEPLOY.rglob("compose.yaml"))
+    assert COMPOSE in files
+    assert _wrong(COMPOSE_SCHEMA, *files, planted) == {str(planted)}
 
 
 def _wrong(schema: tuple[str, ...], *files: Path) -> set[str]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cli.command_line import tablestone
-from tablestone.cli.commands.cluster import in_words, indexes_of
 from tablestone.cli.main import main
+from tablestone.cli.storage_move import in_words, indexes_of
 from tablestone.clock import system_clock
 from tablestone.engines.change_record import Retention
 from tablestone.engines.contract import (

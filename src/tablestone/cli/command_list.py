@@ -58,6 +58,7 @@ SERVER_COMMANDS: Final = (
     ),
     ListedCommand("index", "Make, list, check and drop indexes of tables."),
     _tool("insight", "Show hot partitions and scanning queries of a server."),
+    ListedCommand("postgresql", "Prepare and fill a schema of a PostgreSQL database."),
     ListedCommand("rekey", "Change the key of an encrypted data directory.", "maintenance"),
     ListedCommand("restore", "Make a data directory from a backup, or from an archive."),
     ListedCommand(

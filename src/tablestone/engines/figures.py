@@ -1,8 +1,8 @@
 """What an engine reports to the operator: figures, sizes of files, and numbers of rows.
 
-Code asks at run time whether an engine is a `CountsRows` or `MeasuredEngine`, which a compiled class cannot answer: so
-they are not in `contract.py`. Counting is cheap and never stops. The report of several workers adds their counters and
-distributions; gauges describe the storage that all workers share.
+Code asks at run time whether an engine is a `CountsRows`, `MeasuredEngine` or `WarningEngine`, which a compiled class
+cannot answer: so they are not in `contract.py`. Counting is cheap and never stops. The report of several workers adds
+their counters and distributions; gauges describe the storage that all workers share.
 """
 
 import enum
@@ -81,6 +81,15 @@ class MeasuredEngine(Protocol):
 
     def measure(self) -> Values:
         """The values of all declared figures now. Quick: it is called on the event loop, about once a second."""
+        ...
+
+
+@runtime_checkable
+class WarningEngine(Protocol):
+    """An engine that finds, while it runs, what may lose data."""
+
+    def warnings(self) -> list[str]:
+        """A sentence for each. Quick, as `measure`."""
         ...
 
 

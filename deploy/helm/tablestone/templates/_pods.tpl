@@ -1,4 +1,4 @@
-{{/* What the servers and the Job that prepares the keyspace have in common. */}}
+{{/* What the servers and the Job that prepares the keyspace or the schema have in common. */}}
 {{- define "tablestone.image" -}}
 {{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) | quote }}
 {{- end -}}
@@ -31,7 +31,7 @@ capabilities:
   value: sqlite:/data
   {{- end }}
 {{- if .Values.engine.passwordSecretName }}
-- name: CASSANDRA_PASSWORD
+- name: {{ ternary "PGPASSWORD" "CASSANDRA_PASSWORD" (eq .Values.engine.kind "postgresql") }}
   valueFrom:
     secretKeyRef:
       name: {{ .Values.engine.passwordSecretName }}

@@ -148,8 +148,8 @@ def backup(target: str, keep: int | None, *, quiet: bool, **given: Any) -> None:
     wanted = path_from(target, Path.cwd(), "backup")
     directory, key = local_directory(
         given,
-        "`nodetool snapshot` or `tablestone cluster unload` backs a cluster up; `tablestone copy` copies its tables to "
-        "another server.",
+        "`nodetool snapshot` or `tablestone cluster unload` backs a cluster up, and `pg_dump` or "
+        "`tablestone postgresql unload` a database; `tablestone copy` copies tables to another server.",
     )
     with explaining_denial(f"The backup {wanted} was not made"):
         place = _place(wanted, directory, is_directory=keep is not None)

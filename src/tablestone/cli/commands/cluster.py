@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, closing, contextmanager
-from dataclasses import replace
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, closing
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tablestone.cli import options
-from tablestone.cli.data_options import account_option, advising_after_interrupt, together
-from tablestone.cli.local_directory import SCHEME as DIRECTORY_SCHEME
-from tablestone.cli.local_directory import LocalDirectory
-from tablestone.cli.option_sources import KEY_VARIABLE, key_of_directory, read_configuration
+from tablestone.cli import options, storage_move
+from tablestone.cli.data_options import account_option
 from tablestone.clock import monotonic_seconds, system_clock
-from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME
 from tablestone.engines.cassandra.cluster_url import FORM, SCHEME, ClusterAddress, parse_address
 from tablestone.engines.cassandra.kind import require_driver
 from tablestone.engines.contract import (
@@ -32,34 +26,22 @@ from tablestone.engines.contract import (
     KeyRange,
     StorageId,
 )
-from tablestone.engines.kind import EngineUrl
-from tablestone.engines.registry import held_for_processes, open_engine
 from tablestone.tables import storage_keys
-from tablestone.tables.catalog import TableRecord, every_table, read_record
-from tablestone.tables.indexes import IndexState
+from tablestone.tables.catalog import every_table, read_record
 from tablestone.tables.storage_keys import partition_in_words
-from tablestone.tables.storage_migration import Progress, StorageComparison, compare, is_empty, move
-from tablestone.tools.progress import Reached, progress_for, shown_bytes, shown_count
+from tablestone.tables.storage_migration import is_empty
+from tablestone.tools.progress import Reached, progress_for, shown_bytes
 
 if TYPE_CHECKING:
     from tablestone.engines.cassandra.connection import Connection
     from tablestone.engines.cassandra.engine import CassandraEngine
 
-CLUSTER_OPTIONS = (replace(options.ENGINE, help=f"The cluster: {FORM}.", default="none"),)
+CLUSTER_OPTIONS = storage_move.engine_option("cluster", FORM)
 
 
 def cluster_address(given: dict[str, Any]) -> ClusterAddress:
     """The address in the options; `BrokenOption` if they name no cluster."""
-    # A data directory or a key in the environment is for `load`, `unload` or another server, not for the cluster.
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(KEY_VARIABLE) and name != options.DATA.variable
-    }
-    configuration = read_configuration(given, environment)
-    if EngineUrl.parse(configuration.engine).scheme != SCHEME:
-        raise options.BrokenOption(f"Say which cluster: --engine '{FORM}'.")
-    return parse_address(configuration.engine)
+    return parse_address(storage_move.engine_url(given, SCHEME, "cluster", FORM))
 
 
 @click.group()
@@ -118,22 +100,11 @@ LEAVING_SECONDS_MAX: Final = 5.0
 """Seconds for which nodes may still list the connections of a server that has stopped."""
 
 
-def _moving(flag: str, text: str) -> Callable[[Any], Any]:
-    """The options of a move between a directory and a cluster."""
-    kind = click.Path(path_type=Path)
-    return together(
-        options.with_options(CLUSTER_OPTIONS),
-        click.option(flag, "directory", metavar="DIR", required=True, type=kind, help=text),
-        options.key_file_option("the data directory"),
-        options.quiet_option,
-    )
-
-
 @cluster.command(
     epilog="Example: tablestone cluster load --from ./data "
     "--engine 'cassandra://node1,node2,node3/tablestone?datacenter=dc1'"
 )
-@_moving("--from", "The data directory; it must not be in use by a server.")
+@storage_move.moving(*storage_move.FROM, CLUSTER_OPTIONS)
 def load(directory: Path, encryption_key_file: str | None, *, quiet: bool, **given: Any) -> int:
     """Bring a data directory into a cluster.
 
@@ -144,19 +115,33 @@ def load(directory: Path, encryption_key_file: str | None, *, quiet: bool, **giv
     Exit status: 0 if both hold the same, 1 if not or if it failed, 2 if it could not begin.
     """
     address = cluster_address(given)
-    source = LocalDirectory(directory, key_of_directory(encryption_key_file))
-    place = f"{DIRECTORY_SCHEME}:{directory}"
-    # Refuse a directory without data: locking it would create a database there.
-    asyncio.run(open_engine(place, system_clock, read_only=True, key=source.key).close())
-    with advising_after_interrupt(), held_for_processes(place, source.key) as storage:
-        return asyncio.run(_load(address, storage, source, quiet=quiet))
+    require_driver()
+    from tablestone.engines.cassandra import loading, opening  # noqa: PLC0415 - need the driver
+
+    @asynccontextmanager
+    async def target(
+        storage: StorageId, _source: Engine
+    ) -> AsyncIterator[tuple[Engine, storage_move.Filling]]:
+        engine = opening.open_cassandra(address, system_clock, may_be_loading=True)
+        try:
+            if not loading.is_under_way(engine.connection) and not await is_empty(engine):
+                raise EngineRefused(
+                    f"The keyspace {address.keyspace} holds data already: load into a new one."
+                )
+            await _require_alone(engine, address)
+            yield engine, loading.Load(engine.connection, storage)
+        finally:
+            await engine.close()
+
+    name = f"keyspace {address.keyspace}"
+    return storage_move.load(directory, encryption_key_file, target, name, quiet=quiet)
 
 
 @cluster.command(
     epilog="Example: tablestone cluster unload --to ./data "
     "--engine 'cassandra://node1,node2,node3/tablestone?datacenter=dc1'"
 )
-@_moving("--to", "The data directory to make; it must not exist, or be empty.")
+@storage_move.moving(*storage_move.TO, CLUSTER_OPTIONS)
 def unload(directory: Path, encryption_key_file: str | None, *, quiet: bool, **given: Any) -> int:
     """Bring the content of a cluster into a new data directory.
 
@@ -166,120 +151,20 @@ def unload(directory: Path, encryption_key_file: str | None, *, quiet: bool, **g
     Exit status: 0 if both hold the same, 1 if not or if it failed, 2 if it could not begin.
     """
     address = cluster_address(given)
-    target = LocalDirectory(directory, key_of_directory(encryption_key_file))
-    with advising_after_interrupt():
-        return asyncio.run(_unload(address, target, quiet=quiet))
-
-
-async def _load(
-    address: ClusterAddress, storage: StorageId, local: LocalDirectory, *, quiet: bool
-) -> int:
-    require_driver()
-    from tablestone.engines.cassandra import loading, opening  # noqa: PLC0415 - need the driver
-    from tablestone.engines.sqlite.backup import count_rows  # noqa: PLC0415 - for this command only
-
-    directory, key = local
-    async with AsyncExitStack() as ends:
-        target = opening.open_cassandra(address, system_clock, may_be_loading=True)
-        ends.push_async_callback(target.close)
-        if not loading.is_under_way(target.connection) and not await is_empty(target):
-            raise EngineRefused(
-                f"The keyspace {address.keyspace} holds data already: load into a new one."
-            )
-        await _require_alone(target, address)
-        source = open_engine(
-            f"{DIRECTORY_SCHEME}:{directory}", system_clock, shared=True, storage=storage, key=key
-        )
-        ends.push_async_callback(source.close)
-        rows = count_rows(directory, key)
-        filled = loading.Load(target.connection, storage)
-        left = count_rows(directory, key, filled.reached)
-        with _progress("load", left, quiet=quiet) as tell:
-            await move(source, filled, tell)
-        advice = (
-            f"The keyspace {address.keyspace} is not as {directory}: drop it, make it again, and "
-            "repeat the load."
-        )
-        found = await _compared(source, target, rows, advice, quiet=quiet)
-        if found.differences:
-            return 1
-        await filled.finish()
-        print(f"The keyspace {address.keyspace} holds what {directory} holds: {_counted(found)}.")
-        await _tell_expiry(source)
-        if indexed := await in_words(source, indexes_of):
-            print(
-                f"A cluster keeps no indexes, so the queries that these served will scan: {indexed}."
-            )
-        return 0
-
-
-async def _unload(address: ClusterAddress, local: LocalDirectory, *, quiet: bool) -> int:
-    from tablestone.engines.sqlite.backup import NewDirectory  # noqa: PLC0415 - for this command only
-
-    directory, key = local
     require_driver()
     from tablestone.engines.cassandra import opening  # noqa: PLC0415 - needs the driver
 
-    source = opening.open_cassandra(address, system_clock, read_only=True)
-    try:
-        await _require_alone(source, address)
-        with NewDirectory(directory, opening.storage_id(source.connection), key) as target:
-            with _progress("unload", None, quiet=quiet) as tell:
-                await move(source, target, tell)
-            copy = open_engine(
-                f"{DIRECTORY_SCHEME}:{target.partial}", system_clock, read_only=True, key=key
-            )
-            advice = (
-                f"{address.keyspace} has changed meanwhile: stop every server, remove {target.partial}, and repeat "
-                "the command."
-            )
-            try:
-                found = await _compared(source, copy, None, advice, quiet=quiet)
-                indexed = await in_words(copy, indexes_of)
-            finally:
-                await copy.close()
-            if found.differences:
-                return 1
-            target.finish()
-        print(f"{directory} holds what the keyspace {address.keyspace} holds: {_counted(found)}.")
-        await _tell_expiry(source)
-        if indexed:
-            print(
-                f"No query uses these indexes until `tablestone index check` has made them again: {indexed}."
-            )
-        return 0
-    finally:
-        await source.close()
+    @asynccontextmanager
+    async def source() -> AsyncIterator[tuple[Engine, StorageId]]:
+        engine = opening.open_cassandra(address, system_clock, read_only=True)
+        try:
+            await _require_alone(engine, address)
+            yield engine, opening.storage_id(engine.connection)
+        finally:
+            await engine.close()
 
-
-async def in_words(engine: Engine, words_of: Callable[[TableRecord], Iterable[str]]) -> str:
-    """What `words_of` says of each table, such as its indexes, in a line; empty if it says nothing."""
-    return ", ".join(
-        [
-            f"{record.name} {words}"
-            + (f" of account {account}" * (account != DEVELOPMENT_ACCOUNT_NAME))
-            async for account, record in every_table(engine)
-            for words in words_of(record)
-        ]
-    )
-
-
-def indexes_of(record: TableRecord) -> list[str]:
-    ended = (IndexState.READY, IndexState.BROKEN)
-    return [each.property for each in record.indexes if each.state in ended]
-
-
-async def _tell_expiry(engine: Engine) -> None:
-    """Say what will expire. Unlike a restore, a move brings the last state of a storage, so it suspends no policy."""
-
-    def words_of(table: TableRecord) -> list[str]:
-        return [] if table.acting_expiry is None else [table.acting_expiry.in_words]
-
-    if found := await in_words(engine, words_of):
-        print(
-            "Entities go on to expire, and a server removes them from an hour after its start on; `tablestone expiry "
-            f"suspend` keeps them: {found}."
-        )
+    name = f"keyspace {address.keyspace}"
+    return storage_move.unload(directory, encryption_key_file, source, name, quiet=quiet)
 
 
 async def _require_alone(engine: CassandraEngine, address: ClusterAddress) -> None:
@@ -298,39 +183,6 @@ async def _require_alone(engine: CassandraEngine, address: ClusterAddress) -> No
         raise EngineRefused(
             f"The keyspace {address.keyspace} is in use from {', '.join(clients)}: stop every server first."
         )
-
-
-async def _compared(
-    source: Engine, copy: Engine, rows: int | None, advice: str, *, quiet: bool
-) -> StorageComparison:
-    """Compare both, and print the differences and then the advice if there are some."""
-    with _progress("compare", rows, quiet=quiet) as tell:
-        found = await compare(source, copy, tell)
-    for sentence in found.described:
-        print(sentence)
-    if found.differences > len(found.described):
-        print(f"… and {found.differences - len(found.described):,} more differences.")
-    if found.differences:
-        print(advice)
-    return found
-
-
-def _counted(found: StorageComparison) -> str:
-    counts = found.counts
-    parts = (
-        shown_count(counts.accounts, "account"),
-        shown_count(counts.tables, "table"),
-        shown_count(counts.entities, "entity", "entities"),
-        shown_count(counts.others, "other row"),
-    )
-    return f"{', '.join(parts)}, {shown_bytes(counts.size)}, every row compared"
-
-
-@contextmanager
-def _progress(title: str, rows: int | None, *, quiet: bool) -> Iterator[Progress]:
-    """Show the progress in rows, of which there are `rows` if that is known."""
-    with closing(progress_for(title, quiet=quiet, counted="rows")) as progress:
-        yield lambda count, size: progress.update(Reached(count, size, position=count, length=rows))
 
 
 LARGEST_SHOWN: Final = 10

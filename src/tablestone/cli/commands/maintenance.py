@@ -33,7 +33,8 @@ def compact(*, quiet: bool, **given: Any) -> None:
     itself; this command gives all of it.
     """
     directory, key = local_directory(
-        given, "A cluster compacts its files by itself; `nodetool compact` starts it."
+        given,
+        "A cluster or a database compacts its files by itself; `nodetool compact` or `VACUUM` starts it.",
     )
     with byte_progress("compact", quiet=quiet) as progress:
         before, after = give_back(directory, progress, key)
@@ -52,8 +53,8 @@ def upgrade(**given: Any) -> None:
     """
     directory, key = local_directory(
         given,
-        "`tablestone cluster init` adds what a newer version needs, and `tablestone cluster check` says "
-        "whether something is missing.",
+        "`tablestone cluster init` or `tablestone postgresql init` adds what a newer version needs, and `tablestone "
+        "cluster check` says whether something is missing in a cluster.",
     )
     before, after = bring_up(directory, key=key)
     if before != after:
@@ -132,7 +133,9 @@ def decrypt(*, quiet: bool, **given: Any) -> None:
 
 
 def _required_key(given: Mapping[str, Any]) -> LocalDirectory:
-    directory = local_directory(given, "A cluster encrypts its files by itself, or its disks do.")
+    directory = local_directory(
+        given, "A cluster or a database encrypts its files by itself, or its disks do."
+    )
     if directory.key is None:
         raise options.BrokenOption(
             f"There is no key: name its file with {options.ENCRYPTION_KEY_FILE.flag}, or set {KEY_VARIABLE}."

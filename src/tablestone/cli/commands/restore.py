@@ -103,7 +103,8 @@ def restore(
         return
     directory, key = local_directory(
         given,
-        "`nodetool refresh` restores a snapshot of a cluster; `tablestone copy` copies tables to a cluster.",
+        "`nodetool refresh` restores a snapshot of a cluster, and `pg_restore` one of a database; `tablestone copy` "
+        "copies tables to either.",
     )
     if archive is not None:
         from tablestone.cli.commands.restore_archive import restore_archive  # noqa: PLC0415 - an extra

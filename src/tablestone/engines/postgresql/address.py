@@ -29,7 +29,7 @@ CONNECTIONS_MAX: Final = 100
 _SCHEMA: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _LIBPQ: Final = ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "passfile")
 """Options with their meaning in libpq, which the driver takes from its own URL."""
-_OWN: Final = ("schema", "connections")
+_OWN: Final = ("schema", "connections", "fenced")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,8 @@ class DatabaseAddress:
     database: str
     schema: str = DEFAULT_SCHEMA
     connections: int = CONNECTIONS
+    is_fenced: bool = False
+    """The operator says that a failover stops the old primary first."""
     libpq: Mapping[str, str] = field(default_factory=dict)
 
     def dsn(self, *, writes: bool) -> str:
@@ -50,6 +52,11 @@ class DatabaseAddress:
     @property
     def shown(self) -> str:
         return f"{SCHEME}://{self.netloc}/{self.database}"
+
+    @property
+    def in_words(self) -> str:
+        """The beginning of a sentence."""
+        return f"The schema {self.schema} of {self.shown}"
 
 
 def parse_address(url: str) -> DatabaseAddress:
@@ -91,10 +98,13 @@ def _parsed(url: str) -> DatabaseAddress:
     connections = options.get("connections", str(CONNECTIONS))
     if not connections.isdecimal() or not 1 <= int(connections) <= CONNECTIONS_MAX:
         raise ValueError(f"connections is a number from 1 to {CONNECTIONS_MAX}")
+    if options.get("fenced", "yes") != "yes":
+        raise ValueError("fenced is yes, or left out")
     return DatabaseAddress(
         parts.netloc,
         database,
         schema,
         int(connections),
+        "fenced" in options,
         {name: value for name, value in options.items() if name in _LIBPQ},
     )

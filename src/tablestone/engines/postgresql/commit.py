@@ -19,6 +19,7 @@ from tablestone.engines.contract import (
     Committed,
     Conflict,
     EngineBusy,
+    EngineRefused,
     OutcomeUnknown,
     Put,
     Reindex,
@@ -78,12 +79,15 @@ class Commits:
         self._queues: WriteQueues[bytes] = WriteQueues("partition")
         self.repeated = 0
         self.in_doubt = 0
+        self.lock_wait_seconds = 0.0
 
     async def commit(self, write_set: WriteSet) -> Committed | Conflict:
         """Commits of one partition follow each other: else all connections would wait for its lock."""
         if not write_set.changes:
             return Committed([])
+        began = monotonic_seconds()
         await self._queues.begin(write_set.partition, left())
+        self.lock_wait_seconds += monotonic_seconds() - began
         try:
             if write_set.entries_of is not None or any(
                 isinstance(change.mutation, Update) for change in write_set.changes
@@ -190,6 +194,7 @@ class Commits:
                 connection.driver.terminate()
                 row = None
             if row is not None and not connection.in_doubt:
+                self.lock_wait_seconds += row["waited"]
                 if row["outcome"] == NO_SESSION:
                     connection.session = None
                 return row["outcome"], row["at_index"], row["present"]
@@ -215,7 +220,7 @@ class Commits:
                     last = await connection.driver.fetchval(END_SESSION, session)
                     if not connection.in_doubt:
                         return last is not None and last >= number
-            except DRIVER_ERRORS as error:
+            except (*DRIVER_ERRORS, EngineRefused) as error:
                 log.info("the outcome of a commit is not known yet: %s", error)
             await asyncio.sleep(PAUSE_SECONDS)
         raise OutcomeUnknown("PostgreSQL did not say what became of a commit.")

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 
 from tablestone.clock import monotonic_seconds
-from tablestone.engines.contract import EngineBusy, EngineUnavailable
+from tablestone.engines.contract import EngineBusy, EngineRefused, EngineUnavailable, StorageId
 from tablestone.engines.figures import Distribution
+from tablestone.engines.postgresql.checks import Examination, examine, require_storage
 from tablestone.engines.postgresql.kind import REQUEST
 from tablestone.engines.request_time import left
 
@@ -42,7 +43,11 @@ SETTINGS: Final = {
     "statement_timeout": f"{STATEMENT_SECONDS_MAX:.0f}s",
     "lock_timeout": f"{STATEMENT_SECONDS_MAX / 3:.0f}s",
     "idle_in_transaction_session_timeout": f"{STATEMENT_SECONDS_MAX:.0f}s",
+    "idle_session_timeout": "0",
     # Every statement goes by the primary key. Statistics of a table that was empty must not choose another way.
+    "enable_indexscan": "on",
+    "enable_indexonlyscan": "on",
+    "enable_nestloop": "on",
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
     "enable_hashjoin": "off",
@@ -99,6 +104,12 @@ def what_it_says(error: BaseException) -> str:
     """Without the full stop."""
     if isinstance(error, asyncpg.exceptions.TargetServerAttributeNotMatched):
         return "it is a standby, and only a primary is used"
+    if isinstance(error, asyncpg.ProtocolViolationError) and "startup parameter" in str(error):
+        return (
+            "a pooler such as PgBouncer is between, which refuses settings: name PostgreSQL itself"
+        )
+    if isinstance(error, asyncpg.InsufficientPrivilegeError):
+        return f"{error} (`tablestone postgresql init --grant-to ROLE` gives a role what it needs)"
     if isinstance(error, TimeoutError):
         return "it does not answer in time"
     return " ".join(str(error).split()).rstrip(".") or type(error).__name__
@@ -142,13 +153,27 @@ class Connection:
 class Connections:
     """At most so many connections, the last used first. They belong to one event loop."""
 
-    def __init__(self, address: DatabaseAddress, count: int, *, writes: bool) -> None:
+    def __init__(
+        self,
+        address: DatabaseAddress,
+        count: int,
+        storage: StorageId,
+        note: Callable[[Examination], None],
+        *,
+        writes: bool,
+        is_alone: bool = False,
+    ) -> None:
+        """`note` gets what each new connection finds. `is_alone`: no server is, or may be, connected."""
         self._address = address
+        self._storage = storage
+        self._note = note
         self._writes = writes
+        self._is_alone = is_alone
         self._free = asyncio.Semaphore(count)
         self._idle: list[Connection] = []
         self._is_closed = False
         self.wait_seconds = 0.0
+        self.connects = 0
         self.request_seconds = Distribution(REQUEST.bounds)
 
     @asynccontextmanager
@@ -188,9 +213,10 @@ class Connections:
 
     @asynccontextmanager
     async def aside(self) -> AsyncIterator[Connection]:
-        """A new connection beside the others, closed at the end; raises what the driver raises."""
+        """A new connection beside the others, closed at the end; raises what the driver raises, or `EngineRefused`."""
         connection = Connection(await connect(self._address, writes=self._writes))
         try:
+            await require_storage(connection.driver, self._address, self._storage, is_alone=True)
             yield connection
         finally:
             connection.driver.terminate()
@@ -222,10 +248,24 @@ class Connections:
             self._idle.append(connection)
 
     async def _connect(self) -> Connection:
-        seconds = min(left(), CONNECT_SECONDS_MAX)
-        return Connection(
-            await connect(self._address, writes=self._writes, seconds=max(seconds, 0.001))
-        )
+        seconds = max(min(left(), CONNECT_SECONDS_MAX), 0.001)
+        driver = await connect(self._address, writes=self._writes, seconds=seconds)
+        self.connects += 1
+        try:
+            async with asyncio.timeout(seconds):
+                # Behind the name of a host, there may be another database by now.
+                self._note(await examine(driver, self._address, seconds))
+                await require_storage(driver, self._address, self._storage, is_alone=self._is_alone)
+        except BaseException as error:
+            driver.terminate()
+            if isinstance(error, EngineRefused):
+                raise EngineUnavailable(str(error)) from error
+            raise
+        return Connection(driver)
+
+    async def examine(self) -> None:
+        async with self.one() as connection:
+            self._note(await examine(connection.driver, self._address, CONNECT_SECONDS_MAX))
 
     def _forget_idle(self) -> None:
         """The others were made to the same server: they would each fail once."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from math import inf
 from typing import TYPE_CHECKING, Final
 
-from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
+from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS, monotonic_seconds
 from tablestone.engines.contract import (
     Committed,
     Conflict,
@@ -30,15 +31,16 @@ if TYPE_CHECKING:
     from tablestone.engines.contract import Key, StorageId, WriteSet
     from tablestone.engines.figures import Values
     from tablestone.engines.postgresql.address import DatabaseAddress
+    from tablestone.engines.postgresql.checks import Examination
 
 log = logging.getLogger(__name__)
 
 FORGET_SECONDS: Final = 60.0
 """Between two looks for what is old."""
+EXAMINE_SECONDS: Final = 10.0
+"""Between two looks at the settings of the database: they may change while connections live."""
 SNAPSHOTS: Final = 4
 """Connections for snapshots, for each other one: they are held while a request uses them."""
-CLOCK_SECONDS_MAX: Final = 60.0
-"""A server whose clock differs by more from the database's goes by that one."""
 FORGET_FLOORS: Final = (
     "DELETE FROM floors WHERE version < (extract(epoch FROM now()) - 3600)::bigint "
     f"* {TICKS_PER_SECOND} + {UNIX_EPOCH_TICKS}"
@@ -46,7 +48,6 @@ FORGET_FLOORS: Final = (
 """No clock is an hour behind, so none gives such a version."""
 FORGET_SESSIONS: Final = "DELETE FROM sessions WHERE at < now() - interval '1 day'"
 """A connection that commits again after a day begins a new one."""
-SECONDS: Final = "SELECT extract(epoch FROM clock_timestamp())"
 BADLY_CUT: Final = (
     "SELECT count(*) FROM {} "
     f"WHERE octet_length(head) > {HEAD_BYTES} OR (tail <> '' AND octet_length(head) < {HEAD_BYTES}) "
@@ -59,17 +60,30 @@ class PostgresqlEngine:
     changes: ChangeLog | None = None
 
     def __init__(
-        self, address: DatabaseAddress, clock: Clock, storage: StorageId, *, read_only: bool
+        self,
+        address: DatabaseAddress,
+        clock: Clock,
+        storage: StorageId,
+        *,
+        read_only: bool,
+        is_alone: bool = False,
     ) -> None:
         self._clock = clock
         self._behind = 0
         """Ticks that are added to the clock, to have the database's."""
+        self._warnings: list[str] = []
+        self.logs_warnings = False
         self._read_only = read_only
         self._is_open = True
         self._under_way: set[asyncio.Task[Committed | Conflict]] = set()
-        writes = not read_only
-        self._connections = Connections(address, address.connections, writes=writes)
-        self._snapshots = Connections(address, SNAPSHOTS * address.connections, writes=writes)
+
+        def connections(count: int) -> Connections:
+            return Connections(
+                address, count, storage, self.note, writes=not read_only, is_alone=is_alone
+            )
+
+        self._connections = connections(address.connections)
+        self._snapshots = connections(SNAPSHOTS * address.connections)
         self._commits = Commits(self._connections, self._now, storage)
         self._reads = Reads(self._connections)
         self.leases = Leases(LEASE_SECONDS)
@@ -105,30 +119,36 @@ class PostgresqlEngine:
         return await asyncio.shield(task)
 
     async def watch(self, *, leads: bool) -> None:
-        """Compare the clocks, and forget what is old."""
+        """Look at the database's clock and settings, and forget what is old."""
+        self.logs_warnings = leads
+        forgot_at = -inf
         while True:
             try:
-                async with self._connections.one() as connection:
-                    [(seconds,)] = await connection.fetch(SECONDS)
-                    self._compare(float(seconds))
-                    if leads and not self._read_only:
+                await self._connections.examine()
+                if (
+                    leads
+                    and not self._read_only
+                    and monotonic_seconds() - forgot_at > FORGET_SECONDS
+                ):
+                    forgot_at = monotonic_seconds()
+                    async with self._connections.one() as connection:
                         await connection.fetch(FORGET_FLOORS)
                         await connection.fetch(FORGET_SESSIONS)
             except EngineUnavailable as error:
-                log.info("old rows of PostgreSQL stay for now: %s", error)
-            await asyncio.sleep(FORGET_SECONDS)
+                log.info("PostgreSQL was not looked at, and old rows stay for now: %s", error)
+            await asyncio.sleep(EXAMINE_SECONDS)
 
-    def _compare(self, unix_seconds: float) -> None:
-        ticks = int(unix_seconds * TICKS_PER_SECOND) + UNIX_EPOCH_TICKS
-        difference = ticks - self._clock()
-        was_behind, self._behind = self._behind, 0
-        if abs(difference) > CLOCK_SECONDS_MAX * TICKS_PER_SECOND:
-            self._behind = difference
-            if not was_behind:
-                log.warning(
-                    "The clock of this server differs from PostgreSQL's by %d s: entities get PostgreSQL's time.",
-                    -difference // TICKS_PER_SECOND,
-                )
+    def note(self, found: Examination) -> None:
+        """Go by what a look at the database has just found; log what is new in it."""
+        self._behind = found.ticks_behind(self._clock)
+        before, self._warnings = self._warnings, found.warnings(self._clock)
+        if self.logs_warnings:
+            for warning in self._warnings:
+                if warning not in before:
+                    log.warning("%s", warning)
+
+    def warnings(self) -> list[str]:
+        return self._warnings
 
     def _now(self) -> int:
         return self._clock() + self._behind
@@ -147,7 +167,10 @@ class PostgresqlEngine:
     def measure(self) -> Values:
         return {
             REQUEST.name: self._connections.request_seconds.numbers(),
-            "postgresql_wait_seconds": self._connections.wait_seconds,
+            "postgresql_wait_seconds": self._connections.wait_seconds
+            + self._snapshots.wait_seconds,
+            "postgresql_lock_wait_seconds": self._commits.lock_wait_seconds,
+            "postgresql_connects": self._connections.connects + self._snapshots.connects,
             "postgresql_commits_repeated": self._commits.repeated,
             "postgresql_commits_in_doubt": self._commits.in_doubt,
         }

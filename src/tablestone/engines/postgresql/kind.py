@@ -52,6 +52,12 @@ FIGURES: Final = (
         "Time that requests waited for a free connection.",
     ),
     Figure(
+        "postgresql_lock_wait_seconds",
+        FigureKind.COUNTER,
+        "Time that commits waited for others to the same partition, here and in PostgreSQL.",
+    ),
+    Figure("postgresql_connects", FigureKind.COUNTER, "Connections that were made."),
+    Figure(
         "postgresql_commits_repeated",
         FigureKind.COUNTER,
         "Commits that began again, because another one had changed the rows meanwhile.",
@@ -72,6 +78,7 @@ def _open(
         parse_address(f"{SCHEME}:{place}"),
         clock,
         read_only=mode is Opening.READ_ONLY,
+        warns=mode is Opening.SERVER,
         storage=storage,
     )
     return engine

@@ -1,32 +1,53 @@
-"""Opens the engine of a URL, and makes its tables. Importing this module imports the driver."""
+"""Opens the engine of a URL, and makes its schema. Importing this module imports the driver."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import secrets
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import asyncpg
-
-from tablestone.engines.contract import EngineRefused, NothingStored, StorageId
-from tablestone.engines.postgresql.connections import DRIVER_ERRORS, connect, what_it_says
+from tablestone.clock import system_clock
+from tablestone.engines.contract import EngineRefused, StorageId
+from tablestone.engines.postgresql.checks import (
+    NO_STANDBY,
+    Examination,
+    examine,
+    lock_alone,
+    require_loaded,
+    require_own,
+    require_storage,
+)
+from tablestone.engines.postgresql.connections import (
+    CONNECT_SECONDS_MAX,
+    DRIVER_ERRORS,
+    STATEMENT_SECONDS_MAX,
+    connect,
+    what_it_says,
+)
 from tablestone.engines.postgresql.engine import PostgresqlEngine
-from tablestone.engines.postgresql.schema import FORMAT, STATEMENTS
+from tablestone.engines.postgresql.schema import FORMAT, GRANTED, GRANTS, STATEMENTS, STEPS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+
+    import asyncpg
 
     from tablestone.clock import Clock
     from tablestone.engines.postgresql.address import DatabaseAddress
+
+log = logging.getLogger(__name__)
+
+Found = TypeVar("Found")
 
 _HELD = """
 SELECT count(c.oid) FROM pg_namespace AS n LEFT JOIN pg_class AS c ON c.relnamespace = n.oid
 WHERE n.nspname = $1 GROUP BY n.oid
 """
 """How much a schema has: None if there is none, zero for one that was made for us."""
-_STORAGE = "SELECT format, id FROM storage"
 
 
 def open_postgresql(
@@ -34,75 +55,177 @@ def open_postgresql(
     clock: Clock,
     *,
     read_only: bool = False,
+    warns: bool = False,
     storage: StorageId | None = None,
+    is_alone: bool = False,
 ) -> PostgresqlEngine:
-    """Open a schema, or make it; `EngineRefused` says why that fails."""
-    found = _on_a_loop(
-        _identity(address, writes=not read_only, may_make=not read_only and storage is None)
+    """Open a schema, or make it; `EngineRefused` says why that fails.
+
+    `warns` logs what may lose data. `is_alone` is for a program that keeps servers out (`held_alone`).
+    """
+    found, examination = _on_a_loop(
+        _identity(address, storage, writes=not read_only, is_alone=is_alone)
     )
-    if storage is not None and found != storage:
-        raise EngineRefused(
-            f"The schema {address.schema} of {address.shown} is not the one that the server was started on."
-        )
-    return PostgresqlEngine(address, clock, found, read_only=read_only)
+    engine = PostgresqlEngine(address, clock, found, read_only=read_only, is_alone=is_alone)
+    engine.logs_warnings = warns
+    engine.note(examination)
+    return engine
 
 
 def identity_of(address: DatabaseAddress) -> StorageId:
-    return _on_a_loop(_identity(address, writes=True, may_make=True))
+    """The id of a schema that a server can use; logs the warnings of its start."""
+    found, examination = _on_a_loop(_identity(address, None, writes=True))
+    for warning in examination.warnings(system_clock):
+        log.warning("%s", warning)
+    return found
 
 
-def _on_a_loop(looks: Coroutine[Any, Any, StorageId]) -> StorageId:
+def initialize(
+    address: DatabaseAddress, role: str | None = None, steps: Mapping[int, str] = STEPS
+) -> tuple[bool, list[str]]:
+    """Make the schema, or upgrade an older one, and give a role the rights of a server.
+
+    Returns whether it was made, and the warnings of a server's start. `EngineRefused`, before anything changes, if it
+    is another program's or a newer version's.
+    """
+    return _on_a_loop(_initialize(address, role, steps))
+
+
+@asynccontextmanager
+async def held_alone(
+    address: DatabaseAddress, *, is_loading: bool = False
+) -> AsyncIterator[StorageId]:
+    """Keep servers out of a schema while the block runs; the block opens it as one that `is_alone`.
+
+    `EngineRefused` if a server is connected, if a load has not ended, or if another program may have come in meanwhile.
+    """
+    with _refusing(address):
+        driver = await connect(address, writes=True)
+    try:
+        with _refusing(address):
+            storage = await require_storage(driver, address, is_alone=True)
+            if not is_loading:
+                require_loaded(await require_own(driver, address), address)
+            await lock_alone(driver, address, storage)
+        yield storage
+        with _refusing(address):
+            await driver.execute(
+                "SELECT"
+            )  # the connection, and so the lock, was there all the time
+    finally:
+        driver.terminate()
+
+
+def _on_a_loop(looks: Coroutine[Any, Any, Found]) -> Found:
     """The caller may run on a loop, which `open` cannot wait for. The thread is gone afterwards."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, looks).result()
 
 
-async def _identity(address: DatabaseAddress, *, writes: bool, may_make: bool) -> StorageId:
-    async with _opened(address, writes=writes) as driver:
-        if not await driver.fetchval(_HELD, address.schema):
-            if not may_make:
-                raise NothingStored(f"{address.shown} has no schema {address.schema} yet.")
-            await _make(driver, address.schema)
-        try:
-            row = await driver.fetchrow(_STORAGE)
-        except (asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError):
-            raise EngineRefused(
-                f"The schema {address.schema} of {address.shown} is another program's: choose one with schema=NAME."
-            ) from None
-        if row is None or row["format"] != FORMAT:
-            held = "none" if row is None else row["format"]
-            raise EngineRefused(
-                f"The schema {address.schema} of {address.shown} has the format {held}, and this Tablestone reads "
-                f"{FORMAT}."
-            )
-        return StorageId(row["id"])
+async def _identity(
+    address: DatabaseAddress, storage: StorageId | None, *, writes: bool, is_alone: bool = False
+) -> tuple[StorageId, Examination]:
+    async with _connected(address, writes=writes) as driver, asyncio.timeout(STATEMENT_SECONDS_MAX):
+        examination = await examine(driver, address, CONNECT_SECONDS_MAX)
+        if writes and storage is None and not is_alone:
+            await _make(driver, address.schema, examination)
+        return await require_storage(driver, address, storage, is_alone=is_alone), examination
 
 
-async def _make(driver: asyncpg.Connection[Any], schema: str) -> None:
-    """Make the schema, unless another process has made it meanwhile."""
+async def _initialize(
+    address: DatabaseAddress, role: str | None, steps: Mapping[int, str]
+) -> tuple[bool, list[str]]:
+    async with _connected(address, writes=True) as driver:
+        examination = await examine(driver, address, CONNECT_SECONDS_MAX)
+        is_made = await _make(driver, address.schema, examination)
+        await _upgrade(driver, address, steps)
+        await require_storage(driver, address, is_alone=True)
+        warnings = examination.warnings(system_clock)
+        if role is not None:
+            _require_standby(examination)
+            warnings += await _grant(driver, address.schema, role)
+        return is_made, warnings
+
+
+def _require_standby(examination: Examination) -> None:
+    """`EngineRefused` if a commit would wait without an end."""
+    if NO_STANDBY in examination.settings:
+        raise EngineRefused(NO_STANDBY)
+
+
+async def _make(driver: asyncpg.Connection[Any], schema: str, examination: Examination) -> bool:
+    """Make the schema, unless another process has made it meanwhile: False."""
     async with driver.transaction():
         await driver.execute("SELECT pg_advisory_xact_lock(hashtext('tablestone'))")
         held = await driver.fetchval(_HELD, schema)
         if held:
-            return
+            return False
+        _require_standby(examination)
         if held is None:
             await driver.execute(f'CREATE SCHEMA "{schema}"')
         await driver.execute(STATEMENTS)
         await driver.execute(
             "INSERT INTO storage (format, id) VALUES ($1, $2)", FORMAT, secrets.token_bytes(16)
         )
+        return True
+
+
+async def _upgrade(
+    driver: asyncpg.Connection[Any], address: DatabaseAddress, steps: Mapping[int, str]
+) -> None:
+    """Upgrade a schema of an older format while no server is connected: each looks at the format when it connects."""
+    row = await require_own(driver, address)
+    older = range(row["format"], FORMAT)
+    if not older:
+        return
+    if missing := [each for each in older if each not in steps]:
+        raise EngineRefused(
+            f"{address.in_words} has the format {missing[0]}, which cannot be upgraded."
+        )
+    await lock_alone(driver, address, StorageId(row["id"]))
+    async with driver.transaction():
+        for each in older:
+            await driver.execute(steps[each])
+        await driver.execute("UPDATE storage SET format = $1", FORMAT)
+
+
+async def _grant(driver: asyncpg.Connection[Any], schema: str, role: str) -> list[str]:
+    """Give a role what a server needs; a sentence if it cannot connect."""
+    quoted = '"' + role.replace('"', '""') + '"'
+    async with driver.transaction():
+        await driver.execute(GRANTS.format(schema=f'"{schema}"', role=quoted))
+        may_write, may_connect = await driver.fetchrow(GRANTED, role, schema)
+        if not may_write:  # only a warning says so
+            raise EngineRefused(
+                f"The schema {schema} is another role's, which can give the rights."
+            )
+    sentence = (
+        f"The role {role} cannot connect: the database's owner can GRANT CONNECT ON DATABASE."
+    )
+    return [sentence] * (not may_connect)
 
 
 @asynccontextmanager
-async def _opened(
+async def _connected(
     address: DatabaseAddress, *, writes: bool
 ) -> AsyncIterator[asyncpg.Connection[Any]]:
-    """A connection; what fails is an `EngineRefused`."""
-    try:
+    with _refusing(address):
         driver = await connect(address, writes=writes)
         try:
             yield driver
         finally:
             driver.terminate()
+
+
+@contextmanager
+def _refusing(address: DatabaseAddress) -> Iterator[None]:
+    """What the driver raises is an `EngineRefused`."""
+    for name, value in address.libpq.items():
+        if name != "sslmode" and not os.access(
+            value, os.R_OK
+        ):  # the driver does not say which file
+            raise EngineRefused(f"The file of {name}={value} cannot be read.")
+    try:
+        yield
     except DRIVER_ERRORS as error:
         raise EngineRefused(f"{address.shown} cannot be used: {what_it_says(error)}.") from error

@@ -11,10 +11,24 @@ COMMITTED: so each statement in it sees what was committed before that statement
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 FORMAT: Final = 1
 """Of the tables and the function. A server refuses any other."""
+STEPS: Final[Mapping[int, str]] = {}
+"""For each older format, the statements that make the next one of it."""
+GRANTS: Final = """
+GRANT USAGE ON SCHEMA {schema} TO {role};
+GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.rows, {schema}.entries, {schema}.floors, {schema}.sessions TO {role};
+GRANT SELECT ON {schema}.storage TO {role};
+GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO {role};
+"""
+"""What a server needs; it owns nothing."""
+GRANTED: Final = """
+SELECT has_schema_privilege($1::text, $2::text, 'USAGE') AND has_table_privilege($1::text, 'rows', 'DELETE'),
+    has_database_privilege($1::text, current_database(), 'CONNECT')
+"""
 HEAD_BYTES: Final = 2600
 """With a digest and the headers, 2,656 bytes of an entry of the primary key."""
 DEFAULT_SCHEMA: Final = "tablestone"
@@ -46,9 +60,13 @@ def parts_of(head: bytes, tail: bytes, count: int) -> list[bytes]:
 
 
 STATEMENTS: Final = """
+-- While a load has not ended, `source` is what is loaded, up to the key of `partition` and `row`.
 CREATE TABLE storage (
     format integer NOT NULL,
-    id bytea NOT NULL
+    id bytea NOT NULL,
+    source bytea,
+    partition bytea,
+    row bytea
 );
 
 CREATE TABLE rows (
@@ -91,13 +109,14 @@ CREATE FUNCTION commit_rows(
     kinds "char"[], expected bigint[], versions bigint[], row_values bytea[],
     old_entry_heads bytea[], old_entry_digests bytea[],
     entry_heads bytea[], entry_digests bytea[], entry_tails bytea[],
-    OUT outcome "char", OUT at_index integer, OUT present bigint[]
+    OUT outcome "char", OUT at_index integer, OUT present bigint[], OUT waited double precision
 ) LANGUAGE plpgsql VOLATILE AS $body$
 #variable_conflict use_column
 DECLARE
     n bigint;
     floor_version bigint;
     deleted bigint;
+    began timestamptz := clock_timestamp();
 BEGIN
     -- In one order, whatever the kind of lock, so that no two commits wait for each other.
     FOREACH n IN ARRAY locks LOOP
@@ -107,6 +126,7 @@ BEGIN
             PERFORM pg_advisory_xact_lock(n);
         END IF;
     END LOOP;
+    waited := extract(epoch FROM clock_timestamp() - began);
 
     IF cardinality(relied_heads) > 0 THEN
         PERFORM FROM unnest(relied_heads, relied_digests, relied_versions) AS w (head, digest, version)

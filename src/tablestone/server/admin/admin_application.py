@@ -114,9 +114,10 @@ def pages(
     async def ready(_request: PageRequest) -> PageAnswer:
         reasons = await readiness.why_not_ready()
         workers = {"ready": readiness.workers_ready(), "configured": configuration.workers}
-        if reasons:
-            return json_answer({"status": "not ready", "reasons": reasons, "workers": workers}, 503)
         warnings = {"warnings": readiness.warnings} if readiness.warnings else {}
+        if reasons:
+            found = {"status": "not ready", "reasons": reasons, "workers": workers, **warnings}
+            return json_answer(found, 503)
         held = {"archive_check_held": readiness.archive_held} if readiness.archive_held else {}
         return json_answer({"status": "ready", "workers": workers, **held, **warnings})
 

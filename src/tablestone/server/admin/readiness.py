@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 from tablestone.clock import monotonic_seconds
 from tablestone.engines.change_record import Retention, not_taken
 from tablestone.engines.contract import Engine, EngineRefused, EngineUnavailable
+from tablestone.engines.figures import WarningEngine
 from tablestone.tables.expiry_sweeping import CLOCK_JUMPED
 from tablestone.tables.metadata import probe_storage
 from tablestone.telemetry.worker_reports import WorkerReports
@@ -50,8 +51,13 @@ class StorageProbe:
         self._under_way: asyncio.Future[str | None] | None = None
         self._ended_at = -math.inf
         self._reason: str | None = None
-        self.warnings: list[str] = []
-        """Sentences for the operator, though storage is ready."""
+        self._warnings: list[str] = []
+
+    @property
+    def warnings(self) -> list[str]:
+        """Sentences for the operator, though storage may be ready. The engine's are of now: a probe may wait."""
+        engine: object = self._engine
+        return [*(engine.warnings() if isinstance(engine, WarningEngine) else []), *self._warnings]
 
     async def reason(self) -> str | None:
         """Why storage is not ready, in a sentence; None if it is."""
@@ -94,7 +100,7 @@ class StorageProbe:
         except EngineRefused as refused:
             return str(refused)
         reason = await probe_storage(engine)
-        self.warnings = [] if reason else self._look_at_changes(engine)
+        self._warnings = [] if reason else self._look_at_changes(engine)
         return reason
 
     def _look_at_changes(self, engine: Engine) -> list[str]:
@@ -143,7 +149,7 @@ class Readiness:
 
     @property
     def warnings(self) -> list[str]:
-        """What the last probe and the workers found although storage is ready, in sentences."""
+        """What the last probe, the engine and the workers found, in sentences."""
         warnings = [] if self._probe is None else self._probe.warnings
         newest = map(self._reports.newest, range(self._reports.workers))
         present = [report for report in newest if report is not None]
