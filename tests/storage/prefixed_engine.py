@@ -85,7 +85,8 @@ class PrefixedEngine(ForwardingEngine):
 
     def _rows(self, rows: Rows) -> Rows:
         key = rows.next_key
-        return Rows(rows.values, key and Key(self._outside(key.partition), key.row))
+        outside = key and Key(self._outside(key.partition), key.row)
+        return rows._replace(next_key=outside)
 
 
 class _Inside(ForwardingSnapshot):
