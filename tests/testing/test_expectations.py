@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from azure.core.rest import HttpRequest
 from azure.data.tables import TableClient, TableServiceClient
 
 from tablestone.testing import ExpectationRefused, TableStorage, TooExpensive, expectations
@@ -207,6 +208,19 @@ def test_the_requests_of_the_block_are_there(storage: TableStorage, table: Table
     with storage.expect(requests=1) as block:
         table.get_entity("p0", "002")
     assert [request.partition for request in block.requests] == ["p0"]
+
+
+def test_a_count_returns_what_it_counts() -> None:
+    with (
+        TableStorage(query_extensions=True) as storage,
+        TableServiceClient.from_connection_string(storage.connection_string) as service,
+    ):
+        storage.seed({"Orders": ROWS})
+        with storage.expect(read_ratio=1) as block:
+            client = service.get_table_client("Orders")._client
+            answer = client.send_request(HttpRequest("GET", "/Orders/$count"))
+            assert answer.text() == "40"
+    assert [(each.rows_read, each.rows_returned) for each in block.requests] == [(40, 40)]
 
 
 @pytest.mark.parametrize("budget", [{}, {"requests": -1}, {"scans": "0"}, {"read_ratio": math.nan}])

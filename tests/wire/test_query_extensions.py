@@ -259,6 +259,22 @@ def test_a_count(service: ServiceUnderTest, text: str, expected: int) -> None:
         assert counted(service, f"{path}?$filter={quote(text)}") == expected
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        *([("Accept", accept)] for accept in ("*/*", "text/plain", "application/xml", "-")),
+        [("x-ms-version", "2011-08-18")],
+    ],
+)
+def test_a_count_is_a_text_whatever_the_caller_accepts(
+    service: ServiceUnderTest, headers: list[tuple[str, str]]
+) -> None:
+    """Among others what curl sends, `*/*`, which means Atom (wire 5.1)."""
+    assert counted(service, "/Stones/$count", *headers) == 10
+    answer = service.send("GET", "/Stones/other", [("Accept", "*/*")])
+    assert answer.status == 415
+
+
 def test_a_count_in_a_signature_s_range(service: ServiceUnderTest) -> None:
     given = {"sp": "r", "tn": "Stones", "spk": "left", "srk": "c", "epk": "left", "erk": "t"}
     token = query_of(signed(ACCOUNT, KEY, completed(given)))

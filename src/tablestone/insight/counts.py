@@ -758,16 +758,17 @@ def place_of(operation: object) -> tuple[str, str | None] | None:
 def span_of(query: QueryEntities, page: EntitiesPage) -> tuple[str, str | None]:
     """The first and the last PartitionKey that a page of a scan passed; "" and None are the ends of the table."""
     reads_all = page.plan == "table"
-    first, last = "", None
+    begins = ends = None
     if query.token is not None:
-        first = query.token.next_partition_key
+        begins = query.token.next_partition_key
     elif page.stored and not reads_all:
-        first = key_of(read_raw(page.stored[0])).partition_key
+        begins = key_of(read_raw(page.stored[0])).partition_key
     if page.token is not None:
-        last = page.token.next_partition_key
+        ends = page.token.next_partition_key
     elif page.stored and not reads_all:
-        last = key_of(read_raw(page.stored[-1])).partition_key
-    return first, last
+        ends = key_of(read_raw(page.stored[-1])).partition_key
+    first, last = (ends, begins) if query.reverse else (begins, ends)
+    return first or "", last
 
 
 def largest_entity(operation: object) -> int:

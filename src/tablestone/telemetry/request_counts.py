@@ -107,7 +107,7 @@ class RequestCounts:
             plan = "point"
             returned = read = record.entities
         elif isinstance(result, EntitiesPage):
-            plan, returned, read = result.plan, len(result.stored), result.rows_read
+            plan, returned, read = result.plan, result.found, result.rows_read
         elif result is not None:
             written = record.entities
         code = "" if failure is None else failure.code

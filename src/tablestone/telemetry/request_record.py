@@ -87,12 +87,12 @@ class RequestRecord:
 
     @property
     def entities(self) -> int:
-        """Entities in the answer, or entities written."""
+        """Entities in the answer, or that it counts, or entities written."""
         if isinstance(self.operation, operations.GetEntity):
             return int(self.failure is None)
         result = self.result
         if isinstance(result, operations.EntitiesPage):
-            return len(result.stored)
+            return result.found
         if isinstance(result, operations.TransactionCommitted):
             return len(result.results)
         if result is None or isinstance(result, operations.TablesPage):

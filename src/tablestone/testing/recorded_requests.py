@@ -127,7 +127,7 @@ class ObservedTables(TableService):
             raise
         if isinstance(result, operations.EntitiesPage):
             record.plan = result.plan or record.plan  # an index may serve it
-            record.rows_returned += len(result.stored)
+            record.rows_returned += result.found
         elif isinstance(result, operations.TablesPage):
             record.rows_returned += len(result.tables)
         elif isinstance(result, operations.EntityFound):

@@ -46,7 +46,7 @@ from tablestone.model.operations import (
 )
 from tablestone.query.filter_parser import ENTITY_PROPERTIES, TABLE_PROPERTIES, parse_filter
 from tablestone.wire import atom_payload, json_payload
-from tablestone.wire.address import Address, Parameters, select_as_sent
+from tablestone.wire.address import Address, AddressKind, Parameters, select_as_sent
 from tablestone.wire.continuation import parse_entity_token, parse_table_token
 from tablestone.wire.messages import NO_CONTENT_TYPE, RawRequest
 from tablestone.wire.negotiate import ATOM_TYPES, RETURN_NO_CONTENT, Negotiated
@@ -88,6 +88,10 @@ class DecodedRequest(NamedTuple):
     """Whether the request is part of a batch."""
     extended: bool = False
     """Whether the server has the extensions of queries."""
+
+    @property
+    def is_count(self) -> bool:
+        return self.address.kind is AddressKind.COUNT and self.extended and self.method == "GET"
 
     def filter(self, declared: Mapping[str, EdmType] = ENTITY_PROPERTIES) -> FilterNode | None:
         text = self.parameters.get("$filter", "")

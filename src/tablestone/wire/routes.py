@@ -141,7 +141,7 @@ def decode_operation(decoded: DecodedRequest) -> tuple[Route, Operation]:
             is_query = kind is Kind.ENTITY_SET and decoded.method == "GET"
             extension = ORDER_BY if decoded.extended and is_query else ""
             decode.require_supported_options(decoded.parameters, extension)
-    if kind is Kind.COUNT and not (decoded.extended and decoded.method == "GET"):
+    if kind is Kind.COUNT and not decoded.is_count:
         kind = Kind.BELOW_ENTITY_SET
     route = _route(decoded.raw, kind, restype, comp, decoded.method)
     if route is None or decoded.version < route.since:

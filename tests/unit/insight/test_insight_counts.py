@@ -1,6 +1,6 @@
 """Counts for insight: each row is a request and the numbers that it adds; everything is bounded."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -177,6 +177,24 @@ ROWS = {
         partitions=(),
         plans=("table",),
         spans=(("p", "p", 40),),
+    ),
+    "a page of a scan from the last key back": Row(
+        record_of(
+            replace(query(None, token="g"), reverse=True), page("table", 40, "fe", token="d")
+        ),
+        Activity(reads=1, entities_read=40, entities_returned=2, **BYTES),
+        partitions=(),
+        plans=("table",),
+        spans=(("d", "g", 40),),
+    ),
+    "the first page of a range from the last key back": Row(
+        record_of(
+            replace(query("PartitionKey ge 'a'"), reverse=True), page("partition range", 40, "edc")
+        ),
+        Activity(reads=1, entities_read=40, entities_returned=3, **BYTES),
+        partitions=(),
+        plans=("partition range",),
+        spans=(("c", "e", 40),),
     ),
     "a partition that is named by its bounds": Row(
         record_of(

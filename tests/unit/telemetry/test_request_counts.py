@@ -108,6 +108,17 @@ ROWS = {
             "entities_returned": {("QueryEntities",): 2},
         },
     ),
+    "a count, which reads as many as it finds": Row(
+        record_of(QUERY, EntitiesPage((), None, "table", 900, count=900)),
+        {
+            "requests": {("QueryEntities", "200", ""): 1},
+            "queries": {("table",): 1},
+            "query_entities_read": {("table",): 900},
+            "query_entities_returned": {("table",): 900},
+            "entities_read": {("QueryEntities",): 900},
+            "entities_returned": {("QueryEntities",): 900},
+        },
+    ),
     "a write": Row(
         record_of(INSERT, EntityWritten(5), status=204),
         {"requests": {("InsertEntity", "204", ""): 1}, "entities_written": {("InsertEntity",): 1}},

@@ -253,14 +253,15 @@ class Pipeline:
             if found.is_secondary and method not in _READS:  # wire 1.1
                 raise StorageError("InsufficientAccountPermissions")  # noqa: TRY301
             body = b"" if method in _BODILESS else await read_body()
-            if is_odata:
-                require_answerable(method, form.negotiated)
-            elif not await self._is_there(step, address):
-                raise unknown_comp()
             decoded = DecodedRequest(
                 *(request, method, address, parameters, body, stamp.version),
                 extended=means.extended,
             )
+            if not is_odata:
+                if not await self._is_there(step, address):
+                    raise unknown_comp()
+            elif not decoded.is_count:  # that is a text, which every form can write
+                require_answerable(method, form.negotiated)
             route, asked = decode_operation(decoded)
         except StorageError as error:
             failure = error  # nothing is awaited inside an `except`: decision 7
