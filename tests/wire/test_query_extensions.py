@@ -97,8 +97,8 @@ def test_a_filter_of_one_entity(service: ServiceUnderTest) -> None:
     assert service.send("GET", target + quote("startswith(name,'kie')")).status == 404
 
 
-def lone_query(service: ServiceUnderTest, target: str) -> bytes:
-    part = f"GET http://127.0.0.1/{ACCOUNT}{target} HTTP/1.1\r\nAccept: application/json\r\n\r\n"
+def lone_query(service: ServiceUnderTest, target: str, accept: str = "application/json") -> bytes:
+    part = f"GET http://127.0.0.1/{ACCOUNT}{target} HTTP/1.1\r\nAccept: {accept}\r\n\r\n"
     head = "--b\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n"
     body = f"{head}{part}\r\n--b--\r\n".encode()
     answer = service.send(
@@ -344,7 +344,9 @@ def test_a_count_that_is_refused(
 
 
 def test_a_count_in_a_batch(service: ServiceUnderTest) -> None:
-    assert b"\r\n\r\n10\r\n" in lone_query(service, "/Stones/$count")
+    for accept in ("application/json", "*/*", "text/plain"):
+        assert b"\r\n\r\n10\r\n" in lone_query(service, "/Stones/$count", accept)
+    assert b"MediaTypeNotSupported" in lone_query(service, "/Stones()", "text/plain")
 
 
 def test_how_many_entities_a_count_examines(service: ServiceUnderTest) -> None:

@@ -28,6 +28,7 @@ from tablestone.tables.writes import EntityGroup
 from tablestone.telemetry.request_record import RefusedTable
 from tablestone.wire.address import (
     NO_PARAMETERS,
+    AddressKind,
     is_service_request,
     parse_query_string,
     parse_resource,
@@ -120,14 +121,24 @@ def _head(step: Authenticated, request: RawRequest, form: Form) -> DecodedReques
     parameters = parse_query_string(request.query_string)
     if is_service_request(parameters):  # it is not OData (wire 7.1)
         raise StorageError("NotImplemented")
-    require_answerable(method, form.negotiated)
-    if step.stamp.version == _VERSION_NEEDING_ACCEPT and b"accept" not in request.headers:
-        outer = step.request.headers.get(b"accept", b"").strip()
-        if outer == b"*/*" and form.negotiated.refusal == "AtomFormatNotSupported":
-            raise StorageError("AtomFormatNotSupported")
+    is_count = step.means.extended and method == "GET" and _names_count(resource, account.name)
+    if not is_count:  # that is a text, which every form can write
+        require_answerable(method, form.negotiated)
+        if step.stamp.version == _VERSION_NEEDING_ACCEPT and b"accept" not in request.headers:
+            outer = step.request.headers.get(b"accept", b"").strip()
+            if outer == b"*/*" and form.negotiated.refusal == "AtomFormatNotSupported":
+                raise StorageError("AtomFormatNotSupported")
     address = parse_resource(resource, account.name)
     given = (request, method, address, parameters, b"", step.stamp.version)
     return DecodedRequest(*given, is_part=True, extended=step.means.extended)
+
+
+def _names_count(resource: bytes, account: str) -> bool:
+    """A resource that cannot be read gets its error later."""
+    try:
+        return parse_resource(resource, account).kind is AddressKind.COUNT
+    except StorageError:
+        return False
 
 
 def _operation(step: Authenticated, head: DecodedRequest, body: bytes) -> Operation:
