@@ -10,6 +10,7 @@ import mmap
 from collections.abc import Callable, Hashable
 from typing import Final
 
+from tablestone import limits
 from tablestone.model import operations
 from tablestone.model.errors import RETRY_AFTER, StorageError
 from tablestone.model.keys import encode_key
@@ -84,8 +85,11 @@ class Throughput:
     def end(
         self, account: str, query: operations.QueryEntities, page: operations.EntitiesPage
     ) -> None:
-        """Take the entities of a page, except the first, which `begin` has taken."""
-        number = max(0, page.found - 1)
+        """Take the entities of a page, except the first, which `begin` has taken; for a count, those of one page.
+
+        Otherwise one count of a large table would refuse all others for minutes.
+        """
+        number = max(0, min(page.found, limits.PAGE_ENTITIES_MAX) - 1)
         if self._account is not None:
             self._account.spend((account,), number, needs_one=False)
         if self._partition is not None:

@@ -122,6 +122,16 @@ def test_what_a_large_answer_took_is_waited_for() -> None:
     assert passed(throughput, read()) == 1
 
 
+def test_a_count_takes_no_more_than_a_page() -> None:
+    clock = Clock()
+    throughput = Throughput(1000, 0, clock, SharedSlots())
+    throughput.begin("a", query(None))
+    throughput.end("a", query(None), EntitiesPage((), None, count=1_000_000))
+    assert passed(throughput, read()) == 0
+    clock.now += 0.0105
+    assert passed(throughput, read()) == 10
+
+
 def test_shares_are_apart() -> None:
     throughput = Throughput(ACCOUNT, PARTITION, Clock(), SharedSlots())
     assert passed(throughput, read("p")) == PARTITION
