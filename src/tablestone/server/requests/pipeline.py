@@ -254,7 +254,9 @@ class Pipeline:
                 raise StorageError("InsufficientAccountPermissions")  # noqa: TRY301
             body = b"" if method in _BODILESS else await read_body()
             if is_odata:
-                require_answerable(method, form.negotiated)
+                is_count = means.extended and address.kind is AddressKind.COUNT
+                if not (is_count and method == "GET"):  # a number is in no form
+                    require_answerable(method, form.negotiated)
             elif not await self._is_there(step, address):
                 raise unknown_comp()
             decoded = DecodedRequest(
