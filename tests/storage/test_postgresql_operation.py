@@ -387,6 +387,20 @@ def test_of_several_hosts_the_primary_is_used(url: str, port: int) -> None:
             )
 
 
+@pytest.mark.asyncio
+async def test_a_host_that_does_not_even_refuse_holds_up_no_other(url: str) -> None:
+    """As a machine that was switched off, before one that was promoted."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        gone = f"127.0.0.1:{silent.getsockname()[1]}"
+        engine = open_engine(url.replace("127.0.0.1", f"{gone},127.0.0.1"), system_clock)
+        await committed(engine, insert(b"p", b"r"))
+        assert await engine.get(Key(b"p", b"r")) == b"value"
+        await engine.close()
+        wrong = url.replace("127.0.0.1", f"{gone},127.0.0.1").replace("/postgres?", "/none?")
+        with pytest.raises(EngineRefused, match='database "none" does not exist'):
+            open_engine(wrong, system_clock)
+
+
 @contextlib.contextmanager
 def standby(port: int) -> Iterator[int]:
     """A copy of the server that takes no writes; its port."""

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CONNECT_SECONDS_MAX: Final = 5.0
+HEAD_START_SECONDS: Final = 0.5
+"""Of a host, before the next one is asked too: one whose machine is gone does not even refuse."""
 ROLLBACK_SECONDS_MAX: Final = 1.0
 STATEMENT_SECONDS_MAX: Final = 30.0
 """Longer than a request may wait for storage."""
@@ -284,11 +286,47 @@ class Connections:
 async def connect(
     address: DatabaseAddress, *, writes: bool, seconds: float = CONNECT_SECONDS_MAX
 ) -> asyncpg.Connection[Any]:
-    """A connection of the driver; raises what the driver raises."""
+    """A connection of the driver, to the first host that is the primary; raises what the driver raises.
+
+    The driver itself asks the next host only after an answer: it would wait for a machine that is gone.
+    """
     settings = SETTINGS | {
         "search_path": f'"{address.schema}"',
         "default_transaction_read_only": "off" if writes else "on",
     }
-    return await asyncpg.connect(
-        address.dsn(writes=writes), timeout=seconds, server_settings=settings
-    )
+    dsns, until = address.dsns(writes=writes), monotonic_seconds() + seconds
+    attempts: list[asyncio.Task[asyncpg.Connection[Any]]] = []
+    errors: list[BaseException] = []
+    try:
+        while dsns or attempts:
+            if dsns:
+                timeout = max(until - monotonic_seconds(), 0.001)
+                attempts.append(
+                    asyncio.ensure_future(
+                        asyncpg.connect(dsns.pop(0), timeout=timeout, server_settings=settings)
+                    )
+                )
+            wait = HEAD_START_SECONDS if dsns else None
+            await asyncio.wait(attempts, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+            for attempt in [attempt for attempt in attempts if attempt.done()]:
+                attempts.remove(attempt)
+                error = attempt.exception()
+                if error is None:
+                    return attempt.result()
+                errors.append(error)
+    finally:
+        for attempt in attempts:
+            attempt.cancel()
+            attempt.add_done_callback(_give_up)
+    raise min(errors, key=_how_little_it_says)
+
+
+def _give_up(attempt: asyncio.Task[asyncpg.Connection[Any]]) -> None:
+    if not attempt.cancelled() and attempt.exception() is None:
+        attempt.result().terminate()
+
+
+def _how_little_it_says(error: BaseException) -> tuple[bool, bool]:
+    """What a standby says least: it is one. Then that of a host which was not reached."""
+    is_standby = isinstance(error, asyncpg.exceptions.TargetServerAttributeNotMatched)
+    return is_standby, isinstance(error, OSError)
