@@ -165,7 +165,9 @@ def test_init_refuses_what_it_cannot_use(url: str, port: int) -> None:
     execute(port, f"CREATE SCHEMA {schema} CREATE TABLE things (id integer)")
     assert "is another program's: choose one with schema=NAME." in refused()
     execute(port, f"DROP TABLE {schema}.things")
-    assert 'role "nobody_here" does not exist' in refused("--grant-to", "nobody_here")
+    assert "PostgreSQL has no role 'nobody_here'." in refused("--grant-to", "nobody_here")
+    assert execute(port, f"SELECT FROM pg_tables WHERE schemaname = '{schema}'") == []
+    assert tablestone("postgresql", "init", "--engine", url).status == 0
     execute(port, f"UPDATE {schema}.storage SET format = 2")
     assert (
         "has the format 2, and this Tablestone reads 1: use the version that made it" in refused()

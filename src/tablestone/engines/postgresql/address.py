@@ -77,8 +77,10 @@ def _parsed(url: str) -> DatabaseAddress:
     parts = urlsplit(url)
     user, _at, hosts = parts.netloc.rpartition("@")
     database = unquote(parts.path.removeprefix("/"))
-    if parts.scheme != SCHEME or not hosts or not database or "/" in database or parts.fragment:
+    if parts.scheme != SCHEME or not hosts or not database or parts.fragment:
         raise ValueError(f"its form is {FORM}")
+    if "/" in database or not database.isprintable():
+        raise ValueError(f"{database!r} is no name of a database")
     if ":" in user:
         raise ValueError("it has a password")
     for host in hosts.split(","):

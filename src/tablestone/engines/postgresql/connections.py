@@ -301,11 +301,7 @@ async def connect(
         while dsns or attempts:
             if dsns:
                 timeout = max(until - monotonic_seconds(), 0.001)
-                attempts.append(
-                    asyncio.ensure_future(
-                        asyncpg.connect(dsns.pop(0), timeout=timeout, server_settings=settings)
-                    )
-                )
+                attempts.append(asyncio.create_task(_asked(dsns.pop(0), timeout, settings)))
             wait = HEAD_START_SECONDS if dsns else None
             await asyncio.wait(attempts, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
             for attempt in [attempt for attempt in attempts if attempt.done()]:
@@ -319,6 +315,15 @@ async def connect(
             attempt.cancel()
             attempt.add_done_callback(_give_up)
     raise min(errors, key=_how_little_it_says)
+
+
+async def _asked(dsn: str, seconds: float, settings: dict[str, str]) -> asyncpg.Connection[Any]:
+    try:
+        return await asyncpg.connect(dsn, timeout=seconds, server_settings=settings)
+    except (ValueError, OverflowError) as error:  # of `int`, of the name's encoding, of the socket
+        if isinstance(error, DRIVER_ERRORS):
+            raise
+        raise asyncpg.InterfaceError(f"no such host or port ({error})") from error
 
 
 def _give_up(attempt: asyncio.Task[asyncpg.Connection[Any]]) -> None:
