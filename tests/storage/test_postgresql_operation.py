@@ -45,7 +45,7 @@ ROLE = "server"
 FSYNC, NO_STANDBY_ASKED, NO_STANDBY, UNFENCED = (
     "PostgreSQL has fsync = off",
     "PostgreSQL waits for no standby",
-    "PostgreSQL has no synchronous standby now",
+    "No synchronous standby answers PostgreSQL now",
     "Nothing says that an old primary",
 )
 

@@ -12,7 +12,13 @@ from storage.conftest import HeldClock
 from storage.postgresql_pair import running_pair
 from storage.postgresql_server import why_no_pair
 from storage.write_sets import committed, insert, upsert
-from tablestone.engines.contract import EngineBusy, EngineUnavailable, Key, OutcomeUnknown
+from tablestone.engines.contract import (
+    Committed,
+    EngineBusy,
+    EngineUnavailable,
+    Key,
+    OutcomeUnknown,
+)
 from tablestone.engines.registry import open_engine
 
 if TYPE_CHECKING:
@@ -74,6 +80,37 @@ async def test_a_commit_that_was_given_up_does_not_show_before_the_standby_has_i
             await asyncio.sleep(0.05)
     await gone(one)
     await gone(other)
+
+
+async def test_writes_are_refused_while_the_standby_hangs(
+    pair: Pair, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would take all connections, those of PostgreSQL too, and reads would fail with them."""
+    from tablestone.engines.postgresql import checks  # noqa: PLC0415 - needs the driver
+
+    assert "'5 s'" in checks.EXAMINE
+    monkeypatch.setattr(checks, "EXAMINE", checks.EXAMINE.replace("'5 s'", "'0.5 s'"))
+    monkeypatch.setattr("tablestone.engines.postgresql.engine.EXAMINE_SECONDS", 0.1)
+    engine = opened(url + "&connections=4")
+    await committed(engine, insert(*HERE))
+    watch = asyncio.ensure_future(engine.watch(leads=True))
+    assert pair.standby is not None
+    with pair.standby.paused():
+        first = asyncio.ensure_future(engine.commit(insert(b"p", b"first")))
+        await asyncio.sleep(1.5)
+        async with asyncio.timeout(5):
+            for number in range(20):
+                with pytest.raises(EngineBusy, match="No synchronous standby answers"):
+                    await engine.commit(insert(b"%d" % number, b"r"))
+            assert await engine.get(HERE) == b"value"
+        assert not first.done()
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+        assert pair.ask(waiting) == "1"
+    async with asyncio.timeout(10):
+        assert isinstance(await first, Committed)
+        await committed(engine, insert(b"p", b"second"))
+    watch.cancel()
+    await gone(engine)
 
 
 async def test_a_server_finds_the_standby_that_was_promoted(pair: Pair, url: str) -> None:
