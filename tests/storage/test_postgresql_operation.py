@@ -716,6 +716,20 @@ async def test_waits_and_connections_are_counted(url: str, port: int) -> None:
         assert measured(one) == (pytest.approx(0.6, abs=0.2), 1)
         assert await other.get(Key(b"p", b"2")) == b"value"
         assert measured(other) == (0, 1)
+        assert requests_of(other) == 1
+        snapshot = await other.snapshot()
+        for _ in range(2):
+            await snapshot.read([WHOLE], rows_max=9, bytes_max=9)
+        assert requests_of(other) == 4  # and the snapshot's beginning
+        await snapshot.close()
+        before = requests_of(one)
+        await committed(one, insert(b"p", b"3"))
+        assert requests_of(one) == before + 1
+
+
+def requests_of(engine: Any) -> int:
+    _sum, *counts = engine.measure()["postgresql_request_seconds"]
+    return int(sum(counts))
 
 
 def measured(engine: Any) -> Any:

@@ -129,8 +129,9 @@ def translated_errors() -> Iterator[None]:
 class Connection:
     """A connection of the driver, with the session of its commits (`schema.STATEMENTS`)."""
 
-    def __init__(self, driver: asyncpg.Connection[Any]) -> None:
+    def __init__(self, driver: asyncpg.Connection[Any], request_seconds: Distribution) -> None:
         self.driver = driver
+        self.request_seconds = request_seconds
         self.session: uuid.UUID | None = None
         self.number = 0
         """Of the last commit."""
@@ -145,10 +146,11 @@ class Connection:
 
     async def fetch(self, statement: str, *values: object) -> list[asyncpg.Record]:
         """Rows, in the time that is left for the request."""
-        seconds = left()
+        began, seconds = monotonic_seconds(), left()
         rows: list[asyncpg.Record] = await self.driver.fetch(
             statement, *values, timeout=None if seconds == inf else max(seconds, 0.001)
         )
+        self.request_seconds.add(monotonic_seconds() - began)
         return rows
 
 
@@ -186,10 +188,8 @@ class Connections:
         is_idle = False
         try:
             connection = self._take() or await self._connect()
-            began = monotonic_seconds()
             yield connection
             is_idle = True
-            self.request_seconds.add(monotonic_seconds() - began)
         except DRIVER_ERRORS as error:
             if isinstance(error, LOST):
                 self._forget_idle()
@@ -216,7 +216,8 @@ class Connections:
     @asynccontextmanager
     async def aside(self) -> AsyncIterator[Connection]:
         """A new connection beside the others, closed at the end; raises what the driver raises, or `EngineRefused`."""
-        connection = Connection(await connect(self._address, writes=self._writes))
+        driver = await connect(self._address, writes=self._writes)
+        connection = Connection(driver, self.request_seconds)
         try:
             await require_storage(connection.driver, self._address, self._storage, is_alone=True)
             yield connection
@@ -263,7 +264,7 @@ class Connections:
             if isinstance(error, EngineRefused):
                 raise EngineUnavailable(str(error)) from error
             raise
-        return Connection(driver)
+        return Connection(driver, self.request_seconds)
 
     async def examine(self) -> None:
         async with self.one() as connection:

@@ -176,7 +176,14 @@ class PostgresqlEngine:
 
     def measure(self) -> Values:
         return {
-            REQUEST.name: self._connections.request_seconds.numbers(),
+            REQUEST.name: [
+                sum(numbers)
+                for numbers in zip(
+                    self._connections.request_seconds.numbers(),
+                    self._snapshots.request_seconds.numbers(),
+                    strict=True,
+                )
+            ],
             "postgresql_wait_seconds": self._connections.wait_seconds
             + self._snapshots.wait_seconds,
             "postgresql_lock_wait_seconds": self._commits.lock_wait_seconds,
