@@ -12,6 +12,7 @@ from storage.conftest import HeldClock
 from storage.postgresql_pair import running_pair
 from storage.postgresql_server import why_no_pair
 from storage.write_sets import committed, insert, upsert
+from tablestone.engines import request_time
 from tablestone.engines.contract import (
     Committed,
     EngineBusy,
@@ -126,6 +127,32 @@ async def test_a_server_finds_the_standby_that_was_promoted(pair: Pair, url: str
             except EngineUnavailable:
                 await asyncio.sleep(0.05)
     assert value == b"value"
+    await gone(engine)
+    pair.add_standby()
+
+
+async def test_a_server_leaves_a_primary_that_hangs(
+    pair: Pair, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a machine that was switched off: it neither answers nor refuses, and is the first host of the URL."""
+    monkeypatch.setattr("tablestone.engines.postgresql.commit.COMMIT_SECONDS_MAX", 0.5)
+
+    async def get() -> bytes | None:
+        request_time.begin(2)
+        return await engine.get(HERE)
+
+    ports = [pair.proxy.port, *(each.port for each in pair.proxies if each is not pair.proxy)]
+    hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
+    engine = opened(f"postgresql://postgres@{hosts}/{url.rpartition('/')[2]}")
+    await committed(engine, insert(*HERE))
+    with pair.primary.paused():
+        old = pair.promote()
+        async with asyncio.timeout(10):
+            with pytest.raises(EngineBusy, match="did not carry out the commit"):
+                await engine.commit(insert(b"p", b"other"))
+            await committed(engine, insert(b"p", b"other"))
+            assert await asyncio.create_task(get()) == b"value"
+    old.kill()
     await gone(engine)
     pair.add_standby()
 
