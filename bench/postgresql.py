@@ -209,7 +209,7 @@ async def drivers(url: str, options: argparse.Namespace) -> None:
     address = bare.address
     others = [
         await psycopg.AsyncConnection.connect(
-            address.dsn(writes=True).replace("target_session_attrs=read-write", ""),
+            address.dsns(writes=True)[0].replace("target_session_attrs=read-write", ""),
             autocommit=True,
             options=f"-c search_path={address.schema}",
             prepare_threshold=0,

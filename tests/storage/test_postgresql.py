@@ -519,6 +519,11 @@ async def test_what_cannot_be_used_is_said_in_a_sentence(
     port = parse_address(url).netloc.rpartition(":")[2]
     assert "cannot be used" in refusal(url.replace(port, "1"))
     assert "cannot be used" in refusal(url.replace("127.0.0.1", "no-such-host.invalid"))
+    for wrong in ("a..b", "a" * 64):
+        assert "no such host or port" in refusal(url.replace("127.0.0.1", wrong))
+    assert "no such host or port" in refusal(url.replace(f":{port}/", ":99999/"))
+    monkeypatch.setenv("PGPORT", "none")
+    assert "no such host or port" in refusal(url.replace(f":{port}/", "/"))
 
 
 @pytest.mark.parametrize(
@@ -531,6 +536,8 @@ async def test_what_cannot_be_used_is_said_in_a_sentence(
         ("postgresql://h/d?fenced=no", "fenced is yes, or left out"),
         ("postgresql://h/d?wait=1", "there is no option 'wait'"),
         ("postgresql://h:x/d", "no host with or without a port"),
+        ("postgresql://h/a%0Ab", "'a\\nb' is no name of a database"),
+        ("postgresql://h/a/b", "'a/b' is no name of a database"),
         ("postgresql://h/d?schema=a&schema=b", "needs one value"),
     ],
 )

@@ -45,7 +45,7 @@ ROLE = "server"
 FSYNC, NO_STANDBY_ASKED, NO_STANDBY, UNFENCED = (
     "PostgreSQL has fsync = off",
     "PostgreSQL waits for no standby",
-    "PostgreSQL has no synchronous standby now",
+    "No synchronous standby answers PostgreSQL now",
     "Nothing says that an old primary",
 )
 
@@ -165,7 +165,9 @@ def test_init_refuses_what_it_cannot_use(url: str, port: int) -> None:
     execute(port, f"CREATE SCHEMA {schema} CREATE TABLE things (id integer)")
     assert "is another program's: choose one with schema=NAME." in refused()
     execute(port, f"DROP TABLE {schema}.things")
-    assert 'role "nobody_here" does not exist' in refused("--grant-to", "nobody_here")
+    assert "PostgreSQL has no role 'nobody_here'." in refused("--grant-to", "nobody_here")
+    assert execute(port, f"SELECT FROM pg_tables WHERE schemaname = '{schema}'") == []
+    assert tablestone("postgresql", "init", "--engine", url).status == 0
     execute(port, f"UPDATE {schema}.storage SET format = 2")
     assert (
         "has the format 2, and this Tablestone reads 1: use the version that made it" in refused()
@@ -385,6 +387,20 @@ def test_of_several_hosts_the_primary_is_used(url: str, port: int) -> None:
             assert refused.stderr.endswith(
                 "cannot be used: it is a standby, and only a primary is used.\n"
             )
+
+
+@pytest.mark.asyncio
+async def test_a_host_that_does_not_even_refuse_holds_up_no_other(url: str) -> None:
+    """As a machine that was switched off, before one that was promoted."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        gone = f"127.0.0.1:{silent.getsockname()[1]}"
+        engine = open_engine(url.replace("127.0.0.1", f"{gone},127.0.0.1"), system_clock)
+        await committed(engine, insert(b"p", b"r"))
+        assert await engine.get(Key(b"p", b"r")) == b"value"
+        await engine.close()
+        wrong = url.replace("127.0.0.1", f"{gone},127.0.0.1").replace("/postgres?", "/none?")
+        with pytest.raises(EngineRefused, match='database "none" does not exist'):
+            open_engine(wrong, system_clock)
 
 
 @contextlib.contextmanager
@@ -700,6 +716,20 @@ async def test_waits_and_connections_are_counted(url: str, port: int) -> None:
         assert measured(one) == (pytest.approx(0.6, abs=0.2), 1)
         assert await other.get(Key(b"p", b"2")) == b"value"
         assert measured(other) == (0, 1)
+        assert requests_of(other) == 1
+        snapshot = await other.snapshot()
+        for _ in range(2):
+            await snapshot.read([WHOLE], rows_max=9, bytes_max=9)
+        assert requests_of(other) == 4  # and the snapshot's beginning
+        await snapshot.close()
+        before = requests_of(one)
+        await committed(one, insert(b"p", b"3"))
+        assert requests_of(one) == before + 1
+
+
+def requests_of(engine: Any) -> int:
+    _sum, *counts = engine.measure()["postgresql_request_seconds"]
+    return int(sum(counts))
 
 
 def measured(engine: Any) -> Any:

@@ -12,7 +12,14 @@ from storage.conftest import HeldClock
 from storage.postgresql_pair import running_pair
 from storage.postgresql_server import why_no_pair
 from storage.write_sets import committed, insert, upsert
-from tablestone.engines.contract import EngineBusy, EngineUnavailable, Key, OutcomeUnknown
+from tablestone.engines import request_time
+from tablestone.engines.contract import (
+    Committed,
+    EngineBusy,
+    EngineUnavailable,
+    Key,
+    OutcomeUnknown,
+)
 from tablestone.engines.registry import open_engine
 
 if TYPE_CHECKING:
@@ -76,6 +83,37 @@ async def test_a_commit_that_was_given_up_does_not_show_before_the_standby_has_i
     await gone(other)
 
 
+async def test_writes_are_refused_while_the_standby_hangs(
+    pair: Pair, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would take all connections, those of PostgreSQL too, and reads would fail with them."""
+    from tablestone.engines.postgresql import checks  # noqa: PLC0415 - needs the driver
+
+    assert "'5 s'" in checks.EXAMINE
+    monkeypatch.setattr(checks, "EXAMINE", checks.EXAMINE.replace("'5 s'", "'0.5 s'"))
+    monkeypatch.setattr("tablestone.engines.postgresql.engine.EXAMINE_SECONDS", 0.1)
+    engine = opened(url + "&connections=4")
+    await committed(engine, insert(*HERE))
+    watch = asyncio.ensure_future(engine.watch(leads=True))
+    assert pair.standby is not None
+    with pair.standby.paused():
+        first = asyncio.ensure_future(engine.commit(insert(b"p", b"first")))
+        await asyncio.sleep(1.5)
+        async with asyncio.timeout(5):
+            for number in range(20):
+                with pytest.raises(EngineBusy, match="No synchronous standby answers"):
+                    await engine.commit(insert(b"%d" % number, b"r"))
+            assert await engine.get(HERE) == b"value"
+        assert not first.done()
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+        assert pair.ask(waiting) == "1"
+    async with asyncio.timeout(10):
+        assert isinstance(await first, Committed)
+        await committed(engine, insert(b"p", b"second"))
+    watch.cancel()
+    await gone(engine)
+
+
 async def test_a_server_finds_the_standby_that_was_promoted(pair: Pair, url: str) -> None:
     engine = opened(url)
     await committed(engine, insert(*HERE))
@@ -89,6 +127,32 @@ async def test_a_server_finds_the_standby_that_was_promoted(pair: Pair, url: str
             except EngineUnavailable:
                 await asyncio.sleep(0.05)
     assert value == b"value"
+    await gone(engine)
+    pair.add_standby()
+
+
+async def test_a_server_leaves_a_primary_that_hangs(
+    pair: Pair, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a machine that was switched off: it neither answers nor refuses, and is the first host of the URL."""
+    monkeypatch.setattr("tablestone.engines.postgresql.commit.COMMIT_SECONDS_MAX", 0.5)
+
+    async def get() -> bytes | None:
+        request_time.begin(2)
+        return await engine.get(HERE)
+
+    ports = [pair.proxy.port, *(each.port for each in pair.proxies if each is not pair.proxy)]
+    hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
+    engine = opened(f"postgresql://postgres@{hosts}/{url.rpartition('/')[2]}")
+    await committed(engine, insert(*HERE))
+    with pair.primary.paused():
+        old = pair.promote()
+        async with asyncio.timeout(10):
+            with pytest.raises(EngineBusy, match="did not carry out the commit"):
+                await engine.commit(insert(b"p", b"other"))
+            await committed(engine, insert(b"p", b"other"))
+            assert await asyncio.create_task(get()) == b"value"
+    old.kill()
     await gone(engine)
     pair.add_standby()
 

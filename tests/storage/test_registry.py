@@ -58,6 +58,7 @@ def test_what_the_kinds_of_this_package_can_do() -> None:
         keeps_changes=True,
         checks_relied_rows=True,
         keeps_entries=True,
+        reads_backwards=True,
     )
     assert capabilities_of("sqlite:anywhere") == Capabilities(
         stored_in=StoredIn.DIRECTORY,
@@ -67,16 +68,18 @@ def test_what_the_kinds_of_this_package_can_do() -> None:
         keeps_changes=True,
         checks_relied_rows=True,
         keeps_entries=True,
+        reads_backwards=True,
     )
     assert capabilities_of("postgresql://anywhere/data") == Capabilities(
         stored_in=StoredIn.SERVERS,
         processes=True,
-        hints=False,
+        hints=True,
         waits=True,
         leases=True,
         versions_outlive_rows=True,
         checks_relied_rows=True,
         keeps_entries=True,
+        reads_backwards=True,
     )
 
 

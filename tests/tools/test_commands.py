@@ -96,10 +96,14 @@ def test_a_server_counts_and_reads_backwards(
             "query", "Weather", "--newest", "--top", "2", "--output", "jsonl"
         ).entities
         assert [each["PartitionKey"] for each in found] == ["LGA's", "JFK"]
+        if extensions == "false":
+            for command in ("count", "query"):
+                refused = tools.run(command, "Weather", "--filter", "contains(note,'x')", status=1)
+                assert "need a server with --query-extensions" in refused.stderr
         assert server.stop() == 0
         told = log.read_text()
         seen = (told.count("status=501"), told.count("bytes_out=1 plan="))
-        assert seen == ((0, 4) if extensions == "true" else (5, 0)), told
+        assert seen == ((0, 4) if extensions == "true" else (8, 0)), told
 
 
 def test_counts_and_partitions(tools: DataTools, weather: str) -> None:

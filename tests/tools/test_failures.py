@@ -227,10 +227,7 @@ def test_a_whole_number_beyond_32_bits_in_a_filter(
         ("!(a eq 1)", "Use not for !."),
         ("a eq 1 AND b eq 2", "Use and for AND."),
         ("a EQ 1", "Use eq for EQ."),
-        (
-            "startswith(a, 'x')",
-            "Use `tablestone query` with --starts-with or --contains for startswith.",
-        ),
+        ("startswith(a, 5)", "Write startswith(Property,'text')."),
         ("a like 'x%'", "Use `tablestone query` with --starts-with or --contains for like."),
         ("like eq 1 && a eq 2", "Use and for &&."),
         ('like eq "anna b"', "Put a text in single quotes: 'anna b'."),

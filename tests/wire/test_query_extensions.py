@@ -343,6 +343,11 @@ def test_a_count_that_is_refused(
     assert (answer.status, text in answer.body.decode()) == (status, True), answer
 
 
+@pytest.mark.parametrize("accept", ["*/*", "text/plain", "-", "image/png"])
+def test_a_count_is_text_whatever_is_accepted(service: ServiceUnderTest, accept: str) -> None:
+    assert counted(service, "/Stones/$count", ("Accept", accept)) == 10
+
+
 def test_a_count_in_a_batch(service: ServiceUnderTest) -> None:
     for accept in ("application/json", "*/*", "text/plain"):
         assert b"\r\n\r\n10\r\n" in lone_query(service, "/Stones/$count", accept)

@@ -133,7 +133,8 @@ NEGATION: Final = Rule(
     "negation",
     "Conditions that no key helps",
     (rule.INDEX_ENTITIES, rule.QUERY_DENSITY),
-    "A scan has only conditions with `ne` or `not`, or ranges of values whose text does not sort.",
+    "A scan has only conditions with `ne`, `not`, `contains` or `endswith`, or ranges of values whose text does not "
+    "sort.",
     _SCAN,
     "No key helps these conditions on {names}: query with `eq` for the values you want, or keep index entities of "
     "only the entities you look for, in a partition of their own.",

@@ -200,9 +200,12 @@ class _Parser:
 
     def _call(self, name: str, tokens: Iterator[Token]) -> FilterNode:
         """The call of a function of text, after its opening parenthesis."""
+        example = (
+            f"{name}('text',Property)" if name == "substringof" else f"{name}(Property,'text')"
+        )
         no_signature = invalid_input(
             f"No function signature for the function with name '{name}' matches the specified arguments. The function "
-            f"signatures considered are: {name}(Edm.String Nullable=true, Edm.String Nullable=true)."
+            f"signatures considered are: {name}(Edm.String Nullable=true, Edm.String Nullable=true). Write {example}."
         )
         given: list[Token] = []
         for separator in (",", ")"):

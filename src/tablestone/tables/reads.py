@@ -61,9 +61,11 @@ async def query_entities(
     if not ranges or query.top == 0:
         return EntitiesPage((), None, plan.kind.value)
     policy = table.acting_expiry
-    is_plain = query.counts is None and not query.reverse
-    if plan.residual is None and policy is None and is_plain:
-        rows = await engine.read(ranges, rows_max=query.top, bytes_max=limits.PAGE_BYTES_MAX)
+    if plan.residual is None and policy is None and query.counts is None:
+        if query.reverse:
+            rows = await _read_backwards(engine, ranges, query.top)
+        else:
+            rows = await engine.read(ranges, rows_max=query.top, bytes_max=limits.PAGE_BYTES_MAX)
         read = len(rows.values)
         return EntitiesPage(rows.values, _token(rows.next_key), plan.kind.value, read, read)
     # All reads of a page use one snapshot: it never shows half of a transaction (wire 7.1).
@@ -89,6 +91,16 @@ async def query_entities(
             by = indexed.properties if indexed is not None and scan.is_by_index else ()
             page = replace(page, plan=kind.value, indexed=by)
             return replace(page, rows_read=scan.rows_read, examined=examined, count=scan.count)
+    finally:
+        await snapshot.close()
+
+
+async def _read_backwards(engine: Engine, ranges: list[KeyRange], top: int) -> Rows:
+    snapshot = await engine.snapshot()
+    try:
+        return await snapshot.read(
+            ranges, rows_max=top, bytes_max=limits.PAGE_BYTES_MAX, reverse=True
+        )
     finally:
         await snapshot.close()
 

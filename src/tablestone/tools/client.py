@@ -306,7 +306,7 @@ class TableEndpoint:
         if self.connection.is_production:
             return False
         try:
-            self.page(Query(table, select=("PartitionKey",), top=1, reverse=True), None, retries={})
+            self.page(Query(table, select=("PartitionKey",), top=1, reverse=True), None)
         except (ServiceError, TransferFailed):
             return False
         return True

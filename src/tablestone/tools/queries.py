@@ -26,7 +26,14 @@ from tablestone.advice.workload import QueryUse, TableUse
 from tablestone.model.edm import INT64_MAX, INT64_MIN, EdmType, EdmValue
 from tablestone.model.entity import entity_size
 from tablestone.model.errors import StorageError
-from tablestone.model.filter_tree import MIRRORED, Comparison, FilterNode, leaves, print_filter
+from tablestone.model.filter_tree import (
+    MIRRORED,
+    TEXT_FUNCTIONS,
+    Comparison,
+    FilterNode,
+    leaves,
+    print_filter,
+)
 from tablestone.model.keys import PARTITION_KEY, decode_key, encode_key
 from tablestone.model.operations import IndexFound
 from tablestone.query import filter_lexer
@@ -69,12 +76,10 @@ ELSEWHERE: Final = {
     "|": "or",
     "!": "not",
     **{word.upper(): word for word in (*OPERATORS, "and", "or", "not")},
-    **dict.fromkeys(
-        ("startswith", "substringof", "contains", "like"),
-        "`tablestone query` with --starts-with or --contains",
-    ),
+    "like": "`tablestone query` with --starts-with or --contains",
 }
 """Words and operators of other languages, and their equivalents here."""
+NOT_IMPLEMENTED: Final = 501
 _BEYOND_INT32: Final = re.compile(r"'Edm\.Int32' literal '(-?\d+)'")
 
 
@@ -128,6 +133,18 @@ def filter_hint(text: str, error: StorageError) -> str:
     return f"Write {beyond[1]}.0: a number beyond 64 bits is a Double."
 
 
+def extension_hint(text: str | None) -> str:
+    """What to do about functions of text that a service has not implemented; empty for a filter without them."""
+    with suppress(StorageError):
+        tree = parse_filter(text or "", extended=True)
+        if any(getattr(leaf, "operator", None) in TEXT_FUNCTIONS for leaf in leaves(tree)):
+            return (
+                "Functions of text need a server with --query-extensions; `tablestone query` has --starts-with and "
+                "--contains for every service."
+            )
+    return ""
+
+
 def _tokens(text: str) -> list[filter_lexer.Token]:
     """The tokens of a filter; none if a literal is malformed: the parser's error says so."""
     with suppress(StorageError):
@@ -157,7 +174,8 @@ class TableReader:
         try:
             page = self._retry(lambda: self._endpoint.page(query, token))
         except ServiceError as error:
-            raise TransferFailed(f"{query.table}: {error}") from error
+            hint = extension_hint(query.filter) if error.status == NOT_IMPLEMENTED else ""
+            raise TransferFailed(f"{query.table}: {error} {hint}".rstrip()) from error
         self.cost.requests += 1
         self.cost.entities += len(page.entities)
         self.cost.bytes += page.size

@@ -55,6 +55,7 @@ CANARY = settings(
     stateful_step_count=40,
     phases=[Phase.generate],
     database=None,
+    report_multiple_bugs=False,  # a fault that shows in two ways would be a group of exceptions
     suppress_health_check=list(HealthCheck),
 )
 """Finding the planted fault is enough; the smallest example is not needed. Three hundred examples missed a fault in one

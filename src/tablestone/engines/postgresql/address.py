@@ -43,11 +43,12 @@ class DatabaseAddress:
     """The operator says that a failover stops the old primary first."""
     libpq: Mapping[str, str] = field(default_factory=dict)
 
-    def dsn(self, *, writes: bool) -> str:
-        """For the driver: of several hosts it takes the one that is the primary."""
+    def dsns(self, *, writes: bool) -> list[str]:
+        """For the driver, one for each host: it refuses one that is not the primary."""
         wanted = {"target_session_attrs": "read-write" if writes else "primary"}
-        query = urlencode({**self.libpq, **wanted})
-        return f"{SCHEME}://{self.netloc}/{quote(self.database, safe='')}?{query}"
+        rest = f"{quote(self.database, safe='')}?{urlencode({**self.libpq, **wanted})}"
+        user, at, hosts = self.netloc.rpartition("@")
+        return [f"{SCHEME}://{user}{at}{host}/{rest}" for host in hosts.split(",")]
 
     @property
     def shown(self) -> str:
@@ -76,8 +77,10 @@ def _parsed(url: str) -> DatabaseAddress:
     parts = urlsplit(url)
     user, _at, hosts = parts.netloc.rpartition("@")
     database = unquote(parts.path.removeprefix("/"))
-    if parts.scheme != SCHEME or not hosts or not database or "/" in database or parts.fragment:
+    if parts.scheme != SCHEME or not hosts or not database or parts.fragment:
         raise ValueError(f"its form is {FORM}")
+    if "/" in database or not database.isprintable():
+        raise ValueError(f"{database!r} is no name of a database")
     if ":" in user:
         raise ValueError("it has a password")
     for host in hosts.split(","):

@@ -24,7 +24,9 @@ VERSION_MIN: Final = 14
 CLOCK_SECONDS_MAX: Final = 60.0
 """A server whose clock differs by more from the database's goes by that one."""
 LEAVING_SECONDS_MAX: Final = 3.0
-NO_STANDBY: Final = "PostgreSQL has no synchronous standby now: writes wait until one is connected."
+NO_STANDBY: Final = (
+    "No synchronous standby answers PostgreSQL now: writes are refused until one does."
+)
 _WARNINGS: Final = (
     (
         "current_setting('fsync') = 'off'",
@@ -41,8 +43,11 @@ _WARNINGS: Final = (
     ),
     (
         # A role without pg_read_all_stats sees that there are standbys, and not which of them are synchronous.
-        "current_setting('synchronous_standby_names') <> '' AND NOT EXISTS (SELECT FROM pg_stat_replication "
-        "WHERE coalesce(sync_state, 'sync') IN ('sync', 'quorum'))",
+        # One that hangs is connected for a minute. Then commits of servers wait, as they do for one that is missing.
+        "current_setting('synchronous_standby_names') <> '' AND (NOT EXISTS (SELECT FROM pg_stat_replication "
+        "WHERE coalesce(sync_state, 'sync') IN ('sync', 'quorum')) OR EXISTS (SELECT FROM pg_stat_activity "
+        "WHERE application_name = 'tablestone' AND wait_event = 'SyncRep' "
+        "AND query_start < clock_timestamp() - interval '5 s'))",
         NO_STANDBY,
     ),
 )

@@ -177,7 +177,7 @@ class Commits:
                     await connection.fetch(BEGIN_SESSION, session)
                 connection.session, connection.number = session, 0
             connection.number = number = connection.number + 1
-            connection.in_doubt = False
+            connection.in_doubt, began = False, monotonic_seconds()
             call = asyncio.ensure_future(
                 connection.driver.fetchrow(COMMIT, session, number, *values)
             )
@@ -195,6 +195,7 @@ class Commits:
                 row = None
             if row is not None and not connection.in_doubt:
                 self.lock_wait_seconds += row["waited"]
+                connection.request_seconds.add(monotonic_seconds() - began)
                 if row["outcome"] == NO_SESSION:
                     connection.session = None
                 return row["outcome"], row["at_index"], row["present"]

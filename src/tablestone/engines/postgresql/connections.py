@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CONNECT_SECONDS_MAX: Final = 5.0
+HEAD_START_SECONDS: Final = 0.5
+"""Of a host, before the next one is asked too: one whose machine is gone does not even refuse."""
 ROLLBACK_SECONDS_MAX: Final = 1.0
 STATEMENT_SECONDS_MAX: Final = 30.0
 """Longer than a request may wait for storage."""
@@ -127,8 +129,9 @@ def translated_errors() -> Iterator[None]:
 class Connection:
     """A connection of the driver, with the session of its commits (`schema.STATEMENTS`)."""
 
-    def __init__(self, driver: asyncpg.Connection[Any]) -> None:
+    def __init__(self, driver: asyncpg.Connection[Any], request_seconds: Distribution) -> None:
         self.driver = driver
+        self.request_seconds = request_seconds
         self.session: uuid.UUID | None = None
         self.number = 0
         """Of the last commit."""
@@ -143,10 +146,11 @@ class Connection:
 
     async def fetch(self, statement: str, *values: object) -> list[asyncpg.Record]:
         """Rows, in the time that is left for the request."""
-        seconds = left()
+        began, seconds = monotonic_seconds(), left()
         rows: list[asyncpg.Record] = await self.driver.fetch(
             statement, *values, timeout=None if seconds == inf else max(seconds, 0.001)
         )
+        self.request_seconds.add(monotonic_seconds() - began)
         return rows
 
 
@@ -184,10 +188,8 @@ class Connections:
         is_idle = False
         try:
             connection = self._take() or await self._connect()
-            began = monotonic_seconds()
             yield connection
             is_idle = True
-            self.request_seconds.add(monotonic_seconds() - began)
         except DRIVER_ERRORS as error:
             if isinstance(error, LOST):
                 self._forget_idle()
@@ -214,7 +216,8 @@ class Connections:
     @asynccontextmanager
     async def aside(self) -> AsyncIterator[Connection]:
         """A new connection beside the others, closed at the end; raises what the driver raises, or `EngineRefused`."""
-        connection = Connection(await connect(self._address, writes=self._writes))
+        driver = await connect(self._address, writes=self._writes)
+        connection = Connection(driver, self.request_seconds)
         try:
             await require_storage(connection.driver, self._address, self._storage, is_alone=True)
             yield connection
@@ -261,7 +264,7 @@ class Connections:
             if isinstance(error, EngineRefused):
                 raise EngineUnavailable(str(error)) from error
             raise
-        return Connection(driver)
+        return Connection(driver, self.request_seconds)
 
     async def examine(self) -> None:
         async with self.one() as connection:
@@ -284,11 +287,52 @@ class Connections:
 async def connect(
     address: DatabaseAddress, *, writes: bool, seconds: float = CONNECT_SECONDS_MAX
 ) -> asyncpg.Connection[Any]:
-    """A connection of the driver; raises what the driver raises."""
+    """A connection of the driver, to the first host that is the primary; raises what the driver raises.
+
+    The driver itself asks the next host only after an answer: it would wait for a machine that is gone.
+    """
     settings = SETTINGS | {
         "search_path": f'"{address.schema}"',
         "default_transaction_read_only": "off" if writes else "on",
     }
-    return await asyncpg.connect(
-        address.dsn(writes=writes), timeout=seconds, server_settings=settings
-    )
+    dsns, until = address.dsns(writes=writes), monotonic_seconds() + seconds
+    attempts: list[asyncio.Task[asyncpg.Connection[Any]]] = []
+    errors: list[BaseException] = []
+    try:
+        while dsns or attempts:
+            if dsns:
+                timeout = max(until - monotonic_seconds(), 0.001)
+                attempts.append(asyncio.create_task(_asked(dsns.pop(0), timeout, settings)))
+            wait = HEAD_START_SECONDS if dsns else None
+            await asyncio.wait(attempts, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+            for attempt in [attempt for attempt in attempts if attempt.done()]:
+                attempts.remove(attempt)
+                error = attempt.exception()
+                if error is None:
+                    return attempt.result()
+                errors.append(error)
+    finally:
+        for attempt in attempts:
+            attempt.cancel()
+            attempt.add_done_callback(_give_up)
+    raise min(errors, key=_how_little_it_says)
+
+
+async def _asked(dsn: str, seconds: float, settings: dict[str, str]) -> asyncpg.Connection[Any]:
+    try:
+        return await asyncpg.connect(dsn, timeout=seconds, server_settings=settings)
+    except (ValueError, OverflowError) as error:  # of `int`, of the name's encoding, of the socket
+        if isinstance(error, DRIVER_ERRORS):
+            raise
+        raise asyncpg.InterfaceError(f"no such host or port ({error})") from error
+
+
+def _give_up(attempt: asyncio.Task[asyncpg.Connection[Any]]) -> None:
+    if not attempt.cancelled() and attempt.exception() is None:
+        attempt.result().terminate()
+
+
+def _how_little_it_says(error: BaseException) -> tuple[bool, bool]:
+    """What a standby says least: it is one. Then that of a host which was not reached."""
+    is_standby = isinstance(error, asyncpg.exceptions.TargetServerAttributeNotMatched)
+    return is_standby, isinstance(error, OSError)

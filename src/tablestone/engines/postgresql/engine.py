@@ -11,12 +11,14 @@ from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS, monotonic_secon
 from tablestone.engines.contract import (
     Committed,
     Conflict,
+    EngineBusy,
     EngineUnavailable,
     KeyRange,
     Rows,
     StoredRow,
 )
 from tablestone.engines.leases import Leases
+from tablestone.engines.postgresql.checks import NO_STANDBY
 from tablestone.engines.postgresql.commit import Commits
 from tablestone.engines.postgresql.connections import Connections
 from tablestone.engines.postgresql.kind import CAPABILITIES, LEASE_SECONDS, REQUEST
@@ -112,11 +114,19 @@ class PostgresqlEngine:
         self._require_open()
         if self._read_only:
             raise EngineUnavailable("The engine was opened for reading only.")
-        task = asyncio.ensure_future(self._commits.commit(write_set))
+        task = asyncio.ensure_future(self._carry_out(write_set))
         self._under_way.add(task)
         task.add_done_callback(self._forget)
         # A commit that has begun is carried out, even if its caller is cancelled.
         return await asyncio.shield(task)
+
+    async def _carry_out(self, write_set: WriteSet) -> Committed | Conflict:
+        if NO_STANDBY in self._warnings:
+            # Each commit would take a connection from the reads and, given up, leave one that waits in PostgreSQL.
+            await self._snapshots.examine()
+            if NO_STANDBY in self._warnings:
+                raise EngineBusy(NO_STANDBY)
+        return await self._commits.commit(write_set)
 
     async def watch(self, *, leads: bool) -> None:
         """Look at the database's clock and settings, and forget what is old."""
@@ -124,7 +134,7 @@ class PostgresqlEngine:
         forgot_at = -inf
         while True:
             try:
-                await self._connections.examine()
+                await self._snapshots.examine()  # commits that wait hold none of these connections
                 if (
                     leads
                     and not self._read_only
@@ -166,7 +176,14 @@ class PostgresqlEngine:
 
     def measure(self) -> Values:
         return {
-            REQUEST.name: self._connections.request_seconds.numbers(),
+            REQUEST.name: [
+                sum(numbers)
+                for numbers in zip(
+                    self._connections.request_seconds.numbers(),
+                    self._snapshots.request_seconds.numbers(),
+                    strict=True,
+                )
+            ],
             "postgresql_wait_seconds": self._connections.wait_seconds
             + self._snapshots.wait_seconds,
             "postgresql_lock_wait_seconds": self._commits.lock_wait_seconds,

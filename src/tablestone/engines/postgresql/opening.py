@@ -29,7 +29,7 @@ from tablestone.engines.postgresql.connections import (
     what_it_says,
 )
 from tablestone.engines.postgresql.engine import PostgresqlEngine
-from tablestone.engines.postgresql.schema import FORMAT, GRANTED, GRANTS, STATEMENTS, STEPS
+from tablestone.engines.postgresql.schema import FORMAT, GRANTED, GRANTS, ROLE, STATEMENTS, STEPS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
@@ -137,6 +137,8 @@ async def _initialize(
 ) -> tuple[bool, list[str]]:
     async with _connected(address, writes=True) as driver:
         examination = await examine(driver, address, CONNECT_SECONDS_MAX)
+        if role is not None and not await driver.fetchval(ROLE, role):
+            raise EngineRefused(f"PostgreSQL has no role {role!r}.")
         is_made = await _make(driver, address.schema, examination)
         await _upgrade(driver, address, steps)
         await require_storage(driver, address, is_alone=True)

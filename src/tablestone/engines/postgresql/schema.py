@@ -25,6 +25,7 @@ GRANT SELECT ON {schema}.storage TO {role};
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO {role};
 """
 """What a server needs; it owns nothing."""
+ROLE: Final = "SELECT count(*) FROM pg_roles WHERE rolname = $1::text"
 GRANTED: Final = """
 SELECT has_schema_privilege($1::text, $2::text, 'USAGE') AND has_table_privilege($1::text, 'rows', 'DELETE'),
     has_database_privilege($1::text, current_database(), 'CONNECT')
