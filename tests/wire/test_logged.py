@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from tablestone.engines.contract import EngineUnavailable
+from tablestone.server.requests import pipeline
 from tablestone.server.requests.pipeline import loggable_path
 from tablestone.telemetry.logs import LineFormatter
 from wire.service_under_test import ACCOUNT, ServiceUnderTest
@@ -107,3 +109,28 @@ def test_a_date_is_logged_as_it_was_sent(
         service.send("GET", "/Tables", headers)
     reason = "the date is more than 15 minutes from the server's"
     assert f"{reason}: 'Sat, 01 Jan 2000 00:00:00 GMT'" in caplog.text
+
+
+def test_storage_that_does_not_answer_is_logged_every_few_seconds(
+    service: ServiceUnderTest, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, why = 100.0, "the disk is away"
+
+    async def fail(*_: object, **_how: object) -> None:
+        raise EngineUnavailable(why)
+
+    monkeypatch.setattr(pipeline, "monotonic_seconds", lambda: now)
+    for method in ("get", "read", "snapshot"):
+        monkeypatch.setattr(service.engine, method, fail)
+
+    def logged(requests: int) -> list[str]:
+        caplog.clear()
+        for _ in range(requests):
+            assert service.send("GET", "/Gone()").status == 503
+        return [each.message.partition(": ")[2] for each in caplog.records]
+
+    assert logged(3) == [why]
+    now += pipeline.QUIET_SECONDS
+    assert logged(2) == [f"{why} (2 more requests since the last such line)"]
+    why = "something else"
+    assert logged(2) == [why]

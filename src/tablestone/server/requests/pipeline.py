@@ -93,6 +93,11 @@ _READS = frozenset(("GET", "HEAD"))
 """Methods that the secondary answers (wire 1.1). Whether a batch only reads, its collector finds out."""
 
 
+QUIET_SECONDS: Final = 5.0
+"""Between two warnings that say the same about storage."""
+QUIET_TEXTS_MAX: Final = 100
+
+
 class Pipeline:
     """The steps of a request. `unknown_versions` says which are served. `refused` is told of requests that fail."""
 
@@ -118,6 +123,7 @@ class Pipeline:
         self._addresses = addresses
         self._clock = clock
         self._request_ids = request_ids()
+        self._quiet: dict[str, tuple[float, int]] = {}
         self._means = Means(service, clock, Turns(monotonic_seconds), query_extensions)
         self._refused = refused or RefusedCallers(monotonic_seconds)
 
@@ -211,7 +217,7 @@ class Pipeline:
             self._refused.note(request.client, account, request_id, error)
             failure = error
         except Exception as fault:  # noqa: BLE001 - every request gets an answer
-            failure = _failure_of(fault, request_id, request.method)
+            failure = _failure_of(fault, request_id, request.method, self._quiet)
         else:
             return response
         _note_failure(record, failure, found, request, parameters)
@@ -394,7 +400,9 @@ def _who(request: RawRequest, account: Account, caller: Caller) -> Hashable:
     return account.identity, account.incarnation, keys, request.text(b"authorization"), given
 
 
-def _failure_of(fault: Exception, request_id: str, method: str) -> StorageError:
+def _failure_of(
+    fault: Exception, request_id: str, method: str, quiet: dict[str, tuple[float, int]]
+) -> StorageError:
     """The answer to a fault that is not the client's. The log has the details."""
     if isinstance(fault, EngineDamaged):
         log.error(
@@ -402,7 +410,7 @@ def _failure_of(fault: Exception, request_id: str, method: str) -> StorageError:
         )
         return StorageError("InternalError")
     if isinstance(fault, EngineUnavailable):
-        log.warning("storage cannot answer request %s: %s", request_id, fault)
+        _warn_of_storage(str(fault), request_id, quiet)
         headers = RETRY_AFTER if isinstance(fault, EngineBusy) else ()
         return StorageError("ServerBusy", reason=f"storage cannot answer: {fault}", headers=headers)
     if isinstance(fault, OutcomeUnknown):
@@ -411,6 +419,23 @@ def _failure_of(fault: Exception, request_id: str, method: str) -> StorageError:
     # A bug of Tablestone: the client gets the request id, which is in the log too.
     log.error("request %s failed: %s", request_id, method, exc_info=fault)
     return StorageError("InternalError")
+
+
+def _warn_of_storage(why: str, request_id: str, quiet: dict[str, tuple[float, int]]) -> None:
+    """Log why storage cannot answer, and leave out what says the same soon after: it is the same for every request.
+
+    `quiet` has, for each text, until when it is left out, and how often it was.
+    """
+    now = monotonic_seconds()
+    until, left_out = quiet.get(why, (now, 0))
+    if now < until:
+        quiet[why] = until, left_out + 1
+        return
+    if len(quiet) >= QUIET_TEXTS_MAX:
+        quiet.clear()
+    quiet[why] = now + QUIET_SECONDS, 0
+    before = f" ({left_out:,} more requests since the last such line)" if left_out else ""
+    log.warning("storage cannot answer request %s: %s%s", request_id, why, before)
 
 
 def _log_reason(error: StorageError, request_id: str) -> None:
