@@ -220,8 +220,8 @@ INDEX: Final = Rule(
     (rule.INTER_PARTITION_INDEX, rule.QUERY_DENSITY),
     "A scan has a condition that an index would serve, and the server may be a Tablestone that keeps indexes.",
     _SCAN,
-    "If the table stays on a Tablestone with SQLite, make an index instead: {commands}. Azure has no indexes: code "
-    "that must also run there needs keys or copies of its own.",
+    "If the table stays on a Tablestone with SQLite or PostgreSQL, make an index instead: {commands}. Azure has no "
+    "indexes: code that must also run there needs keys or copies of its own.",
     "Each insert and delete, and each change of {names}, also writes an entry of the index, in the same commit. With "
     "one index, a server took 8 % fewer inserts a second.{more}",
     severity=Severity.NOTE,

@@ -284,7 +284,7 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         )
     if given.get(options.AUTO_INDEX) and not capabilities_of(engine).keeps_entries:
         raise BrokenOption(
-            f"{given.source(options.AUTO_INDEX)} needs an engine that keeps indexes: SQLite and memory do."
+            f"{given.source(options.AUTO_INDEX)} needs an engine that keeps indexes: SQLite, PostgreSQL and memory do."
         )
     workers = _workers(given.get(options.WORKERS), engine)
     key = _encryption_key(given, environment, data_directory)
