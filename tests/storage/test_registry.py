@@ -244,6 +244,7 @@ def test_a_scheme_that_nobody_has_is_refused() -> None:
             "//me:s3cret@h/k?password=s3cret",
             "x://***@h/k",
         ),
+        ("x://h/k?a=1&schema=b&c=2", "x", "//h/k?a=1&schema=b&c=2", "x://h/k?schema=b"),
         ("x://me:s3@cret@h", "x", "//me:s3@cret@h", "x://***@h"),
         ("x://me:s#3@h/k#s3", "x", "//me:s#3@h/k#s3", "x://***@h/k"),
         ("x://me:s/3?r@h/k", "x", "//me:s/3?r@h/k", "x://***@h/k"),

@@ -37,16 +37,18 @@ class EngineUrl(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """The URL for messages and logs: without a password and without a query."""
+        """The URL for messages and logs: without a password, and of the query only the schema, which holds the data."""
         if self.place is None or not self.place.startswith("//"):
             return str(self)
         place = _PASSWORD.sub("//***@", self.place)
-        return f"{self.scheme}:{_REST.sub('', place)}"
+        schema = _SCHEMA.search(place)
+        return f"{self.scheme}:{_REST.sub('', place)}" + (f"?{schema[1]}" if schema else "")
 
 
 # A password may have any character, so everything up to the last `@` may belong to it.
 _PASSWORD: Final = re.compile(r"^//.*@", re.DOTALL)
 _REST: Final = re.compile(r"[?#].*", re.DOTALL)
+_SCHEMA: Final = re.compile(r"[?&](schema=[^&#]*)")
 
 
 KEY_BYTES: Final = 32
