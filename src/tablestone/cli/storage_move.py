@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, closing, contextmanager
 from dataclasses import replace
@@ -128,10 +129,12 @@ def unload(
     """Make a data directory of the source, which `name` names; the exit status."""
     local = LocalDirectory(directory, key_of_directory(key_file))
     with advising_after_interrupt():
-        return asyncio.run(_unload(local, source, name, quiet=quiet))
+        return asyncio.run(_unload(local, key_file, source, name, quiet=quiet))
 
 
-async def _unload(local: LocalDirectory, open_source: OpenSource, name: str, *, quiet: bool) -> int:
+async def _unload(
+    local: LocalDirectory, key_file: str | None, open_source: OpenSource, name: str, *, quiet: bool
+) -> int:
     from tablestone.engines.sqlite.backup import NewDirectory  # noqa: PLC0415 - for this command only
 
     directory, key = local
@@ -148,7 +151,13 @@ async def _unload(local: LocalDirectory, open_source: OpenSource, name: str, *, 
             )
             try:
                 found = await _compared(source, copy, None, advice, quiet=quiet)
-                indexed = await in_words(copy, indexes_of)
+                repairs = [
+                    ("index", "check", record.name, name, "--data", str(directory))
+                    + ("--account", account) * (account != DEVELOPMENT_ACCOUNT_NAME)
+                    + ("--encryption-key-file", str(key_file)) * (key_file is not None)
+                    async for account, record in every_table(copy)
+                    for name in indexes_of(record)
+                ]
             finally:
                 await copy.close()
             if found.differences:
@@ -156,10 +165,10 @@ async def _unload(local: LocalDirectory, open_source: OpenSource, name: str, *, 
             target.finish()
         print(f"{directory} holds what the {name} holds: {_counted(found)}.")
         await _tell_expiry(source)
-        if indexed:
-            print(
-                f"No query uses these indexes until `tablestone index check` has made them again: {indexed}."
-            )
+        if repairs:
+            print("No query uses the indexes until these have made them again, with exit status 1:")
+        for words in repairs:
+            print(f"tablestone {shlex.join(words)}")
         return 0
 
 
