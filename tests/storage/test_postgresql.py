@@ -512,13 +512,18 @@ async def test_what_cannot_be_used_is_said_in_a_sentence(
     )
     monkeypatch.setenv("PGPASSWORD", "wrong")
     said = refusal(url.replace("postgres@", "locked@"))
-    assert said.endswith('cannot be used: password authentication failed for user "locked".')
+    assert 'cannot be used: password authentication failed for user "locked" (the pass' in said
     assert "wrong" not in said
     assert 'database "none" does not exist' in refusal(url.replace("/postgres?", "/none?"))
-    assert "permission denied" in refusal(url.replace("postgres@", "poor@"))
+    assert "does not exist, and this role may not make it: run `tablestone postgresql init" in (
+        refusal(url.replace("postgres@", "poor@"))
+    )
     port = parse_address(url).netloc.rpartition(":")[2]
-    assert "cannot be used" in refusal(url.replace(port, "1"))
-    assert "cannot be used" in refusal(url.replace("127.0.0.1", "no-such-host.invalid"))
+    said = refusal(url.replace(port, "1"))
+    assert said.endswith("there is no connection to 127.0.0.1:1 (Connection refused).")
+    said = refusal(url.replace(f"127.0.0.1:{port}", "no-such-host.invalid"))
+    assert "there is no connection to no-such-host.invalid:5432 (" in said
+    assert "Errno" not in said
     for wrong in ("a..b", "a" * 64):
         assert "no such host or port" in refusal(url.replace("127.0.0.1", wrong))
     assert "no such host or port" in refusal(url.replace(f":{port}/", ":99999/"))

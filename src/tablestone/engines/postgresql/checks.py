@@ -181,7 +181,8 @@ async def lock_alone(
     else:
         return
     users = await driver.fetch(
-        "SELECT DISTINCT coalesce(host(client_addr), 'somewhere') FROM pg_locks JOIN pg_stat_activity USING (pid) "
+        "SELECT DISTINCT coalesce(host(client_addr), 'an address that only a role with pg_read_all_stats sees (role '"
+        " || usename || ')') FROM pg_locks JOIN pg_stat_activity USING (pid) "
         "WHERE locktype = 'advisory' AND objsubid = 2 AND classid::bigint = $1 AND objid::bigint = $2 AND granted",
         *(number & 0xFFFFFFFF for number in lock),
     )

@@ -8,11 +8,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
+import re
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import asyncpg
 
@@ -109,6 +112,11 @@ def what_it_says(error: BaseException) -> str:
     if isinstance(error, asyncpg.ProtocolViolationError) and "startup parameter" in str(error):
         return (
             "a pooler such as PgBouncer is between, which refuses settings: name PostgreSQL itself"
+        )
+    if isinstance(error, asyncpg.InvalidPasswordError):
+        return (
+            f"{error} (the password is PGPASSWORD or, without that, in the file of passfile=FILE, PGPASSFILE or "
+            "~/.pgpass)"
         )
     if isinstance(error, asyncpg.InsufficientPrivilegeError):
         return f"{error} (`tablestone postgresql init --grant-to ROLE` gives a role what it needs)"
@@ -321,6 +329,12 @@ async def connect(
 async def _asked(dsn: str, seconds: float, settings: dict[str, str]) -> asyncpg.Connection[Any]:
     try:
         return await asyncpg.connect(dsn, timeout=seconds, server_settings=settings)
+    except TimeoutError:
+        raise
+    except OSError as error:
+        host = urlsplit(dsn).netloc.rpartition("@")[2]
+        port = "" if re.search(":[0-9]+$", host) else f":{os.environ.get('PGPORT', '5432')}"
+        raise ConnectionError(f"there is no connection to {host}{port} ({_why(error)})") from error
     except (ValueError, OverflowError) as error:  # of `int`, of the name's encoding, of the socket
         if isinstance(error, DRIVER_ERRORS):
             raise
@@ -336,3 +350,10 @@ def _how_little_it_says(error: BaseException) -> tuple[bool, bool]:
     """What a standby says least: it is one. Then that of a host which was not reached."""
     is_standby = isinstance(error, asyncpg.exceptions.TargetServerAttributeNotMatched)
     return is_standby, isinstance(error, OSError)
+
+
+def _why(error: OSError) -> str:
+    """In words; a name with several addresses has an error of each, in one text."""
+    numbers = re.findall(r"\[Errno ([0-9]+)\]", str(error))
+    words = dict.fromkeys(os.strerror(int(number)) for number in numbers)
+    return ", ".join(words) or error.strerror or str(error)

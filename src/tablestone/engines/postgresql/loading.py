@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tablestone.clock import monotonic_seconds
-from tablestone.engines.contract import EngineRefused, EngineUnavailable, Key, StorageId, StoredRow
+from tablestone.engines.contract import EngineRefused, Key, StorageId, StoredRow
 from tablestone.engines.postgresql.connections import Connections
 from tablestone.engines.postgresql.schema import stored_key
 
@@ -52,9 +52,11 @@ class Load:
     async def begin(self, source: StorageId, *, is_empty: bool) -> None:
         """Begin a load, or continue an earlier attempt; `EngineRefused` if the schema has other rows."""
         async with self._connections.one() as connection:
-            [(begun_from, partition, row)] = await connection.fetch(
-                "SELECT source, partition, row FROM storage"
+            [(begun_from, partition, row, may_load)] = await connection.fetch(
+                "SELECT source, partition, row, has_table_privilege('storage', 'UPDATE') FROM storage"
             )
+        if not may_load:
+            raise EngineRefused(f"{self._address.in_words} is another role's, which can load it.")
         if begun_from is None and not is_empty:
             raise EngineRefused(
                 f"{self._address.in_words} holds data already: load into a new one."
@@ -63,11 +65,8 @@ class Load:
             raise EngineRefused(
                 f"{self._address.in_words} is being loaded from another directory: name that one, or drop the schema."
             )
-        try:
-            async with self._connections.one() as connection:
-                await connection.fetch("UPDATE storage SET source = $1", source)
-        except EngineUnavailable as error:  # such as another role than the owner
-            raise EngineRefused(str(error)) from error
+        async with self._connections.one() as connection:
+            await connection.fetch("UPDATE storage SET source = $1", source)
         self.reached = None if partition is None else Key(partition, row)
 
     async def write(self, rows: Sequence[StoredRow]) -> None:

@@ -8,7 +8,10 @@ import os
 import secrets
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import asyncpg
 
 from tablestone.clock import system_clock
 from tablestone.engines.contract import EngineRefused, StorageId
@@ -33,8 +36,6 @@ from tablestone.engines.postgresql.schema import FORMAT, GRANTED, GRANTS, ROLE, 
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
-
-    import asyncpg
 
     from tablestone.clock import Clock
     from tablestone.engines.postgresql.address import DatabaseAddress
@@ -128,7 +129,7 @@ async def _identity(
     async with _connected(address, writes=writes) as driver, asyncio.timeout(STATEMENT_SECONDS_MAX):
         examination = await examine(driver, address, CONNECT_SECONDS_MAX)
         if writes and storage is None and not is_alone:
-            await _make(driver, address.schema, examination)
+            await _make(driver, address, examination)
         return await require_storage(driver, address, storage, is_alone=is_alone), examination
 
 
@@ -138,8 +139,8 @@ async def _initialize(
     async with _connected(address, writes=True) as driver:
         examination = await examine(driver, address, CONNECT_SECONDS_MAX)
         if role is not None and not await driver.fetchval(ROLE, role):
-            raise EngineRefused(f"PostgreSQL has no role {role!r}.")
-        is_made = await _make(driver, address.schema, examination)
+            raise EngineRefused(f"PostgreSQL has no role {role!r}: create the role first.")
+        is_made = await _make(driver, address, examination)
         await _upgrade(driver, address, steps)
         await require_storage(driver, address, is_alone=True)
         warnings = examination.warnings(system_clock)
@@ -155,16 +156,24 @@ def _require_standby(examination: Examination) -> None:
         raise EngineRefused(NO_STANDBY)
 
 
-async def _make(driver: asyncpg.Connection[Any], schema: str, examination: Examination) -> bool:
+async def _make(
+    driver: asyncpg.Connection[Any], address: DatabaseAddress, examination: Examination
+) -> bool:
     """Make the schema, unless another process has made it meanwhile: False."""
     async with driver.transaction():
         await driver.execute("SELECT pg_advisory_xact_lock(hashtext('tablestone'))")
-        held = await driver.fetchval(_HELD, schema)
+        held = await driver.fetchval(_HELD, address.schema)
         if held:
             return False
         _require_standby(examination)
         if held is None:
-            await driver.execute(f'CREATE SCHEMA "{schema}"')
+            try:
+                await driver.execute(f'CREATE SCHEMA "{address.schema}"')
+            except asyncpg.InsufficientPrivilegeError as error:
+                raise EngineRefused(
+                    f"{address.in_words} does not exist, and this role may not make it: run `tablestone postgresql "
+                    "init --grant-to ROLE` as the owner of the database."
+                ) from error
         await driver.execute(STATEMENTS)
         await driver.execute(
             "INSERT INTO storage (format, id) VALUES ($1, $2)", FORMAT, secrets.token_bytes(16)
@@ -227,6 +236,11 @@ def _refusing(address: DatabaseAddress) -> Iterator[None]:
             value, os.R_OK
         ):  # the driver does not say which file
             raise EngineRefused(f"The file of {name}={value} cannot be read.")
+    named = address.libpq.get("passfile") or os.environ.get("PGPASSFILE") or "~/.pgpass"
+    passwords = Path(named).expanduser()
+    # The driver would ignore it, with a warning about its own source.
+    if "PGPASSWORD" not in os.environ and passwords.is_file() and passwords.stat().st_mode & 0o077:
+        raise EngineRefused(f"Others can read the passwords in {passwords}: chmod 600 {passwords}.")
     try:
         yield
     except DRIVER_ERRORS as error:
