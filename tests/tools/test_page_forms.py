@@ -478,7 +478,7 @@ EXPLORED = [
 WITHOUT_PAGES_OF_THE_SERVICE = {
     *("/tables/{table}/rows", "/tables/{table}/build", "/tables/{table}/complete"),
     *("/tables/{table}/entity", "/tables/{table}/export", "/tables/{table}/policies"),
-    *("/tables/{table}/heat", "/heat", "/service", "/signature"),
+    *("/tables/{table}/heat", "/heat", "/service", "/signature", "/tables/{table}/forget"),
     *("/tables/{table}/changes", "/tables/{table}/changes/wait", "/tables/{table}/indexes"),
 }
 

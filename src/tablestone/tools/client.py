@@ -307,7 +307,7 @@ class TableEndpoint:
             return False
         try:
             self.page(Query(table, select=("PartitionKey",), top=1, reverse=True), None)
-        except (ServiceError, TransferFailed):
+        except (ServiceError, Unreachable, TransferFailed):
             return False
         return True
 
@@ -321,7 +321,7 @@ class TableEndpoint:
             try:
                 response, content = self._send("GET", target, headers=_COUNTING, retries={})
                 total += int(content)
-            except (ServiceError, ValueError):
+            except (ServiceError, Unreachable, ValueError):
                 return None
             token, asked = _following(response), token
             if token is None:
