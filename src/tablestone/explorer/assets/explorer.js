@@ -376,7 +376,8 @@ const fieldsOf = (control) => document.querySelectorAll(`main [data-control="${c
 
 document.addEventListener("submit", (event) => {
   const form = event.target;
-  if (event.defaultPrevented) return;
+  // A form beside the page leads away from it, and Back shows what is stored by then.
+  if (event.defaultPrevented || !form.closest("main")) return;
   // A condition is added to the filter as it is typed now.
   if (form.matches(".tools")) form.elements.filter.value = document.getElementById("filter").value;
   const typed = [...document.querySelectorAll("main :is(input, select, textarea)[data-control]")]
