@@ -14,9 +14,9 @@ from starlette.responses import RedirectResponse, Response
 from tablestone.explorer.account import ExploredAccount
 from tablestone.explorer.grid_query import read_number
 from tablestone.explorer.page_templates import PostedForm, account_of, ask, page, path_to
-from tablestone.model.entity import TIMESTAMP
+from tablestone.limits import PROPERTY_NAME_LENGTH_MAX
+from tablestone.model.entity import is_identifier
 from tablestone.model.expiry import SECONDS_IN, ExpiryPolicy
-from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.tools.client import Query
 from tablestone.tools.errors import FieldRefused, ServiceError, TransferRefused
 from tablestone.tools.queries import LOOKED_AT
@@ -32,7 +32,6 @@ NO_INDEXED: Final = "Type the name of the property that the queries filter on."
 _OF_INDEX: Final = ("index", "property", "accepted")
 _OF_EXPIRY: Final = ("by", "age", "unit", "name")
 _BLANK: Final = dict.fromkeys(("property", "within", "accepted", *_OF_EXPIRY), "")
-_NOT_INDEXED: Final = (PARTITION_KEY, ROW_KEY, TIMESTAMP)
 NONE_HERE: Final = "This service has neither indexes nor expiry, or this caller may not ask."
 
 
@@ -90,9 +89,8 @@ def _command_of_first_index(account: ExploredAccount, table: str) -> str:
     settings = account.settings
     if not settings.storage:
         return ""
-    name = next((each for each in account.seen.of(table) if each not in _NOT_INDEXED), ROW_KEY)
     where = f"--account {settings.connection.account}{settings.storage}"
-    return f"tablestone index create {table} {name} {where}"
+    return f"tablestone index create {table} PROPERTY {where}"
 
 
 def create_index(request: Request, form: PostedForm) -> Response:
@@ -105,7 +103,9 @@ def create_index(request: Request, form: PostedForm) -> Response:
         return shown(request, typed, FieldRefused("accepted", NOT_ACCEPTED))
     table = request.path_params["table"]
     first = account_of(request).reader().page(Query(table), None).entities
-    if first and not any(name in raw for raw in first) and not form.text("agreed"):
+    # The service refuses a name that no property can have.
+    is_name = is_identifier(name) and len(name) <= PROPERTY_NAME_LENGTH_MAX
+    if is_name and first and not any(name in raw for raw in first) and not form.text("agreed"):
         question = path_to(request, "tables", table, "indexes", "create", **typed)
         return RedirectResponse(question, 303)
     body = {"property": name, "withinPartition": bool(typed["within"])}
@@ -114,9 +114,9 @@ def create_index(request: Request, form: PostedForm) -> Response:
 
 def ask_create(request: Request) -> Response:
     name, table = request.query_params.get("property", ""), request.path_params["table"]
-    sentence = f"No entity of {table} that was read has {name}; names are case-sensitive."
+    sentence = f"No entity of {table} that was read has {name!r}; names are case-sensitive."
     back = path_to(request, "tables", table, "indexes")
-    return ask(request, f"Make an index on {name}", sentence, "Make the index", back)
+    return ask(request, f"Make an index on {name!r}", sentence, "Make the index", back)
 
 
 def ask_drop(request: Request) -> Response:
