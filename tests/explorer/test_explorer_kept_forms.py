@@ -113,6 +113,15 @@ def test_an_entity_without_keys_is_an_explicit_choice(connection: Connection) ->
     )
 
 
+def test_a_key_with_a_forbidden_character_stays_in_its_form(connection: Connection) -> None:
+    form = {"pk": "a/b", "rk": "1", "name": "V", "kind": "String", "text": "mine"}
+    answer = post(connection, "/tables/Table/new", form)
+    assert answer.status_code == 400
+    assert "OutOfRangeInput: The &#39;PartitionKey&#39; parameter of value" in answer.text
+    assert r"A key cannot have /, \, #, ? or a control character." in answer.text
+    assert "mine</textarea>" in answer.text
+
+
 def test_an_entity_is_deleted_after_a_question(connection: Connection) -> None:
     form = {"pk": "p", "rk": "asked", "name": "V", "kind": "String", "text": "1"}
     assert post(connection, "/tables/Table/new", form).status_code == 200
@@ -178,6 +187,7 @@ def test_an_import_says_what_is_stored(
     answer = post(connection, "/tables/Table/import", {}, files={"file": (name, text.encode())})
     assert answer.status_code == status
     assert sentence in answer.text
+    assert "name its format" not in answer.text
     assert not re.search(r" --\w", answer.text)
     assert "http://127.0.0.1" not in answer.text.partition("<main")[2]
 

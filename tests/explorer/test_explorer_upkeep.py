@@ -74,10 +74,12 @@ def test_the_server_says_that_the_first_index_is_not_allowed(closed: ServerProce
     answer = ask(closed, PAGE)
     assert "cannot be undone" in answer.text
     assert "<code>tablestone index create --help</code> says how" in answer.text
-    command = "tablestone index create Sessions PROPERTY --account devstoreaccount1 --data /d"
+    command = "tablestone index create Sessions user --account devstoreaccount1 --data /d"
     account: Any = {"storage": " --data /d"}
     ask(closed, "/tables/Sessions", **account)
-    assert f"<code>{command}</code>" in ask(closed, PAGE, **account).text
+    assert (
+        f"<code>{command.replace('user', 'PROPERTY')}</code>" in ask(closed, PAGE, **account).text
+    )
     assert "upkeep.create" not in answer.text
     refused = ask(closed, f"{PAGE}/create", {"property": "user"})
     assert refused.status_code == 400

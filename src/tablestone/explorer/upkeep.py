@@ -15,8 +15,9 @@ from tablestone.explorer.account import ExploredAccount
 from tablestone.explorer.grid_query import read_number
 from tablestone.explorer.page_templates import PostedForm, account_of, ask, page, path_to
 from tablestone.limits import PROPERTY_NAME_LENGTH_MAX
-from tablestone.model.entity import is_identifier
+from tablestone.model.entity import TIMESTAMP, is_identifier
 from tablestone.model.expiry import SECONDS_IN, ExpiryPolicy
+from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.tools.client import Query
 from tablestone.tools.errors import FieldRefused, ServiceError, TransferRefused
 from tablestone.tools.queries import LOOKED_AT
@@ -32,6 +33,7 @@ NO_INDEXED: Final = "Type the name of the property that the queries filter on."
 _OF_INDEX: Final = ("index", "property", "accepted")
 _OF_EXPIRY: Final = ("by", "age", "unit", "name")
 _BLANK: Final = dict.fromkeys(("property", "within", "accepted", *_OF_EXPIRY), "")
+_NOT_INDEXED: Final = (PARTITION_KEY, ROW_KEY, TIMESTAMP)
 NONE_HERE: Final = "This service has neither indexes nor expiry, or this caller may not ask."
 
 
@@ -89,8 +91,9 @@ def _command_of_first_index(account: ExploredAccount, table: str) -> str:
     settings = account.settings
     if not settings.storage:
         return ""
+    name = next((each for each in account.seen.of(table) if each not in _NOT_INDEXED), "PROPERTY")
     where = f"--account {settings.connection.account}{settings.storage}"
-    return f"tablestone index create {table} PROPERTY {where}"
+    return f"tablestone index create {table} {name} {where}"
 
 
 def create_index(request: Request, form: PostedForm) -> Response:
