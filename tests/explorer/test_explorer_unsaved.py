@@ -71,6 +71,33 @@ def test_what_was_typed_is_not_thrown_away_unasked(watched: WatchedPage) -> None
     assert watched.asked == 1
 
 
+def test_back_closes_the_panel(watched: WatchedPage) -> None:
+    """It asks first if something was typed. A panel that was closed otherwise needs no Back."""
+    page = watched.page
+    watched.open("/service")
+    watched.open("/tables/Weather?top=2")
+    rows = page.locator("#grid .piece a")
+    for row, way in ((rows.first, page.go_back), (rows.last, page.locator("#panel .close").click)):
+        row.click()
+        page.wait_for_selector("#panel.open form")
+        way()
+        page.wait_for_selector("#panel.open", state="detached")
+        watched.wait_until("history.state === null")
+    rows.first.click()
+    page.wait_for_selector("#panel.open form")
+    field(watched, "humid").fill("99")
+    page.go_back()
+    page.get_by_role("button", name="Keep editing").click()
+    watched.wait_until("history.state?.isPanel === true")
+    assert field(watched, "humid").input_value() == "99"
+    page.go_back()
+    page.get_by_role("button", name="Discard it").click()
+    page.wait_for_selector("#panel.open", state="detached")
+    assert page.url.endswith("/tables/Weather?top=2")
+    page.go_back()
+    page.wait_for_url("**/service")
+
+
 def test_a_problem_in_the_panel_is_closed(
     watched: WatchedPage, filled_server: ServerProcess
 ) -> None:
